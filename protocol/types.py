@@ -1,0 +1,49 @@
+"""The nouns that every package shares.
+
+A topic is named by its id in everything that is stored; its name appears only on the wire and
+in the machine's table of topics. Offsets, timestamps (ms since the epoch) and sizes are plain
+`int`: a NewType there would cost a call per record batch.
+"""
+
+from typing import NamedTuple, NewType
+
+TopicId = NewType("TopicId", bytes)
+"""16 bytes, Kafka's topic id (KIP-516); never reused, also not for a topic of the same name."""
+
+TOPIC_ID_ZERO = TopicId(bytes(16))
+"""What the protocol sends for "no topic id"."""
+
+Position = NewType("Position", int)
+"""Place of an entry in the metadata log: the era in the bits from 48 up, the revision below."""
+
+Incarnation = NewType("Incarnation", int)
+"""One life of an agent between getting and losing its session: the position of its Open."""
+
+POSITION_ZERO = Position(0)
+INCARNATION_NONE = Incarnation(0)
+"""What the entry that opens an incarnation carries, as its own position is not known yet."""
+
+REVISION_BITS = 48
+REVISION_MASK = (1 << REVISION_BITS) - 1
+
+Buffer = bytes | bytearray | memoryview
+
+
+class TopicPartition(NamedTuple):
+    topic_id: TopicId
+    partition: int
+
+
+def position(era: int, revision: int) -> Position:
+    """The position of `revision` (etcd's mod revision, SQLite's row) in `era`."""
+    assert 0 < era < 1 << 15
+    assert 0 <= revision <= REVISION_MASK
+    return Position(era << REVISION_BITS | revision)
+
+
+def era_of(place: Position) -> int:
+    return place >> REVISION_BITS
+
+
+def revision_of(place: Position) -> int:
+    return place & REVISION_MASK

@@ -1,0 +1,1 @@
+"""Tests: mirrors of the packages, contracts, scripts, simulator, clients and faults."""
