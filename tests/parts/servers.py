@@ -1,0 +1,163 @@
+"""Real servers as tests use them: etcd, MinIO and Apache Kafka, one process each, on loopback."""
+
+import http.client
+import itertools
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from tests.parts import install
+from tests.parts.process import Child, answers, free_port
+
+
+def http_ok(port: int, path: str) -> bool:
+    """Does GET answer 200? Any failure to connect is a no."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+class EtcdServer:
+    """One etcd member without fsync: what it forgets in a power cut is not what we test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        peer = f"http://127.0.0.1:{free_port()}"
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._prefixes = itertools.count()
+        self.child = Child(
+            [
+                str(install.etcd()),
+                *("--name", "n0", "--data-dir", str(folder / "data")),
+                *("--listen-client-urls", self.url, "--advertise-client-urls", self.url),
+                *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+                *("--initial-cluster", f"n0={peer}", "--unsafe-no-fsync", "--log-level", "warn"),
+            ],
+            log=folder / "etcd.log",
+        )
+
+    @property
+    def endpoints(self) -> list[str]:
+        return [f"127.0.0.1:{self.port}"]
+
+    def new_prefix(self) -> str:
+        """A key prefix that no other test uses."""
+        return f"/test{os.getpid()}-{next(self._prefixes)}"
+
+    def start(self) -> None:
+        self.child.start(lambda: http_ok(self.port, "/health"))
+
+    def stop(self) -> None:
+        self.child.stop()
+
+
+class MinioServer:
+    """One MinIO process on one folder."""
+
+    access_key = "frazil-test"
+    secret_key = "frazil-test-secret"
+    region = "us-east-1"
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self._folder = folder / "data"
+        self._folder.mkdir(parents=True)
+        self._buckets = itertools.count()
+        self.child = Child(
+            [
+                *(str(install.minio()), "server", "--no-compat", str(self._folder)),
+                *("--address", f"127.0.0.1:{self.port}"),
+            ],
+            log=folder / "minio.log",
+            env={
+                "MINIO_ROOT_USER": self.access_key,
+                "MINIO_ROOT_PASSWORD": self.secret_key,
+                "MINIO_BROWSER": "off",
+                "MINIO_UPDATE": "off",
+            },
+        )
+
+    def start(self) -> None:
+        self.child.start(lambda: http_ok(self.port, "/minio/health/ready"))
+
+    def stop(self) -> None:
+        self.child.stop()
+
+    def new_bucket(self) -> str:
+        """A new, empty bucket. A folder of the server's folder is one."""
+        import botocore.session
+
+        name = f"bucket{os.getpid()}-{next(self._buckets)}"
+        client = botocore.session.get_session().create_client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=self.region,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+        )
+        client.create_bucket(Bucket=name)
+        client.close()
+        return name
+
+
+KAFKA_PROPERTIES = """process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+log.dirs={folder}/data
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+
+
+class KafkaServer:
+    """One Apache Kafka node (KRaft, broker and controller in one) from its published jars."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._properties = folder / "server.properties"
+        self._properties.write_text(
+            KAFKA_PROPERTIES.format(port=self.port, controller=free_port(), folder=folder)
+        )
+        classes = [install.java(), "-Xmx1g", "-Xms1g", "-cp", f"{install.kafka_jars()}/*"]
+        self._format = [
+            *classes,
+            *("kafka.tools.StorageTool", "format", "-t", "ZnJhemlsLXRlc3QtMDAwMQ"),
+            *("-c", str(self._properties)),
+        ]
+        self.child = Child(
+            [*classes, "kafka.Kafka", str(self._properties)], log=folder / "kafka.log"
+        )
+
+    def start(self) -> None:
+        subprocess.run(self._format, check=True, capture_output=True)
+        self.child.start(lambda: answers(self.port))
+
+    def stop(self) -> None:
+        self.child.stop()
+
+
+def get_json(port: int, path: str) -> object:
+    """The JSON that GET answers. Raises AssertionError unless the status is 200."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        body = answer.read()
+        assert answer.status == 200, f"{path}: {answer.status} {body!r}"
+        return json.loads(body)
+    finally:
+        connection.close()
