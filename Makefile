@@ -1,0 +1,69 @@
+# Frazil's commands. `make run` and `make test` need Python >= 3.11 and make, nothing else.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SEEDS ?= 1000
+
+.PHONY: run test bench demo faults sim lint clean help
+
+help:
+	@echo "make run    one agent on localhost:9092, everything embedded"
+	@echo "make test   installs what the tests need and runs them all"
+	@echo "make demo   produce, consume, export and query, with counts"
+	@echo "make bench  throughput, CPU and latency beside Apache Kafka; writes BENCHMARKS.md"
+	@echo "make sim SEEDS=n   n fresh seeds of the simulator"
+	@echo "make faults real processes, real etcd, a real S3 server, and what befalls them"
+	@echo "make lint   format, lint, types, structure"
+
+# The environment: made once, brought up to date when what it is made from changes.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Frazil needs Python >= 3.11; $(PYTHON) is older (set PYTHON=...)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "installing python3-venv (Debian leaves it out of python3) ..."; \
+	    $$(test "$$(id -u)" = 0 || echo sudo) apt-get install -y python3-venv >/dev/null || \
+	    { echo "please install python3-venv and try again"; exit 1; }; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+
+$(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
+	@echo "installing Frazil into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[export]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run
+	@echo "installing what the tests need into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev
+	@touch $@
+
+run: $(VENV)/.run
+	@exec $(BIN)/frazil dev
+
+test: $(VENV)/.test
+	@$(BIN)/python -m tests.parts
+	@$(BIN)/python -m pytest
+
+demo: $(VENV)/.test
+	@$(BIN)/python -m tests.parts java
+	@$(BIN)/python -m tests.demo
+
+bench: $(VENV)/.test
+	@$(BIN)/python -m tests.parts java kafka
+	@$(BIN)/python -m tests.bench
+
+faults: $(VENV)/.test
+	@$(BIN)/python -m tests.parts etcd minio
+	@$(BIN)/python -m pytest tests/faults
+
+sim: $(VENV)/.test
+	@$(BIN)/python -m tests.sim --seeds $(SEEDS)
+
+lint: $(VENV)/.test
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_tidy.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,83 @@
+"""The house rules that a program can check: lengths, docstrings, no unfinished places."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("protocol", "storage", "txn", "coordinator", "broker", "iceberg_export")
+GENERATED = {"coordinator/etcd_pb2.py"}
+
+FILE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 80
+FUNCTION_LINES_GOOD = 60
+FUNCTIONS_OVER_GOOD_MAX = 12
+"""Few functions over 60 lines; this number may only shrink."""
+
+
+def _sources(*folders: str) -> dict[str, Path]:
+    found = (file for folder in folders for file in sorted(ROOT.glob(f"{folder}/**/*.py")))
+    return {name: file for file in found if (name := str(file.relative_to(ROOT))) not in GENERATED}
+
+
+OURS = _sources(*PACKAGES)
+ALL = _sources(*PACKAGES, "tests")
+
+
+def _functions(file: Path) -> list[tuple[str, int]]:
+    tree = ast.parse(file.read_text())
+    return [
+        (node.name, (node.end_lineno or node.lineno) - node.lineno + 1)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_files_are_at_most_600_lines(name: str) -> None:
+    assert len(ALL[name].read_text().splitlines()) <= FILE_LINES_MAX
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_every_module_says_what_it_is(name: str) -> None:
+    assert ast.get_docstring(ast.parse(ALL[name].read_text())), f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_functions_are_at_most_80_lines(name: str) -> None:
+    long = [(function, lines) for function, lines in _functions(OURS[name]) if lines > 80]
+    assert not long
+
+
+def test_few_functions_are_over_60_lines() -> None:
+    long = [
+        f"{name}:{function} ({lines})"
+        for name, file in OURS.items()
+        for function, lines in _functions(file)
+        if lines > FUNCTION_LINES_GOOD
+    ]
+    assert len(long) <= FUNCTIONS_OVER_GOOD_MAX, "\n".join(long)
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_nothing_is_left_unfinished(name: str) -> None:
+    words = "|".join(
+        ("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK", "NotImplemented" + "Error")
+    )
+    found = re.findall(rf"\b(?:{words})\b", ALL[name].read_text())
+    assert not found
+
+
+@pytest.mark.parametrize("name", sorted(name for name in OURS if "/handlers/" in name))
+def test_every_handler_names_its_versions(name: str) -> None:
+    docstring = ast.get_docstring(ast.parse(OURS[name].read_text())) or ""
+    if not name.endswith("__init__.py"):
+        assert re.search(r"v\d", docstring), f"{name} does not say which versions it serves"
+
+
+def test_no_test_is_skipped_or_expected_to_fail() -> None:
+    pattern = re.compile(r"pytest\.(?:skip|mark\.(?:skip|xfail))|importor" + "skip")
+    found = [name for name, file in _sources("tests").items() if pattern.search(file.read_text())]
+    assert not found
