@@ -1,0 +1,256 @@
+"""A network in memory: servers by address, connections with delays, cuts and resets.
+
+Bytes of one direction arrive in order, in pieces of seeded size after seeded delays; what was
+sent may be lost only by losing the connection. Callbacks run in the context of the side that
+they belong to, so that pausing or killing an owner stops its sockets too.
+"""
+
+import asyncio
+import contextvars
+import random
+from collections import deque
+from collections.abc import Callable
+
+from tests.sim.loop import OWNER, SimLoop
+
+LATENCY_S = (0.0001, 0.002)
+PIECE_BYTES = (1, 4000, 65536, 1 << 20)
+
+
+class SimServer:
+    """What `loop.create_server` returns."""
+
+    def __init__(self, network: "Network", address: tuple[str, int], factory: Callable) -> None:
+        self.address = address
+        self.factory = factory
+        self.context = contextvars.copy_context()
+        self.owner = OWNER.get()
+        self._network = network
+
+    @property
+    def sockets(self):
+        return [_FakeSocket(self.address)]
+
+    def close(self) -> None:
+        self._network.servers.pop(self.address, None)
+
+    def is_serving(self) -> bool:
+        return self._network.servers.get(self.address) is self
+
+    async def wait_closed(self) -> None:
+        return None
+
+    async def start_serving(self) -> None:
+        return None
+
+    def get_loop(self):
+        return self._network.loop
+
+
+class _FakeSocket:
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._address = address
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._address
+
+
+class SimTransport(asyncio.Transport):
+    """One end of a connection."""
+
+    def __init__(self, network, context, *, local, remote) -> None:
+        super().__init__({"peername": remote, "sockname": local})
+        self._network = network
+        self._loop = network.loop
+        self.context = context
+        self.owner = context.get(OWNER, "")
+        self.peer: SimTransport | None = None
+        self.protocol = None
+        self._incoming: deque[bytes] = deque()
+        self._reading = True
+        self._closing = False
+        self._lost = False
+        self._eof = False
+
+    # What the protocol of this end calls.
+
+    def write(self, data) -> None:
+        if not self._closing and data:
+            self._network.send(self, bytes(data))
+
+    def writelines(self, parts) -> None:
+        self.write(b"".join(bytes(part) for part in parts))
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._network.finish(self)
+
+    def abort(self) -> None:
+        self.close()
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        if not self._reading:
+            self._reading = True
+            self._soon(self._deliver)
+
+    def is_reading(self) -> bool:
+        return self._reading
+
+    def set_write_buffer_limits(self, high=None, low=None) -> None:
+        return None
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return (0, 65536)
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def set_protocol(self, protocol) -> None:
+        self.protocol = protocol
+
+    def get_protocol(self):
+        return self.protocol
+
+    # What the network calls, always in this end's context.
+
+    def _soon(self, callback, *args) -> None:
+        self._loop.call_soon(callback, *args, context=self.context)
+
+    def arrive(self, data: bytes | None) -> None:
+        """Bytes, or None: the other end is gone."""
+        if data is None:
+            self._eof = True
+        else:
+            self._incoming.append(data)
+        self._deliver()
+
+    def _deliver(self) -> None:
+        while self._reading and self._incoming and not self._lost:
+            self._feed(self._incoming.popleft())
+        if self._eof and not self._incoming and not self._lost:
+            self.lose(None)
+
+    def _feed(self, data: bytes) -> None:
+        if not isinstance(self.protocol, asyncio.BufferedProtocol):
+            self.protocol.data_received(data)
+            return
+        while data and not self._lost:
+            buffer = memoryview(self.protocol.get_buffer(len(data))).cast("B")
+            count = min(len(buffer), len(data))
+            buffer[:count] = data[:count]
+            data = data[count:]
+            self.protocol.buffer_updated(count)
+            if not self._reading and data:
+                self._incoming.appendleft(data)
+                return
+
+    def lose(self, error: Exception | None) -> None:
+        self._closing = True
+        if not self._lost:
+            self._lost = True
+            self.protocol.connection_lost(error)
+
+
+class Network:
+    """All addresses and connections of one simulated world. Installs itself on the loop."""
+
+    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
+        self.loop = loop
+        self._rng = rng
+        self.servers: dict[tuple[str, int], SimServer] = {}
+        self._connections: list[SimTransport] = []
+        self._ports = iter(range(20_000, 65_000))
+        self._arrivals: dict[SimTransport, float] = {}
+        loop.create_server = self._create_server
+        loop.create_connection = self._create_connection
+
+    async def _create_server(self, factory, host=None, port=0, **_kwargs) -> SimServer:
+        address = (host or "sim", port or next(self._ports))
+        if address in self.servers:
+            raise OSError(98, f"address {address} is in use")
+        self.servers[address] = SimServer(self, address, factory)
+        return self.servers[address]
+
+    async def _create_connection(self, factory, host, port, **_kwargs):
+        await asyncio.sleep(self._delay())
+        server = self.servers.get((host, port))
+        if server is None:
+            raise ConnectionRefusedError(111, f"nothing listens on {host}:{port}")
+        here = (f"client-{OWNER.get()}", next(self._ports))
+        client = SimTransport(self, contextvars.copy_context(), local=here, remote=(host, port))
+        accepted = SimTransport(self, server.context.copy(), local=(host, port), remote=here)
+        client.peer, accepted.peer = accepted, client
+        client.protocol, accepted.protocol = factory(), None
+        self._connections += [client, accepted]
+
+        def accept() -> None:
+            accepted.protocol = server.factory()
+            accepted.protocol.connection_made(accepted)
+
+        accepted._soon(accept)
+        client.protocol.connection_made(client)
+        return client, client.protocol
+
+    def send(self, sender: SimTransport, data: bytes) -> None:
+        size = self._rng.choice(PIECE_BYTES)
+        if len(data) // size > 64:
+            size = len(data)
+        for start in range(0, len(data), size):
+            self._later(sender.peer, data[start : start + size])
+
+    def finish(self, sender: SimTransport) -> None:
+        """`sender` was closed: both ends learn it, the other after what is still under way."""
+        self._later(sender.peer, None)
+        sender._soon(sender.lose, None)
+
+    def _later(self, receiver: SimTransport, data: bytes | None) -> None:
+        # A stream keeps its order: nothing arrives before what was sent before it. The order of
+        # equal timers is the loop's to draw, so the pieces wait in a queue and timers only say when.
+        at = max(self.loop.time() + self._delay(), self._arrivals.get(receiver, 0.0)) + 1e-9
+        self._arrivals[receiver] = at
+        receiver.__dict__.setdefault("wire", deque()).append(data)
+        self.loop.call_at(at, self._arrive, receiver, context=receiver.context)
+
+    @staticmethod
+    def _arrive(receiver: SimTransport) -> None:
+        if receiver.protocol is None:
+            receiver._loop.call_later(1e-4, Network._arrive, receiver, context=receiver.context)
+            return
+        receiver.arrive(receiver.__dict__["wire"].popleft())
+
+    def reset(self, owner: str) -> None:
+        """Every connection of `owner` breaks, as when its process is killed."""
+        for end in self._connections:
+            if end.owner == owner and not end._lost:
+                end._lost = end._closing = True
+                peer = end.peer
+                self.loop.call_later(
+                    self._delay(),
+                    peer.lose,
+                    ConnectionResetError(104, "reset"),
+                    context=peer.context,
+                )
+        self._connections = [end for end in self._connections if not end._lost]
+        for address in [a for a, server in self.servers.items() if server.owner == owner]:
+            del self.servers[address]
+
+    def break_some(self, probability: float) -> None:
+        """Each connection breaks with a probability."""
+        for end in list(self._connections):
+            if not end._lost and self._rng.random() < probability:
+                for side in (end, end.peer):
+                    side._soon(side.lose, ConnectionResetError(104, "reset"))
+
+    def _delay(self) -> float:
+        low, high = LATENCY_S
+        return self._rng.uniform(low, high)
