@@ -1,0 +1,84 @@
+"""The table of APIs that are served, and which header versions their messages carry.
+
+One row per API key; a key or version that is not in the table closes the connection, as in Kafka
+(`SocketServer`), but for ApiVersions, whose unknown versions are answered in version 0 (KIP-511).
+Ranges are those of Kafka 4.3. Leaves out what the handlers decide: features, error mappings.
+"""
+
+from typing import Final, NamedTuple
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+LIST_OFFSETS: Final = 2
+METADATA: Final = 3
+FIND_COORDINATOR: Final = 10
+API_VERSIONS: Final = 18
+CREATE_TOPICS: Final = 19
+DELETE_TOPICS: Final = 20
+INIT_PRODUCER_ID: Final = 22
+OFFSET_FOR_LEADER_EPOCH: Final = 23
+DESCRIBE_CONFIGS: Final = 32
+DESCRIBE_CLUSTER: Final = 60
+DESCRIBE_TOPIC_PARTITIONS: Final = 75
+
+PRODUCE_SERVED_FROM: Final = 3
+"""Record batches of magic 2 began with Produce v3; what came before went with KIP-896."""
+
+
+class Api(NamedTuple):
+    """One API: what ApiVersions says about it, and from when on it is "flexible" (KIP-482)."""
+
+    key: int
+    name: str
+    min_version: int
+    """As advertised; of Produce lower than what is served, see `is_served`."""
+    max_version: int
+    flexible_from: int
+
+
+_TABLE: Final = (
+    # Versions 0-2 of Produce are advertised and refused, as Kafka does (KAFKA-18659): without
+    # them older librdkafka silently stops compressing.
+    Api(PRODUCE, "Produce", 0, 13, 9),
+    Api(FETCH, "Fetch", 4, 18, 12),
+    Api(LIST_OFFSETS, "ListOffsets", 1, 11, 6),
+    Api(METADATA, "Metadata", 0, 13, 9),
+    Api(FIND_COORDINATOR, "FindCoordinator", 0, 6, 3),
+    Api(API_VERSIONS, "ApiVersions", 0, 4, 3),
+    Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5),
+    Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
+    Api(INIT_PRODUCER_ID, "InitProducerId", 0, 5, 2),
+    Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
+    Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4),
+    Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
+    Api(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0),
+)
+
+APIS: Final[dict[int, Api]] = {api.key: api for api in _TABLE}
+"""The APIs by key, in the order in which ApiVersions lists them."""
+
+
+def is_served(key: int, version: int) -> bool:
+    """Whether a request of this key and version is parsed and handled (not just advertised)."""
+    api = APIS.get(key)
+    if api is None or not api.min_version <= version <= api.max_version:
+        return False
+    return key != PRODUCE or version >= PRODUCE_SERVED_FROM
+
+
+def is_flexible(key: int, version: int) -> bool:
+    """Whether messages have compact lengths and tagged fields. KeyError for an unknown key."""
+    return version >= APIS[key].flexible_from
+
+
+def request_header_version(key: int, version: int) -> int:
+    """1, or 2 with tagged fields. KeyError for an unknown key.
+
+    Also right for ApiVersions of versions still to come: those stay flexible.
+    """
+    return 2 if is_flexible(key, version) else 1
+
+
+def response_header_version(key: int, version: int) -> int:
+    """0, or 1 with tagged fields; of ApiVersions always 0 (KIP-511). KeyError as above."""
+    return 1 if key != API_VERSIONS and is_flexible(key, version) else 0
