@@ -1,0 +1,256 @@
+"""Frames and headers: from a stream of bytes to requests, without I/O.
+
+A frame is a length (int32) and that many bytes. `FrameSplitter` cuts the stream; whatever way the
+bytes arrive in, the same frames come out. The bytes handed to `receive` are only borrowed: what
+outlives the call is copied. Of a big frame only what has arrived is copied; the rest goes straight
+into its own buffer (`wanted`, `received`), which grows with arrival: a peer that announces
+100 MB and sends nothing costs 64 KiB.
+
+Leaves out: sockets, answers in order, what a request means.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from protocol import apis
+from protocol.errors import ProtocolError
+from protocol.primitives import MALFORMED, malformed, skip_tagged_fields
+from protocol.types import Buffer
+
+FRAME_BYTES_MIN: Final = 8
+"""API key, version, correlation id: no request is shorter."""
+FRAME_BYTES_MAX_DEFAULT: Final = 104_857_600
+"""Kafka's socket.request.max.bytes."""
+IN_PLACE_BYTES_MIN: Final = 16 * 1024
+"""Frames longer than this are received into their own buffer."""
+
+_FIRST_BYTES: Final = 64 * 1024
+_SECOND_BYTES: Final = 1_152 * 1024
+"""Room for a request with one full batch of the default max.message.bytes (1048588)."""
+_GROWTH: Final = 4
+_LENGTH_BYTES: Final = 4
+
+assert IN_PLACE_BYTES_MIN < _FIRST_BYTES < _SECOND_BYTES
+
+_LENGTH: Final = struct.Struct(">i")
+_HEAD: Final = struct.Struct(">hhi")
+_SHORT: Final = struct.Struct(">h")
+
+
+class FrameSplitter:
+    """Cuts one connection's stream into frame bodies.
+
+    A bad length spoils the rest of the stream. Frames before it are still handed out: the error
+    is raised by the call that has none to return, else by the next one (see `error`).
+    """
+
+    __slots__ = ("_buffer", "_filled", "_frame_bytes_max", "_head", "_length", "error")
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX_DEFAULT) -> None:
+        assert frame_bytes_max >= FRAME_BYTES_MIN
+        self.error: ProtocolError | None = None
+        """Set once the stream is spoilt; whoever handled the frames returned looks here."""
+        self._frame_bytes_max = frame_bytes_max
+        self._head = b""
+        """The first 0 to 3 bytes of a length."""
+        self._length = -1
+        """Of the frame under way; -1 between frames."""
+        self._buffer = bytearray()
+        self._filled = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Memory held for the frame under way."""
+        return len(self._buffer)
+
+    def receive(self, data: Buffer) -> list[memoryview | bytes]:
+        """Take the next bytes of the stream; returns the bodies of the frames they complete.
+
+        Bodies are read-only and own their memory. Raises ProtocolError for a length that is
+        negative, less than a header, or more than the limit, before anything is allocated.
+        """
+        if self.error is not None:
+            raise self.error
+        frames: list[memoryview | bytes] = []
+        view = memoryview(data)
+        at = 0
+        if self._length >= 0:
+            at = self._continue_frame(view, frames)
+        elif self._head:
+            at = _LENGTH_BYTES - len(self._head)
+            self._head += bytes(view[:at])
+            if len(self._head) < _LENGTH_BYTES:
+                return frames
+            length = self._checked(_LENGTH.unpack(self._head)[0], frames)
+            self._head = b""
+            if length < 0:
+                return frames
+            self._begin_frame(length)
+            at += self._continue_frame(view[at:], frames)
+        end = len(view)
+        while end - at >= _LENGTH_BYTES:
+            length = self._checked(_LENGTH.unpack_from(view, at)[0], frames)
+            if length < 0:
+                return frames
+            at += _LENGTH_BYTES
+            if end - at < length:
+                self._begin_frame(length)
+                self._continue_frame(view[at:], frames)
+                return frames
+            frames.append(bytes(view[at : at + length]))
+            at += length
+        if at < end:
+            self._head = bytes(view[at:])
+        return frames
+
+    def wanted(self) -> memoryview | None:
+        """Where to receive the next bytes to: the room left for a big frame under way.
+
+        None between frames, within small ones, and when the stream is spoilt; then the caller
+        receives wherever it likes and passes the bytes to `receive`. The view must be dropped
+        before `wanted` is called again, and `received` must be told how much was filled.
+        """
+        if self._length <= IN_PLACE_BYTES_MIN:
+            return None
+        if self._filled == len(self._buffer):
+            self._grow()
+        return memoryview(self._buffer)[self._filled :]
+
+    def received(self, count: int) -> list[memoryview | bytes]:
+        """`count` bytes were put at the start of the view that `wanted` gave; as `receive`."""
+        assert self._length > IN_PLACE_BYTES_MIN
+        assert 0 <= count <= len(self._buffer) - self._filled
+        self._filled += count
+        if self._filled < self._length:
+            return []
+        return [self._finish_frame()]
+
+    def _checked(self, length: int, frames: list[memoryview | bytes]) -> int:
+        """The length when it is sound, else -1 with `error` set, or raised if nothing is lost."""
+        if FRAME_BYTES_MIN <= length <= self._frame_bytes_max:
+            return length
+        self.error = ProtocolError(
+            f"a frame of {length} bytes; at least {FRAME_BYTES_MIN}, at most {self._frame_bytes_max}"
+        )
+        if not frames:
+            raise self.error
+        return -1
+
+    def _begin_frame(self, length: int) -> None:
+        self._length = length
+        self._filled = 0
+        self._buffer = bytearray(min(length, _FIRST_BYTES))
+
+    def _continue_frame(self, view: memoryview, frames: list[memoryview | bytes]) -> int:
+        """Move bytes into the frame under way; returns how many it took."""
+        count = min(len(view), self._length - self._filled)
+        while len(self._buffer) - self._filled < count:
+            self._grow()
+        self._buffer[self._filled : self._filled + count] = view[:count]
+        self._filled += count
+        if self._filled == self._length:
+            frames.append(self._finish_frame())
+        return count
+
+    def _finish_frame(self) -> memoryview | bytes:
+        buffer = self._buffer
+        assert len(buffer) == self._length
+        self._buffer = bytearray()
+        self._length = -1
+        self._filled = 0
+        return memoryview(buffer).toreadonly()
+
+    def _grow(self) -> None:
+        """A larger buffer; never resized in place, since views of it may be about.
+
+        Memory stays within four times what has arrived (but for the second step, made so that
+        frames of the usual greatest size move only 64 KiB).
+        """
+        assert len(self._buffer) < self._length
+        size = max(_SECOND_BYTES, len(self._buffer) * _GROWTH)
+        buffer = bytearray(min(self._length, size))
+        buffer[: self._filled] = memoryview(self._buffer)[: self._filled]
+        self._buffer = buffer
+
+
+class RequestHeader(NamedTuple):
+    """Request header v1 or v2; `body` is what follows it."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: memoryview
+
+
+def parse_header(frame: Buffer) -> RequestHeader:
+    """Split a frame body into header and message.
+
+    Raises ProtocolError for a malformed header and for keys and versions that are not served,
+    but for ApiVersions: its unknown versions pass, with a body that must not be parsed (KIP-511).
+    The client id is for people and prefixes only, so bytes that are not UTF-8 are replaced.
+    """
+    view = memoryview(frame).toreadonly()
+    try:
+        key, version, correlation_id = _HEAD.unpack_from(view)
+        length = _SHORT.unpack_from(view, 8)[0]
+    except struct.error as error:
+        raise ProtocolError("a request header that ends early") from error
+    if not apis.is_served(key, version) and (key != apis.API_VERSIONS or version < 0):
+        raise ProtocolError(f"API key {key} in version {version} is not served")
+    at = 10
+    client_id: str | None = None
+    if length >= 0:
+        at += length
+        if at > len(view):
+            raise ProtocolError("a client id longer than its frame")
+        client_id = str(view[10:at], "utf-8", "replace")
+    elif length != -1:
+        raise ProtocolError(f"a client id of {length} bytes")
+    if apis.request_header_version(key, version) == 2:
+        if at < len(view) and view[at] == 0:
+            at += 1
+        else:
+            at = _after_tags(view, at)
+    return RequestHeader(key, version, correlation_id, client_id, view[at:])
+
+
+def response_head(key: int, version: int, correlation_id: int, body_bytes: int) -> bytes:
+    """What precedes the body of an answer on the wire: length and response header."""
+    if apis.response_header_version(key, version) == 1:
+        return struct.pack(">iix", body_bytes + 5, correlation_id)
+    return struct.pack(">ii", body_bytes + 4, correlation_id)
+
+
+def request_frame(
+    key: int, version: int, correlation_id: int, client_id: str | None, body: Buffer
+) -> bytes:
+    """A whole request as a client sends it, length included (tests, tools, simulator)."""
+    head = _HEAD.pack(key, version, correlation_id)
+    if client_id is None:
+        head += _SHORT.pack(-1)
+    else:
+        name = client_id.encode()
+        head += _SHORT.pack(len(name)) + name
+    if apis.request_header_version(key, version) == 2:
+        head += b"\0"
+    return _LENGTH.pack(len(head) + len(body)) + head + bytes(body)
+
+
+def parse_response_header(key: int, version: int, frame: Buffer) -> tuple[int, memoryview]:
+    """Correlation id and body of an answer's frame (tests, tools). Raises ProtocolError."""
+    view = memoryview(frame).toreadonly()
+    if len(view) < _LENGTH_BYTES:
+        raise ProtocolError("a response header that ends early")
+    correlation_id: int = _LENGTH.unpack_from(view)[0]
+    at = _LENGTH_BYTES
+    if apis.response_header_version(key, version) == 1:
+        at = _after_tags(view, at)
+    return correlation_id, view[at:]
+
+
+def _after_tags(view: memoryview, at: int) -> int:
+    try:
+        return skip_tagged_fields(view, at)
+    except MALFORMED as error:
+        raise malformed("a header", error) from error
