@@ -1,0 +1,165 @@
+"""Kafka's broker settings: the ones served, as values, and a judgement of all the others. Pure.
+
+Invariant: every field of `KafkaSettings` but `given` is named like a setting of
+`broker.kafka_table.SERVED` (dots for underscores) and has Kafka's default. A setting that is
+known and not served is taken with a warning; a name that Kafka does not have is a mistake.
+
+Left out: dynamic changes (AlterConfigs), which will be commands in the log.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
+
+from broker import values
+from broker.kafka_table import INT_MAX, LONG_MAX, PREFIXES, SERVED, UNSERVED, Kind, Stance
+
+_LIMITS = {
+    Kind.SHORT: (-(1 << 15), (1 << 15) - 1),
+    Kind.INT: (-(1 << 31), INT_MAX),
+    Kind.LONG: (-(1 << 63), LONG_MAX),
+}
+
+
+class KafkaSetting(NamedTuple):
+    """One row of the table of all settings that Kafka 4.3 has."""
+
+    name: str
+    kind: Kind
+    default: str | None
+    """In Kafka's spelling; None when Kafka has none."""
+    stance: Stance
+    reason: str
+    """Why it is not served; "" when it is."""
+    minimum: int | None = None
+    maximum: int | None = None
+    choices: tuple[str, ...] = ()
+
+
+def _table() -> dict[str, KafkaSetting]:
+    rows = []
+    for name, kind, default, least, greatest in SERVED:
+        choices = least if isinstance(least, tuple) else ()
+        minimum = least if isinstance(least, int) else None
+        rows.append(
+            KafkaSetting(name, kind, default, Stance.SERVED, "", minimum, greatest, choices)
+        )
+    for (stance, reason), unserved in UNSERVED.items():
+        rows.extend(
+            KafkaSetting(name, kind, default, stance, reason) for name, kind, default in unserved
+        )
+    return {row.name: row for row in sorted(rows)}
+
+
+TABLE: dict[str, KafkaSetting] = _table()
+"""By name, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """The settings that have an effect, with Kafka's defaults. Times in ms, sizes in bytes."""
+
+    auto_create_topics_enable: bool = True
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_type: str = "producer"
+    compression_zstd_level: int = 3
+    connections_max_idle_ms: int = 600_000
+    """Negative: connections are never closed for idleness."""
+    default_replication_factor: int = 1
+    delete_topic_enable: bool = True
+    fetch_max_bytes: int = 57_671_680
+    log_cleanup_policy: tuple[str, ...] = ("delete",)
+    log_message_timestamp_after_max_ms: int = 3_600_000
+    log_message_timestamp_before_max_ms: int = LONG_MAX
+    log_message_timestamp_type: str = "CreateTime"
+    max_connections: int = INT_MAX
+    max_incremental_fetch_session_cache_slots: int = 1000
+    max_request_partition_size_limit: int = 2000
+    message_max_bytes: int = 1_048_588
+    num_partitions: int = 1
+    socket_listen_backlog_size: int = 50
+    socket_request_max_bytes: int = 104_857_600
+    given: Mapping[str, str] = field(default_factory=dict)
+    """What was set explicitly, served or not, in Kafka's spelling; for DescribeConfigs."""
+
+    def text(self, name: str) -> str | None:
+        """The setting in Kafka's spelling: as given, else Kafka's default, None when unset.
+
+        Raises KeyError for a name that Kafka does not have.
+        """
+        return self.given[name] if name in self.given else TABLE[name].default
+
+
+class Parsed(NamedTuple):
+    """What became of a set of names and values: all mistakes and warnings, not just the first."""
+
+    settings: KafkaSettings
+    mistakes: list[str]
+    warnings: list[str]
+
+
+def parse(given: Mapping[str, str]) -> Parsed:
+    """Judge `given` (name to text). With mistakes, `settings` has the defaults in their place."""
+    mistakes: list[str] = []
+    warnings: list[str] = []
+    taken: dict[str, str] = {}
+    parsed: dict[str, object] = {}
+    served = {item.name for item in fields(KafkaSettings)}
+    for name, text in given.items():
+        row = TABLE.get(name) or _by_prefix(name)
+        if row is None:
+            hint = values.did_you_mean(name, TABLE)
+            mistakes.append(f'Kafka has no setting named "{name}"{hint}')
+            continue
+        try:
+            value = value_of(row, text)
+        except ValueError as error:
+            mistakes.append(f"{name}: {error}")
+            continue
+        taken[name] = text
+        if row.stance is Stance.SERVED:
+            assert name.replace(".", "_") in served
+            parsed[name.replace(".", "_")] = value
+        else:
+            warnings.append(f"{name}: {row.stance.value}: {row.reason}")
+    return Parsed(KafkaSettings(given=taken, **parsed), mistakes, warnings)  # type: ignore[arg-type]
+
+
+def value_of(row: KafkaSetting, text: str) -> bool | int | float | str | tuple[str, ...]:
+    """`text` as the value of the row's type. Raises ValueError with the end of a sentence."""
+    match row.kind:
+        case Kind.BOOLEAN:
+            return values.boolean(text)
+        case Kind.SHORT | Kind.INT | Kind.LONG:
+            least, greatest = _LIMITS[row.kind]
+            return values.whole_number(
+                text,
+                minimum=least if row.minimum is None else row.minimum,
+                maximum=greatest if row.maximum is None else row.maximum,
+            )
+        case Kind.DOUBLE:
+            try:
+                return float(text)
+            except ValueError:
+                raise ValueError(f'"{text}" is not a number') from None
+        case Kind.LIST:
+            items = tuple(item.strip() for item in text.split(",") if item.strip())
+            _check_choices(row, items)
+            return items
+        case Kind.STRING | Kind.CLASS | Kind.PASSWORD:
+            _check_choices(row, (text,))
+            return text
+
+
+def _check_choices(row: KafkaSetting, items: tuple[str, ...]) -> None:
+    for item in items:
+        if row.choices and item not in row.choices:
+            raise ValueError(f'"{item}" is none of {", ".join(row.choices)}')
+
+
+def _by_prefix(name: str) -> KafkaSetting | None:
+    for prefix, stance, reason in PREFIXES:
+        if name.startswith(prefix) and len(name) > len(prefix):
+            return KafkaSetting(name, Kind.STRING, None, stance, reason)
+    return None
