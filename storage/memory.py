@@ -1,0 +1,100 @@
+"""An object store in a dict, stricter than any real one.
+
+It refuses what some real store would refuse (an object beside a folder of the same name), and it
+looks whether the parts of a PUT changed while it was under way. Every call gives way to the loop
+before and after its effect, so that callers cannot count on being alone. Faults are not its
+business: the simulator wraps it.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from protocol.types import Buffer
+from storage.keys import check_key, check_prefix
+from storage.object_store import (
+    ObjectExistsError,
+    ObjectInfo,
+    ObjectNotFoundError,
+    StoreRefusedError,
+)
+
+PAGE_OBJECTS_MAX: Final = 1000
+
+
+def _no_clock() -> int:
+    return 0
+
+
+class MemoryStore:
+    """An `ObjectStore` that lasts as long as the object; several agents may share it."""
+
+    def __init__(self, now_ms: Callable[[], int] = _no_clock) -> None:
+        self._now_ms = now_ms
+        self._objects: dict[str, bytes] = {}
+        self._modified_ms: dict[str, int] = {}
+
+    async def put_new(self, key: str, parts: Sequence[Buffer]) -> None:
+        check_key(key)
+        submitted = b"".join(parts)
+        await asyncio.sleep(0)
+        assert b"".join(parts) == submitted, f"the parts of {key} changed during the PUT"
+        present = self._objects.get(key)
+        if present is None:
+            self._check_folders(key)
+            self._objects[key] = submitted
+            self._modified_ms[key] = self._now_ms()
+        await asyncio.sleep(0)
+        if present is not None and present != submitted:
+            raise ObjectExistsError(f"{key} exists with other bytes")
+
+    def _check_folders(self, key: str) -> None:
+        folder = key
+        while "/" in folder:
+            folder = folder.rpartition("/")[0]
+            if folder in self._objects:
+                raise StoreRefusedError(f"{key} cannot exist beside the object {folder}")
+        if any(other.startswith(key + "/") for other in self._objects):
+            raise StoreRefusedError(f"{key} cannot exist beside objects below it")
+
+    async def get(self, key: str) -> Buffer:
+        check_key(key)
+        await asyncio.sleep(0)
+        data = self._objects.get(key)
+        await asyncio.sleep(0)
+        if data is None:
+            raise ObjectNotFoundError(key)
+        return data
+
+    async def get_range(self, key: str, start: int, length: int) -> Buffer:
+        assert start >= 0
+        assert length > 0
+        data = await self.get(key)
+        if start + length > len(data):
+            raise StoreRefusedError(
+                f"{key} has {len(data)} bytes, too few for {length} from byte {start} on"
+            )
+        return memoryview(data)[start : start + length]
+
+    async def list_after(self, prefix: str, start_after: str) -> Sequence[ObjectInfo]:
+        check_prefix(prefix)
+        await asyncio.sleep(0)
+        keys = sorted(key for key in self._objects if key.startswith(prefix) and key > start_after)
+        page = [
+            ObjectInfo(key, len(self._objects[key]), self._modified_ms[key])
+            for key in keys[:PAGE_OBJECTS_MAX]
+        ]
+        await asyncio.sleep(0)
+        return page
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            check_key(key)
+        await asyncio.sleep(0)
+        for key in keys:
+            self._objects.pop(key, None)
+            self._modified_ms.pop(key, None)
+        await asyncio.sleep(0)
+
+    async def aclose(self) -> None:
+        """Nothing to release; the objects stay for others that share this store."""
