@@ -1,0 +1,99 @@
+"""Producer sequences: is this batch new, a repetition, or out of order?
+
+A *window* is what a partition remembers of one idempotent producer: its epoch, the last sequence
+number and the newest five batches of that epoch (KIP-98, KIP-360; Kafka's `ProducerStateEntry`,
+`ProducerAppendInfo`). It is packed bytes, so that a million of them are nothing for the garbage
+collector to walk.
+
+Invariants: the batches of a window follow each other without a gap modulo 2**31, so the first
+sequence of each follows from the last sequence of all and the record counts; a window holds
+batches of its epoch only. Epochs of batches are compared here and nowhere else.
+
+Left out: transactions (open ones, markers, KIP-890 verification).
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from protocol.errors import ErrorCode
+
+BATCHES_MAX = 5
+"""Kafka's `NUM_BATCHES_TO_RETAIN`; clients keep at most this many requests in flight."""
+
+SEQUENCE_MASK = (1 << 31) - 1
+"""Sequence numbers are modulo 2**31: 2147483647 is followed by 0."""
+
+# Epoch and last sequence; then, oldest first, records, base offset, newest timestamp of a batch.
+_HEAD = Struct("<hi")
+_BATCH = Struct("<Iqq")
+_WINDOWS: Final = tuple(Struct("<hi" + "Iqq" * count) for count in range(BATCHES_MAX + 1))
+
+WINDOW_BYTES_MAX = _WINDOWS[BATCHES_MAX].size
+assert WINDOW_BYTES_MAX <= 200
+
+
+class Fresh(NamedTuple):
+    """The batch is the producer's next: append it, then `advance` the window."""
+
+
+class Duplicate(NamedTuple):
+    """The batch was appended before; it must be answered as it was then."""
+
+    base_offset: int
+    timestamp_max: int
+
+
+Verdict = Fresh | Duplicate | ErrorCode
+
+FRESH: Final = Fresh()
+"""The only `Fresh` that `judge` returns, so `is FRESH` will do."""
+
+
+def judge(window: bytes | None, *, epoch: int, first_sequence: int, records: int) -> Verdict:
+    """What a batch of a producer is to a partition with this `window` (None: no state).
+
+    `records` counts offsets (last offset delta + 1). The order of the checks is Kafka's: a
+    repetition is recognised before anything is refused. Refusals: INVALID_PRODUCER_EPOCH for an
+    older epoch, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, for a repetition older than the window,
+    and for a new epoch that does not begin at 0. Without state any sequence is accepted: what was
+    known may have expired.
+    """
+    if window is None:
+        return FRESH
+    count = (len(window) - _HEAD.size) // _BATCH.size
+    fields = _WINDOWS[count].unpack(window)
+    if epoch == fields[0]:
+        last: int = fields[1]
+        wanted = (first_sequence + records - 1) & SEQUENCE_MASK
+        # Newest first: the last sequence of the batch before is one less than this one's first.
+        for at in range(3 * count - 1, 1, -3):
+            if last == wanted and fields[at] == records:
+                return Duplicate(fields[at + 1], fields[at + 2])
+            last = (last - fields[at]) & SEQUENCE_MASK
+        if first_sequence == (fields[1] + 1) & SEQUENCE_MASK:
+            return FRESH
+        return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    if epoch < fields[0]:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if first_sequence != 0:
+        return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    return FRESH
+
+
+def advance(
+    window: bytes | None,
+    *,
+    epoch: int,
+    first_sequence: int,
+    records: int,
+    base_offset: int,
+    timestamp_max: int,
+) -> bytes:
+    """The window after a batch that `judge` called fresh was appended at `base_offset`."""
+    last = (first_sequence + records - 1) & SEQUENCE_MASK
+    batch = _BATCH.pack(records, base_offset, timestamp_max)
+    if window is None or _HEAD.unpack_from(window)[0] != epoch:
+        return _HEAD.pack(epoch, last) + batch
+    # At the maximum the oldest batch makes room.
+    kept = _HEAD.size + (_BATCH.size if len(window) == WINDOW_BYTES_MAX else 0)
+    return _HEAD.pack(epoch, last) + window[kept:] + batch
