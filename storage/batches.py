@@ -1,0 +1,134 @@
+"""The record batches of one span as they go out to clients.
+
+Chunks hold batches as producers sent them, with base offset 0. Here they are copied once, their
+base offsets and leader epoch (always 0) patched, and from then on every fetch is a slice
+without a copy. Limits stop before a batch, never inside one (P7). Pure.
+"""
+
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Self
+
+from crc32c import crc32c
+
+from protocol import records
+from protocol.errors import ProtocolError
+from protocol.types import Buffer
+from storage.object_store import StoreRefusedError
+from storage.spans import Span
+
+_CRC: Final = struct.Struct(">I")
+_CRC_AT: Final = 17
+"""Place of the CRC-32C in a batch; it covers all that follows, so patching leaves it valid."""
+
+
+class DamagedSpanError(StoreRefusedError):
+    """The bytes of a span are not the batches that the log says are there."""
+
+
+class Slice(NamedTuple):
+    """Whole batches of a span."""
+
+    views: list[memoryview]
+    """Read-only, adjacent in offsets; empty when the limit left room for no batch."""
+    byte_count: int
+    next_offset: int
+    """The offset after the last batch in it; the one asked for when it is empty."""
+
+
+class Batches:
+    """All batches of one span, patched. Immutable."""
+
+    __slots__ = ("_data", "_ends", "_offsets", "span")
+
+    def __init__(self, span: Span, data: bytearray, ends: array[int], offsets: array[int]) -> None:
+        assert len(ends) == len(offsets) > 0
+        self.span = span
+        self._data = memoryview(data).toreadonly()
+        self._ends = ends
+        """Of each batch: the byte after it."""
+        self._offsets = offsets
+        """Of each batch: its base offset."""
+
+    def __len__(self) -> int:
+        """Bytes."""
+        return len(self._data)
+
+    @classmethod
+    def of(cls, span: Span, data: Buffer | Sequence[Buffer]) -> Self:
+        """Copy the span's bytes (whole, or in parts) and patch them.
+
+        Raises DamagedSpanError when they are not the span's batches.
+        """
+        patched = _joined(span, data)
+        try:
+            starts, counts = records.batch_positions(patched)
+        except ProtocolError as error:
+            raise DamagedSpanError(f"{_place(span)} holds no record batches: {error}") from error
+        offsets = array("q")
+        offset = span.base_offset
+        for start, count in zip(starts, counts, strict=True):
+            records.patch(patched, start, offset)
+            offsets.append(offset)
+            offset += count
+        if offset != span.next_offset:
+            raise DamagedSpanError(
+                f"{_place(span)} holds {offset - span.base_offset} records, not {span.records}"
+            )
+        ends = array("I", starts[1:])
+        ends.append(len(patched))
+        return cls(span, patched, ends, offsets)
+
+    @classmethod
+    def checked(cls, span: Span, data: Buffer) -> Self:
+        """As `of`, and the CRC of every batch is compared: for bytes that were away."""
+        batches = cls.of(span, data)
+        batches.check()
+        return batches
+
+    def check(self) -> None:
+        """Compare the CRC of every batch. Raises DamagedSpanError."""
+        at = 0
+        for end in self._ends:
+            (crc,) = _CRC.unpack_from(self._data, at + _CRC_AT)
+            if crc32c(self._data[at + _CRC_AT + _CRC.size : end]) != crc:
+                raise DamagedSpanError(f"{_place(self.span)}: the batch at byte {at} is damaged")
+            at = end
+
+    def view(self) -> memoryview:
+        """All bytes, read-only."""
+        return self._data
+
+    def slice(self, offset: int, *, bytes_max: int, at_least_one: bool) -> Slice:
+        """Whole batches from the one that contains `offset`, as many as `bytes_max` allows.
+
+        With `at_least_one` the first comes whatever its size. The offset must be in the span.
+        """
+        assert self.span.base_offset <= offset < self.span.next_offset
+        first = bisect_right(self._offsets, offset) - 1
+        begin = self._ends[first - 1] if first else 0
+        # Batches before `last` end within the limit.
+        last = bisect_right(self._ends, begin + max(0, bytes_max), first)
+        if last == first:
+            if not at_least_one:
+                return Slice([], 0, offset)
+            last = first + 1
+        end = self._ends[last - 1]
+        whole = last == len(self._offsets)
+        next_offset = self.span.next_offset if whole else self._offsets[last]
+        return Slice([self._data[begin:end]], end - begin, next_offset)
+
+
+def _joined(span: Span, data: Buffer | Sequence[Buffer]) -> bytearray:
+    """The span's bytes in fresh memory, copied once."""
+    parts = [data] if isinstance(data, Buffer) else data
+    joined = bytearray().join(parts)
+    if len(joined) != span.length:
+        raise DamagedSpanError(f"{_place(span)} came with {len(joined)} bytes")
+    return joined
+
+
+def _place(span: Span) -> str:
+    return f"{span.chunk.key} bytes {span.start} to {span.start + span.length}"
