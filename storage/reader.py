@@ -1,0 +1,139 @@
+"""Reading spans back: what the agent has in memory, and what it must fetch.
+
+The cache holds two kinds of bytes under one budget: whole chunks as they lie in the store, read
+once when they are recent, and spans, patched for clients. `cached` never waits, so a fetch that
+finds everything there needs no task; `publish` puts an agent's own batches there before anybody
+asks. The same request is under way only once; errors are those of the object store (P7: what
+cannot be read is an error, never a gap). Nothing is retried here.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from protocol.types import Buffer
+from storage.batches import Batches
+from storage.cache import Cache, SingleFlight
+from storage.fetch_plan import Read, Wanted, plan_reads
+from storage.object_store import ObjectStore, StoreRefusedError
+from storage.spans import ChunkId, Span
+
+LOADS_MAX: Final = 16
+"""Requests to the store at a time; what they bring is not in the cache's budget yet."""
+
+_WHOLE: Final = -1
+"""The start under which a whole chunk is cached: no span begins there."""
+
+
+@dataclass(slots=True)
+class ReaderStats:
+    """What was found in memory, and what the rest cost."""
+
+    hits: int = 0
+    """Spans that were in memory."""
+    misses: int = 0
+    """Spans that had to be read."""
+    reads_whole: int = 0
+    reads_range: int = 0
+    read_bytes: int = 0
+    read_seconds: float = 0.0
+    published_bytes: int = 0
+
+
+class Reader:
+    """The spans of all chunks, from memory or from the object store."""
+
+    def __init__(self, store: ObjectStore, cache_bytes_max: int, tasks: asyncio.TaskGroup) -> None:
+        self._store = store
+        self.cache: Cache[tuple[ChunkId, int], Batches | memoryview] = Cache(
+            cache_bytes_max, size_of=len
+        )
+        # A chunk that took more than a quarter of the cache would displace what is used with it.
+        self._whole_bytes_max = cache_bytes_max // 4
+        self._flights: SingleFlight[tuple[ChunkId, int, int], memoryview] = SingleFlight(
+            tasks, loads_max=LOADS_MAX
+        )
+        self.stats = ReaderStats()
+
+    def cached(self, span: Span) -> Batches | None:
+        """The span's batches if they are in memory. Raises DamagedSpanError."""
+        batches = self._find(span)
+        if batches is not None:
+            self.stats.hits += 1
+        return batches
+
+    def _find(self, span: Span) -> Batches | None:
+        batches = self.cache.get((span.chunk, span.start))
+        if batches is not None:
+            assert isinstance(batches, Batches)
+            assert batches.span == span
+            return batches
+        whole = self.cache.get((span.chunk, _WHOLE))
+        if whole is None:
+            return None
+        assert isinstance(whole, memoryview)
+        return self._cut(whole, span, data_start=0)
+
+    def _cut(self, data: memoryview, span: Span, *, data_start: int) -> Batches:
+        """The span out of bytes of its object that begin at `data_start`; kept."""
+        start = span.start - data_start
+        batches = Batches.checked(span, data[start : start + span.length])
+        self.cache.put((span.chunk, span.start), batches)
+        return batches
+
+    def publish(self, span: Span, data_parts: Sequence[Buffer]) -> None:
+        """Keep batches that this agent wrote itself, after apply. The parts are only read."""
+        batches = Batches.of(span, data_parts)
+        self.cache.put((span.chunk, span.start), batches)
+        self.stats.published_bytes += len(batches)
+
+    async def load(self, span: Span, *, chunk_length: int, recent: bool) -> Batches:
+        """The span's batches; see `load_all`."""
+        return (await self.load_all([Wanted(span, chunk_length, recent)]))[0]
+
+    async def load_all(self, wanted: Sequence[Wanted]) -> list[Batches]:
+        """The batches of every span, in the order of `wanted`, by as few requests as planned.
+
+        Raises StoreError: ObjectNotFoundError when an object is gone (plan again),
+        DamagedSpanError, StoreUnavailableError, StoreRefusedError.
+        """
+        found: dict[Span, Batches] = {}
+        missing: list[Wanted] = []
+        for one in wanted:
+            batches = self._find(one.span)
+            if batches is None:
+                missing.append(one)
+            else:
+                found[one.span] = batches
+        self.stats.misses += len(missing)
+        reads = plan_reads(missing, whole_bytes_max=self._whole_bytes_max)
+        # All are started before the first is awaited.
+        flights = [self._start(read) for read in reads]
+        for read, flight in zip(reads, flights, strict=True):
+            data = await asyncio.shield(flight)
+            for span in read.spans:
+                # Another who waited for the same bytes may have cut this span already.
+                found[span] = self._find(span) or self._cut(data, span, data_start=read.start)
+        return [found[one.span] for one in wanted]
+
+    def _start(self, read: Read) -> asyncio.Future[memoryview]:
+        return self._flights.start((read.chunk, read.start, read.length), lambda: self._fetch(read))
+
+    async def _fetch(self, read: Read) -> memoryview:
+        """One request to the store."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        key = read.chunk.key
+        if read.whole:
+            data = memoryview(await self._store.get(key))
+            if len(data) != read.length:
+                raise StoreRefusedError(f"{key} has {len(data)} bytes, not {read.length}")
+            self.cache.put((read.chunk, _WHOLE), data)
+            self.stats.reads_whole += 1
+        else:
+            data = memoryview(await self._store.get_range(key, read.start, read.length))
+            self.stats.reads_range += 1
+        self.stats.read_bytes += len(data)
+        self.stats.read_seconds += loop.time() - begun
+        return data
