@@ -80,7 +80,7 @@ class KafkaSettings:
     num_partitions: int = 1
     socket_listen_backlog_size: int = 50
     socket_request_max_bytes: int = 104_857_600
-    given: Mapping[str, str] = field(default_factory=dict)
+    given: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What was set explicitly, served or not, in Kafka's spelling; for DescribeConfigs."""
 
     def text(self, name: str) -> str | None:

@@ -1,0 +1,1 @@
+"""Settings, composition, admin HTTP, command line and what is deployed."""

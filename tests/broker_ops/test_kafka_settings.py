@@ -1,0 +1,62 @@
+"""Kafka's broker settings: all of 4.3's are known, and every name is judged."""
+
+from dataclasses import fields
+
+from broker.kafka_settings import TABLE, KafkaSettings, parse, value_of
+from broker.kafka_table import Stance
+
+
+def test_every_served_setting_has_a_field_with_kafkas_default() -> None:
+    served = {row.name for row in TABLE.values() if row.stance is Stance.SERVED}
+    named = {item.name: item for item in fields(KafkaSettings) if item.name != "given"}
+    assert {name.replace(".", "_") for name in served} == set(named)
+    for name in served:
+        row = TABLE[name]
+        assert row.default is not None
+        assert value_of(row, row.default) == named[name.replace(".", "_")].default, name
+
+
+def test_every_default_of_the_table_is_of_its_type() -> None:
+    for row in TABLE.values():
+        if row.default is not None:
+            value_of(row, row.default)
+
+
+def test_the_table_has_all_settings_of_kafka_4_3() -> None:
+    assert len(TABLE) == 360 + 5  # Those of its ConfigDef, and of the authorizer and throttles.
+
+
+def test_setting_without_meaning_here_is_taken_with_a_warning() -> None:
+    parsed = parse({"log.segment.bytes": "1048576", "group.initial.rebalance.delay.ms": "0"})
+    assert parsed.mistakes == []
+    assert "means nothing here" in parsed.warnings[0]
+    assert "not yet" in parsed.warnings[1]
+
+
+def test_setting_that_kafka_does_not_have_is_a_mistake_with_the_nearest_name() -> None:
+    parsed = parse({"auto.create.topic.enable": "true"})
+    (mistake,) = parsed.mistakes
+    assert mistake.startswith('Kafka has no setting named "auto.create.topic.enable"')
+    assert mistake.endswith('did you mean "auto.create.topics.enable"?')
+
+
+def test_value_of_another_type_is_a_mistake_also_when_it_would_have_no_effect() -> None:
+    parsed = parse({"log.segment.bytes": "big", "num.partitions": "0", "compression.type": "rar"})
+    assert [mistake.split(":")[0] for mistake in parsed.mistakes] == [
+        "log.segment.bytes",
+        "num.partitions",
+        "compression.type",
+    ]
+
+
+def test_names_made_by_prefix_are_known() -> None:
+    parsed = parse({"listener.name.internal.ssl.keystore.location": "/k"})
+    assert parsed.mistakes == []
+    assert len(parsed.warnings) == 1
+
+
+def test_text_is_what_was_given_else_the_default() -> None:
+    settings = parse({"log.retention.ms": "5"}).settings
+    assert settings.text("log.retention.ms") == "5"
+    assert settings.text("log.retention.hours") == "168"
+    assert settings.text("log.flush.interval.ms") is None
