@@ -1,0 +1,145 @@
+"""The five codecs of record batches, with a bound on what comes out.
+
+Snappy is read in both framings that clients write: Java's (xerial, blocks with their lengths) and
+a bare block; written as Java's, which all clients read. LZ4 is the frame format, with independent
+blocks, since Java's reader refuses linked ones (KIP-57).
+
+Malformed input, and input that would inflate beyond the bound, raises ProtocolError. The bound
+costs nothing to honest input: the output buffer begins at a likely size and grows to the bound,
+never further, whatever the input claims about itself.
+"""
+
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Final
+
+import cramjam
+
+from protocol.errors import ProtocolError
+from protocol.types import Buffer
+
+
+class Codec(IntEnum):
+    """The low three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""The default bound. Batches are about 1 MiB as sent; ratios above 100 are not records."""
+
+_OUTPUT_BYTES_MIN: Final = 4 * 1024
+_LIKELY_RATIO: Final = 4
+_GROWTH: Final = 4
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_LENGTH: Final = struct.Struct(">i")
+
+_NO_ROOM: Final = "failed to write whole buffer"
+"""How cramjam says that the output buffer is too small, and nothing else is wrong."""
+
+
+def compress(codec: int, data: Buffer) -> bytes:
+    """`data` compressed as clients expect it. ValueError for a number that is no codec."""
+    match Codec(codec):
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            return bytes(cramjam.gzip.compress(data))
+        case Codec.SNAPPY:
+            return _compress_xerial(data)
+        case Codec.LZ4:
+            compressor = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
+            compressor.compress(data)
+            return bytes(compressor.finish())
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(data))
+
+
+def decompress(codec: int, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
+    """The bytes that were compressed; of NONE `data` itself.
+
+    Raises ProtocolError when they are not what `codec` (unknown ones too) says, or more than
+    `bytes_max`.
+    """
+    match codec:
+        case Codec.NONE:
+            return data
+        case Codec.GZIP:
+            return _inflate(cramjam.gzip.decompress_into, data, bytes_max)
+        case Codec.SNAPPY:
+            return _decompress_snappy(memoryview(data), bytes_max)
+        case Codec.LZ4:
+            return _inflate(cramjam.lz4.decompress_into, data, bytes_max)
+        case Codec.ZSTD:
+            return _inflate(cramjam.zstd.decompress_into, data, bytes_max)
+        case _:
+            raise ProtocolError(f"compression codec {codec} is not known")
+
+
+def _inflate(decompress_into: Callable[[Any, Any], int], data: Buffer, bytes_max: int) -> Buffer:
+    """Run a decompressor on ever larger outputs, since the formats need not name their size."""
+    if not len(data):
+        raise ProtocolError("compressed data of no bytes")
+    size = min(bytes_max, max(_OUTPUT_BYTES_MIN, _LIKELY_RATIO * len(data)))
+    while True:
+        output = bytearray(size)
+        try:
+            length = decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            if str(error) != _NO_ROOM:
+                raise ProtocolError(f"compressed data is broken: {error}") from error
+            if size >= bytes_max:
+                raise ProtocolError(f"data inflates to more than {bytes_max} bytes") from error
+            size = min(bytes_max, size * _GROWTH)
+        else:
+            return memoryview(output)[:length]
+
+
+def _compress_xerial(data: Buffer) -> bytes:
+    view = memoryview(data)
+    out = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        out += _LENGTH.pack(len(block)) + block
+    return bytes(out)
+
+
+def _decompress_snappy(view: memoryview, bytes_max: int) -> Buffer:
+    """Both framings; every block names its size, so the bound is checked before anything."""
+    blocks: list[memoryview] = []
+    if bytes(view[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
+        at = len(_XERIAL_HEADER)
+        if len(view) < at:
+            raise ProtocolError("a snappy header that ends early")
+        while at < len(view):
+            if len(view) - at < _LENGTH.size:
+                raise ProtocolError("a snappy block's length that ends early")
+            length = _LENGTH.unpack_from(view, at)[0]
+            at += _LENGTH.size
+            if not 0 < length <= len(view) - at:
+                raise ProtocolError(f"a snappy block of {length} bytes, {len(view) - at} left")
+            blocks.append(view[at : at + length])
+            at += length
+    else:
+        blocks.append(view)
+    try:
+        sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+        if sum(sizes) > bytes_max:
+            raise ProtocolError(f"data inflates to more than {bytes_max} bytes")
+        output = bytearray(sum(sizes))
+        at = 0
+        for block, size in zip(blocks, sizes, strict=True):
+            if size:
+                cramjam.snappy.decompress_raw_into(block, memoryview(output)[at : at + size])
+            at += size
+    except cramjam.DecompressionError as error:
+        raise ProtocolError(f"compressed data is broken: {error}") from error
+    return output
