@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 from tests.parts import install
@@ -161,3 +162,35 @@ def get_json(port: int, path: str) -> object:
         return json.loads(body)
     finally:
         connection.close()
+
+
+class Frazil:
+    """One agent as a process of its own: `frazil dev` or `frazil serve` with these arguments."""
+
+    def __init__(self, folder: Path, *arguments: str, env: dict[str, str] | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.port = free_port()
+        self.http_port = free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        command = str(Path(sys.executable).parent / "frazil")
+        self.child = Child([command, *arguments], log=folder / "frazil.log", env=env)
+
+    @property
+    def ready(self) -> bool:
+        return http_ok(self.http_port, "/health/ready")
+
+    def start(self, *, seconds: float = 60.0) -> None:
+        self.child.start(lambda: self.ready, seconds=seconds)
+
+    def stop(self) -> int | None:
+        return self.child.stop()
+
+
+class FrazilDev(Frazil):
+    """`frazil dev`: everything embedded, data under the folder."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        super().__init__(folder)
+        self.child.argv += ["dev", "--port", str(self.port), "--http", str(self.http_port)]
+        self.child.argv += ["--data", str(folder / "data"), *arguments]

@@ -1,0 +1,1 @@
+"""Measurements of hot paths: programs that print, never timed tests."""

@@ -1,0 +1,217 @@
+"""The load of the benchmarks: a raw client that costs little, the same bytes for both brokers.
+
+Requests are encoded before the clock starts and sent with several in flight on one connection;
+answers are only looked at as far as needed to see that they are right. So what is measured is
+the broker, not a client library. Batches are plain (no producer id), records of 1 KiB, as in
+Kafka's own perf tools; incompressible bytes, so that nobody gains by compressing them.
+"""
+
+import os
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from protocol.records import Record, build_batch
+
+RECORD_BYTES = 1024
+PRODUCE, FETCH, METADATA, CREATE_TOPICS = 0, 1, 3, 19
+PRODUCE_VERSION = 8
+FETCH_VERSION = 11
+
+
+@dataclass
+class Measured:
+    """What one run of a load saw, on the client's side."""
+
+    bytes: int = 0
+    """Of record batches."""
+    seconds: float = 0.0
+    latencies_ms: list[float] = field(default_factory=list)
+
+    def percentile(self, share: float) -> float:
+        ordered = sorted(self.latencies_ms)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+class Connection:
+    """One TCP connection; requests are answered in order."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._correlation = 0
+        self._buffer = bytearray(1 << 20)
+
+    def send(self, key: int, version: int, body: Sequence[bytes | memoryview]) -> None:
+        self._correlation += 1
+        header = struct.pack(">hhih5s", key, version, self._correlation, 5, b"bench")
+        length = len(header) + sum(len(part) for part in body)
+        self._send_all([struct.pack(">i", length) + header, *body])
+
+    def _send_all(self, parts: list[bytes | memoryview]) -> None:
+        for part in parts:
+            self._socket.sendall(part)
+
+    def receive(self) -> memoryview:
+        """The body of the next answer, behind its correlation id; valid until the next call."""
+        self._read_into(memoryview(self._buffer)[:4])
+        (length,) = struct.unpack_from(">i", self._buffer)
+        if length > len(self._buffer):
+            self._buffer = bytearray(length)
+        view = memoryview(self._buffer)[:length]
+        self._read_into(view)
+        return view[4:]
+
+    def _read_into(self, view: memoryview) -> None:
+        at = 0
+        while at < len(view):
+            count = self._socket.recv_into(view[at:])
+            assert count > 0, "the broker closed the connection"
+            at += count
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _string(text: str) -> bytes:
+    return struct.pack(">h", len(text)) + text.encode()
+
+
+def create_topic(port: int, name: str, partitions: int) -> None:
+    connection = Connection(port)
+    topic = struct.pack(">i", 1) + _string(name) + struct.pack(">ihii", partitions, 1, 0, 0)
+    connection.send(CREATE_TOPICS, 4, [topic, struct.pack(">ib", 30_000, 0)])
+    connection.receive()
+    connection.close()
+    # Kafka answers before its broker leads the partitions; let it.
+    time.sleep(1.0)
+
+
+def batch_of(size: int) -> bytes:
+    """A record batch of about `size` bytes."""
+    count = max(1, size // (RECORD_BYTES + 16))
+    records = [
+        Record(index, 1_700_000_000_000 + index, None, os.urandom(RECORD_BYTES), ())
+        for index in range(count)
+    ]
+    return bytes(build_batch(records))
+
+
+def _produce_body(topic: str, batches: list[tuple[int, bytes]]) -> list[bytes]:
+    head = struct.pack(">hhi", -1, -1, 30_000) + struct.pack(">i", 1) + _string(topic)
+    parts = [head + struct.pack(">i", len(batches))]
+    for partition, batch in batches:
+        parts += [struct.pack(">ii", partition, len(batch)), batch]
+    return parts
+
+
+def _check_produced(answer: memoryview, topic: str) -> None:
+    at = 4 + 2 + len(topic)
+    (count,) = struct.unpack_from(">i", answer, at)
+    (error,) = struct.unpack_from(">h", answer, at + 8)
+    assert count > 0
+    assert error == 0, f"produce failed with error {error}"
+
+
+def produce(
+    port: int, topic: str, *, partitions: int, batch_bytes: int, seconds: float, in_flight: int = 5
+) -> Measured:
+    """Full speed for `seconds`: `in_flight` requests of about 1 MiB each, as the Java client."""
+    batch = batch_of(batch_bytes)
+    per_request = max(1, min(partitions, (1 << 20) // len(batch)))
+    bodies = [
+        _produce_body(topic, [((first + k) % partitions, batch) for k in range(per_request)])
+        for first in range(0, partitions, per_request)
+    ]
+    measured = Measured()
+    connection = Connection(port)
+    sent: deque[float] = deque()
+    index = 0
+    start = time.perf_counter()
+    while sent or time.perf_counter() - start < seconds:
+        if len(sent) < in_flight and time.perf_counter() - start < seconds:
+            connection.send(PRODUCE, PRODUCE_VERSION, bodies[index % len(bodies)])
+            sent.append(time.perf_counter())
+            index += 1
+            continue
+        _check_produced(connection.receive(), topic)
+        measured.latencies_ms.append((time.perf_counter() - sent.popleft()) * 1000)
+        measured.bytes += per_request * len(batch)
+    measured.seconds = time.perf_counter() - start
+    connection.close()
+    return measured
+
+
+def produce_paced(port: int, topic: str, *, per_second: int, seconds: float) -> Measured:
+    """One record a request at a fixed rate, one in flight: what an acknowledgement takes."""
+    batch = batch_of(RECORD_BYTES)
+    body = _produce_body(topic, [(0, batch)])
+    measured = Measured()
+    connection = Connection(port)
+    start = time.perf_counter()
+    for tick in range(int(per_second * seconds)):
+        time.sleep(max(0.0, start + tick / per_second - time.perf_counter()))
+        begun = time.perf_counter()
+        connection.send(PRODUCE, PRODUCE_VERSION, body)
+        _check_produced(connection.receive(), topic)
+        measured.latencies_ms.append((time.perf_counter() - begun) * 1000)
+        measured.bytes += len(batch)
+    measured.seconds = time.perf_counter() - start
+    connection.close()
+    return measured
+
+
+def _fetch_body(topic: str, offsets: dict[int, int]) -> bytes:
+    body = struct.pack(">iiiibii", -1, 500, 1, 50 << 20, 0, 0, -1)
+    body += struct.pack(">i", 1) + _string(topic) + struct.pack(">i", len(offsets))
+    for partition, offset in offsets.items():
+        body += struct.pack(">iiqqi", partition, -1, offset, -1, 1 << 20)
+    return body + struct.pack(">i", 0) + _string("")
+
+
+def _advance(answer: memoryview, topic: str, offsets: dict[int, int]) -> int:
+    """Move the offsets behind the whole batches of an answer; the bytes of them."""
+    at = 4 + 2 + 4 + 4 + 2 + len(topic)
+    (count,) = struct.unpack_from(">i", answer, at)
+    at += 4
+    total = 0
+    for _ in range(count):
+        partition, error = struct.unpack_from(">ih", answer, at)
+        assert error == 0, f"fetch failed with error {error}"
+        (aborted,) = struct.unpack_from(">i", answer, at + 30)
+        at += 34 + 16 * max(0, aborted) + 4
+        (length,) = struct.unpack_from(">i", answer, at)
+        at += 4
+        end = at + max(0, length)
+        while end - at >= 61:
+            base, size = struct.unpack_from(">qi", answer, at)
+            if at + 12 + size > end:
+                break
+            (delta,) = struct.unpack_from(">i", answer, at + 23)
+            offsets[partition] = base + delta + 1
+            total += 12 + size
+            at += 12 + size
+        at = end
+    return total
+
+
+def fetch(port: int, topic: str, *, partitions: int, bytes_max: int) -> Measured:
+    """Read all partitions from the beginning until nothing comes or `bytes_max` were read."""
+    offsets = dict.fromkeys(range(partitions), 0)
+    measured = Measured()
+    connection = Connection(port)
+    start = time.perf_counter()
+    while measured.bytes < bytes_max:
+        begun = time.perf_counter()
+        connection.send(FETCH, FETCH_VERSION, [_fetch_body(topic, offsets)])
+        got = _advance(connection.receive(), topic, offsets)
+        measured.latencies_ms.append((time.perf_counter() - begun) * 1000)
+        if not got:
+            break
+        measured.bytes += got
+    measured.seconds = time.perf_counter() - start
+    connection.close()
+    return measured
