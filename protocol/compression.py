@@ -57,7 +57,7 @@ def compress(codec: int, data: Buffer) -> bytes:
             return _compress_xerial(data)
         case Codec.LZ4:
             compressor = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
-            compressor.compress(data)
+            compressor.compress(bytes(data))
             return bytes(compressor.finish())
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data))

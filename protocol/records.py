@@ -71,7 +71,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    record_count: int
 
     @property
     def size(self) -> int:
@@ -144,7 +144,7 @@ def check_batch(
         return ErrorCode.MESSAGE_TOO_LARGE
     if header.crc != crc32c(memoryview(records)[_CRC_FROM:]):
         return ErrorCode.CORRUPT_MESSAGE
-    count = header.count
+    count = header.record_count
     if count <= 0 or header.last_offset_delta != count - 1:
         return ErrorCode.INVALID_RECORD
     if header.attributes & CONTROL:
@@ -191,7 +191,7 @@ def patch(buffer: bytearray | memoryview, at: int, base_offset: int, leader_epoc
     _LENGTH.pack_into(buffer, at + 12, leader_epoch)
 
 
-def batch_positions(buffer: Buffer) -> tuple[array[int], array[int]]:
+def batch_positions(buffer: Buffer) -> "tuple[array[int], array[int]]":
     """Where batches start in adjacent whole batches, and how many offsets each covers.
 
     Walks the headers ("I" starts, "q" offsets). Raises ProtocolError when the batches do not
@@ -275,7 +275,7 @@ def iterate(
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
     place = 0
     try:
-        for _ in range(header.count):
+        for _ in range(header.record_count):
             length, place = _read_varint(view, place)
             end = place + length
             if length < 0 or end > len(view):
@@ -286,7 +286,9 @@ def iterate(
     except IndexError as error:
         raise ProtocolError("records that end early") from error
     if place != len(view):
-        raise ProtocolError(f"{len(view) - place} bytes behind the last of {header.count} records")
+        raise ProtocolError(
+            f"{len(view) - place} bytes behind the last of {header.record_count} records"
+        )
 
 
 def _read_record(view: bytes, at: int, end: int, base_offset: int, base_timestamp: int) -> Record:
@@ -380,7 +382,7 @@ def build_batch(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        count=len(records),
+        record_count=len(records),
     )
     return _assemble(header, compression.compress(codec, body))
 
