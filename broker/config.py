@@ -12,16 +12,11 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any, NamedTuple
 
 from broker import kafka_settings, values
 from broker.kafka_settings import KafkaSettings
 from coordinator.commands import Listener
-
-if TYPE_CHECKING:
-    from coordinator.open_log import LogOptions
-    from storage.open_store import StoreOptions
 
 KiB = 1 << 10
 MiB = 1 << 20
@@ -105,33 +100,6 @@ class Settings:
     logs_format: str
     kafka: KafkaSettings
 
-    @property
-    def store_options(self) -> "StoreOptions":
-        """What `storage.open_store.open_store` needs besides the URL."""
-        from storage.open_store import StoreOptions
-
-        return StoreOptions(
-            endpoint=self.store_endpoint,
-            region=self.store_region,
-            access_key=self.store_access_key,
-            secret_key=self.store_secret_key,
-            ca=self.store_ca,
-            path_style=self.store_path_style,
-        )
-
-    @property
-    def log_options(self) -> "LogOptions":
-        """What `coordinator.open_log.open_log` needs besides the URL."""
-        from coordinator.open_log import LogOptions
-
-        return LogOptions(
-            user=self.log_user,
-            password=self.log_password,
-            ca=self.log_ca,
-            cert=self.log_cert,
-            key=self.log_key,
-        )
-
 
 class Setting(NamedTuple):
     """One row: a name, the field it fills, and how its text is read."""
@@ -214,8 +182,8 @@ def _url(*schemes: str) -> Callable[[str], str]:
 
 
 def _http_url(text: str) -> str | None:
-    if text.strip() and urlsplit(text.strip()).scheme not in ("http", "https"):
-        raise ValueError(f'"{text}" begins with neither http:// nor https://')
+    if text.strip() and not re.fullmatch(r"https?://[^\s/]+/?", text.strip()):
+        raise ValueError(f'"{text}" is not an address like http://host:9000')
     return text.strip() or None
 
 
@@ -398,6 +366,11 @@ def _contradictions(fields: Mapping[str, Any], kafka: KafkaSettings) -> list[str
         found.append(
             f"session.deadline.ms ({deadline}) must be less than lease.ttl.ms ({ttl}): an agent"
             " must know before the log does that its session may be gone"
+        )
+    elif deadline is not None and ttl is not None and deadline <= ttl // 3:
+        found.append(
+            f"session.deadline.ms ({deadline}) must be more than a third of lease.ttl.ms ({ttl}):"
+            " the lease is renewed that often"
         )
     buffer, chunk = fields.get("produce_buffer_bytes"), fields.get("chunk_bytes_max")
     if buffer is not None and chunk is not None and buffer < 2 * chunk:

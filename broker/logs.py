@@ -1,0 +1,81 @@
+"""Structured log lines on standard error: `key=value` text, or a JSON object per line.
+
+Modules log through `logging.getLogger(__name__)` with plain messages; `extra={...}` adds keys.
+Every line has one shape, also those of libraries, and never a line break within it, so that a
+collector can split at line ends.
+
+Left out: files, rotation, shipping; whoever runs the process does that.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from typing_extensions import override
+
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+_QUIET = ("aiobotocore", "aiohttp", "asyncio", "botocore", "grpc", "urllib3")
+"""Libraries that tell each request; their warnings are enough."""
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-11-21T10:00:00.123Z INFO broker.agent: the agent is ready node_id=3`."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{_time(record)} {record.levelname} {record.name}: {record.getMessage()}"
+        for key, value in _extras(record).items():
+            line += f" {key}={_quoted(str(value))}"
+        if record.exc_info:
+            line += f" exception={_quoted(self.formatException(record.exc_info))}"
+        return line.replace("\r", "\\r").replace("\n", "\\n")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, logger, message, and the extra keys."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= _extras(record)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def set_up(*, level: str, form: str, stream: TextIO | None = None) -> None:
+    """Send all log lines of the process to `stream` (standard error); replaces what was set up."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    # A reader that went away (`2>&1 | head`) is no reason to print tracebacks.
+    logging.raiseExceptions = False
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{int(record.msecs):03d}Z"
+
+
+def _extras(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
+
+
+def _quoted(text: str) -> str:
+    """The text itself when it is one word, else as a JSON string."""
+    plain = text.isprintable() and text and not set(text) & set(' "=')
+    return text if plain else json.dumps(text)

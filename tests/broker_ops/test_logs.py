@@ -1,0 +1,36 @@
+"""Log lines: one shape, one line each."""
+
+import json
+import logging
+
+import pytest
+
+from broker.logs import JsonFormatter, TextFormatter
+
+
+def record(message: str, **extra: object) -> logging.LogRecord:
+    values = {"name": "broker.agent", "levelname": "INFO", "msg": message, "created": 0.5}
+    return logging.makeLogRecord(values | {"msecs": 500.0} | extra)
+
+
+def test_text_line_has_time_level_logger_message_and_keys() -> None:
+    line = TextFormatter().format(record("ready", node_id=3, zone="eu 1"))
+    assert line == '1970-01-01T00:00:00.500Z INFO broker.agent: ready node_id=3 zone="eu 1"'
+
+
+def test_json_line_is_an_object() -> None:
+    line = json.loads(JsonFormatter().format(record("ready", node_id=3)))
+    assert line["message"] == "ready"
+    assert line["node_id"] == 3
+    assert line["time"] == "1970-01-01T00:00:00.500Z"
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+def test_a_message_with_line_breaks_stays_on_one_line(formatter: logging.Formatter) -> None:
+    try:
+        raise ValueError("two\nlines")
+    except ValueError as error:
+        info = (type(error), error, error.__traceback__)
+    line = formatter.format(record("one\r\ntwo", exc_info=info))
+    assert "\n" not in line
+    assert "\r" not in line
