@@ -174,7 +174,7 @@ def test_advertising_a_listener_that_is_not_there_is_a_mistake() -> None:
 
 
 def test_units_are_understood() -> None:
-    loaded = settings_of("cache.bytes=2GiB", "lease.ttl.ms=1min")
+    loaded = settings_of("cache.bytes=2GiB", "lease.ttl.ms=1min", "session.deadline.ms=30s")
     assert (loaded.cache_bytes, loaded.lease_ttl_ms) == (2 << 30, 60_000)
 
 

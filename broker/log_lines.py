@@ -1,0 +1,79 @@
+"""Entries of the metadata log as plain values and as lines for people. Pure.
+
+`describe` gives what JSON can carry (the admin endpoint `/log` sends it), `lines` what
+`frazil log tail` prints. A chunk's items are summed up per span: their number, bytes and records.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from coordinator.commands import ChunkSpan, Command, Entry
+from protocol.types import Position, era_of, revision_of
+
+
+def describe(position: Position, session: int, entry: Entry) -> dict[str, Any]:
+    """An entry and where it lies. Bytes are hex, times ms."""
+    return {
+        "position": position,
+        "session": session,
+        "incarnation": entry.incarnation,
+        "n": entry.n,
+        "clock_ms": entry.clock_ms,
+        "commands": [_command(command) for command in entry.commands],
+    }
+
+
+def lines(described: Mapping[str, Any]) -> list[str]:
+    """What `describe` gave, one line for the entry and an indented one for each command."""
+    place = Position(int(described["position"]))
+    writer = int(described["incarnation"])
+    by = "opens" if writer == 0 else f"by {_place(writer)}"
+    head = f"{_place(place)} {by} n={described['n']} clock_ms={described['clock_ms']}"
+    return [head, *(f"    {_line(command)}" for command in described["commands"])]
+
+
+def _place(position: int) -> str:
+    """`era:revision`."""
+    return f"{era_of(Position(position))}:{revision_of(Position(position))}"
+
+
+def _command(command: Command) -> dict[str, Any]:
+    described: dict[str, Any] = {"command": type(command).__name__}
+    for item in fields(command):
+        described[item.name] = _plain(getattr(command, item.name))
+    return described
+
+
+def _plain(value: Any) -> Any:
+    """A field's value as JSON has it."""
+    if isinstance(value, ChunkSpan):
+        return {
+            "topic_id": value.topic_id.hex(),
+            "partition": value.partition,
+            "start": value.start,
+            "length": sum(item.skip + item.length for item in value.items),
+            "items": len(value.items),
+            "records": sum(item.records for item in value.items),
+        }
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, tuple):
+        if hasattr(value, "_asdict"):
+            return {name: _plain(part) for name, part in value._asdict().items()}
+        return [_plain(part) for part in value]
+    assert not is_dataclass(value)
+    return value
+
+
+def _line(command: Mapping[str, Any]) -> str:
+    rest = {name: value for name, value in command.items() if name != "command"}
+    return " ".join([str(command["command"]), *(f"{name}={_word(rest[name])}" for name in rest)])
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + " ".join(f"{name}={_word(part)}" for name, part in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_word(part) for part in value) + "]"
+    return str(value) if value != "" else '""'
