@@ -194,3 +194,52 @@ class FrazilDev(Frazil):
         super().__init__(folder)
         self.child.argv += ["dev", "--port", str(self.port), "--http", str(self.http_port)]
         self.child.argv += ["--data", str(folder / "data"), *arguments]
+
+
+class FrazilCluster:
+    """Several `frazil serve` over one etcd and one S3 server, as in production."""
+
+    def __init__(
+        self, folder: Path, etcd: EtcdServer, minio: MinioServer, *arguments: str, agents: int = 3
+    ) -> None:
+        name = folder.name
+        common = {
+            "cluster.id": name,
+            "store": f"s3://{minio.new_bucket()}/{name}",
+            "store.endpoint": minio.endpoint,
+            "store.region": minio.region,
+            "store.access.key": minio.access_key,
+            "log": f"etcd://{','.join(etcd.endpoints)}{etcd.new_prefix()}",
+        }
+        self.agents = [
+            self._agent(folder / f"agent{index}", f"agent{index}", common, arguments, minio)
+            for index in range(agents)
+        ]
+
+    @staticmethod
+    def _agent(
+        folder: Path, name: str, common: dict[str, str], more: tuple[str, ...], minio: MinioServer
+    ) -> Frazil:
+        agent = Frazil(folder, "serve", env={"FRAZIL_STORE_SECRET_KEY": minio.secret_key})
+        own = {
+            **common,
+            "listen": f"127.0.0.1:{agent.port}",
+            "http": f"127.0.0.1:{agent.http_port}",
+            "node.name": name,
+        }
+        for setting in [*(f"{key}={value}" for key, value in own.items()), *more]:
+            agent.child.argv += ["--set", setting]
+        return agent
+
+    @property
+    def bootstrap(self) -> str:
+        """One agent's address only: the others must be found through it."""
+        return self.agents[0].bootstrap
+
+    def start(self) -> None:
+        for agent in self.agents:
+            agent.start()
+
+    def stop(self) -> None:
+        for agent in self.agents:
+            agent.stop()
