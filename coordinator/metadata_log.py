@@ -8,7 +8,7 @@ Every call has a deadline of its own (a few seconds) and ends by answering or ra
 adapter passes `tests/contracts/test_metadata_log.py`.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import NamedTuple, Protocol
 
 from protocol.types import Incarnation, Position
@@ -104,11 +104,12 @@ class MetadataLog(Protocol):
         """Linearizable: the newest position (0 when the log is empty)."""
         ...
 
-    def tail(self, after: Position) -> AsyncIterator[Sequence[LogEntry]]:
+    def tail(self, after: Position) -> AsyncGenerator[Sequence[LogEntry], None]:
         """All entries after a position, in order, in batches, for ever.
 
         Catches up by pages at one revision, then follows. Raises LogUnavailableError (tail again
-        from the last position received) or LogHoleError.
+        from the last position received) or LogHoleError. A generator, so that whoever stops
+        reading can close it.
         """
         ...
 
