@@ -1,0 +1,171 @@
+"""One agent's hold on the metadata log, as the broker uses it: machine, proposals, barriers.
+
+Puts replica, barrier, proposer and membership together and owns their tasks. Everything that
+happens here on the log's side of the agent is decided in those modules.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from coordinator.barrier import Barrier
+from coordinator.commands import Command, Outcome
+from coordinator.machine import Machine
+from coordinator.metadata_log import LogError, LogUnavailableError, MetadataLog
+from coordinator.proposer import NotDoneError, Proposer
+from coordinator.replica import Applied, Replica, ReplicaStoppedError
+from coordinator.session import Membership, ReplacedError
+from coordinator.settings import AgentIdentity, CoordinatorSettings
+from coordinator.stats import CoordinatorStats
+from protocol.types import Incarnation
+
+__all__ = [
+    "AgentIdentity",
+    "Applied",
+    "Coordinator",
+    "CoordinatorSettings",
+    "CoordinatorStats",
+    "LogUnavailableError",
+    "NotDoneError",
+    "ReplacedError",
+    "ReplicaStoppedError",
+]
+
+logger = logging.getLogger(__name__)
+
+
+class _LeftError(Exception):
+    """`leave` is done; ends `run`."""
+
+
+class Coordinator:
+    """`run` must be going for anything to happen. All methods belong to its loop."""
+
+    def __init__(
+        self,
+        log: MetadataLog,
+        *,
+        identity: AgentIdentity,
+        settings: CoordinatorSettings,
+        now_ms: Callable[[], int],
+        boot_ms: Callable[[], int],
+    ) -> None:
+        """`now_ms`: wall clock, written into entries; `boot_ms`: never set, counts suspension."""
+        self.machine = Machine()
+        self.stats = CoordinatorStats()
+        self._log = log
+        self._settings = settings
+        self._left = asyncio.Event()
+        self._replica = Replica(log, self.machine, self.stats)
+        self._barrier = Barrier(
+            log,
+            wait_for=self._replica.wait_for,
+            deadline_ms=settings.barrier_deadline_ms,
+            stats=self.stats,
+        )
+        self._proposer = Proposer(
+            log,
+            now_ms=now_ms,
+            live_agents=lambda: len(self.machine.incarnations),
+            tick_ms=settings.tick_ms,
+            stats=self.stats,
+        )
+        self._membership = Membership(
+            log,
+            machine=self.machine,
+            barrier=self._barrier,
+            proposer=self._proposer,
+            identity=identity,
+            settings=settings,
+            now_ms=now_ms,
+            boot_ms=boot_ms,
+            stats=self.stats,
+        )
+        self._replica.on_applied(self._membership.applied)
+        self._replica.on_applied(self._proposer.applied)
+
+    async def run(self) -> None:
+        """Be one of the cluster's agents until cancelled or `leave` is done.
+
+        Raises ReplicaStoppedError when the log cannot be followed (P13), ReplacedError when
+        another process has taken the node name. An unavailable log is waited for (P16).
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._replica.run())
+                tasks.create_task(self._barrier.run())
+                tasks.create_task(self._proposer.run())
+                tasks.create_task(self._membership.run())
+                tasks.create_task(self._until_left())
+        except BaseExceptionGroup as group:
+            error = _first(group)
+            if not isinstance(error, _LeftError):
+                raise error from group
+        finally:
+            self._membership.stop()
+            self._proposer.shut()
+
+    def incarnation(self) -> Incarnation | None:
+        """The incarnation under which this agent may act at this instant (P5, P12), if any."""
+        return self._membership.incarnation()
+
+    def node_id(self) -> int | None:
+        """This node's number; None before the first Open was applied."""
+        return self._membership.node_id()
+
+    def propose(
+        self, command: Command, incarnation: Incarnation | None = None
+    ) -> asyncio.Future[Outcome]:
+        """Put `command` into the log; the future has the outcome that apply gave it.
+
+        The order of calls is the order in the log. Given an incarnation, it is appended only
+        under that one. The future raises NotDoneError when the command did not happen and never
+        will, LogUnavailableError when the agent ended before it knew; it stays open while the
+        outcome is unknown. Cancelling it does not withdraw the command.
+        """
+        return self._proposer.propose(command, incarnation)
+
+    async def barrier(self) -> None:
+        """Wait until what the log held at some time after this call is applied (P8, P9).
+
+        Raises LogUnavailableError after the deadline of the settings.
+        """
+        await self._barrier.wait()
+
+    def on_applied(self, callback: Callable[[Applied], None]) -> None:
+        """Call synchronously after each entry, before the futures of its commands wake anyone."""
+        self._replica.on_applied(callback)
+
+    def on_incarnation(self, callback: Callable[[Incarnation | None], None]) -> None:
+        """Call whenever `incarnation()` has changed, at the deadline at the latest."""
+        self._membership.on_incarnation(callback)
+
+    def session_lost_ms(self) -> int:
+        """For how long (boot-time ms) no session has been proven; 0 while one is."""
+        return self._membership.session_lost_ms()
+
+    async def leave(self) -> None:
+        """Close the incarnation, end the session, end `run`. What is proposed after is refused.
+
+        Ends within the deadline of the settings, whatever the log does: then the lease runs out
+        by itself.
+        """
+        try:
+            async with asyncio.timeout(self._settings.leave_deadline_ms / 1000):
+                await self._membership.leave()
+        except (LogError, TimeoutError) as error:
+            logger.warning("left without closing the session, it will run out: %r", error)
+        finally:
+            self._left.set()
+
+    async def _until_left(self) -> None:
+        await self._left.wait()
+        raise _LeftError
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that ended the group; what else is in it followed from that."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

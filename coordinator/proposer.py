@@ -1,0 +1,280 @@
+"""Commands on their way into the log: one queue, one append in flight, nothing in doubt.
+
+Invariants (P3): entries of an incarnation are appended in order, one at a time; an append without
+an answer is repeated, the same bytes under the same number, until the log says that it is in or
+that the session is gone, and nothing else is appended before. What belongs to one incarnation is
+never appended by another. Nothing is sent first while the session is not proven (P5).
+
+A command's future ends with its outcome when the replica applies its entry, or with NotDoneError
+when it is certain that it did not and will not happen (P4).
+
+Left out: getting and losing sessions (`session`), and what commands mean (`machine`).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from coordinator.codec import (
+    ENTRY_BYTES_MAX,
+    ENTRY_OVERHEAD_BYTES_MAX,
+    encode_entry,
+    encoded_size,
+)
+from coordinator.commands import Close, Command, Entry, Outcome, Tick
+from coordinator.metadata_log import (
+    LogRefusedError,
+    LogUnavailableError,
+    MetadataLog,
+    Session,
+    SessionLostError,
+)
+from coordinator.replica import Applied
+from coordinator.stats import CoordinatorStats
+from protocol.types import Incarnation
+
+logger = logging.getLogger(__name__)
+
+COMMANDS_WAITING_MAX = 10_000
+COMMAND_BYTES_MAX = ENTRY_BYTES_MAX - ENTRY_OVERHEAD_BYTES_MAX
+ENTRIES_PER_SECOND_MAX = 800
+"""Of all agents together (design §14); each takes its share."""
+
+REPEAT_FIRST_S = 0.05
+REPEAT_MAX_S = 1.0
+REFUSED_REPEAT_S = 5.0
+
+
+class NotDoneError(Exception):
+    """It did not happen and will not (P4)."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class _Proposal(NamedTuple):
+    command: Command
+    encoded_bytes: int
+    incarnation: Incarnation | None
+    future: asyncio.Future[Outcome]
+
+
+class Proposer:
+    """`run` must be going for anything to be appended."""
+
+    def __init__(
+        self,
+        log: MetadataLog,
+        *,
+        now_ms: Callable[[], int],
+        live_agents: Callable[[], int],
+        tick_ms: int,
+        stats: CoordinatorStats,
+    ) -> None:
+        assert tick_ms > 0
+        self._log = log
+        self._now_ms = now_ms
+        self._live_agents = live_agents
+        self._tick_s = tick_ms / 1000
+        self._stats = stats
+        self._session: Session | None = None
+        self._may_send: Callable[[], bool] = lambda: False
+        self._next_n = 1
+        self._waiting: deque[_Proposal] = deque()
+        self._sent: dict[tuple[Incarnation, int], list[asyncio.Future[Outcome]]] = {}
+        self._work = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._on_lost: Callable[[Session, int], None] = lambda _session, _last: None
+
+    def on_lost(self, callback: Callable[[Session, int], None]) -> None:
+        """Call when an append finds the session gone, with its final last number."""
+        self._on_lost = callback
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
+
+    def begin(self, session: Session, may_send: Callable[[], bool]) -> None:
+        """Append under `session` from now on, its Open being in; `may_send` is asked each time."""
+        assert self._idle.is_set(), "an append of the incarnation before is not settled"
+        assert not self._waiting
+        self._session = session
+        self._next_n = 1
+        self._may_send = may_send
+
+    def end(self, reason: str) -> None:
+        """The session is gone: what was not sent is not done."""
+        self._session = None
+        self.refuse_waiting(reason)
+
+    def refuse_waiting(self, reason: str) -> None:
+        """What was not sent yet is not done; what was, is settled as ever."""
+        refused, self._waiting = self._waiting, deque()
+        self._work.clear()
+        self._stats.commands_not_done += len(refused)
+        for proposal in refused:
+            _fail(proposal.future, NotDoneError(reason))
+
+    def propose(
+        self, command: Command, incarnation: Incarnation | None = None
+    ) -> asyncio.Future[Outcome]:
+        """Put `command` into the log after all that were proposed before; see `Coordinator`."""
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        encoded_bytes = encoded_size(command)
+        if encoded_bytes > COMMAND_BYTES_MAX:
+            refusal = f"a command of {encoded_bytes} bytes does not fit into an entry"
+        elif self._session is None or not self._may_send():
+            refusal = "this agent has no proven session"
+        elif incarnation is not None and incarnation != self._session.incarnation:
+            refusal = f"incarnation {incarnation} is over"
+        elif len(self._waiting) >= COMMANDS_WAITING_MAX:
+            refusal = f"{COMMANDS_WAITING_MAX} commands are waiting already"
+        else:
+            self._waiting.append(_Proposal(command, encoded_bytes, incarnation, future))
+            self._work.set()
+            return future
+        self._stats.commands_not_done += 1
+        _fail(future, NotDoneError(refusal))
+        return future
+
+    def applied(self, applied: Applied) -> None:
+        """Give the outcomes of an entry to those who proposed its commands."""
+        futures = self._sent.pop((applied.incarnation, applied.entry.n), None)
+        if futures is None:
+            return
+        assert len(futures) == len(applied.outcomes)
+        for future, outcome in zip(futures, applied.outcomes, strict=True):
+            if not future.done():
+                future.set_result(outcome)
+
+    async def settled(self) -> None:
+        """Wait until no append is in doubt."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Append what is proposed, for ever."""
+        loop = asyncio.get_running_loop()
+        pace_s = loop.time()
+        while True:
+            if not await self._work_within(self._tick_s):
+                if self._session is not None and self._may_send():
+                    self._tick()
+                continue
+            await asyncio.sleep(max(0.0, pace_s - loop.time()))
+            session = self._session
+            if session is None or not self._may_send():
+                self.refuse_waiting("this agent has no proven session")
+                continue
+            pace_s = loop.time() + max(1, self._live_agents()) / ENTRIES_PER_SECOND_MAX
+            if proposals := self._take(session.incarnation):
+                await self._append(session, proposals)
+
+    def shut(self) -> None:
+        """The agent ends: nothing will be settled any more."""
+        self.end("the agent ends")
+        unknown = [future for futures in self._sent.values() for future in futures]
+        self._sent = {}
+        for future in unknown:
+            _fail(future, LogUnavailableError("the agent ended before the outcome was known"))
+
+    def _tick(self) -> None:
+        """Nothing was said for long: write the clock, and who hears the outcome does not matter."""
+        abandoned = self.propose(Tick())
+        assert not abandoned.done()
+
+    async def _work_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._work.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _take(self, incarnation: Incarnation) -> list[_Proposal]:
+        """The next entry's worth of proposals, at least one if any wait."""
+        taken: list[_Proposal] = []
+        total_bytes = 0
+        while self._waiting:
+            proposal = self._waiting[0]
+            if total_bytes + proposal.encoded_bytes > COMMAND_BYTES_MAX:
+                break
+            self._waiting.popleft()
+            # `end` empties the queue with the incarnation that it was filled under.
+            assert proposal.incarnation in (None, incarnation)
+            total_bytes += proposal.encoded_bytes
+            taken.append(proposal)
+        if not self._waiting:
+            self._work.clear()
+        return taken
+
+    async def _append(self, session: Session, proposals: list[_Proposal]) -> None:
+        n = self._next_n
+        self._next_n += 1
+        commands = tuple(_numbered(proposal.command, session, n) for proposal in proposals)
+        payload = encode_entry(Entry(session.incarnation, n, self._now_ms(), commands))
+        assert len(payload) <= ENTRY_BYTES_MAX
+        self._sent[session.incarnation, n] = [proposal.future for proposal in proposals]
+        self._idle.clear()
+        started_s = asyncio.get_running_loop().time()
+        try:
+            await self._settle(session, n, payload)
+        finally:
+            self._idle.set()
+        self._stats.append_seconds_last = asyncio.get_running_loop().time() - started_s
+        self._stats.append_seconds += self._stats.append_seconds_last
+
+    async def _settle(self, session: Session, n: int, payload: bytes) -> None:
+        """Send entry n until it is in or never will be (P3)."""
+        pause_s = REPEAT_FIRST_S
+        while True:
+            try:
+                position = await self._log.append(session, n, payload)
+            except SessionLostError as lost:
+                self._lose(session, lost.last)
+                return
+            except LogUnavailableError as error:
+                logger.info("entry %d is not known to be in, sending it again: %s", n, error)
+            except LogRefusedError as error:
+                logger.warning("the log refuses entry %d, trying again: %s", n, error)
+                pause_s = REFUSED_REPEAT_S
+            else:
+                self._stats.entries_appended += 1
+                self._stats.bytes_appended += len(payload)
+                self._stats.head_position = max(self._stats.head_position, position)
+                return
+            # The replica may have read it meanwhile: that too is an answer.
+            if (session.incarnation, n) not in self._sent:
+                self._stats.entries_appended += 1
+                self._stats.bytes_appended += len(payload)
+                return
+            self._stats.appends_repeated += 1
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, REPEAT_MAX_S)
+
+    def _lose(self, session: Session, last: int) -> None:
+        """The session is gone; entries up to `last` are in and get their outcomes when applied."""
+        for incarnation, n in list(self._sent):
+            if incarnation == session.incarnation and n > last:
+                for future in self._sent.pop((incarnation, n)):
+                    self._stats.commands_not_done += 1
+                    _fail(future, NotDoneError("the session was lost before the entry was in"))
+        self._on_lost(session, last)
+
+
+def _numbered(command: Command, session: Session, n: int) -> Command:
+    """A Close of oneself names the entry before its own, and only here that number is known."""
+    if isinstance(command, Close) and command.incarnation == session.incarnation:
+        return replace(command, last=n - 1)
+    return command
+
+
+def _fail(future: asyncio.Future[Outcome], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+        # Whoever abandoned the command need not hear of it.
+        future.exception()

@@ -1,0 +1,57 @@
+"""Who an agent is and how it holds on to the log: plain values, checked when they are made."""
+
+from dataclasses import dataclass
+
+from coordinator.commands import Listener
+
+FEATURE_LEVEL_MAX = 0
+"""Newest behaviour of `apply` that this version knows (design §6, versions)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentIdentity:
+    """What an agent says of itself when it opens an incarnation (design §13)."""
+
+    node_name: str
+    """Its name over restarts; a new process of a name replaces the old one."""
+    node_id_wanted: int
+    """-1: the one that this name had, else the smallest free."""
+    zone: str
+    listeners: tuple[Listener, ...]
+    software_version: str
+
+    def __post_init__(self) -> None:
+        assert self.node_name
+        assert self.node_id_wanted >= -1
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """Durations in ms; the defaults are those of design §13."""
+
+    lease_ttl_ms: int = 10_000
+    session_deadline_ms: int = 7_000
+    """An agent trusts its session this long after the last renewal that was answered was sent."""
+    session_read_ms: int = 2_000
+    """Between linearizable reads of the session."""
+    barrier_deadline_ms: int = 5_000
+    leave_deadline_ms: int = 5_000
+    tick_ms: int = 60_000
+    """An agent with nothing to say writes its clock this often."""
+
+    def __post_init__(self) -> None:
+        durations = (
+            self.lease_ttl_ms,
+            self.session_deadline_ms,
+            self.session_read_ms,
+            self.barrier_deadline_ms,
+            self.leave_deadline_ms,
+            self.tick_ms,
+        )
+        if min(durations) <= 0:
+            raise ValueError("durations of the session must be positive")
+        if not self.lease_ttl_ms // 3 < self.session_deadline_ms < self.lease_ttl_ms:
+            raise ValueError(
+                f"the session deadline ({self.session_deadline_ms} ms) must lie between a third of"
+                f" the lease's ttl, when it is renewed, and the ttl ({self.lease_ttl_ms} ms)"
+            )
