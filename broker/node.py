@@ -1,0 +1,91 @@
+"""What a handler may touch: one agent's parts, put together by the composition root.
+
+Handlers get a `Node` and a `Call` (`broker.dispatch`) and nothing else: no globals, no clock but
+`now_ms` and `boot_ms`, no chance but `rng`. The two hot paths are named here only by type.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here needs any of them.
+    from broker.config import Settings
+    from broker.fetching import FetchPath
+    from broker.producer_ids import ProducerIds
+    from broker.producing import ProducePath
+    from coordinator.coordinator import Coordinator
+    from storage.reader import Reader
+
+LATENCY_BUCKETS = 18
+"""Bucket b counts answers of less than 2**b ms (and not less than half of that); the last has
+all that took longer than a minute."""
+
+
+class ProducingGate(Protocol):
+    """The part of `ProducePath` that the server looks at (P15)."""
+
+    full: bool
+    """The bound of bytes waiting for a flush is reached: start no Produce request."""
+
+    def on_room(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, each time, when `full` has become false."""
+        ...
+
+
+@dataclass(slots=True)
+class EdgeStats:
+    """What the server and the dispatcher count; read by the metrics at scrape."""
+
+    connections_open: int = 0
+    connections_total: int = 0
+    connections_refused: int = 0
+    """Closed at once: over `max.connections`, or the agent is not (or no longer) serving."""
+    connections_closed: dict[str, int] = field(default_factory=dict)
+    """By reason, a word or two each (`broker.server.CLOSE_REASONS`)."""
+    requests: dict[int, int] = field(default_factory=dict)
+    """Answered, by API key."""
+    latencies: dict[int, list[int]] = field(default_factory=dict)
+    """By API key: answers by time from the frame's last byte to the write (LATENCY_BUCKETS)."""
+    request_bytes: int = 0
+    response_bytes: int = 0
+    held_bytes: int = 0
+    """Frames being received or not yet answered, all connections."""
+    stalls: int = 0
+    stall_longest_ms: int = 0
+    refused_stale: int = 0
+    """Requests refused because the loop had stood still (P17)."""
+    failed_handlers: int = 0
+    """Handlers that ended in an error that nobody foresaw: each one is a bug."""
+    topics_auto_created: int = 0
+    barriers_failed: int = 0
+
+    def count_closed(self, reason: str) -> None:
+        self.connections_closed[reason] = self.connections_closed.get(reason, 0) + 1
+
+    def count_answer(self, api_key: int, elapsed_ms: int) -> None:
+        self.requests[api_key] = self.requests.get(api_key, 0) + 1
+        buckets = self.latencies.get(api_key)
+        if buckets is None:
+            buckets = self.latencies[api_key] = [0] * LATENCY_BUCKETS
+        buckets[min(elapsed_ms.bit_length(), LATENCY_BUCKETS - 1)] += 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Node:
+    """One agent, as its handlers see it."""
+
+    settings: "Settings"
+    coordinator: "Coordinator"
+    producing: "ProducePath"
+    fetching: "FetchPath"
+    reader: "Reader"
+    producer_ids: "ProducerIds"
+    now_ms: Callable[[], int]
+    """Wall clock, ms since the epoch."""
+    boot_ms: Callable[[], int]
+    """Boot-time clock, ms; for durations, and for what must not follow the wall clock."""
+    rng: random.Random
+    leaving: bool = False
+    """The agent is going down: it names others as leaders where there are others (design §13)."""
+    stats: EdgeStats = field(default_factory=EdgeStats)
