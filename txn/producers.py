@@ -12,6 +12,7 @@ batches of its epoch only. Epochs of batches are compared here and nowhere else.
 Left out: transactions (open ones, markers, KIP-890 verification).
 """
 
+from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -32,7 +33,8 @@ WINDOW_BYTES_MAX = _WINDOWS[BATCHES_MAX].size
 assert WINDOW_BYTES_MAX <= 200
 
 
-class Fresh(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Fresh:
     """The batch is the producer's next: append it, then `advance` the window."""
 
 
@@ -46,7 +48,6 @@ class Duplicate(NamedTuple):
 Verdict = Fresh | Duplicate | ErrorCode
 
 FRESH: Final = Fresh()
-"""The only `Fresh` that `judge` returns, so `is FRESH` will do."""
 
 
 def judge(window: bytes | None, *, epoch: int, first_sequence: int, records: int) -> Verdict:

@@ -1,0 +1,59 @@
+"""A digest that rolls over outcomes: replicas at the same position have the same (P13).
+
+Messages for people are left out, so that wording may change from one version to the next.
+"""
+
+from hashlib import blake2b
+from itertools import chain
+from struct import Struct, pack
+from typing import Final, assert_never
+
+from coordinator.commands import (
+    ChunkCommitted,
+    Done,
+    Opened,
+    Outcome,
+    Pinned,
+    ProducerIdsAllocated,
+    Rejected,
+    TopicCreated,
+)
+from protocol.types import Position
+
+DIGEST_BYTES = 16
+DIGEST_ZERO: Final = bytes(DIGEST_BYTES)
+
+_HEAD = Struct("<QI")
+_RESULT_FIELDS = 5
+
+
+def roll(digest: bytes, position: Position, outcomes: tuple[Outcome, ...]) -> bytes:
+    """The digest after an entry: of the one before, the position and the outcomes."""
+    rolling = blake2b(digest, digest_size=DIGEST_BYTES)
+    rolling.update(_HEAD.pack(position, len(outcomes)))
+    for outcome in outcomes:
+        rolling.update(_outcome_bytes(outcome))
+    return rolling.digest()
+
+
+def _outcome_bytes(outcome: Outcome) -> bytes:
+    """Injective for each kind, and a tag for the kind."""
+    match outcome:
+        case ChunkCommitted():
+            count = len(outcome.results)
+            fields = chain.from_iterable(outcome.results)
+            return pack(f"<BI{_RESULT_FIELDS * count}q", 1, count, *fields)
+        case Done():
+            return b"\x02"
+        case Rejected():
+            return pack("<Bh", 3, outcome.error)
+        case Opened():
+            return pack("<BQII", 4, outcome.incarnation, outcome.node_id, outcome.rank)
+        case TopicCreated():
+            return b"\x05" + outcome.topic_id
+        case ProducerIdsAllocated():
+            return pack("<Bqq", 6, outcome.first, outcome.count)
+        case Pinned():
+            return pack("<BQq", 7, outcome.position, outcome.expires_ms)
+        case _:
+            assert_never(outcome)

@@ -1,0 +1,259 @@
+"""The machine: all metadata of a cluster, a function of the log alone.
+
+`apply` is total and deterministic: a refusal is an outcome like any other, and an exception is a
+bug that stops the replica (P13). A command is first judged without touching anything, then
+carried out without being able to fail; only a chunk is judged item by item, as each may be
+refused alone. Nothing here reads a clock, draws a number or iterates over a set.
+
+Positions grow; an incarnation's entries are numbered without a hole. Entries of an incarnation
+that is not live change nothing: their commands are all refused with STALE_BROKER_EPOCH.
+
+Queries are the tables themselves: `topics`, `partitions`, `incarnations`, `pins`, `chunks`.
+"""
+
+from typing import assert_never
+
+from coordinator.chunks import CHUNK_NUMBERS_AHEAD_MAX, Chunks
+from coordinator.commands import (
+    AllocateProducerIds,
+    ChunkCommitted,
+    Close,
+    Command,
+    CommitChunk,
+    CreateTopic,
+    DeleteTopic,
+    Done,
+    Entry,
+    ItemResult,
+    Open,
+    Opened,
+    Outcome,
+    Pin,
+    Pinned,
+    ProducerIdsAllocated,
+    PurgePartitions,
+    Rejected,
+    Tick,
+    TopicCreated,
+    Unpin,
+)
+from coordinator.digest import DIGEST_ZERO, roll
+from coordinator.incarnations import IncarnationRow, Incarnations
+from coordinator.partitions import PURGE_ROWS_MAX, Partitions
+from coordinator.pins import Pins
+from coordinator.topics import Topic, Topics, topic_id_at
+from protocol.errors import ErrorCode
+from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
+from storage.spans import ChunkId
+
+PRODUCER_IDS_MAX = 100_000
+"""Largest block of producer ids that one command gets."""
+
+_PRODUCER_ID_END = 1 << 62
+
+DONE = Done()
+FENCED = Rejected(ErrorCode.STALE_BROKER_EPOCH, "the incarnation of the writer is not live")
+
+
+class Machine:
+    """All metadata of a cluster at one position of the log."""
+
+    def __init__(self) -> None:
+        self.position: Position = POSITION_ZERO
+        """Of the newest entry applied."""
+        self.time_ms = 0
+        """The least of the newest wall clocks of the live incarnations; never goes back."""
+        self.chunks = Chunks()
+        self.incarnations = Incarnations()
+        self.partitions = Partitions(self.chunks)
+        self.pins = Pins()
+        self.topics = Topics()
+        self.producer_id_next = 0
+        self._digest = DIGEST_ZERO
+
+    def apply(self, position: Position, entry: Entry) -> tuple[Outcome, ...]:
+        """Carry out an entry; one outcome for each of its commands."""
+        assert position > self.position
+        self.position = position
+        if entry.incarnation == INCARNATION_NONE:
+            outcomes = self._begin(position, entry)
+        else:
+            outcomes = self._go_on(position, entry)
+        self._digest = roll(self._digest, position, outcomes)
+        return outcomes
+
+    def digest(self) -> bytes:
+        """16 bytes that roll over the outcomes of all entries (P13)."""
+        return self._digest
+
+    def chunk_length(self, chunk: ChunkId) -> int:
+        """Bytes of the object. Raises KeyError when no span points at it."""
+        return self.chunks.length(chunk)
+
+    def next_purge(self) -> PurgePartitions | None:
+        """What must be proposed next to get rid of deleted topics; None when nothing is left."""
+        for topic in self.partitions.deleted():
+            first = self.partitions.first_left(topic.topic_id)
+            assert first is not None
+            count = min(topic.partition_count - first, PURGE_ROWS_MAX)
+            return PurgePartitions(topic.topic_id, first, count)
+        return None
+
+    def _begin(self, position: Position, entry: Entry) -> tuple[Outcome, ...]:
+        match entry.commands:
+            case (Open() as command,) if entry.n == 0:
+                return (self._open(position, command, entry.clock_ms),)
+            case _:
+                reason = "an incarnation begins with one Open, number 0"
+                rejected = Rejected(ErrorCode.INVALID_REQUEST, reason)
+                return (rejected,) * len(entry.commands)
+
+    def _go_on(self, position: Position, entry: Entry) -> tuple[Outcome, ...]:
+        writer = self.incarnations.get(entry.incarnation)
+        if writer is None:
+            return (FENCED,) * len(entry.commands)
+        assert entry.n == writer.last_n + 1
+        writer.last_n = entry.n
+        before_ms = writer.clock_ms
+        if entry.clock_ms > before_ms:
+            writer.clock_ms = entry.clock_ms
+            if before_ms <= self.time_ms:  # Else it was not the least, and time stands still.
+                self._advance_time()
+        outcomes: list[Outcome] = []
+        for index, command in enumerate(entry.commands):
+            # An entry may hold the Close of its own writer.
+            live = self.incarnations.get(entry.incarnation) is writer
+            outcomes.append(self._carry_out(position, index, writer, command) if live else FENCED)
+        return tuple(outcomes)
+
+    def _carry_out(
+        self, position: Position, index: int, writer: IncarnationRow, command: Command
+    ) -> Outcome:
+        match command:
+            case CommitChunk():
+                return self._commit_chunk(position, writer, command)
+            case Tick():
+                return DONE
+            case AllocateProducerIds():
+                return self._allocate_producer_ids(command)
+            case CreateTopic():
+                return self._create_topic(position, index, command)
+            case DeleteTopic():
+                return self._delete_topic(command)
+            case PurgePartitions():
+                return self._purge_partitions(position, command)
+            case Pin():
+                return self._pin(position, command)
+            case Unpin():
+                self.pins.remove(command.name)
+                return DONE
+            case Close():
+                return self._close(writer, command)
+            case Open():
+                reason = "Open under an incarnation that has begun"
+                return Rejected(ErrorCode.INVALID_REQUEST, reason)
+            case _:
+                assert_never(command)
+
+    # Incarnations and time.
+
+    def _open(self, position: Position, command: Open, clock_ms: int) -> Outcome:
+        if (rejected := self.incarnations.judge(command)) is not None:
+            return rejected
+        if (before := self.incarnations.by_node_name(command.node_name)) is not None:
+            self._end(before.incarnation)
+        row = self.incarnations.open(Incarnation(position), command, clock_ms)
+        self._advance_time()
+        return Opened(row.incarnation, row.node_id, row.rank)
+
+    def _close(self, writer: IncarnationRow, command: Close) -> Outcome:
+        row = self.incarnations.get(command.incarnation)
+        if row is None:
+            return DONE  # Several agents may see a session gone; the first one closed it.
+        if row is not writer and row.last_n != command.last:
+            reason = f"its newest entry is number {row.last_n}, not {command.last}"
+            return Rejected(ErrorCode.INVALID_REQUEST, reason)
+        self._end(command.incarnation)
+        self._advance_time()
+        return DONE
+
+    def _end(self, incarnation: Incarnation) -> None:
+        self.incarnations.close(incarnation)
+        self.chunks.close(incarnation)
+
+    def _advance_time(self) -> None:
+        least_ms = min((row.clock_ms for row in self.incarnations), default=self.time_ms)
+        self.time_ms = max(self.time_ms, least_ms)
+
+    # Topics.
+
+    def _create_topic(self, position: Position, index: int, command: CreateTopic) -> Outcome:
+        rejected = self.topics.judge(command, partitions=len(self.partitions))
+        if rejected is not None:
+            return rejected
+        topic = Topic(
+            topic_id=topic_id_at(position, index),
+            name=command.name,
+            partition_count=command.partition_count,
+            configs=dict(command.configs),
+            created=position,
+        )
+        self.topics.add(topic)
+        self.partitions.add_topic(topic.topic_id, topic.partition_count)
+        return TopicCreated(topic.topic_id)
+
+    def _delete_topic(self, command: DeleteTopic) -> Outcome:
+        if self.topics.by_id(command.topic_id) is None:
+            return Rejected(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of this id")
+        self.topics.remove(command.topic_id)
+        self.partitions.delete_topic(command.topic_id)
+        return DONE
+
+    def _purge_partitions(self, position: Position, command: PurgePartitions) -> Outcome:
+        if self.topics.by_id(command.topic_id) is not None:
+            return Rejected(ErrorCode.INVALID_REQUEST, "the topic has not been deleted")
+        if command.count > PURGE_ROWS_MAX:
+            reason = f"a slice has at most {PURGE_ROWS_MAX} partitions"
+            return Rejected(ErrorCode.INVALID_REQUEST, reason)
+        self.partitions.purge(
+            command.topic_id, first=command.first, count=command.count, position=position
+        )
+        return DONE
+
+    # Records.
+
+    def _commit_chunk(
+        self, position: Position, writer: IncarnationRow, command: CommitChunk
+    ) -> Outcome:
+        ahead = command.number - writer.chunk_last
+        if not 0 < ahead <= CHUNK_NUMBERS_AHEAD_MAX:
+            reason = f"chunk {command.number} after chunk {writer.chunk_last}"
+            return Rejected(ErrorCode.INVALID_REQUEST, reason)
+        for span in command.spans:
+            if span.start + sum([item.skip + item.length for item in span.items]) > command.length:
+                return Rejected(ErrorCode.INVALID_REQUEST, "a span reaches over the chunk's end")
+        writer.chunk_last = command.number
+        slot = self.chunks.slot(writer.incarnation)
+        results: list[ItemResult] = []
+        spans = 0
+        for span in command.spans:
+            spans += self.partitions.commit(span, slot=slot, number=command.number, results=results)
+        self.chunks.add(slot, command.number, length=command.length, spans=spans, position=position)
+        return ChunkCommitted(tuple(results))
+
+    def _allocate_producer_ids(self, command: AllocateProducerIds) -> Outcome:
+        if not 0 < command.count <= PRODUCER_IDS_MAX:
+            reason = f"a block has 1 to {PRODUCER_IDS_MAX} producer ids"
+            return Rejected(ErrorCode.INVALID_REQUEST, reason)
+        first = self.producer_id_next
+        assert first + command.count <= _PRODUCER_ID_END
+        self.producer_id_next = first + command.count
+        return ProducerIdsAllocated(first, command.count)
+
+    # Pins.
+
+    def _pin(self, position: Position, command: Pin) -> Outcome:
+        if (rejected := self.pins.judge(command, time_ms=self.time_ms)) is not None:
+            return rejected
+        row = self.pins.set(command, position=position, time_ms=self.time_ms)
+        return Pinned(row.position, row.expires_ms)
