@@ -1,0 +1,109 @@
+"""What an entry costs a replica: `python -m tests.bench.bench_apply`.
+
+Prints microseconds of CPU per entry and per span, to encode, to decode and to apply, for shapes
+from one span to an entry full of them; best of several rounds. No test: it measures, it does not
+judge. The budget is 8 µs a span, decoding included (design §14).
+"""
+
+import time
+from collections.abc import Callable
+
+from coordinator.codec import decode_entry, encode_entry
+from coordinator.commands import ChunkSpan, CommitChunk, CreateTopic, Entry, Item, Open
+from coordinator.machine import Machine
+from coordinator.topics import topic_id_at
+from protocol.types import INCARNATION_NONE, Incarnation, Position, position
+
+ENTRIES = 200
+ROUNDS = 5
+START = position(1, 1)
+TOPIC = topic_id_at(Position(START + 1), 0)
+BATCH_BYTES = 16_000
+
+
+def opened(partitions: int) -> Machine:
+    machine = Machine()
+    command = Open(1, "agent-0", -1, "zone-a", (), "0.1.0", 1)
+    machine.apply(START, Entry(INCARNATION_NONE, 0, 0, (command,)))
+    create = CreateTopic("events", partitions, ())
+    machine.apply(Position(START + 1), Entry(Incarnation(START), 1, 0, (create,)))
+    return machine
+
+
+def entries(*, spans: int, items: int, partitions: int, idempotent: bool) -> list[Entry]:
+    """`ENTRIES` entries of one chunk each; producers go on with their sequences."""
+    sequences = [0] * partitions
+    made = []
+    for number in range(ENTRIES):
+        clock_ms = 1_700_000_000_000 + 100 * number
+        chunk, at = [], 0
+        for index in range(spans):
+            partition = (number * spans + index) % partitions
+            batches = []
+            for batch in range(items):
+                stamp = clock_ms - 7 * batch
+                if idempotent:
+                    sequence = sequences[partition]
+                    sequences[partition] = sequence + 20
+                    batches.append(Item(0, BATCH_BYTES, 20, stamp, 5000 + partition, 0, sequence))
+                else:
+                    batches.append(Item(0, BATCH_BYTES, 20, stamp))
+            chunk.append(ChunkSpan(TOPIC, partition, at, tuple(batches)))
+            at += items * BATCH_BYTES
+        command = CommitChunk(number, at, tuple(chunk))
+        made.append(Entry(Incarnation(START), 2 + number, clock_ms, (command,)))
+    return made
+
+
+def best_us(run: Callable[[], None]) -> float:
+    """Microseconds of CPU for one of ENTRIES, in the best of ROUNDS rounds."""
+    best = min(_seconds(run) for _ in range(ROUNDS))
+    return best / ENTRIES * 1e6
+
+
+def _seconds(run: Callable[[], None]) -> float:
+    began = time.process_time()
+    run()
+    return time.process_time() - began
+
+
+def measure(*, spans: int, items: int, partitions: int, idempotent: bool) -> None:
+    made = entries(spans=spans, items=items, partitions=partitions, idempotent=idempotent)
+    data = [encode_entry(entry) for entry in made]
+    machines = iter([opened(partitions) for _ in range(ROUNDS)])
+
+    def encode_all() -> None:
+        for entry in made:
+            encode_entry(entry)
+
+    def decode_all() -> None:
+        for each in data:
+            decode_entry(each)
+
+    def apply_all() -> None:
+        machine = next(machines)
+        for index, entry in enumerate(made):
+            machine.apply(Position(START + 2 + index), entry)
+
+    encode_us, decode_us = best_us(encode_all), best_us(decode_all)
+    apply_us = best_us(apply_all)
+    kind = "idempotent" if idempotent else "plain"
+    print(
+        f"{spans:4} spans of {items} {kind:10} over {partitions:5} partitions,"
+        f" {len(data[-1]):6} bytes | per entry: encode {encode_us:7.1f}"
+        f" decode {decode_us:7.1f} apply {apply_us:7.1f} µs"
+        f" | decode + apply per span {(decode_us + apply_us) / spans:5.2f} µs"
+    )
+
+
+def main() -> None:
+    for idempotent in (True, False):
+        measure(spans=1, items=1, partitions=16, idempotent=idempotent)
+        measure(spans=4, items=1, partitions=64, idempotent=idempotent)
+        measure(spans=64, items=1, partitions=64, idempotent=idempotent)
+        measure(spans=64, items=5, partitions=64, idempotent=idempotent)
+        measure(spans=250, items=1, partitions=4096, idempotent=idempotent)
+
+
+if __name__ == "__main__":
+    main()
