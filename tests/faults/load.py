@@ -1,0 +1,139 @@
+"""A steady idempotent load with an account of every acknowledgement, and its audit.
+
+The producer is librdkafka, unchanged, with its own retries. What it was told is kept: value →
+(partition, offset). The audit reads everything back and holds it against that account.
+"""
+
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+
+@dataclass
+class Audit:
+    """What reading back found; all three must be empty or zero."""
+
+    missing: list[bytes]
+    """Acknowledged and not there, or not at the acknowledged place."""
+    twice: list[bytes]
+    holes: list[tuple[int, int]]
+    """(partition, offset) that should be there and is not."""
+    count: int
+
+
+@dataclass
+class Load:
+    """Runs in a thread of its own from `start` to `stop`."""
+
+    bootstrap: str
+    topic: str
+    per_second: int = 500
+    partitions: int = 4
+    acknowledged: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    newest_ack_s: float = 0.0
+    """When the newest acknowledgement came, on the monotonic clock."""
+
+    def __post_init__(self) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.create_topics([NewTopic(self.topic, self.partitions, 1)])[self.topic].result(30)
+        self._thread.start()
+
+    def stop(self, *, seconds: float = 60.0) -> None:
+        self._stop.set()
+        self._thread.join(seconds)
+        assert not self._thread.is_alive(), "the producer did not finish"
+
+    def wait_for_acks(self, count: int, *, seconds: float) -> None:
+        """Until `count` more records are acknowledged."""
+        wanted = len(self.acknowledged) + count
+        deadline = time.monotonic() + seconds
+        while len(self.acknowledged) < wanted:
+            assert time.monotonic() < deadline, (
+                f"{len(self.acknowledged)} of {wanted} acknowledged; failed: {self.failed[:3]}"
+            )
+            time.sleep(0.05)
+
+    def _run(self) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 5,
+                "socket.timeout.ms": 10_000,
+                "message.timeout.ms": 120_000,
+                "reconnect.backoff.max.ms": 500,
+            }
+        )
+        number = 0
+        start = time.monotonic()
+        while not self._stop.is_set():
+            value = f"{number:08d}".encode()
+            producer.produce(
+                self.topic,
+                value=value,
+                partition=number % self.partitions,
+                on_delivery=self._delivered,
+            )
+            number += 1
+            producer.poll(max(0.0, start + number / self.per_second - time.monotonic()))
+        assert producer.flush(120) == 0
+
+    def _delivered(self, error: KafkaError | None, message) -> None:
+        if error is not None:
+            self.failed.append(str(error))
+        else:
+            self.newest_ack_s = time.monotonic()
+            self.acknowledged[message.value()] = (message.partition(), message.offset())
+
+    def audit(self, bootstrap: str) -> Audit:
+        """Read all partitions to their ends and compare with the account."""
+        found: dict[tuple[int, int], bytes] = {}
+        consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
+        )
+        ends = {
+            index: consumer.get_watermark_offsets(TopicPartition(self.topic, index), timeout=30)[1]
+            for index in range(self.partitions)
+        }
+        consumer.assign(
+            [
+                TopicPartition(self.topic, index, OFFSET_BEGINNING)
+                for index in range(self.partitions)
+            ]
+        )
+        deadline = time.monotonic() + 60
+        while len(found) < sum(ends.values()) and time.monotonic() < deadline:
+            for message in consumer.consume(5000, timeout=2):
+                assert message.error() is None, message.error()
+                found[message.partition(), message.offset()] = message.value()
+        consumer.close()
+        counts = Counter(found.values())
+        return Audit(
+            missing=[
+                value for value, place in self.acknowledged.items() if found.get(place) != value
+            ],
+            twice=[value for value, count in counts.items() if count > 1],
+            holes=[
+                (partition, offset)
+                for partition, end in ends.items()
+                for offset in range(end)
+                if (partition, offset) not in found
+            ],
+            count=len(found),
+        )
+
+
+def assert_nothing_lost(audit: Audit) -> None:
+    assert not audit.missing, f"{len(audit.missing)} acknowledged records are missing"
+    assert not audit.twice, f"{len(audit.twice)} records are there twice"
+    assert not audit.holes, f"{len(audit.holes)} offsets cannot be read"
