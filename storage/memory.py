@@ -8,18 +8,21 @@ business: the simulator wraps it.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from protocol.types import Buffer
-from storage.keys import check_key, check_prefix
+from storage.adapter_rules import (
+    PAGE_OBJECTS_MAX,
+    check_key,
+    check_prefix,
+    check_range,
+    range_refused,
+)
 from storage.object_store import (
     ObjectExistsError,
     ObjectInfo,
     ObjectNotFoundError,
     StoreRefusedError,
 )
-
-PAGE_OBJECTS_MAX: Final = 1000
 
 
 def _no_clock() -> int:
@@ -67,13 +70,10 @@ class MemoryStore:
         return data
 
     async def get_range(self, key: str, start: int, length: int) -> Buffer:
-        assert start >= 0
-        assert length > 0
+        check_range(key, start, length)
         data = await self.get(key)
         if start + length > len(data):
-            raise StoreRefusedError(
-                f"{key} has {len(data)} bytes, too few for {length} from byte {start} on"
-            )
+            raise range_refused(key, start, length, found=len(data) - start)
         return memoryview(data)[start : start + length]
 
     async def list_after(self, prefix: str, start_after: str) -> Sequence[ObjectInfo]:
