@@ -1,0 +1,252 @@
+"""An object store in a folder of a local (or network) disk.
+
+An object is written to a temporary file, fsynced, and then linked to its name, which never
+overwrites; the folders are fsynced before the call returns. So a name has all of its bytes or
+does not exist, whatever is cut off. All calls block and run in a few threads of the adapter's
+own. Several processes may use one folder.
+
+Left out: file systems without hard links (refused with a clear sentence), and quotas of ours.
+"""
+
+import asyncio
+import errno
+import os
+import stat
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final, TypeVar
+
+from protocol.types import Buffer
+from storage.adapter_rules import (
+    PAGE_OBJECTS_MAX,
+    check_key,
+    check_prefix,
+    check_range,
+    range_refused,
+    same_bytes,
+)
+from storage.object_store import (
+    ObjectExistsError,
+    ObjectInfo,
+    ObjectNotFoundError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
+
+Result = TypeVar("Result")
+
+THREADS: Final = 8
+TEMPORARY_FOLDER: Final = ".tmp"
+LEFTOVER_SECONDS_MIN: Final = 3600.0
+"""A temporary file older than this belongs to a process that died."""
+PARTS_PER_WRITE_MAX: Final = 512
+"""Buffers of one writev; POSIX promises 16, Linux and macOS take 1,024."""
+
+_REFUSALS: Final = {
+    errno.EACCES: "is not permitted; give this user the right to it",
+    errno.EPERM: "is not permitted; the file system may not know hard links",
+    errno.ENOTSUP: "is not supported by this file system, which must know hard links",
+    errno.EROFS: "is not possible, the file system is read-only",
+    errno.ENOSPC: "is not possible, the disk is full",
+    errno.EDQUOT: "is not possible, the disk quota is used up",
+    errno.ENOTDIR: "is not possible, a part of the path is a file",
+    errno.EISDIR: "is not possible, it is a folder",
+    errno.ENAMETOOLONG: "is not possible, the path is too long",
+}
+
+
+class DiskStore:
+    """An `ObjectStore` in the folder `root`, which is made if it does not exist."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._temporary = root / TEMPORARY_FOLDER
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="frazil-disk")
+        self._lock = threading.Lock()
+        self._ready = False
+
+    async def put_new(self, key: str, parts: Sequence[Buffer]) -> None:
+        check_key(key)
+        await self._run(f"writing {key}", lambda: self._put(key, parts))
+
+    async def get(self, key: str) -> Buffer:
+        check_key(key)
+        return await self._run(f"reading {key}", lambda: self._read(key, 0, None))
+
+    async def get_range(self, key: str, start: int, length: int) -> Buffer:
+        check_range(key, start, length)
+        data = await self._run(f"reading {key}", lambda: self._read(key, start, length))
+        if len(data) != length:
+            raise range_refused(key, start, length, found=len(data))
+        return data
+
+    async def list_after(self, prefix: str, start_after: str) -> Sequence[ObjectInfo]:
+        check_prefix(prefix)
+        return await self._run(
+            "listing",
+            lambda: list(islice(self._walk("", prefix, start_after), PAGE_OBJECTS_MAX)),
+        )
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            check_key(key)
+        await self._run("deleting", lambda: self._delete(keys))
+
+    async def aclose(self) -> None:
+        """Calls that are under way end in their threads; nobody waits for them."""
+        self._threads.shutdown(wait=False)
+
+    async def _run(self, doing: str, call: Callable[[], Result]) -> Result:
+        """Run `call` in a thread and turn the errors of the system into the store's."""
+
+        def guarded() -> Result:
+            try:
+                self._prepare()
+                return call()
+            except OSError as error:
+                place = error.filename or self._root
+                if error.errno in _REFUSALS:
+                    raise StoreRefusedError(
+                        f"{doing} in {place} {_REFUSALS[error.errno]}"
+                    ) from error
+                raise StoreUnavailableError(f"{doing} in {place}: {error.strerror}") from error
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, guarded)
+
+    def _prepare(self) -> None:
+        """Make the folders once; later the root must be there (it may be a mount that went)."""
+        with self._lock:
+            if not self._ready:
+                self._root.mkdir(parents=True, exist_ok=True)
+                self._temporary.mkdir(exist_ok=True)
+                self._sweep()
+                self._ready = True
+        if not self._temporary.is_dir():
+            raise StoreRefusedError(f"the folder {self._root} of the object store is gone")
+
+    def _sweep(self) -> None:
+        """Remove temporary files of processes that died. The disk's own clock decides."""
+        with tempfile.NamedTemporaryFile(dir=self._temporary) as mine:
+            newest = os.fstat(mine.fileno()).st_mtime
+            for entry in os.scandir(self._temporary):
+                with suppress(FileNotFoundError):
+                    if newest - entry.stat().st_mtime > LEFTOVER_SECONDS_MIN:
+                        Path(entry.path).unlink()
+
+    def _put(self, key: str, parts: Sequence[Buffer]) -> None:
+        path = self._root / key
+        handle, temporary = tempfile.mkstemp(dir=self._temporary)
+        try:
+            try:
+                _write_all(handle, parts)
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            self._make_folder(path.parent)
+            try:
+                self._link(temporary, path)
+            except FileExistsError:
+                if not same_bytes(self._read(key, 0, None), parts):
+                    raise ObjectExistsError(f"{key} exists with other bytes") from None
+            # Also when it was there: whoever wrote it may have died before this.
+            _fsync_folder(path.parent)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+
+    def _link(self, temporary: str, path: Path) -> None:
+        try:
+            os.link(temporary, path)
+        except FileNotFoundError:
+            # `_delete` removed the folder as the last object in it went.
+            self._make_folder(path.parent)
+            os.link(temporary, path)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make the folder and those above it, each durable in the one above."""
+        if folder == self._root or folder.is_dir():
+            return
+        self._make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _fsync_folder(folder.parent)
+
+    def _read(self, key: str, start: int, length: int | None) -> bytes:
+        """Bytes from `start` on, fewer than asked for when the file ends there."""
+        try:
+            handle = os.open(self._root / key, os.O_RDONLY)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ObjectNotFoundError(key) from None
+        with os.fdopen(handle, "rb", buffering=0) as file:
+            status = os.fstat(handle)
+            if stat.S_ISDIR(status.st_mode):
+                raise ObjectNotFoundError(key)
+            # The length is bounded by the file's before memory is taken for it.
+            end = status.st_size if length is None else min(status.st_size, start + length)
+            file.seek(start)
+            pieces: list[bytes] = []
+            missing = end - start
+            while missing > 0 and (piece := file.read(missing)):
+                pieces.append(piece)
+                missing -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        """Objects below a folder ("" or ending in "/") in the order of their whole keys."""
+        names: list[tuple[str, os.DirEntry[str]]] = []
+        with suppress(FileNotFoundError), os.scandir(self._root / folder) as entries:
+            for entry in entries:
+                if not entry.name.startswith("."):
+                    # "a/" sorts after "a-": keys are compared whole, not by segments.
+                    slash = "/" if entry.is_dir() else ""
+                    names.append((folder + entry.name + slash, entry))
+        names.sort(key=_first)
+        for key, entry in names:
+            if key.endswith("/"):
+                wanted = key.startswith(prefix) or prefix.startswith(key)
+                if wanted and key >= start_after[: len(key)]:
+                    yield from self._walk(key, prefix, start_after)
+            elif key.startswith(prefix) and key > start_after:
+                with suppress(FileNotFoundError):
+                    status = entry.stat()
+                    modified_ms = status.st_mtime_ns // 1_000_000
+                    yield ObjectInfo(key, status.st_size, modified_ms)
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            path = self._root / key
+            with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                path.unlink()
+            # Empty folders go; the first that is not empty ends it.
+            with suppress(OSError):
+                for folder in path.relative_to(self._root).parents:
+                    if folder.name:
+                        (self._root / folder).rmdir()
+
+
+def _first(row: tuple[str, object]) -> str:
+    return row[0]
+
+
+def _write_all(handle: int, parts: Sequence[Buffer]) -> None:
+    """Write all parts without joining them; a write may take only some of the bytes."""
+    queue = [memoryview(part).cast("B") for part in parts if len(part)]
+    at = 0
+    while at < len(queue):
+        written = os.writev(handle, queue[at : at + PARTS_PER_WRITE_MAX])
+        while at < len(queue) and written >= len(queue[at]):
+            written -= len(queue[at])
+            at += 1
+        if written:
+            queue[at] = queue[at][written:]
+
+
+def _fsync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
