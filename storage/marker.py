@@ -46,13 +46,13 @@ class ClusterIdentity:
         if not 0 < self.era <= ERA_MAX:
             raise ValueError(f"{self.era} is not an era: 1 to {ERA_MAX}")
 
-    def __str__(self) -> str:
+    def describe(self) -> str:
         return f"cluster {self.cluster_id!r}, era {self.era}"
 
 
 def encode_marker(identity: ClusterIdentity) -> bytes:
     """The bytes of `cluster.json`: for people to read, with a checksum for us."""
-    fields = {
+    fields: dict[str, str | int] = {
         "cluster_id": identity.cluster_id,
         "era": identity.era,
         "format_version": identity.format_version,
@@ -126,7 +126,8 @@ async def claim(store: ObjectStore, identity: ClusterIdentity) -> ClusterIdentit
             return identity
     if (present.cluster_id, present.era) != (identity.cluster_id, identity.era):
         raise StoreRefusedError(
-            f"the object store belongs to {present}, but this agent to {identity}: "
+            f"the object store belongs to {present.describe()}, but this agent to "
+            f"{identity.describe()}: "
             "point it to another bucket or prefix, or set the right cluster id"
         )
     return present
