@@ -11,7 +11,6 @@ Left out: file systems without hard links (refused with a clear sentence), and q
 import asyncio
 import errno
 import os
-import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -109,12 +108,11 @@ class DiskStore:
                 self._prepare()
                 return call()
             except OSError as error:
-                place = error.filename or self._root
-                if error.errno in _REFUSALS:
-                    raise StoreRefusedError(
-                        f"{doing} in {place} {_REFUSALS[error.errno]}"
-                    ) from error
-                raise StoreUnavailableError(f"{doing} in {place}: {error.strerror}") from error
+                place = f"{doing} in the folder {self._root}"
+                refusal = _REFUSALS.get(error.errno or 0)
+                if refusal is not None:
+                    raise StoreRefusedError(f"{place} {refusal}") from error
+                raise StoreUnavailableError(f"{place}: {error}") from error
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, guarded)
 
@@ -177,13 +175,11 @@ class DiskStore:
     def _read(self, key: str, start: int, length: int | None) -> bytes:
         """Bytes from `start` on, fewer than asked for when the file ends there."""
         try:
-            handle = os.open(self._root / key, os.O_RDONLY)
-        except (FileNotFoundError, NotADirectoryError):
+            file = (self._root / key).open("rb", buffering=0)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise ObjectNotFoundError(key) from None
-        with os.fdopen(handle, "rb", buffering=0) as file:
-            status = os.fstat(handle)
-            if stat.S_ISDIR(status.st_mode):
-                raise ObjectNotFoundError(key)
+        with file:
+            status = os.fstat(file.fileno())
             # The length is bounded by the file's before memory is taken for it.
             end = status.st_size if length is None else min(status.st_size, start + length)
             file.seek(start)
