@@ -1,0 +1,429 @@
+"""MetadataLog in one SQLite file, for a single agent (`frazil dev` needs nothing but Python).
+
+One process at a time holds the file, by a lock beside it; so sessions live in memory, and those
+of an earlier process are gone. WAL with synchronous=FULL: what was answered survives a power cut.
+All work is done by one thread; whatever waited during a commit shares the next one, so that many
+appends cost one fsync.
+
+Left out: several agents, and compaction.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import queue
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coordinator.metadata_log import (
+    LogEntry,
+    LogError,
+    LogRefusedError,
+    LogUnavailableError,
+    Session,
+    SessionLostError,
+    SessionState,
+)
+from protocol.types import Incarnation, Position, position, revision_of
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+APPLICATION_ID = 0x4672617A
+"""Marks the file as ours ("Fraz")."""
+
+FORMAT_VERSION = 1
+CALL_S_MAX = 5.0
+JOBS_PER_COMMIT_MAX = 1024
+BATCH_ENTRIES_MAX = 1000
+FEED_ENTRIES_MAX = 10_000
+"""A tail that is further behind reads the file again."""
+
+SCHEMA = """
+CREATE TABLE identity (id INTEGER PRIMARY KEY CHECK (id = 1), value BLOB NOT NULL);
+CREATE TABLE granted (session INTEGER PRIMARY KEY AUTOINCREMENT);
+CREATE TABLE entry (
+    revision INTEGER PRIMARY KEY AUTOINCREMENT,
+    session INTEGER NOT NULL,
+    n INTEGER NOT NULL,
+    payload BLOB NOT NULL,
+    UNIQUE (session, n)
+);
+"""
+
+
+@dataclass(slots=True)
+class _Job:
+    work: Callable[[sqlite3.Connection], Any]
+    """Runs in the thread, inside a transaction. Raises LogError, or sqlite3.Error."""
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+
+
+@dataclass(slots=True)
+class _Lease:
+    ttl_s: float
+    expires_s: float
+    """In the loop's time."""
+
+
+@dataclass(slots=True)
+class _Feed:
+    """What was committed since a tail began to read."""
+
+    entries: deque[LogEntry] = field(default_factory=deque)
+    overflowed: bool = False
+    grown: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class _Database:
+    """The file, its lock and its connection; lives in the thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock: int | None = None
+        self._connection: sqlite3.Connection | None = None
+
+    def connection(self) -> sqlite3.Connection:
+        """Opened at the first use. Raises LogRefusedError."""
+        if self._connection is None:
+            try:
+                self._connection = self._open()
+            except sqlite3.Error as error:
+                self.close()
+                raise LogRefusedError(
+                    f"{self._path} cannot be used as a log (is it one, whole and readable?): {error}"
+                ) from error
+            except OSError as error:
+                self.close()
+                raise LogRefusedError(
+                    f"the log {self._path} cannot be opened: {error.strerror or error}"
+                ) from error
+            except LogRefusedError:
+                self.close()
+                raise
+        return self._connection
+
+    def forget_connection(self) -> None:
+        """The next use opens the file anew; it stays ours meanwhile."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def close(self) -> None:
+        self.forget_connection()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._lock is None:
+            self._take_lock()
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _take_lock(self) -> None:
+        self._path.parent.mkdir(exist_ok=True)
+        lock_path = self._path.with_name(self._path.name + ".lock")
+        self._lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LogRefusedError(
+                f"the log {self._path} is in use by another process; an embedded log serves one"
+                " agent"
+            ) from None
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables and application_id != APPLICATION_ID:
+            raise LogRefusedError(f"{self._path} is a database of something else")
+        if version > FORMAT_VERSION:
+            raise LogRefusedError(
+                f"the log {self._path} has format {version}, written by a newer version; this one"
+                f" reads up to {FORMAT_VERSION}"
+            )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        if not tables:
+            connection.executescript(
+                f"BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION_ID};"
+                f" PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"
+            )
+
+
+class _Worker:
+    """The thread: takes jobs, runs all that wait in one transaction, tells the loop."""
+
+    def __init__(self, path: Path, committed: Callable[[list[LogEntry]], None]) -> None:
+        self._database = _Database(path)
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._committed = committed
+        self._thread = threading.Thread(target=self._run, name="frazil-log", daemon=True)
+        self._thread.start()
+        self.appended: list[LogEntry] = []
+        """By the jobs of the transaction under way; they add to it."""
+
+    def submit(self, job: _Job | None) -> None:
+        self._jobs.put(job)
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            first = self._jobs.get()
+            jobs = [] if first is None else [first]
+            last = first is None
+            while not last and len(jobs) < JOBS_PER_COMMIT_MAX:
+                try:
+                    job = self._jobs.get_nowait()
+                except queue.Empty:
+                    break
+                last = job is None
+                jobs += [] if job is None else [job]
+            if jobs:
+                self._deliver(jobs, self._commit(jobs), self.appended)
+            if last:
+                self._database.close()
+                return
+
+    def _commit(self, jobs: Sequence[_Job]) -> list[Any]:
+        """For each job what it returned, or its LogError."""
+        self.appended = []
+        results: list[Any] = []
+        try:
+            connection = self._database.connection()
+        except LogRefusedError as error:
+            return [error] * len(jobs)
+        try:
+            connection.execute("BEGIN")
+            for job in jobs:
+                try:
+                    results.append(job.work(connection))
+                except LogError as error:
+                    results.append(error)
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self.appended = []
+            # Whatever state the connection was left in goes with it.
+            self._database.forget_connection()
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+                sqlite3.SQLITE_CORRUPT,
+                sqlite3.SQLITE_NOTADB,
+            ):
+                return [LogRefusedError(f"the log is damaged: {error}")] * len(jobs)
+            return [LogUnavailableError(f"the log could not be written: {error}")] * len(jobs)
+        return results
+
+    def _deliver(
+        self, jobs: Sequence[_Job], results: Sequence[Any], entries: list[LogEntry]
+    ) -> None:
+        def deliver() -> None:
+            self._committed(entries)
+            for job, result in zip(jobs, results, strict=True):
+                if job.future.done():
+                    continue
+                if isinstance(result, LogError):
+                    job.future.set_exception(result)
+                else:
+                    job.future.set_result(result)
+
+        try:
+            jobs[0].loop.call_soon_threadsafe(deliver)
+        except RuntimeError:
+            logger.info("the loop was closed while the log was at work")
+
+
+class SqliteLog:
+    """See `MetadataLog`. The file is opened, and the thread started, by the first call."""
+
+    def __init__(self, path: Path, *, era: int = 1) -> None:
+        self._path = path
+        self._era = era
+        self._worker: _Worker | None = None
+        self._closed = False
+        self._leases: dict[int, _Lease] = {}
+        self._feeds: list[_Feed] = []
+
+    async def identify(self, identity: bytes) -> bytes:
+        def work(connection: sqlite3.Connection) -> bytes:
+            connection.execute("INSERT OR IGNORE INTO identity VALUES (1, ?)", (identity,))
+            (value,) = connection.execute("SELECT value FROM identity").fetchone()
+            return bytes(value)
+
+        return await self._call(work)
+
+    async def grant(self, ttl_ms: int) -> int:
+        assert ttl_ms > 0
+
+        def work(connection: sqlite3.Connection) -> int:
+            session = connection.execute("INSERT INTO granted DEFAULT VALUES").lastrowid
+            assert session is not None
+            connection.execute("DELETE FROM granted WHERE session < ?", (session,))
+            return session
+
+        session = await self._call(work)
+        ttl_s = ttl_ms / 1000
+        self._leases[session] = _Lease(ttl_s, asyncio.get_running_loop().time() + ttl_s)
+        return session
+
+    async def open(self, session: int, payload: bytes) -> Session:
+        if not self._is_alive(session):
+            raise SessionLostError(await self._last(session))
+        place = await self._call(lambda connection: self._insert(connection, session, 0, payload))
+        return Session(session, Incarnation(place))
+
+    async def keep_alive(self, session: int) -> None:
+        if not self._is_alive(session):
+            raise SessionLostError(await self._last(session))
+        lease = self._leases[session]
+        lease.expires_s = asyncio.get_running_loop().time() + lease.ttl_s
+
+    async def append(self, session: Session, n: int, payload: bytes) -> Position:
+        if not self._is_alive(session.id):
+            # Appends that were accepted before are ahead of this read in the queue.
+            raise SessionLostError(await self._last(session.id))
+        return await self._call(lambda connection: self._insert(connection, session.id, n, payload))
+
+    async def read_session(self, session: int) -> SessionState:
+        alive = self._is_alive(session)
+        return SessionState(alive, await self._last(session))
+
+    async def revoke(self, session: int) -> None:
+        self._leases.pop(session, None)
+
+    async def head(self) -> Position:
+        def work(connection: sqlite3.Connection) -> Position:
+            (revision,) = connection.execute("SELECT max(revision) FROM entry").fetchone()
+            return Position(0) if revision is None else position(self._era, revision)
+
+        return await self._call(work)
+
+    async def tail(self, after: Position) -> AsyncGenerator[Sequence[LogEntry], None]:
+        feed = _Feed()
+        self._feeds.append(feed)
+        try:
+            while True:
+                # What is committed from here on is in the feed too.
+                rows = await self._rows(after)
+                if rows:
+                    after = rows[-1].position
+                    yield rows
+                if len(rows) == BATCH_ENTRIES_MAX:
+                    continue
+                while not feed.overflowed:
+                    if self._closed:
+                        raise LogUnavailableError("the log is closed")
+                    batch = [entry for entry in feed.entries if entry.position > after]
+                    feed.entries.clear()
+                    feed.grown.clear()
+                    if batch:
+                        after = batch[-1].position
+                        yield batch
+                    else:
+                        await feed.grown.wait()
+                feed.overflowed = False
+        finally:
+            self._feeds.remove(feed)
+
+    async def aclose(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for feed in self._feeds:
+            feed.grown.set()
+        if self._worker is not None:
+            self._worker.submit(None)
+            await asyncio.to_thread(self._worker.join)
+
+    async def _call(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """The result of `work` once it is committed."""
+        if self._closed:
+            raise LogUnavailableError("the log is closed")
+        if self._worker is None:
+            self._worker = _Worker(self._path, self._publish)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._worker.submit(_Job(work, loop, future))
+        try:
+            async with asyncio.timeout(CALL_S_MAX):
+                return await future
+        except TimeoutError:
+            raise LogUnavailableError(
+                f"the log {self._path} did not answer within {CALL_S_MAX:g} s"
+            ) from None
+
+    def _is_alive(self, session: int) -> bool:
+        lease = self._leases.get(session)
+        if lease is not None and asyncio.get_running_loop().time() >= lease.expires_s:
+            del self._leases[session]
+            return False
+        return lease is not None
+
+    def _publish(self, entries: list[LogEntry]) -> None:
+        for feed in self._feeds if entries else ():
+            if len(feed.entries) + len(entries) > FEED_ENTRIES_MAX:
+                feed.entries.clear()
+                feed.overflowed = True
+            else:
+                feed.entries.extend(entries)
+            feed.grown.set()
+
+    def _insert(
+        self, connection: sqlite3.Connection, session: int, n: int, payload: bytes
+    ) -> Position:
+        found = connection.execute(
+            "SELECT revision FROM entry WHERE session = ? AND n = ?", (session, n)
+        ).fetchone()
+        if found is not None:
+            return position(self._era, found[0])
+        last = _last(connection, session)
+        if last != n - 1:
+            raise LogRefusedError(f"entry {n} of session {session} cannot follow entry {last}")
+        revision = connection.execute(
+            "INSERT INTO entry (session, n, payload) VALUES (?, ?, ?)", (session, n, payload)
+        ).lastrowid
+        assert revision is not None
+        place = position(self._era, revision)
+        assert self._worker is not None
+        self._worker.appended.append(LogEntry(place, session, n, bytes(payload)))
+        return place
+
+    async def _last(self, session: int) -> int:
+        return await self._call(lambda connection: _last(connection, session))
+
+    async def _rows(self, after: Position) -> list[LogEntry]:
+        def work(connection: sqlite3.Connection) -> list[LogEntry]:
+            rows = connection.execute(
+                "SELECT revision, session, n, payload FROM entry WHERE revision > ?"
+                " ORDER BY revision LIMIT ?",
+                (revision_of(after), BATCH_ENTRIES_MAX),
+            )
+            return [
+                LogEntry(position(self._era, revision), session, n, bytes(payload))
+                for revision, session, n, payload in rows
+            ]
+
+        return await self._call(work)
+
+
+def _last(connection: sqlite3.Connection, session: int) -> int:
+    (last,) = connection.execute(
+        "SELECT max(n) FROM entry WHERE session = ?", (session,)
+    ).fetchone()
+    return -1 if last is None else last
