@@ -13,6 +13,7 @@ ETCD_VERSION = "3.6.16"
 MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 KAFKA_VERSION = "4.3.1"
 KAFKAJS_VERSION = "2.2.4"
+ICEBERG_SPARK = ("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0")
 JAVA_VERSION_MIN = 17
 
 
@@ -29,6 +30,11 @@ def minio() -> Path:
 def kafka_jars() -> Path:
     """A folder with Apache Kafka's broker, clients and tools, and all they depend on."""
     return made_once(f"kafka-{KAFKA_VERSION}", _fetch_kafka)
+
+
+def iceberg_spark() -> Path:
+    """A folder with Iceberg's jar for Spark 4.1: Spark SQL as a reader that is not PyIceberg."""
+    return made_once(f"iceberg-spark-{ICEBERG_SPARK[2]}", _fetch_iceberg_spark)
 
 
 def kafkajs() -> Path:
@@ -58,6 +64,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "minio": minio,
     "java": java,
     "kafka": kafka_jars,
+    "iceberg": iceberg_spark,
     "kafkajs": kafkajs,
 }
 
@@ -141,22 +148,29 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0<
 </dependencies></project>
 """
 DEPENDENCY = (
-    "<dependency><groupId>org.apache.kafka</groupId>"
-    "<artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
+    "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
 )
 
 
-def _fetch_kafka(result: Path, scratch: Path) -> None:
+def _fetch_jars(result: Path, scratch: Path, *artifacts: tuple[str, str, str]) -> None:
+    """The named artifacts and all that they need at run time, by Maven."""
     java()
     if shutil.which("mvn") is None:
         system_packages(debian=["maven"], brew=["maven"])
-    dependencies = "\n".join(
-        DEPENDENCY.format(artifact=artifact, version=KAFKA_VERSION)
-        for artifact in ("kafka_2.13", "kafka-tools")
-    )
+    dependencies = "\n".join(DEPENDENCY.format(*artifact) for artifact in artifacts)
     (scratch / "pom.xml").write_text(POM.format(dependencies=dependencies))
     copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
     run([*copy, f"-DoutputDirectory={result}"], folder=scratch)
+
+
+def _fetch_kafka(result: Path, scratch: Path) -> None:
+    group = "org.apache.kafka"
+    artifacts = [(group, name, KAFKA_VERSION) for name in ("kafka_2.13", "kafka-tools")]
+    _fetch_jars(result, scratch, *artifacts)
+
+
+def _fetch_iceberg_spark(result: Path, scratch: Path) -> None:
+    _fetch_jars(result, scratch, ICEBERG_SPARK)
 
 
 def _fetch_kafkajs(result: Path, scratch: Path) -> None:
