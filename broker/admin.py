@@ -1,0 +1,263 @@
+"""The admin HTTP listener: metrics, health, the log, and what the exporter asks.
+
+    GET    /metrics                  Prometheus
+    GET    /health/live              200 as long as the process answers
+    GET    /health/ready             200, or 503 with the reasons why not (P16)
+    GET    /log?after=P&follow=1     entries of the metadata log, one JSON object per line
+    GET    /export/topics            topics with their ids
+    GET    /export/plan?topic=T      spans of a topic [&partition=P&from=OFFSET]
+    POST   /export/pin               {"name", "lifetime_ms"} -> {"position"}
+    DELETE /export/pin/{name}
+
+Errors are `{"error": sentence}`: 400 for the caller's mistakes, 404, and 503 for what may work
+later. What reads the machine waits for a barrier first, so no answer is older than its question
+(P8). There is no authentication: the listener belongs on a trusted network.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from broker import metrics
+from broker.config import Settings
+from broker.log_lines import describe
+from coordinator.codec import CodecError, decode_entry
+from coordinator.commands import Command, Outcome, Pin, Pinned, Rejected, Unpin
+from coordinator.coordinator import Coordinator, NotDoneError
+from coordinator.metadata_log import LogError, MetadataLog
+from coordinator.plan_view import topic_plan
+from protocol.errors import KafkaError
+from protocol.types import POSITION_ZERO, Position
+
+PROPOSAL_SECONDS_MAX = 10.0
+LOG_READERS_MAX = 4
+"""Streams of the whole log at a time; each reads the log anew."""
+PIN_MS_MAX = 7 * 86_400_000
+BODY_BYTES_MAX = 64 * 1024
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(slots=True, kw_only=True)
+class AdminView:
+    """What the endpoints may look at. The parts come when the agent has them."""
+
+    settings: Settings
+    log: MetadataLog
+    not_ready: Callable[[], list[str]]
+    """Reasons why the agent should not be sent clients; none when it should."""
+    coordinator: Coordinator | None = None
+    registry: CollectorRegistry | None = None
+
+
+class _RefusedError(Exception):
+    """The answer is an error."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+VIEW: web.AppKey[AdminView] = web.AppKey("view", AdminView)
+LOG_READERS: web.AppKey[asyncio.Semaphore] = web.AppKey("log_readers", asyncio.Semaphore)
+
+
+def make_app(view: AdminView) -> web.Application:
+    """The application; the composition root opens its socket."""
+    app = web.Application(middlewares=[_errors], client_max_size=BODY_BYTES_MAX)
+    app[VIEW] = view
+    app[LOG_READERS] = asyncio.Semaphore(LOG_READERS_MAX)
+    app.router.add_get("/metrics", _metrics)
+    app.router.add_get("/health/live", _live)
+    app.router.add_get("/health/ready", _ready)
+    app.router.add_get("/log", _log)
+    app.router.add_get("/export/topics", _topics)
+    app.router.add_get("/export/plan", _plan)
+    app.router.add_post("/export/pin", _pin)
+    app.router.add_delete("/export/pin/{name}", _unpin)
+    return app
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every error as JSON, with the status that says whose it is."""
+    try:
+        return await handler(request)
+    except _RefusedError as refused:
+        return _json({"error": str(refused)}, status=refused.status)
+    except LogError as error:
+        return _json({"error": f"the metadata log: {error}"}, status=503)
+    except web.HTTPException as error:
+        return _json({"error": error.reason}, status=error.status)
+
+
+def _json(value: Mapping[str, Any], *, status: int = 200) -> web.Response:
+    return web.json_response(value, status=status)
+
+
+async def _metrics(request: web.Request) -> web.StreamResponse:
+    registry = request.app[VIEW].registry
+    if registry is None:
+        raise _RefusedError(503, "the agent is starting")
+    return web.Response(
+        body=metrics.exposition(registry),
+        headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+    )
+
+
+async def _live(_request: web.Request) -> web.StreamResponse:
+    return _json({"live": True})
+
+
+async def _ready(request: web.Request) -> web.StreamResponse:
+    reasons = request.app[VIEW].not_ready()
+    return _json({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
+
+
+async def _log(request: web.Request) -> web.StreamResponse:
+    """Entries after a position; without `follow`, up to the log's end as of now."""
+    view = request.app[VIEW]
+    readers = request.app[LOG_READERS]
+    after = Position(_number(request, "after", POSITION_ZERO))
+    follow = request.query.get("follow", "0") not in ("", "0", "false")
+    if readers.locked():
+        raise _RefusedError(503, f"{LOG_READERS_MAX} others are reading the log already")
+    async with readers:
+        head = await view.log.head()
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await response.prepare(request)
+        if follow or after < head:
+            await _stream(view.log, response, after=after, end=None if follow else head)
+        await response.write_eof()
+        return response
+
+
+async def _stream(
+    log: MetadataLog, response: web.StreamResponse, *, after: Position, end: Position | None
+) -> None:
+    """Write entries until the one at `end`, or for ever; a broken tail ends the answer."""
+    try:
+        async with aclosing(log.tail(after)) as batches:
+            async for batch in batches:
+                for logged in batch:
+                    try:
+                        line = describe(
+                            logged.position, logged.session, decode_entry(logged.payload)
+                        )
+                    except CodecError as error:
+                        line = {"position": logged.position, "error": str(error)}
+                    await response.write(json.dumps(line).encode() + b"\n")
+                    if end is not None and logged.position >= end:
+                        return
+    except LogError as error:
+        await response.write(json.dumps({"error": str(error)}).encode() + b"\n")
+
+
+async def _topics(request: web.Request) -> web.StreamResponse:
+    coordinator = await _current(request)
+    topics = [
+        {
+            "name": topic.name,
+            "topic_id": topic.topic_id.hex(),
+            "partitions": topic.partition_count,
+        }
+        for topic in coordinator.machine.topics
+    ]
+    return _json({"cluster_id": request.app[VIEW].settings.cluster_id, "topics": topics})
+
+
+async def _plan(request: web.Request) -> web.StreamResponse:
+    name = request.query.get("topic", "")
+    if not name:
+        raise _RefusedError(400, "which topic? (?topic=NAME)")
+    partitions = None
+    if "partition" in request.query:
+        partition = _number(request, "partition", 0)
+        partitions = {partition: _number(request, "from", 0)}
+    coordinator = await _current(request)
+    topic = coordinator.machine.topics.by_name(name)
+    if topic is None:
+        raise _RefusedError(404, f'there is no topic named "{name}"')
+    try:
+        plan = topic_plan(coordinator.machine, topic.topic_id, partitions=partitions)
+    except KafkaError as error:
+        raise _RefusedError(404, str(error)) from error
+    return _json(plan | {"store": _store(request.app[VIEW].settings)})
+
+
+def _store(settings: Settings) -> dict[str, Any]:
+    """Where an exporter finds the objects; never a secret."""
+    style = settings.store_path_style
+    return {
+        "url": settings.store_url,
+        "endpoint": settings.store_endpoint,
+        "region": settings.store_region,
+        "path_style": settings.store_endpoint is not None if style is None else style,
+    }
+
+
+async def _pin(request: web.Request) -> web.StreamResponse:
+    try:
+        body = json.loads(await request.text())
+        name, lifetime_ms = body["name"], body["lifetime_ms"]
+    except (ValueError, TypeError, LookupError) as error:
+        raise _RefusedError(400, 'send {"name": text, "lifetime_ms": number}') from error
+    if not isinstance(name, str) or not 0 < len(name) <= 100:
+        raise _RefusedError(400, "name: 1 to 100 characters")
+    whole = isinstance(lifetime_ms, int) and not isinstance(lifetime_ms, bool)
+    if not whole or not 0 < lifetime_ms <= PIN_MS_MAX:
+        raise _RefusedError(400, f"lifetime_ms: a number from 1 to {PIN_MS_MAX}")
+    outcome = await _propose(request, Pin(name, lifetime_ms))
+    if not isinstance(outcome, Pinned):
+        raise _RefusedError(503, f"the pin was not set: {outcome}")
+    # What was in the log before the pin must be in the plan that is asked for next.
+    await _current(request)
+    return _json({"position": outcome.position, "expires_ms": outcome.expires_ms})
+
+
+async def _unpin(request: web.Request) -> web.StreamResponse:
+    name = request.match_info["name"]
+    await _propose(request, Unpin(name))
+    return _json({"name": name})
+
+
+async def _propose(request: web.Request, command: Command) -> Outcome:
+    """Put a command into the log and wait for what became of it."""
+    future = _coordinator(request).propose(command)
+    done, _ = await asyncio.wait([future], timeout=PROPOSAL_SECONDS_MAX)
+    if not done:
+        raise _RefusedError(503, "it is not known yet whether this took effect; send it again")
+    try:
+        outcome = future.result()
+    except NotDoneError as error:
+        raise _RefusedError(503, f"not done: {error}") from error
+    if isinstance(outcome, Rejected):
+        raise _RefusedError(409, outcome.message or outcome.error.name)
+    return outcome
+
+
+async def _current(request: web.Request) -> Coordinator:
+    """The coordinator, its machine being at the log's end of some time after the call."""
+    coordinator = _coordinator(request)
+    await coordinator.barrier()
+    return coordinator
+
+
+def _coordinator(request: web.Request) -> Coordinator:
+    coordinator = request.app[VIEW].coordinator
+    if coordinator is None:
+        raise _RefusedError(503, "the agent is starting")
+    return coordinator
+
+
+def _number(request: web.Request, name: str, default: int) -> int:
+    text = request.query.get(name, str(default))
+    if not text.isascii() or not text.isdigit():
+        raise _RefusedError(400, f'{name}: "{text}" is not a number')
+    return int(text)

@@ -1,0 +1,114 @@
+"""Whose store and whose log these are, and that they belong together (design §13).
+
+Both carry the cluster's name and era, and both carry the log's *life*: a number drawn when the
+log was first written. So neither another cluster's bucket is used, nor a bucket that belongs to
+an earlier log of the same name (whose chunk names would come again with other contents), nor an
+empty bucket by mistake for the one that the log's entries point into.
+
+Definite mismatches raise `WrongPlaceError`; what may pass raises the ports' own errors, and the
+composition root asks again.
+"""
+
+import json
+import random
+
+from coordinator.metadata_log import LogRefusedError, MetadataLog
+from protocol.types import POSITION_ZERO
+from storage import marker
+from storage.marker import ClusterIdentity
+from storage.object_store import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    ObjectStore,
+    StoreRefusedError,
+)
+
+LIFE_KEY = "log.json"
+LIFE_HEX_DIGITS = 16
+FORMAT_VERSION = 1
+
+
+class WrongPlaceError(Exception):
+    """The store or the log is another cluster's, or of another life; the sentence says which."""
+
+
+async def check(
+    store: ObjectStore, log: MetadataLog, identity: ClusterIdentity, rng: random.Random
+) -> None:
+    """Mark store and log as this cluster's, or find them so. May be repeated after any error.
+
+    Raises WrongPlaceError for good, and StoreError and LogError.
+    """
+    life = await _claim_log(log, identity, rng)
+    # In this order: entries come only after the store was claimed, so a log that has some while
+    # the store has no marker is not this store's log.
+    head = await log.head()
+    try:
+        present = await marker.read_identity(store)
+        if present is None and head > POSITION_ZERO:
+            raise WrongPlaceError(
+                "the metadata log has entries, but the object store has no"
+                f" {marker.KEY}: is it the right bucket, prefix or folder?"
+            )
+        await marker.claim(store, identity)
+    except StoreRefusedError as error:
+        raise WrongPlaceError(str(error)) from error
+    await _claim_life(store, life)
+
+
+async def _claim_log(log: MetadataLog, identity: ClusterIdentity, rng: random.Random) -> str:
+    """The log's life, after making sure that the log is this cluster's."""
+    ours = {
+        "cluster_id": identity.cluster_id,
+        "era": identity.era,
+        "format_version": FORMAT_VERSION,
+        "life": f"{rng.getrandbits(4 * LIFE_HEX_DIGITS):0{LIFE_HEX_DIGITS}x}",
+    }
+    try:
+        written = await log.identify(json.dumps(ours, sort_keys=True).encode())
+    except LogRefusedError as error:
+        raise WrongPlaceError(str(error)) from error
+    try:
+        match json.loads(written):
+            case {
+                "cluster_id": str(cluster_id),
+                "era": int(era),
+                "format_version": int(version),
+                "life": str(life),
+            }:
+                pass
+            case _:
+                raise WrongPlaceError("the metadata log says nothing readable about its cluster")
+    except ValueError as error:
+        raise WrongPlaceError("the metadata log says nothing readable about its cluster") from error
+    if version > FORMAT_VERSION:
+        raise WrongPlaceError(
+            f"the metadata log has format version {version}, newer than {FORMAT_VERSION}, the"
+            " newest known here: use a newer release"
+        )
+    if (cluster_id, era) != (identity.cluster_id, identity.era):
+        raise WrongPlaceError(
+            f"the metadata log belongs to cluster {cluster_id!r}, era {era}, but this agent to"
+            f" {identity.describe()}: point it to another log, or set the right cluster.id"
+        )
+    return life
+
+
+async def _claim_life(store: ObjectStore, life: str) -> None:
+    """Tie the store to the log's life, or find that it is tied to it."""
+    ours = json.dumps({"life": life}).encode() + b"\n"
+    try:
+        present = bytes(await store.get(LIFE_KEY))
+    except ObjectNotFoundError:
+        try:
+            await store.put_new(LIFE_KEY, [ours])
+        except ObjectExistsError:
+            present = bytes(await store.get(LIFE_KEY))
+        else:
+            return
+    if present != ours:
+        raise WrongPlaceError(
+            f"the object store belongs to another metadata log ({LIFE_KEY} there says"
+            f" {present[:64].decode(errors='replace').strip()}, the log says {life}): the log was"
+            " replaced or lost; restore it, or begin with an empty store"
+        )

@@ -1,0 +1,272 @@
+"""Every metric of an agent in one table, read from plain numbers when Prometheus asks.
+
+Nothing is counted here: shells count in their own `stats`, the machine knows its sizes, and each
+row of `TABLE` says where its number comes from. So no hot path touches a metrics library, and
+the dashboard and the alerts in `deploy/` can be checked against the table.
+
+Left out: metrics of the process itself (CPU, memory, files), which prometheus-client brings.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from broker.node import LATENCY_BUCKETS, Node
+from broker.producing import ProducePath
+from coordinator.coordinator import Coordinator
+from protocol.apis import APIS
+from storage.reader import Reader
+from storage.writer import Writer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The parts of an agent that have numbers."""
+
+    node: Node
+    coordinator: Coordinator
+    producing: ProducePath
+    reader: Reader
+    writer: Writer
+    ready: Callable[[], bool]
+    store_reachable: Callable[[], bool]
+    now_ms: Callable[[], int]
+
+
+class Type(Enum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Row(NamedTuple):
+    """One metric. `read` gives a number, or numbers by the value of `label`."""
+
+    name: str
+    """Without Prometheus' `_total`, which counters get."""
+    type: Type
+    help: str
+    read: Callable[[Sources], float | Mapping[str, float]]
+    label: str = ""
+
+
+def _api(api_key: int) -> str:
+    return APIS[api_key].name if api_key in APIS else str(api_key)
+
+
+def _clock_skew_ms(sources: Sources) -> float:
+    """How far this agent's clock is ahead of the newest one seen in the log, at most."""
+    clocks = [row.clock_ms for row in sources.coordinator.machine.incarnations]
+    return float(max(0, max(clocks) - sources.now_ms())) if clocks else 0.0
+
+
+COUNTER, GAUGE = Type.COUNTER, Type.GAUGE
+
+TABLE: tuple[Row, ...] = (
+    # The agent.
+    Row("frazil_ready", GAUGE, "1 when the agent may be sent clients.",
+        lambda s: float(s.ready())),
+    Row("frazil_store_reachable", GAUGE, "1 when the newest probe of the object store succeeded.",
+        lambda s: float(s.store_reachable())),
+    Row("frazil_loop_stalls", COUNTER, "Times that the event loop stood still too long.",
+        lambda s: s.node.stats.stalls),
+    Row("frazil_loop_stall_longest_ms", GAUGE, "The longest of them.",
+        lambda s: s.node.stats.stall_longest_ms),
+    # Connections and requests.
+    Row("frazil_connections", GAUGE, "Open Kafka connections.",
+        lambda s: s.node.stats.connections_open),
+    Row("frazil_connections_accepted", COUNTER, "Kafka connections ever accepted.",
+        lambda s: s.node.stats.connections_total),
+    Row("frazil_connections_refused", COUNTER, "Connections closed at once: too many, or starting.",
+        lambda s: s.node.stats.connections_refused),
+    Row("frazil_connections_closed", COUNTER, "Connections closed by the agent, by reason.",
+        lambda s: s.node.stats.connections_closed, "reason"),
+    Row("frazil_requests", COUNTER, "Requests answered, by API.",
+        lambda s: {_api(key): count for key, count in s.node.stats.requests.items()}, "api"),
+    Row("frazil_request_bytes", COUNTER, "Bytes of requests.", lambda s: s.node.stats.request_bytes),
+    Row("frazil_response_bytes", COUNTER, "Bytes of answers.",
+        lambda s: s.node.stats.response_bytes),
+    Row("frazil_request_memory_bytes", GAUGE, "Requests being received or not yet answered.",
+        lambda s: s.node.stats.held_bytes),
+    Row("frazil_requests_refused_stale", COUNTER, "Changes refused after a stall of the loop.",
+        lambda s: s.node.stats.refused_stale),
+    Row("frazil_handler_failures", COUNTER, "Requests that ended in an unforeseen error: bugs.",
+        lambda s: s.node.stats.failed_handlers),
+    Row("frazil_topics_auto_created", COUNTER, "Topics made because a client asked for them.",
+        lambda s: s.node.stats.topics_auto_created),
+    # Producing.
+    Row("frazil_produce_records", COUNTER, "Records taken from producers.",
+        lambda s: s.producing.stats.records),
+    Row("frazil_produce_bytes", COUNTER, "Bytes of record batches taken from producers.",
+        lambda s: s.producing.stats.batch_bytes),
+    Row("frazil_produce_batches", COUNTER, "Record batches taken from producers.",
+        lambda s: s.producing.stats.batches),
+    Row("frazil_produce_batches_acknowledged", COUNTER, "Batches durable and in the log.",
+        lambda s: s.producing.stats.batches_acknowledged),
+    Row("frazil_produce_batches_refused", COUNTER, "Batches refused by the log or given up.",
+        lambda s: s.producing.stats.batches_refused),
+    Row("frazil_produce_batches_duplicate", COUNTER, "Batches that were in the log already.",
+        lambda s: s.producing.stats.batches_duplicate),
+    Row("frazil_produce_timeouts", COUNTER, "Produce requests whose time was up.",
+        lambda s: s.producing.stats.requests_timed_out),
+    Row("frazil_produce_waiting_bytes", GAUGE, "Bytes waiting to become durable.",
+        lambda s: s.producing.stats.waiting_bytes),
+    Row("frazil_produce_buffer_bytes", GAUGE, "Bound of the bytes waiting to become durable.",
+        lambda s: s.node.settings.produce_buffer_bytes),
+    Row("frazil_produce_full", COUNTER, "Times that producers had to wait for memory.",
+        lambda s: s.producing.stats.full_count),
+    Row("frazil_chunks_committed", COUNTER, "Chunks whose records are in the log.",
+        lambda s: s.producing.stats.chunks_committed),
+    Row("frazil_chunks_given_up", COUNTER, "Chunks whose records were refused to producers.",
+        lambda s: s.producing.stats.chunks_given_up),
+    # The object store.
+    Row("frazil_store_puts", COUNTER, "Chunks written.", lambda s: s.writer.stats.puts),
+    Row("frazil_store_put_bytes", COUNTER, "Bytes of chunks written.",
+        lambda s: s.writer.stats.put_bytes),
+    Row("frazil_store_put_seconds", COUNTER, "Time that writing chunks took, retries included.",
+        lambda s: s.writer.stats.put_seconds),
+    Row("frazil_store_put_retries", COUNTER, "Writes of chunks made again.",
+        lambda s: s.writer.stats.retries),
+    Row("frazil_store_puts_given_up", COUNTER, "Chunks that could not be written in time.",
+        lambda s: s.writer.stats.given_up),
+    Row("frazil_store_puts_in_flight", GAUGE, "Chunks being written.",
+        lambda s: s.producing.stats.puts_in_flight),
+    Row("frazil_store_reads", COUNTER, "Reads of chunks, whole or in part.",
+        lambda s: {"whole": s.reader.stats.reads_whole, "range": s.reader.stats.reads_range},
+        "kind"),
+    Row("frazil_store_read_bytes", COUNTER, "Bytes read from chunks.",
+        lambda s: s.reader.stats.read_bytes),
+    Row("frazil_store_read_seconds", COUNTER, "Time that reading chunks took.",
+        lambda s: s.reader.stats.read_seconds),
+    Row("frazil_cache_bytes", GAUGE, "Bytes of records in memory.",
+        lambda s: s.reader.cache.bytes_used),
+    Row("frazil_cache_bytes_max", GAUGE, "Bound of the records in memory.",
+        lambda s: s.reader.cache.bytes_max),
+    Row("frazil_cache_hits", COUNTER, "Spans found in memory.", lambda s: s.reader.stats.hits),
+    Row("frazil_cache_misses", COUNTER, "Spans that had to be read.",
+        lambda s: s.reader.stats.misses),
+    Row("frazil_cache_evictions", COUNTER, "Values that had to make room.",
+        lambda s: s.reader.cache.evictions),
+    # The metadata log.
+    Row("frazil_session_lost_ms", GAUGE, "How long no session has been proven; 0 when one is.",
+        lambda s: s.coordinator.session_lost_ms()),
+    Row("frazil_sessions_opened", COUNTER, "Incarnations of this process.",
+        lambda s: s.coordinator.stats.sessions_opened),
+    Row("frazil_sessions_lost", COUNTER, "Sessions that were lost.",
+        lambda s: s.coordinator.stats.sessions_lost),
+    Row("frazil_log_lag", GAUGE, "Positions known to be in the log and not applied.",
+        lambda s: s.coordinator.stats.lag),
+    Row("frazil_log_entries_applied", COUNTER, "Entries of all agents applied.",
+        lambda s: s.coordinator.stats.entries_applied),
+    Row("frazil_log_commands_applied", COUNTER, "Commands in them.",
+        lambda s: s.coordinator.stats.commands_applied),
+    Row("frazil_log_commands_rejected", COUNTER, "Commands among them that changed nothing.",
+        lambda s: s.coordinator.stats.commands_rejected),
+    Row("frazil_log_apply_seconds", COUNTER, "Time that applying took.",
+        lambda s: s.coordinator.stats.apply_seconds),
+    Row("frazil_log_tail_restarts", COUNTER, "Times that the tail of the log broke off.",
+        lambda s: s.coordinator.stats.tail_restarts),
+    Row("frazil_log_entries_appended", COUNTER, "Entries of this agent.",
+        lambda s: s.coordinator.stats.entries_appended),
+    Row("frazil_log_bytes_appended", COUNTER, "Bytes of them.",
+        lambda s: s.coordinator.stats.bytes_appended),
+    Row("frazil_log_append_seconds", COUNTER, "Time that appending them took.",
+        lambda s: s.coordinator.stats.append_seconds),
+    Row("frazil_log_appends_repeated", COUNTER, "Appends sent again because no answer came.",
+        lambda s: s.coordinator.stats.appends_repeated),
+    Row("frazil_log_commands_not_done", COUNTER, "Commands that were never appended.",
+        lambda s: s.coordinator.stats.commands_not_done),
+    Row("frazil_barriers", COUNTER, "Waits for the log's end.",
+        lambda s: s.coordinator.stats.barriers),
+    Row("frazil_barrier_seconds", COUNTER, "Time that they took.",
+        lambda s: s.coordinator.stats.barrier_seconds),
+    Row("frazil_barriers_failed", COUNTER, "Waits for the log's end that ended too late.",
+        lambda s: s.coordinator.stats.barriers_failed),
+    # The machine.
+    Row("frazil_agents", GAUGE, "Live agents.", lambda s: len(s.coordinator.machine.incarnations)),
+    Row("frazil_topics", GAUGE, "Topics.", lambda s: len(s.coordinator.machine.topics)),
+    Row("frazil_partitions", GAUGE, "Partitions of topics, of those being deleted too.",
+        lambda s: len(s.coordinator.machine.partitions)),
+    Row("frazil_chunks", GAUGE, "Chunks that hold records of topics.",
+        lambda s: len(s.coordinator.machine.chunks)),
+    Row("frazil_machine_position", GAUGE, "Newest position applied.",
+        lambda s: s.coordinator.machine.position),
+    Row("frazil_clock_behind_ms", GAUGE, "How far this agent's clock is behind another's, at least.",
+        _clock_skew_ms),
+)  # fmt: skip
+
+LATENCY = "frazil_request_seconds"
+"""The one histogram: answers by API and time."""
+
+NAMES: tuple[str, ...] = (
+    *(f"{row.name}_total" if row.type is COUNTER else row.name for row in TABLE),
+    f"{LATENCY}_bucket",
+    f"{LATENCY}_count",
+    f"{LATENCY}_sum",
+)
+"""All series that the agent's own metrics make, as Prometheus stores them."""
+
+
+class AgentCollector(Collector):
+    """Reads the table when a scrape comes."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        for row in TABLE:
+            family = (CounterMetricFamily if row.type is COUNTER else GaugeMetricFamily)(
+                row.name, row.help, labels=[row.label] if row.label else []
+            )
+            value = row.read(self._sources)
+            if isinstance(value, Mapping):
+                for label, number in sorted(value.items()):
+                    family.add_metric([label], number)
+            else:
+                family.add_metric([], value)
+            yield family
+        yield self._latencies()
+
+    def _latencies(self) -> HistogramMetricFamily:
+        family = HistogramMetricFamily(
+            LATENCY, "Time from a request's last byte to its answer, by API.", labels=["api"]
+        )
+        for api_key, counts in sorted(self._sources.node.stats.latencies.items()):
+            assert len(counts) == LATENCY_BUCKETS
+            buckets, total, seconds = [], 0, 0.0
+            for index, count in enumerate(counts):
+                total += count
+                bound = "+Inf" if index == LATENCY_BUCKETS - 1 else str((1 << index) / 1000)
+                buckets.append((bound, float(total)))
+                # Only the bucket is known: its middle stands for what is in it.
+                seconds += count * 0.75 * (1 << index) / 1000
+            family.add_metric([_api(api_key)], buckets, sum_value=seconds)
+        return family
+
+
+def registry_of(sources: Sources) -> CollectorRegistry:
+    """A registry of its own (several agents may live in one process), with the process's."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    registry.register(AgentCollector(sources))
+    return registry
+
+
+def exposition(registry: CollectorRegistry) -> bytes:
+    """The page that Prometheus scrapes, in its text format."""
+    return generate_latest(registry)
