@@ -1,0 +1,244 @@
+"""Produce (0), v3 to v13: append record batches.
+
+Answered when every batch is durable and in the log, or refused, or when the request's time is up
+(REQUEST_TIMED_OUT: what is under way may still happen). acks=1 is the same as acks=all; acks=0 has
+no answer, and if a partition failed the connection is closed, which is how the client learns it.
+Idempotence as in KIP-98 and KIP-360; record errors KIP-467; topic ids KIP-516. A request naming
+a topic that is not known here waits for a barrier (P8), and those behind it on its connection
+wait with it (P10).
+
+Not served: transactional batches (INVALID_TXN_STATE), v0 to v2 (never parsed).
+"""
+
+from typing import Final
+
+from broker.commit_queue import WITHOUT_LOG_START, Ticket
+from broker.dispatch import Call
+from broker.node import Node
+from broker.producing import NO_SESSION
+from broker.validation import Unsound, judge
+from coordinator.topics import Topic
+from protocol.errors import ErrorCode, KafkaError
+from protocol.produce import (
+    TOPIC_IDS_FROM,
+    PartitionResult,
+    ProduceRequest,
+    ProduceTopic,
+    TopicResult,
+    encode_response,
+    parse_request,
+)
+
+ACKS_ALLOWED: Final = frozenset({-1, 0, 1})
+
+
+def start(node: Node, call: Call) -> None:
+    """Take a request; its answer comes by callback. Raises ProtocolError when malformed."""
+    request = _Request(node, call, parse_request(call.version, call.body))
+    producing = node.producing
+    if producing.is_holding(call.connection.number) or request.needs_barrier():
+        producing.hold(call.connection.number, request)
+    else:
+        request.begin()
+
+
+def refuse(call: Call, error: KafkaError) -> None:
+    """Refuse every partition of a request. Raises ProtocolError when malformed."""
+    parsed = parse_request(call.version, call.body)
+    if parsed.acks == 0:
+        call.close(f"a Produce request with acks=0 is refused: {error}")
+        return
+    topics: list[TopicResult] = [
+        (
+            name,
+            topic_id,
+            [
+                PartitionResult(partition, error.code, error_message=error.message or None)
+                for partition, _ in partitions
+            ],
+        )
+        for name, topic_id, partitions in parsed.topics
+    ]
+    call.answer([encode_response(call.version, topics)])
+
+
+class _Request:
+    """A Produce request until it is answered."""
+
+    __slots__ = ("_answered", "_call", "_node", "_open", "_parsed", "_results", "deadline")
+
+    def __init__(self, node: Node, call: Call, parsed: ProduceRequest) -> None:
+        self._node = node
+        self._call = call
+        self._parsed = parsed
+        self._results: list[PartitionResult | None] = [None] * sum(
+            len(partitions) for _, _, partitions in parsed.topics
+        )
+        # One more than there are: nothing is answered before every batch has been looked at.
+        self._open = len(self._results) + 1
+        self._answered = False
+        self.deadline = node.producing.time() + max(0, parsed.timeout_ms) / 1000
+        """In the loop's time."""
+
+    def needs_barrier(self) -> bool:
+        """It names a topic or a partition that a newer replica might know."""
+        for topic in self._parsed.topics:
+            found = self._find(topic)
+            if found is None:
+                return True
+            for partition, _ in topic[2]:
+                if not 0 <= partition < found.partition_count:
+                    return True
+        return False
+
+    def begin(self, *, reached: bool = True) -> None:
+        """Judge every batch and hand over what is sound.
+
+        Not `reached`: the metadata log is out of reach, so "unknown" would not be certain.
+        """
+        if self._call.connection.closed:
+            return
+        refusal = self._refusal()
+        index = 0
+        for topic in self._parsed.topics:
+            found = self._find(topic)
+            for partition, data in topic[2]:
+                if refusal is not None:
+                    self._fail(index, partition, *refusal)
+                elif found is None or not 0 <= partition < found.partition_count:
+                    self._fail(index, partition, *self._unknown(reached=reached))
+                else:
+                    self._take(index, found, partition, data)
+                index += 1
+        self._open -= 1
+        if self._open:
+            self._node.producing.watch(self)
+        else:
+            self._answer()
+
+    def settle(self, index: int, result: PartitionResult) -> None:
+        """One of the batches is in the log, or will not be. After a time-out nobody listens."""
+        if self._answered:
+            return
+        assert self._results[index] is None
+        self._results[index] = result
+        self._open -= 1
+        if not self._open:
+            self._node.producing.unwatch(self)
+            self._answer()
+
+    def time_out(self) -> None:
+        """The client's time is up: what is still open may happen or not."""
+        assert not self._answered
+        self._node.producing.unwatch(self)
+        if self._parsed.acks == 0:
+            self._finish()
+            self._call.close("a Produce request with acks=0 took too long")
+            return
+        places = (partition for _, _, rows in self._parsed.topics for partition, _ in rows)
+        for index, partition in enumerate(places):
+            if self._results[index] is None:
+                self._results[index] = PartitionResult(partition, ErrorCode.REQUEST_TIMED_OUT)
+        self._answer()
+
+    def _find(self, topic: ProduceTopic) -> Topic | None:
+        topics = self._node.coordinator.machine.topics
+        name, topic_id, _ = topic
+        if topic_id is not None:
+            return topics.by_id(topic_id)
+        assert name is not None
+        return topics.by_name(name)
+
+    def _refusal(self) -> tuple[ErrorCode, str] | None:
+        """Why nothing of the request can be done."""
+        if self._parsed.acks not in ACKS_ALLOWED:
+            return ErrorCode.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"
+        if self._node.coordinator.incarnation() is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_SESSION
+        return None
+
+    def _unknown(self, *, reached: bool) -> tuple[ErrorCode, str | None]:
+        if not reached:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, "the metadata log is out of reach"
+        if self._call.version >= TOPIC_IDS_FROM:
+            return ErrorCode.UNKNOWN_TOPIC_ID, None
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+
+    def _fail(self, index: int, partition: int, error: ErrorCode, message: str | None) -> None:
+        self.settle(index, PartitionResult(partition, error, error_message=message))
+
+    def _take(self, index: int, topic: Topic, partition: int, data: memoryview | None) -> None:
+        producing = self._node.producing
+        verdict = judge(
+            data,
+            producing.rules.of(topic),
+            version=self._call.version,
+            now_ms=self._node.now_ms(),
+        )
+        if isinstance(verdict, Unsound):
+            self.settle(index, self._unsound(topic, partition, verdict))
+            return
+        header = verdict.header
+        if producing.overtakes(topic.topic_id, partition, header):
+            refused = Unsound(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "an earlier batch of the producer failed"
+            )
+            self.settle(index, self._unsound(topic, partition, refused))
+            return
+        producer_id = header.producer_id
+        ticket = Ticket(
+            self,
+            index,
+            sender=producer_id if producer_id >= 0 else -1 - self._call.connection.number,
+            log_append_time=verdict.log_append_time,
+        )
+        producing.add(ticket, topic.topic_id, partition, verdict.data, header)
+
+    def _unsound(self, topic: Topic, partition: int, verdict: Unsound) -> PartitionResult:
+        row = self._node.coordinator.machine.partitions.get(topic.topic_id, partition)
+        with_start = row is not None and verdict.error not in WITHOUT_LOG_START
+        return PartitionResult(
+            partition,
+            verdict.error,
+            log_start_offset=row.log_start if row is not None and with_start else -1,
+            record_errors=verdict.record_errors,
+            error_message=verdict.message,
+        )
+
+    def _answer(self) -> None:
+        call = self._call
+        if call.connection.closed:
+            self._finish()
+        elif self._parsed.acks == 0:
+            failed = [result for result in self._results if result is not None and result.error]
+            self._finish()
+            if failed:
+                error = ErrorCode(failed[0].error).name
+                call.close(f"a Produce request with acks=0 failed: {error}")
+            else:
+                call.answer(None)
+        else:
+            body = encode_response(call.version, self._answers())
+            self._finish()
+            call.answer([body])
+
+    def _answers(self) -> list[TopicResult]:
+        results = self._results
+        topics: list[TopicResult] = []
+        first = 0
+        for name, topic_id, partitions in self._parsed.topics:
+            end = first + len(partitions)
+            rows = [result for result in results[first:end] if result is not None]
+            assert len(rows) == len(partitions)
+            topics.append((name, topic_id, rows))
+            first = end
+        return topics
+
+    def _finish(self) -> None:
+        """Let go of the frame: batches still under way keep what they need of it."""
+        self._answered = True
+        self._parsed = _NOTHING
+        self._results = []
+
+
+_NOTHING: Final = ProduceRequest(None, 0, 0, [])
