@@ -1,0 +1,417 @@
+"""The fetch path of an agent: sessions, long polls, reads.
+
+A fetch whose records are in memory, or that has nothing to wait for, is answered in the call; one
+that must wait is parked and woken when enough bytes have arrived, once per turn of the loop; only
+one that needs a barrier or the object store gets a task. What is said is decided in
+`broker.fetch_answers` (P7) and `broker.fetch_sessions` (KIP-227).
+
+What holds: no refusal that a newer entry might undo is told without a barrier that began after
+the fetch came (P8, P9). Before the first proven session nothing is served (P12). Without the log,
+records below the known end are served, and at the end, after 10 s, NOT_LEADER_OR_FOLLOWER sends
+the consumer elsewhere (P16). A missing object is planned anew once, then KAFKA_STORAGE_ERROR.
+Fetches that read from the store are few at a time, and parked ones are bounded (P15).
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from broker.config import Settings
+from broker.dispatch import Call
+from broker.fetch_answers import (
+    LOAD_BYTES_MAX,
+    NOT_SERVING,
+    Collected,
+    Collector,
+    Found,
+    Look,
+    bytes_there,
+    look,
+)
+from broker.fetch_sessions import Fetched, FetchSessions
+from broker.parked import ParkedPolls
+from broker.topic_rules import TopicRules
+from coordinator.commands import ChunkCommitted, CommitChunk, DeleteTopic
+from coordinator.coordinator import Applied, Coordinator, LogUnavailableError
+from protocol.errors import ErrorCode
+from protocol.fetch import (
+    READ_COMMITTED,
+    FetchRequest,
+    FetchResponse,
+    PartitionAnswer,
+    TopicAnswer,
+    encode_response,
+)
+from protocol.types import Incarnation
+from storage.fetch_plan import Wanted
+from storage.object_store import ObjectNotFoundError, StoreError, StoreUnavailableError
+from storage.reader import Reader
+from storage.spans import ChunkId
+
+logger = logging.getLogger(__name__)
+
+INT32_MAX: Final = (1 << 31) - 1
+CUT_OFF_MS: Final = 10_000
+"""So long without a session a fetch waits at the end; then its client is sent elsewhere (P16)."""
+RECHECK_MS: Final = 10_000
+"""How often a long poll is looked at while it waits: is its client there, is there a session."""
+LOAD_SECONDS_MAX: Final = 15.0
+"""A read from the store that takes longer is an error: clients wait for 30 s."""
+ZSTD_FROM: Final = 10
+
+
+@dataclass(slots=True)
+class FetchStats:
+    """What the fetch path counts; read by the metrics at scrape."""
+
+    fetches: int = 0
+    partitions: int = 0
+    """Of all fetches."""
+    answered_bytes: int = 0
+    """Of records."""
+    parked: int = 0
+    """How often a fetch was parked."""
+    barriers: int = 0
+    loads: int = 0
+    """Fetches that needed the object store."""
+    storage_errors: int = 0
+    objects_gone: int = 0
+    """Objects that were not there after planning anew: data that is lost."""
+
+
+class _Fetch:
+    """A fetch until it is answered."""
+
+    __slots__ = (
+        "bytes_max",
+        "bytes_min",
+        "call",
+        "committed",
+        "deadline_ms",
+        "fetched",
+        "planned_anew",
+        "unreachable",
+        "verified",
+    )
+
+    def __init__(
+        self, call: Call, request: FetchRequest, fetched: Fetched, *, bytes_max: int, now_ms: int
+    ) -> None:
+        self.call = call
+        self.fetched = fetched
+        self.bytes_max = min(request.max_bytes, bytes_max)
+        self.bytes_min = min(request.min_bytes, self.bytes_max)
+        self.deadline_ms = now_ms + max(0, request.max_wait_ms)
+        self.committed = request.isolation_level == READ_COMMITTED
+        self.verified = False
+        """A barrier has passed since it came."""
+        self.unreachable = False
+        """The barrier failed."""
+        self.planned_anew = False
+
+
+class FetchPath:
+    """Answers fetches."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        coordinator: Coordinator,
+        reader: Reader,
+        tasks: asyncio.TaskGroup,
+        rng: random.Random,
+    ) -> None:
+        """Belongs to the running loop; `tasks` will own reads and barriers."""
+        self.stats = FetchStats()
+        self.sessions = FetchSessions(
+            slots=settings.kafka.max_incremental_fetch_session_cache_slots,
+            draw_id=lambda: rng.randint(1, INT32_MAX),
+        )
+        self.parked: ParkedPolls[_Fetch] = ParkedPolls()
+        self._bytes_max = settings.kafka.fetch_max_bytes
+        self._rules = TopicRules(settings.kafka)
+        self._coordinator = coordinator
+        self._machine = coordinator.machine
+        self._reader = reader
+        self._tasks = tasks
+        self._loop = asyncio.get_running_loop()
+        self._recent: dict[ChunkId, int] = {}
+        self._recent_bytes = 0
+        self._recent_bytes_max = settings.cache_bytes // 2
+        self._collector = Collector(
+            self._machine, cached=reader.cached, is_recent=self._recent.__contains__
+        )
+        self._loads = asyncio.Semaphore(
+            min(32, max(2, settings.cache_bytes // (4 * LOAD_BYTES_MAX)))
+        )
+        self._wake_soon = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._has_served = coordinator.incarnation() is not None
+        coordinator.on_applied(self._applied)
+        coordinator.on_incarnation(self._session_changed)
+
+    def start(self, call: Call, request: FetchRequest) -> None:
+        """Take a fetch; it is answered now or later."""
+        now_ms = self._now_ms()
+        fetched = self.sessions.open(call.version, request, now_ms)
+        if isinstance(fetched, ErrorCode):
+            call.answer(encode_response(call.version, FetchResponse(error=fetched)))
+            return
+        self.stats.fetches += 1
+        self.stats.partitions += len(fetched.places)
+        self._consider(_Fetch(call, request, fetched, bytes_max=self._bytes_max, now_ms=now_ms))
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    # Deciding.
+
+    def _consider(self, fetch: _Fetch) -> None:
+        """Answer, park, or start what must be waited for."""
+        looks = self._look(fetch)
+        if self._is_unsure(fetch, looks):
+            self._tasks.create_task(self._verify(fetch))
+            return
+        if not self._should_wait(fetch, looks):
+            self._read(fetch, looks)
+
+    def _look(self, fetch: _Fetch) -> list[Look]:
+        places = fetch.fetched.places
+        if not self._has_served:
+            return [NOT_SERVING] * len(places)
+        version = fetch.call.version
+        cut_off = self._coordinator.session_lost_ms() >= CUT_OFF_MS
+        machine = self._machine
+        looks = [look(machine, place, version=version, cut_off=cut_off) for place in places]
+        if fetch.unreachable:
+            looks = [NOT_SERVING if seen.unsure else seen for seen in looks]
+        if version < ZSTD_FROM:
+            looks = [self._without_zstd(seen) for seen in looks]
+        return looks
+
+    def _is_unsure(self, fetch: _Fetch, looks: Sequence[Look]) -> bool:
+        """Something would be refused that a newer entry of the log might undo."""
+        if fetch.verified or fetch.unreachable:
+            return False
+        return any(seen.unsure for seen in looks)
+
+    def _without_zstd(self, seen: Look) -> Look:
+        """Before v10 a client does not know the codec that the topic is kept in (KIP-110)."""
+        row = seen.row
+        topic = None if row is None else self._machine.topics.by_id(row.topic_id)
+        if topic is not None and self._rules.of(topic).compression_type == "zstd":
+            return Look(None, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        return seen
+
+    def _should_wait(self, fetch: _Fetch, looks: Sequence[Look]) -> bool:
+        """Park the fetch unless there is enough, something to tell, or no time left."""
+        now_ms = self._now_ms()
+        if not looks or now_ms >= fetch.deadline_ms:
+            return False
+        missing = fetch.bytes_min
+        watches = []
+        for place, seen in zip(fetch.fetched.places, looks, strict=True):
+            row = seen.row
+            if row is None or seen.at_once:
+                return False
+            there = bytes_there(seen, place)
+            missing -= there
+            left = max(0, place.wanted.partition_max_bytes - there)
+            watches.append((row.topic_id, row.partition, left))
+        if missing <= 0:
+            return False
+        self.stats.parked += 1
+        deadline_ms = min(fetch.deadline_ms, now_ms + RECHECK_MS)
+        self.parked.park(fetch, watches, bytes_missing=missing, deadline_ms=deadline_ms)
+        self._set_timer()
+        return True
+
+    async def _verify(self, fetch: _Fetch) -> None:
+        """Reach what the log held when the fetch was here, then look again (P8, P9)."""
+        self.stats.barriers += 1
+        try:
+            await self._coordinator.barrier()
+        except LogUnavailableError:
+            fetch.unreachable = True
+        else:
+            fetch.verified = True
+        self._go_on(fetch)
+
+    def _go_on(self, fetch: _Fetch) -> None:
+        if not fetch.call.abandoned:
+            self._consider(fetch)
+
+    # Reading.
+
+    def _read(self, fetch: _Fetch, looks: Sequence[Look]) -> None:
+        """Answer from memory, or have a task read what is not there."""
+        collected = self._collect(fetch, looks, None)
+        if collected.missing:
+            self.stats.loads += 1
+            self._tasks.create_task(self._load(fetch, collected.missing))
+        else:
+            self._count_failures(collected.failures)
+            self._answer(fetch, collected.answers)
+
+    def _collect(self, fetch: _Fetch, looks: Sequence[Look], found: Found | None) -> Collected:
+        return self._collector.collect(
+            fetch.fetched.places,
+            looks,
+            bytes_max=fetch.bytes_max,
+            committed=fetch.committed,
+            found=found,
+        )
+
+    async def _load(self, fetch: _Fetch, missing: list[Wanted]) -> None:
+        found = Found()
+        async with self._loads:
+            if not fetch.call.abandoned:
+                await self._fill(found, missing)
+            gone = [e for e in found.failed.values() if isinstance(e, ObjectNotFoundError)]
+        if fetch.call.abandoned:
+            return
+        if gone and not fetch.planned_anew:
+            # The plan was older than what became of the object: look where it is now.
+            fetch.planned_anew = True
+            await self._verify(fetch)
+            return
+        self.stats.objects_gone += len(gone)
+        # Meanwhile topics may have been deleted, and spans with them.
+        looks = self._look(fetch)
+        if self._is_unsure(fetch, looks):
+            await self._verify(fetch)
+            return
+        collected = self._collect(fetch, looks, found)
+        self._count_failures(collected.failures)
+        self._answer(fetch, collected.answers)
+
+    async def _fill(self, found: Found, missing: list[Wanted]) -> None:
+        """Read what is missing, object by object at once; a failure is that object's alone."""
+        by_chunk: dict[ChunkId, list[Wanted]] = {}
+        for wanted in missing:
+            by_chunk.setdefault(wanted.span.chunk, []).append(wanted)
+        if len(by_chunk) == 1:
+            await self._fill_from(found, *by_chunk.popitem())
+        else:
+            await asyncio.gather(
+                *(self._fill_from(found, chunk, rows) for chunk, rows in by_chunk.items())
+            )
+
+    async def _fill_from(self, found: Found, chunk: ChunkId, rows: list[Wanted]) -> None:
+        try:
+            async with asyncio.timeout(LOAD_SECONDS_MAX):
+                batches = await self._reader.load_all(rows)
+        except StoreError as error:
+            found.failed[chunk] = error
+        except TimeoutError:
+            found.failed[chunk] = StoreUnavailableError(f"{chunk.key} was not read in time")
+        else:
+            for wanted, read in zip(rows, batches, strict=True):
+                found.batches[chunk, wanted.span.start] = read
+
+    def _count_failures(self, failures: Sequence[StoreError]) -> None:
+        self.stats.storage_errors += len(failures)
+        for error in failures:
+            logger.warning("records cannot be read: %s", error)
+
+    # Answering.
+
+    def _answer(self, fetch: _Fetch, answers: Sequence[PartitionAnswer]) -> None:
+        call = fetch.call
+        if call.abandoned:
+            return
+        topics: list[TopicAnswer] = []
+        rows: list[PartitionAnswer] = []
+        before: tuple[object, object] | None = None
+        for place, answer in fetch.fetched.to_send(answers):
+            self.stats.answered_bytes += answer.records_bytes
+            if before != (place.name, place.topic_id):
+                before = (place.name, place.topic_id)
+                rows = []
+                topics.append((place.name, place.topic_id, rows))
+            rows.append(answer)
+        response = FetchResponse(topics, session_id=fetch.fetched.session_id)
+        call.answer(encode_response(call.version, response))
+
+    # Waking.
+
+    def _applied(self, applied: Applied) -> None:
+        woken = False
+        for command, outcome in zip(applied.entry.commands, applied.outcomes, strict=True):
+            if isinstance(command, CommitChunk) and isinstance(outcome, ChunkCommitted):
+                self._note_recent(ChunkId(applied.incarnation, command.number), command.length)
+                if len(self.parked):
+                    woken |= self._count_arrivals(command, outcome)
+            elif isinstance(command, DeleteTopic):
+                self._rules.forget(command.topic_id)
+                woken |= self.parked.disturbed(command.topic_id)
+        if woken and not self._wake_soon:
+            self._wake_soon = True
+            self._loop.call_soon(self._wake)
+
+    def _count_arrivals(self, command: CommitChunk, outcome: ChunkCommitted) -> bool:
+        woken = False
+        first = 0
+        for span in command.spans:
+            end = first + len(span.items)
+            if self.parked.is_watched(span.topic_id, span.partition):
+                results = outcome.results[first:end]
+                byte_count = sum(
+                    item.length
+                    for item, result in zip(span.items, results, strict=True)
+                    if not result.error and not result.duplicate
+                )
+                if byte_count:
+                    woken |= self.parked.arrived(span.topic_id, span.partition, byte_count)
+            first = end
+        return woken
+
+    def _note_recent(self, chunk: ChunkId, length: int) -> None:
+        """Chunks that are worth reading whole: others ask for their other partitions in a moment."""
+        self._recent[chunk] = length
+        self._recent_bytes += length
+        while self._recent_bytes > self._recent_bytes_max:
+            oldest = next(iter(self._recent))
+            self._recent_bytes -= self._recent.pop(oldest)
+
+    def _wake(self) -> None:
+        self._wake_soon = False
+        for fetch in self.parked.take_ready():
+            self._finish(fetch)
+
+    def _set_timer(self) -> None:
+        """One timer for all who wait, at the earliest deadline."""
+        deadline_ms = self.parked.next_deadline_ms()
+        if self._timer is not None:
+            if deadline_ms is not None and self._timer_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline_ms is not None:
+            self._timer_ms = deadline_ms
+            self._timer = self._loop.call_at(deadline_ms / 1000, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now_ms = self._now_ms()
+        for fetch in self.parked.take_expired(now_ms):
+            if now_ms < fetch.deadline_ms:
+                self._go_on(fetch)
+            else:
+                self._finish(fetch)
+        self._set_timer()
+
+    def _finish(self, fetch: _Fetch) -> None:
+        """Answer with what there is: enough has arrived, or the time is up."""
+        if not fetch.call.abandoned:
+            fetch.deadline_ms = 0
+            self._consider(fetch)
+
+    def _session_changed(self, incarnation: Incarnation | None) -> None:
+        if incarnation is not None:
+            self._has_served = True

@@ -1,0 +1,19 @@
+"""Fetch (1), v4 to v18: read record batches.
+
+Whole batches only, as stored, never a part of one and never a gap; the first batch comes whatever
+its size (KIP-74). Sessions KIP-227, leader epochs KIP-320 (the epoch is 0, always), topic ids
+KIP-516, diverging epochs KIP-595. read_committed ends at the last stable offset. Waiting, barriers
+and what happens without the log or the store: `broker.fetching`.
+
+Not served: preferred replicas (metadata names an agent of the client's zone already), followers
+(a replica id is ignored).
+"""
+
+from broker.dispatch import Call
+from broker.node import Node
+from protocol.fetch import parse_request
+
+
+def start(node: Node, call: Call) -> None:
+    """Take a request; its answer comes now or by callback. Raises ProtocolError when malformed."""
+    node.fetching.start(call, parse_request(call.version, call.body))
