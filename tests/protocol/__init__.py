@@ -1,0 +1,1 @@
+"""Tests of the protocol package: properties against kio, golden frames, hostile bytes."""
