@@ -43,7 +43,9 @@ class Batches:
 
     __slots__ = ("_data", "_ends", "_offsets", "span")
 
-    def __init__(self, span: Span, data: bytearray, ends: array[int], offsets: array[int]) -> None:
+    def __init__(
+        self, span: Span, data: bytearray, ends: "array[int]", offsets: "array[int]"
+    ) -> None:
         assert len(ends) == len(offsets) > 0
         self.span = span
         self._data = memoryview(data).toreadonly()
