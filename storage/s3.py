@@ -31,7 +31,7 @@ from botocore.exceptions import (
     NoCredentialsError,
     PartialCredentialsError,
 )
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError, UnauthenticatedError
 from obstore.store import S3Store as Blobs
 
 from protocol.types import Buffer
@@ -257,7 +257,7 @@ class S3Store:
                 doing, status, str(detail.get("Code", "")), str(detail.get("Message", ""))
             ) from error
         except (NoCredentialsError, PartialCredentialsError) as error:
-            raise StoreRefusedError(f"{doing} in {self._place()}: {error}") from error
+            raise self._no_credentials(doing) from error
         except (BotoCoreError, OSError, TimeoutError) as error:
             raise StoreUnavailableError(f"{doing} in {self._place()}: {error}") from error
 
@@ -265,6 +265,8 @@ class S3Store:
         """Raise the store's error for one of obstore's."""
         text = str(error)
         code = _CODE.search(text)
+        if isinstance(error, UnauthenticatedError) and NoCredentialsError.__name__ in text:
+            raise self._no_credentials(doing) from error
         if isinstance(error, FileNotFoundError) and (not code or code[1] != "NoSuchBucket"):
             raise ObjectNotFoundError(f"{doing} in {self._place()}: not there") from error
         message = _MESSAGE.search(text)
@@ -274,6 +276,12 @@ class S3Store:
             code[1] if code else "",
             message[1] if message else _cause_of(text),
         ) from error
+
+    def _no_credentials(self, doing: str) -> StoreRefusedError:
+        return StoreRefusedError(
+            f"{doing} in {self._place()}: no credentials were found; set access key and secret "
+            "key, or what AWS's own tools would look for"
+        )
 
     def _error(self, doing: str, status: int, code: str, message: str) -> StoreError:
         """The store's error for an answer; status 0 when there was none."""
