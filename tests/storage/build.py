@@ -1,0 +1,72 @@
+"""What the tests of storage/ are built from: batches, pending batches, closed chunks."""
+
+from collections.abc import Sequence
+
+from protocol.records import Record, build_batch
+from protocol.types import Incarnation, TopicId, position
+from storage.accumulator import Accumulator, ClosedChunk, Limits, PendingBatch
+from storage.spans import ChunkId, Span
+
+TOPIC_A = TopicId(b"a" * 16)
+TOPIC_B = TopicId(b"b" * 16)
+CHUNK = ChunkId(Incarnation(position(1, 77)), 3)
+CLUSTER = "cluster-of-tests"
+
+
+def batch(records: int = 1, *, value: bytes = b"value", timestamp: int = 1000) -> bytes:
+    """A plain record batch as a producer sends it."""
+    return build_batch([Record(-1, timestamp, None, value, ()) for _ in range(records)])
+
+
+def add(
+    accumulator: Accumulator,
+    data: bytes,
+    *,
+    topic_id: TopicId = TOPIC_A,
+    partition: int = 0,
+    records: int = 1,
+    timestamp_max: int = 1000,
+    producer_id: int = -1,
+    first_sequence: int = -1,
+    token: object = None,
+    now_ms: int = 0,
+) -> PendingBatch:
+    return accumulator.add(
+        topic_id,
+        partition,
+        data,
+        records=records,
+        timestamp_max=timestamp_max,
+        producer_id=producer_id,
+        producer_epoch=-1 if producer_id < 0 else 0,
+        first_sequence=first_sequence,
+        token=token,
+        now_ms=now_ms,
+    )
+
+
+def closed(batches: Sequence[tuple[int, int, bytes]]) -> ClosedChunk:
+    """A chunk of (partition of topic A, records, bytes)."""
+    accumulator = Accumulator(Limits())
+    for partition, records, data in batches:
+        add(accumulator, data, partition=partition, records=records)
+    return accumulator.close(0)
+
+
+def object_of(chunk: ClosedChunk, chunk_id: ChunkId = CHUNK) -> bytes:
+    return b"".join(chunk.object_parts(chunk_id, cluster_id=CLUSTER))
+
+
+def spans_of(chunk: ClosedChunk, *, base_offset: int, chunk_id: ChunkId = CHUNK) -> list[Span]:
+    """The chunk's spans as if each partition's end offset were `base_offset`."""
+    return [
+        Span(
+            chunk_id,
+            span.start,
+            span.length,
+            base_offset,
+            sum(one.records for one in span.batches),
+            max(one.timestamp_max for one in span.batches),
+        )
+        for span in chunk.spans
+    ]

@@ -1,0 +1,145 @@
+"""Patched batches of a span, and the slices that fetches get of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.records import batch_positions, iterate, read_header
+from storage.batches import Batches, DamagedSpanError
+from storage.spans import Span
+from tests.storage.build import CHUNK, batch
+
+SIZES = (3, 1, 5)  # Records of the batches below.
+PARTS = [batch(records, value=b"v" * 10 * records) for records in SIZES]
+DATA = b"".join(PARTS)
+BASE = 1000
+
+
+def span(data: bytes = DATA, records: int = sum(SIZES)) -> Span:
+    return Span(CHUNK, 16, len(data), BASE, records, 1000)
+
+
+def whole() -> Batches:
+    return Batches.of(span(), DATA)
+
+
+def test_base_offsets_follow_each_other_and_leader_epoch_is_zero() -> None:
+    view = whole().view()
+    starts, _ = batch_positions(view)
+    headers = [read_header(view, start) for start in starts]
+    assert [header.base_offset for header in headers] == [1000, 1003, 1004]
+    assert {header.leader_epoch for header in headers} == {0}
+
+
+def test_patched_batches_are_still_valid_and_give_the_records_offsets() -> None:
+    batches = whole()
+    batches.check()
+    (first,) = batches.slice(BASE, bytes_max=1, at_least_one=True).views
+    assert [record.offset for record in iterate(first)] == [1000, 1001, 1002]
+
+
+def test_parts_and_the_whole_give_the_same() -> None:
+    assert Batches.of(span(), PARTS).view() == whole().view()
+
+
+def test_source_is_left_as_it_was() -> None:
+    source = bytearray(DATA)
+    Batches.of(span(), memoryview(source))
+    assert source == DATA
+
+
+def test_slices_cannot_be_written_to() -> None:
+    (view,) = whole().slice(BASE, bytes_max=10**9, at_least_one=True).views
+    assert view.readonly
+
+
+def test_slice_begins_with_the_batch_that_contains_the_offset() -> None:
+    for offset, expected in {1000: 0, 1002: 0, 1003: 1, 1004: 2, 1008: 2}.items():
+        (view,) = whole().slice(offset, bytes_max=10**9, at_least_one=True).views
+        assert len(view) == sum(len(part) for part in PARTS[expected:])
+
+
+def test_limit_stops_before_a_batch() -> None:
+    two = len(PARTS[0]) + len(PARTS[1])
+    for bytes_max, expected in {
+        two - 1: (len(PARTS[0]), 1003),
+        two: (two, 1004),
+        two + len(PARTS[2]) - 1: (two, 1004),
+        len(DATA): (len(DATA), 1009),
+    }.items():
+        got = whole().slice(BASE, bytes_max=bytes_max, at_least_one=False)
+        assert (got.byte_count, got.next_offset) == expected
+        assert sum(map(len, got.views)) == got.byte_count
+
+
+@pytest.mark.parametrize("bytes_max", [-5, 0, 1, len(PARTS[0]) - 1])
+def test_limit_without_room_gives_nothing_and_stays_at_the_offset(bytes_max: int) -> None:
+    got = whole().slice(1001, bytes_max=bytes_max, at_least_one=False)
+    assert got == ([], 0, 1001)
+
+
+@pytest.mark.parametrize("bytes_max", [-5, 0, 1, len(PARTS[0]) - 1])
+def test_first_batch_comes_whole_when_one_is_demanded(bytes_max: int) -> None:
+    got = whole().slice(1001, bytes_max=bytes_max, at_least_one=True)
+    assert (got.byte_count, got.next_offset) == (len(PARTS[0]), 1003)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        DATA[:-1],  # Cut off.
+        DATA + b"\0",  # Too long.
+        PARTS[0],  # A batch is missing.
+        b"\0" * len(DATA),
+        b"",
+    ],
+)
+def test_other_bytes_than_the_spans_are_an_error_never_a_gap(data: bytes) -> None:
+    with pytest.raises(DamagedSpanError):
+        Batches.of(span(), data)
+    with pytest.raises(DamagedSpanError):
+        Batches.of(span(data or DATA), data)
+
+
+def test_other_count_of_records_than_the_spans_is_an_error() -> None:
+    for records in (8, 10):
+        with pytest.raises(DamagedSpanError, match="9 records"):
+            Batches.of(span(records=records), DATA)
+
+
+@pytest.mark.parametrize("at", [21, 60, len(PARTS[0]) + 70, len(DATA) - 1])
+def test_damaged_batch_is_found_where_it_is_checked(at: int) -> None:
+    damaged = bytearray(DATA)
+    damaged[at] ^= 1
+    with pytest.raises(DamagedSpanError):
+        Batches.checked(span(), damaged)
+
+
+def test_sound_batches_pass_the_check() -> None:
+    assert Batches.checked(span(), DATA).view() == whole().view()
+
+
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=8),
+    st.integers(0, 2000),
+    st.booleans(),
+    st.data(),
+)
+def test_reading_slice_by_slice_gives_every_batch_once(
+    sizes: list[int], bytes_max: int, at_least_one: bool, data: st.DataObject
+) -> None:
+    parts = [batch(size, value=b"x" * (7 * size)) for size in sizes]
+    batches = Batches.of(span(b"".join(parts), sum(sizes)), parts)
+    offset = data.draw(st.integers(BASE, BASE + sum(sizes) - 1))
+    first = next(n for n in range(len(sizes)) if BASE + sum(sizes[: n + 1]) > offset)
+    got = b""
+    while offset < batches.span.next_offset:
+        piece = batches.slice(offset, bytes_max=bytes_max, at_least_one=at_least_one)
+        if not piece.views:
+            assert not at_least_one
+            return
+        assert piece.byte_count <= bytes_max or (at_least_one and len(piece.views) == 1)
+        got += b"".join(piece.views)
+        assert piece.next_offset > offset
+        offset = piece.next_offset
+    assert got == bytes(batches.view())[sum(map(len, parts[:first])) :]
