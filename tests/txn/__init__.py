@@ -1,0 +1,1 @@
+"""Sequence windows of producers."""

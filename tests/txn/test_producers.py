@@ -1,0 +1,187 @@
+"""Kafka's rules for sequences (facts §4, `ProducerAppendInfo`), case by case and as a model."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.errors import ErrorCode
+from txn.producers import (
+    BATCHES_MAX,
+    WINDOW_BYTES_MAX,
+    Duplicate,
+    Fresh,
+    Verdict,
+    advance,
+    judge,
+)
+
+LAST = (1 << 31) - 1
+
+
+def appended(*batches: tuple[int, int, int]) -> bytes:
+    """The window after batches of (epoch, first sequence, records), at offsets 0, 100, 200, …"""
+    window: bytes | None = None
+    for index, (epoch, first_sequence, records) in enumerate(batches):
+        window = advance(
+            window,
+            epoch=epoch,
+            first_sequence=first_sequence,
+            records=records,
+            base_offset=100 * index,
+            timestamp_max=1000 + index,
+        )
+    assert window is not None
+    return window
+
+
+def verdict(window: bytes | None, epoch: int, first_sequence: int, records: int) -> Verdict:
+    return judge(window, epoch=epoch, first_sequence=first_sequence, records=records)
+
+
+@pytest.mark.parametrize("first_sequence", [0, 1, 12345, LAST])
+def test_without_state_any_sequence_is_fresh(first_sequence: int):
+    assert verdict(None, 3, first_sequence, 10) == Fresh()
+
+
+def test_the_next_sequence_is_fresh():
+    assert verdict(appended((0, 0, 10)), 0, 10, 5) == Fresh()
+
+
+def test_a_repeated_batch_is_a_duplicate_with_its_first_offset_and_timestamp():
+    window = appended((0, 0, 10), (0, 10, 5), (0, 15, 1))
+    assert verdict(window, 0, 10, 5) == Duplicate(100, 1001)
+
+
+def test_all_five_batches_are_remembered():
+    batches = [(0, 10 * index, 10) for index in range(BATCHES_MAX)]
+    window = appended(*batches)
+    for index, (epoch, first_sequence, records) in enumerate(batches):
+        assert verdict(window, epoch, first_sequence, records) == Duplicate(
+            100 * index, 1000 + index
+        )
+
+
+def test_a_repetition_older_than_five_batches_is_out_of_order():
+    window = appended(*[(0, 10 * index, 10) for index in range(BATCHES_MAX + 1)])
+    assert verdict(window, 0, 0, 10) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_gap_is_out_of_order():
+    window = appended((0, 0, 10))
+    assert verdict(window, 0, 11, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_the_first_sequence_of_a_known_batch_with_another_length_is_out_of_order():
+    window = appended((0, 0, 10), (0, 10, 10))
+    assert verdict(window, 0, 0, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert verdict(window, 0, 10, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_the_last_sequence_of_a_known_batch_with_another_first_is_out_of_order():
+    window = appended((0, 0, 10))
+    assert verdict(window, 0, 1, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_an_older_epoch_is_refused():
+    window = appended((5, 0, 10))
+    assert verdict(window, 4, 10, 1) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert verdict(window, 4, 0, 10) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_newer_epoch_begins_at_zero():
+    assert verdict(appended((5, 0, 10)), 6, 0, 3) == Fresh()
+
+
+def test_a_newer_epoch_that_goes_on_with_the_sequence_is_out_of_order():
+    assert verdict(appended((5, 0, 10)), 6, 10, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_newer_epoch_forgets_the_batches_of_the_one_before():
+    window = appended((5, 0, 10), (6, 0, 3))
+    assert verdict(window, 5, 0, 10) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert verdict(window, 6, 0, 10) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert verdict(window, 6, 0, 3) == Duplicate(100, 1001)
+
+
+def test_after_the_greatest_sequence_comes_zero():
+    assert verdict(appended((0, LAST - 9, 10)), 0, 0, 5) == Fresh()
+    assert verdict(appended((0, LAST - 9, 10)), 0, LAST, 5) is (
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
+
+
+def test_a_batch_across_the_greatest_sequence_is_known_again():
+    window = appended((0, LAST - 4, 10), (0, 5, 5))
+    assert verdict(window, 0, LAST - 4, 10) == Duplicate(0, 1000)
+    assert verdict(window, 0, 10, 1) == Fresh()
+
+
+def test_a_window_never_exceeds_its_bound():
+    window = appended(*[(0, index, 1) for index in range(3 * BATCHES_MAX)])
+    assert len(window) == WINDOW_BYTES_MAX
+
+
+class Model:
+    """The rules as in Kafka's source: a list of (first, last, offset), newest last."""
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        self.batches: list[tuple[int, int, int]] = []
+
+    def offer(self, epoch: int, first: int, records: int, offset: int) -> object:
+        last = (first + records - 1) % (1 << 31)
+        for known in self.batches:
+            if epoch == self.epoch and known[:2] == (first, last):
+                return known[2]
+        if epoch < self.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        expected = (self.batches[-1][1] + 1) % (1 << 31) if epoch == self.epoch else 0
+        if self.epoch != -1 and first != expected:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if epoch != self.epoch:
+            self.batches = []
+        self.epoch = epoch
+        self.batches = [*self.batches, (first, last, offset)][-5:]
+        return None
+
+
+# Few values, near the wrap, so that repetitions and successors are likely.
+offers = st.tuples(
+    st.integers(0, 2),
+    st.sampled_from([0, 1, 2, 3, 4, 5, 6, LAST - 2, LAST - 1, LAST]),
+    st.sampled_from([1, 2, 3]),
+)
+
+
+@given(st.lists(st.one_of(offers, st.just("next"), st.integers(1, 7)), max_size=40))
+def test_windows_decide_as_the_model_does(events: list[object]):
+    model = Model()
+    window: bytes | None = None
+    history: list[tuple[int, int, int]] = [(0, 0, 1)]
+    for offset, event in enumerate(events):
+        epoch, first, records = history[-1]
+        if event == "next":
+            offer = (epoch, (first + records) % (1 << 31), 2)
+        elif isinstance(event, int):
+            offer = history[max(len(history) - event, 0)]
+        else:
+            assert isinstance(event, tuple)
+            offer = event
+        expected = model.offer(*offer, offset)
+        found = verdict(window, *offer)
+        match found:
+            case Fresh():
+                assert expected is None
+                window = advance(
+                    window,
+                    epoch=offer[0],
+                    first_sequence=offer[1],
+                    records=offer[2],
+                    base_offset=offset,
+                    timestamp_max=-1,
+                )
+                history.append(offer)
+            case Duplicate(base_offset, _):
+                assert expected == base_offset
+            case _:
+                assert expected is found
