@@ -1,0 +1,387 @@
+"""MetadataLog on etcd: the keys and transactions of design §5.
+
+    <prefix>/<cluster>/identity              whose log this is
+    <prefix>/<cluster>/<era>/log/<cell>/<lease>/<n>   one entry, leaseless
+    <prefix>/<cluster>/<era>/last/<cell>/<lease>      n of the session's newest entry
+    <prefix>/<cluster>/<era>/head/<cell>     rewritten by every append: its revision is the head
+    <prefix>/<cluster>/<era>/session/<lease> the Open entry, under the agent's lease
+
+A position is the revision of the transaction that put the entry. An append compares the session's
+create revision and `last`, so it takes effect at most once and only while the session lives; a
+session key is never created twice, so once it is gone `last` is final.
+
+Catching up never reads etcd's history: the sessions' entries are paged through at one revision
+and merged, then a watch goes on from there. So compaction by anybody strands nobody, and a
+reader that comes back pays for what is new only. Lease ids and numbers are fixed-width hex: keys
+sort as numbers do.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import NamedTuple
+
+from coordinator import etcd_pb2 as pb
+from coordinator.etcd_client import CompactedError, EtcdClient, LeaseNotFoundError
+from coordinator.metadata_log import (
+    LogEntry,
+    LogHoleError,
+    LogRefusedError,
+    LogUnavailableError,
+    Session,
+    SessionLostError,
+    SessionState,
+)
+from protocol.types import Incarnation, Position, era_of, position, revision_of
+
+CELL = 0
+"""Of the control log; data logs of other cells are prepared in the keys only (design §14)."""
+
+BATCH_ENTRIES_MAX = 500
+PAGE_ENTRIES_MAX = 128
+PAGE_ENTRIES_MIN = 8
+BUFFERED_ENTRIES_MAX = 4096
+"""Entries held while merging, of all sessions together, unless there are very many sessions."""
+
+SESSIONS_PER_PAGE = 1000
+
+
+class _Written(NamedTuple):
+    """How far a session has written, at some revision."""
+
+    session: int
+    last: int
+    revision: int
+    """Of its newest entry."""
+
+
+class EtcdLog:
+    """See `MetadataLog`. Owns its client."""
+
+    def __init__(self, client: EtcdClient, *, prefix: str, cluster: str, era: int = 1) -> None:
+        assert prefix.startswith("/")
+        assert "/" not in cluster
+        self._client = client
+        self._era = era
+        self._identity_key = f"{prefix}/{cluster}/identity".encode()
+        base = f"{prefix}/{cluster}/{era}"
+        self._log_prefix = f"{base}/log/{CELL}/".encode()
+        self._last_prefix = f"{base}/last/{CELL}/".encode()
+        self._head_key = f"{base}/head/{CELL}".encode()
+        self._session_prefix = f"{base}/session/".encode()
+
+    async def identify(self, identity: bytes) -> bytes:
+        key = self._identity_key
+        response = await self._client.txn(
+            pb.TxnRequest(
+                compare=[_created_at(key, 0)], success=[_put(key, identity)], failure=[_get(key)]
+            )
+        )
+        if response.succeeded:
+            return identity
+        return response.responses[0].response_range.kvs[0].value
+
+    async def grant(self, ttl_ms: int) -> int:
+        assert ttl_ms > 0
+        return await self._client.grant(-(-ttl_ms // 1000))
+
+    async def open(self, session: int, payload: bytes) -> Session:
+        session_key, last_key = self._session_key(session), self._last_key(session)
+        request = pb.TxnRequest(
+            compare=[_created_at(session_key, 0), _created_at(last_key, 0)],
+            success=[_put(session_key, payload, lease=session), *self._puts(session, 0, payload)],
+            failure=[_get(session_key), _get(last_key)],
+        )
+        try:
+            response = await self._client.txn(request)
+        except LeaseNotFoundError:
+            # With the lease gone this open cannot take effect later: what is read now is final.
+            raise SessionLostError((await self._read(session)).last) from None
+        if response.succeeded:
+            return Session(session, Incarnation(self._position(response.header.revision)))
+        opened, last = _only(response.responses[0]), _only(response.responses[1])
+        if opened is None:
+            raise SessionLostError(_number(last))
+        return Session(session, Incarnation(self._position(opened.create_revision)))
+
+    async def keep_alive(self, session: int) -> None:
+        try:
+            await self._client.keep_alive(session)
+        except LeaseNotFoundError:
+            state = await self.read_session(session)
+            if state.alive:
+                raise LogUnavailableError("etcd's answers about the lease differ") from None
+            raise SessionLostError(state.last) from None
+
+    async def append(self, session: Session, n: int, payload: bytes) -> Position:
+        assert n > 0
+        session_key, last_key = self._session_key(session.id), self._last_key(session.id)
+        request = pb.TxnRequest(
+            compare=[
+                _created_at(session_key, revision_of(Position(session.incarnation))),
+                _equals(last_key, b"%d" % (n - 1)),
+            ],
+            success=self._puts(session.id, n, payload),
+            failure=[_get(session_key), _get(last_key), _get(self._entry_key(session.id, n))],
+        )
+        response = await self._client.txn(request)
+        if response.succeeded:
+            return self._position(response.header.revision)
+        alive, last, entry = (_only(each) for each in response.responses)
+        if alive is None:
+            raise SessionLostError(_number(last))
+        if entry is None:
+            raise LogRefusedError(
+                f"entry {n} of session {session.id:x} cannot follow entry {_number(last)}"
+            )
+        return self._position(entry.mod_revision)
+
+    async def read_session(self, session: int) -> SessionState:
+        state = await self._read(session)
+        if state.alive or state.last >= 0:
+            return state
+        if await self._client.time_to_live(session) >= 0:
+            return SessionState(alive=True, last=-1)
+        # It may have been opened, and lost, between the two reads.
+        return await self._read(session)
+
+    async def revoke(self, session: int) -> None:
+        try:
+            await self._client.revoke(session)
+        except LeaseNotFoundError:
+            return
+
+    async def head(self) -> Position:
+        response = await self._client.range(pb.RangeRequest(key=self._head_key))
+        return self._position(response.kvs[0].mod_revision) if response.kvs else Position(0)
+
+    async def tail(self, after: Position) -> AsyncGenerator[Sequence[LogEntry], None]:
+        assert after == 0 or era_of(after) == self._era
+        read_to = revision_of(after)
+        while True:
+            try:
+                revision, written = await self._written()
+                if revision < read_to:
+                    raise LogHoleError(
+                        f"the log ends at revision {revision}, before {read_to}: was etcd restored"
+                        " from a backup, or replaced?"
+                    )
+                async with aclosing(self._merged(written, read_to, revision)) as batches:
+                    async for batch in batches:
+                        yield batch
+                        read_to = revision_of(batch[-1].position)
+                read_to = revision
+                numbers = {each.session: each.last for each in written}
+                async with aclosing(self._followed(numbers, revision + 1)) as batches:
+                    async for batch in batches:
+                        yield batch
+                        read_to = revision_of(batch[-1].position)
+            except CompactedError:
+                # Somebody has compacted beyond what we read: read on at a newer revision.
+                continue
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def _written(self) -> tuple[int, list[_Written]]:
+        """A revision, and how far all sessions had written then."""
+        found: list[_Written] = []
+        start, end = self._last_prefix, _end_of(self._last_prefix)
+        revision = 0
+        while True:
+            response = await self._client.range(
+                pb.RangeRequest(
+                    key=start, range_end=end, limit=SESSIONS_PER_PAGE, revision=revision
+                )
+            )
+            revision = revision or response.header.revision
+            for each in response.kvs:
+                session = int(each.key[len(self._last_prefix) :], 16)
+                found.append(_Written(session, _number(each), each.mod_revision))
+            if not response.more:
+                return revision, found
+            start = response.kvs[-1].key + b"\0"
+
+    async def _merged(
+        self, written: Sequence[_Written], read_to: int, revision: int
+    ) -> AsyncGenerator[Sequence[LogEntry], None]:
+        """Entries after `read_to`, as of `revision`, of all sessions in one order."""
+        news = [each for each in written if each.revision > read_to]
+        page = BUFFERED_ENTRIES_MAX // max(1, len(news))
+        page = max(PAGE_ENTRIES_MIN, min(PAGE_ENTRIES_MAX, page))
+        heap: list[tuple[Position, int, LogEntry]] = []
+        cursors: dict[int, _Cursor] = {}
+        for each in news:
+            first = await self._first_after(each, read_to, revision)
+            cursor = _Cursor(
+                self,
+                session=each.session,
+                first=first,
+                last=each.last,
+                revision=revision,
+                limit=page,
+            )
+            cursors[each.session] = cursor
+            entry = await cursor.next()
+            assert entry is not None
+            heapq.heappush(heap, (entry.position, entry.session, entry))
+        batch: list[LogEntry] = []
+        while heap:
+            entry = heap[0][2]
+            batch.append(entry)
+            following = await cursors[entry.session].next()
+            if following is None:
+                heapq.heappop(heap)
+            else:
+                heapq.heapreplace(heap, (following.position, following.session, following))
+            if len(batch) == BATCH_ENTRIES_MAX or not heap:
+                yield batch
+                batch = []
+
+    async def _first_after(self, written: _Written, read_to: int, revision: int) -> int:
+        """The first number of the session's entries after `read_to`, by bisection."""
+        low, high = 0, written.last
+        while read_to and low < high:
+            middle = (low + high) // 2
+            response = await self._client.range(
+                pb.RangeRequest(
+                    key=self._entry_key(written.session, middle), revision=revision, keys_only=True
+                )
+            )
+            # What was cut from the log lies before what anyone reads.
+            if response.kvs and response.kvs[0].mod_revision > read_to:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    async def page(
+        self, session: int, *, first: int, last: int, limit: int, revision: int
+    ) -> list[LogEntry]:
+        """Entries `first` to `last` of a session, at most `limit`. Raises LogHoleError."""
+        response = await self._client.range(
+            pb.RangeRequest(
+                key=self._entry_key(session, first),
+                range_end=self._entry_key(session, last) + b"\0",
+                limit=limit,
+                revision=revision,
+            )
+        )
+        entries = [self._entry(each) for each in response.kvs]
+        expected = [(session, first + index) for index in range(len(entries))]
+        if not entries or [(entry.session, entry.n) for entry in entries] != expected:
+            raise LogHoleError(f"session {session:x}: an entry from {first} on is missing")
+        return entries
+
+    async def _followed(
+        self, numbers: dict[int, int], start_revision: int
+    ) -> AsyncGenerator[Sequence[LogEntry], None]:
+        """What is put from a revision on; `numbers`: newest of each session before."""
+        watch = self._client.watch(
+            key=self._log_prefix,
+            range_end=_end_of(self._log_prefix),
+            start_revision=start_revision,
+        )
+        async with aclosing(watch) as puts:
+            async for pairs in puts:
+                entries = [self._entry(pair) for pair in pairs]
+                for entry in entries:
+                    expected = numbers.get(entry.session, -1) + 1
+                    if entry.n != expected:
+                        raise LogHoleError(
+                            f"session {entry.session:x}: entry {entry.n} came, not {expected}"
+                        )
+                    numbers[entry.session] = entry.n
+                yield entries
+
+    async def _read(self, session: int) -> SessionState:
+        """Session and last in one linearizable transaction."""
+        response = await self._client.txn(
+            pb.TxnRequest(success=[_get(self._session_key(session)), _get(self._last_key(session))])
+        )
+        alive, last = (_only(each) for each in response.responses)
+        return SessionState(alive is not None, _number(last))
+
+    def _puts(self, session: int, n: int, payload: bytes) -> list[pb.RequestOp]:
+        return [
+            _put(self._entry_key(session, n), payload),
+            _put(self._last_key(session), b"%d" % n),
+            _put(self._head_key, b"%016x/%d" % (session, n)),
+        ]
+
+    def _position(self, revision: int) -> Position:
+        return position(self._era, revision)
+
+    def _entry(self, pair: pb.KeyValue) -> LogEntry:
+        session, n = pair.key[len(self._log_prefix) :].split(b"/")
+        place = self._position(pair.mod_revision)
+        return LogEntry(place, int(session, 16), int(n, 16), pair.value)
+
+    def _entry_key(self, session: int, n: int) -> bytes:
+        return b"%b%016x/%010x" % (self._log_prefix, session, n)
+
+    def _last_key(self, session: int) -> bytes:
+        return b"%b%016x" % (self._last_prefix, session)
+
+    def _session_key(self, session: int) -> bytes:
+        return b"%b%016x" % (self._session_prefix, session)
+
+
+class _Cursor:
+    """The entries of one session, page by page."""
+
+    def __init__(
+        self, log: EtcdLog, *, session: int, first: int, last: int, revision: int, limit: int
+    ) -> None:
+        self._log = log
+        self._session = session
+        self._next = first
+        self._last = last
+        self._revision = revision
+        self._limit = limit
+        self._page: deque[LogEntry] = deque()
+
+    async def next(self) -> LogEntry | None:
+        if not self._page and self._next <= self._last:
+            entries = await self._log.page(
+                self._session,
+                first=self._next,
+                last=self._last,
+                limit=self._limit,
+                revision=self._revision,
+            )
+            self._page.extend(entries)
+            self._next = entries[-1].n + 1
+        return self._page.popleft() if self._page else None
+
+
+def _created_at(key: bytes, revision: int) -> pb.Compare:
+    """True when the key's life began at `revision`; 0: when there is no such key."""
+    return pb.Compare(target=pb.Compare.CREATE, key=key, create_revision=revision)
+
+
+def _equals(key: bytes, value: bytes) -> pb.Compare:
+    return pb.Compare(target=pb.Compare.VALUE, key=key, value=value)
+
+
+def _put(key: bytes, value: bytes, *, lease: int = 0) -> pb.RequestOp:
+    return pb.RequestOp(request_put=pb.PutRequest(key=key, value=value, lease=lease))
+
+
+def _get(key: bytes) -> pb.RequestOp:
+    return pb.RequestOp(request_range=pb.RangeRequest(key=key))
+
+
+def _only(response: pb.ResponseOp) -> pb.KeyValue | None:
+    pairs = response.response_range.kvs
+    return pairs[0] if pairs else None
+
+
+def _number(last: pb.KeyValue | None) -> int:
+    return -1 if last is None else int(last.value)
+
+
+def _end_of(prefix: bytes) -> bytes:
+    """The end of the range of all keys that begin with `prefix`."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])

@@ -1,0 +1,1 @@
+"""Tests of the shells of coordinator/: adapters, replica, proposer, membership, facade."""
