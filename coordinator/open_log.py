@@ -29,9 +29,9 @@ class LogOptions:
 
     user: str | None = None
     password: str | None = None
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
 
 
 def open_log(url: str, options: LogOptions, cluster: str) -> MetadataLog:
@@ -62,9 +62,9 @@ def _etcd(url: str, options: LogOptions, cluster: str) -> EtcdLog:
         raise ValueError(f"the cluster id {cluster!r} cannot be part of etcd's keys")
     if options.password is not None and options.user is None:
         raise ValueError("log.password is set, log.user is not")
-    if (options.cert is None) != (options.key is None):
+    if (options.cert_file is None) != (options.key_file is None):
         raise ValueError("log.cert and log.key are set together, or neither is")
-    files = {"log.ca": options.ca, "log.cert": options.cert, "log.key": options.key}
+    files = {"log.ca": options.ca_file, "log.cert": options.cert_file, "log.key": options.key_file}
     ca, cert, key = (_pem(name, path) for name, path in files.items())
     tls = parts.scheme == "etcds" or ca is not None or cert is not None
     prefix = parts.path.rstrip("/") or PREFIX_DEFAULT
