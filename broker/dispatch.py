@@ -147,6 +147,12 @@ class Cold(NamedTuple):
     """Carrying it out late would do harm (P17)."""
 
 
+class Encoded(NamedTuple):
+    """A response body that a cold handler put together itself."""
+
+    parts: list[Buffer]
+
+
 Handler = Hot | Cold
 Handlers = dict[int, Handler]
 
@@ -192,18 +198,13 @@ class Dispatcher:
             call.close("internal error")
 
     async def _answer(self, handler: Cold, call: Call) -> None:
-        version = call.version
-        if not apis.is_served(call.api_key, version):
-            # Only ApiVersions gets here: it is answered in version 0, whatever was asked
-            # (KIP-511), and its body, of a layout still to come, is not parsed.
+        if not apis.is_served(call.api_key, call.version):
+            # Only ApiVersions gets here. Its body, of a layout still to come, is not parsed.
             assert call.api_key == apis.API_VERSIONS
-            request = None
-            call.version = 0
-        else:
-            request = messages.decode_request(call.api_key, version, call.body)
+            call.answer([messages.unsupported_api_versions()])
+            return
+        request = messages.decode_request(call.api_key, call.version, call.body)
         try:
-            if request is None:
-                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
             if call.stale and handler.changes:
                 self._count_stale(call)
                 raise KafkaError(unavailable_code(call.api_key), STALE_REFUSAL)
@@ -213,7 +214,10 @@ class Dispatcher:
         except LogError as error:
             refused = KafkaError(unavailable_code(call.api_key), f"the metadata log: {error}")
             response = handler.refusal(call, request, refused)
-        call.answer([messages.encode_response(call.api_key, call.version, response)])
+        if isinstance(response, Encoded):
+            call.answer(response.parts)
+        else:
+            call.answer([messages.encode_response(call.api_key, call.version, response)])
 
     def _count_stale(self, call: Call) -> None:
         call.refused_stale = True

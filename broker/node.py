@@ -4,10 +4,14 @@ Handlers get a `Node` and a `Call` (`broker.dispatch`) and nothing else: no glob
 `now_ms` and `boot_ms`, no chance but `rng`. The two hot paths are named here only by type.
 """
 
+import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from broker.placement import Placement, Placements
+from coordinator.commands import Outcome
 
 if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here needs any of them.
     from broker.config import Settings
@@ -89,3 +93,14 @@ class Node:
     leaving: bool = False
     """The agent is going down: it names others as leaders where there are others (design §13)."""
     stats: EdgeStats = field(default_factory=EdgeStats)
+    placements: Placements = field(default_factory=Placements)
+    creations: dict[str, asyncio.Future[Outcome]] = field(default_factory=dict)
+    """Topics being created because somebody asked for their metadata, by name."""
+
+    def placement(self, listener: str) -> Placement:
+        """Which live agents the clients of a listener are told to use."""
+        return self.placements.current(
+            self.coordinator.machine.incarnations,
+            listener=listener,
+            without=self.coordinator.node_id() if self.leaving else None,
+        )
