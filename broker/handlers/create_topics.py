@@ -1,0 +1,201 @@
+"""CreateTopics, v2-7: one CreateTopic command for each topic, in the order of the request.
+
+KIP-464 (defaults by -1), KIP-525 (v5+: configs in the answer), KIP-516 (v7+: topic id). Checked
+here: what no entry of the log can change (names twice, factors, assignments, configs). Whether
+the name is free, apply decides; validate_only asks the machine the same behind a barrier.
+
+There are no replicas: any replication factor from 1 to 32767 is taken, assignments are checked
+for form and then dropped, and the answer says how many agents Metadata lists for a partition.
+
+Errors: 7 (may still happen), 17, 36, 37, 38, 39, 40, 41 (no session: send it elsewhere), 42.
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from broker import topic_configs
+from broker.dispatch import Call
+from broker.handlers.shared import live_incarnation, outcome_of, wait_for
+from broker.node import Node
+from coordinator.commands import CreateTopic, Outcome, Rejected, TopicCreated
+from coordinator.topics import name_error
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from protocol.types import TOPIC_ID_ZERO, TopicId
+
+DEFAULT: Final = -1
+REPLICATION_FACTOR_MAX: Final = 32_767
+CLUSTER_METADATA: Final = "__cluster_metadata"
+"""The one name that Kafka keeps for itself."""
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """One topic of the request: refused at once, or a command and its future."""
+
+    topic: CreatableTopic
+    command: CreateTopic | None = None
+    refused: KafkaError | None = None
+    future: asyncio.Future[Outcome] | None = None
+
+
+async def handle(node: Node, call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    wanted = [_judge(node, topic) for topic in request.topics]
+    names = Counter(topic.name for topic in request.topics)
+    for item in wanted:
+        if names[item.topic.name] > 1:
+            item.refused = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    if any(item.topic.assignments for item in wanted) or request.validate_only:
+        await node.coordinator.barrier()
+        _check_brokers(node, wanted)
+    if not request.validate_only:
+        incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
+        for item in wanted:
+            if item.command is not None and item.refused is None:
+                item.future = node.coordinator.propose(item.command, incarnation)
+        futures = [item.future for item in wanted if item.future is not None]
+        await wait_for(futures, request.timeout_ms)
+    return CreateTopicsResponse(topics=[_result(node, call, item) for item in _once(wanted)])
+
+
+def refusal(call: Call, request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=[_refused(topic.name, error) for topic in request.topics])
+
+
+def _once(wanted: list[_Wanted]) -> list[_Wanted]:
+    """A name that was asked for twice is answered once, as in Kafka."""
+    return list({item.topic.name: item for item in wanted}.values())
+
+
+def _judge(node: Node, topic: CreatableTopic) -> _Wanted:
+    try:
+        return _Wanted(topic, command=_command(node, topic))
+    except KafkaError as error:
+        return _Wanted(topic, refused=error)
+
+
+def _command(node: Node, topic: CreatableTopic) -> CreateTopic:
+    """The command for a topic. Raises KafkaError for what can never be."""
+    if topic.name == CLUSTER_METADATA:
+        reason = f"Creation of internal topic {CLUSTER_METADATA} is prohibited."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    if (reason_why := name_error(topic.name)) is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason_why)
+    partitions = topic.num_partitions
+    if topic.assignments:
+        if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
+            reason = "With replica assignments, partitions and replication factor must be -1."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+        _check_assignments(topic.assignments)
+        partitions = len(topic.assignments)
+    elif partitions == DEFAULT:
+        partitions = node.settings.kafka.num_partitions
+    if partitions < 1:
+        reason = f"Number of partitions was set to {partitions}; at least 1, or -1 for the default."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, reason)
+    factor = topic.replication_factor
+    if factor != DEFAULT and not 1 <= factor <= REPLICATION_FACTOR_MAX:
+        reason = f"Replication factor was set to {factor}; at least 1, or -1 for the default."
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
+    return CreateTopic(topic.name, partitions, _configs(topic))
+
+
+def _check_assignments(assignments: list[CreatableReplicaAssignment]) -> None:
+    """Form only: consecutive partitions, replicas given, distinct and equally many."""
+    indexes = sorted(assignment.partition_index for assignment in assignments)
+    counts = [len(assignment.broker_ids) for assignment in assignments]
+    if indexes != list(range(len(assignments))):
+        reason = "Partitions must be consecutive, from 0 on, each one once."
+    elif counts[0] == 0 or len(Counter(counts)) > 1:
+        reason = "All partitions must have the same number of replicas, at least one."
+    elif any(len(Counter(each.broker_ids)) < len(each.broker_ids) for each in assignments):
+        reason = "A replica was named twice for one partition."
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+
+
+def _check_brokers(node: Node, wanted: list[_Wanted]) -> None:
+    """Replicas must be live agents; only a caught up replica may say that one is not."""
+    incarnations = node.coordinator.machine.incarnations
+    for item in wanted:
+        for assignment in item.topic.assignments:
+            unknown = [each for each in assignment.broker_ids if not incarnations.by_node_id(each)]
+            if unknown and item.refused is None:
+                reason = f"There is no broker {unknown[0]}."
+                item.refused = KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+
+
+def _configs(topic: CreatableTopic) -> tuple[tuple[str, str], ...]:
+    """What the client set, checked, sorted by name. Raises KafkaError(INVALID_CONFIG)."""
+    configs: dict[str, str] = {}
+    for config in topic.configs:
+        reason = topic_configs.check(config.name, config.value)
+        if config.name in configs:
+            reason = f"Config {config.name} was given twice."
+        if reason is not None or config.value is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, reason or "")
+        configs[config.name] = config.value
+    return tuple(sorted(configs.items()))
+
+
+def _result(node: Node, call: Call, item: _Wanted) -> CreatableTopicResult:
+    try:
+        if item.refused is not None:
+            raise item.refused
+        topic_id = _settle(node, item)
+    except KafkaError as error:
+        return _refused(item.topic.name, error)
+    assert item.command is not None
+    configs = topic_configs.describe_topic(dict(item.command.configs), node.settings.kafka)
+    return CreatableTopicResult(
+        name=item.topic.name,
+        topic_id=topic_id,
+        num_partitions=item.command.partition_count,
+        replication_factor=max(node.placement(call.connection.listener).replica_count, 1),
+        configs=[
+            CreatableTopicConfigs(
+                name=config.name,
+                value=config.value,
+                read_only=config.read_only,
+                config_source=config.source,
+                is_sensitive=config.sensitive,
+            )
+            for config in configs
+        ],
+    )
+
+
+def _settle(node: Node, item: _Wanted) -> TopicId:
+    """The id of the new topic (zero when only validated). Raises KafkaError."""
+    assert item.command is not None
+    if item.future is None:
+        machine = node.coordinator.machine
+        rejected = machine.topics.judge(item.command, partitions=len(machine.partitions))
+        if rejected is not None:
+            raise KafkaError(rejected.error, rejected.message)
+        return TOPIC_ID_ZERO
+    match outcome_of(item.future, ErrorCode.NOT_CONTROLLER):
+        case TopicCreated(topic_id):
+            return topic_id
+        case Rejected(ErrorCode.STALE_BROKER_EPOCH, message):
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, message)
+        case Rejected(error, message):
+            raise KafkaError(error, message)
+        case outcome:
+            raise AssertionError(f"CreateTopic cannot come to {outcome}")
+
+
+def _refused(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=name, error_code=error.code, error_message=error.message or None, configs=[]
+    )

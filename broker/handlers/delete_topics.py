@@ -1,0 +1,137 @@
+"""DeleteTopics, v1-6: by name, or from v6 on by id; takes effect when it is answered.
+
+KIP-516 (ids), KIP-599 left out (no quotas). What is not found is looked for again behind a
+barrier (P8). Rows of a deleted topic go in slices afterwards (`broker.purging`); its objects
+go when nothing points at them any more.
+
+Errors: 3, 100 (unknown name, id), 7 (may still happen), 41 (no session: send it elsewhere),
+42 (name and id, neither, or one of them twice), 73 (delete.topic.enable is false).
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+
+from broker.dispatch import Call
+from broker.handlers.shared import live_incarnation, outcome_of, wait_for
+from broker.node import Node
+from coordinator.commands import DeleteTopic, Outcome, Rejected
+from coordinator.topics import Topic
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from protocol.types import TOPIC_ID_ZERO
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """One topic of the request, and how far its deletion has come."""
+
+    state: DeleteTopicState
+    refused: KafkaError | None = None
+    topic: Topic | None = None
+    future: asyncio.Future[Outcome] | None = None
+
+
+async def handle(node: Node, call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    wanted = [_Wanted(state) for state in _states(request)]
+    _refuse_doubtful(wanted)
+    if not node.settings.kafka.delete_topic_enable:
+        disabled = KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+        return refusal(call, request, disabled)
+    incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
+    _find(node, wanted)
+    if any(item.topic is None and item.refused is None for item in wanted):
+        await node.coordinator.barrier()
+        _find(node, wanted)
+    for item in wanted:
+        if item.refused is None and item.topic is not None:
+            command = DeleteTopic(item.topic.topic_id)
+            item.future = node.coordinator.propose(command, incarnation)
+    futures = [item.future for item in wanted if item.future is not None]
+    await wait_for(futures, request.timeout_ms)
+    return DeleteTopicsResponse(responses=[_result(item) for item in wanted])
+
+
+def refusal(call: Call, request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(
+                name=state.name,
+                topic_id=state.topic_id,
+                error_code=error.code,
+                error_message=error.message or None,
+            )
+            for state in _states(request)
+        ]
+    )
+
+
+def _states(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    if request.topic_names:
+        return [DeleteTopicState(name=name) for name in request.topic_names]
+    return request.topics
+
+
+def _refuse_doubtful(wanted: list[_Wanted]) -> None:
+    names = Counter(item.state.name for item in wanted if item.state.name is not None)
+    ids = Counter(item.state.topic_id for item in wanted if item.state.topic_id != TOPIC_ID_ZERO)
+    for item in wanted:
+        name, topic_id = item.state.name, item.state.topic_id
+        if name is not None and topic_id != TOPIC_ID_ZERO:
+            reason = "You may not specify both topic name and topic id."
+        elif name is None and topic_id == TOPIC_ID_ZERO:
+            reason = "Neither topic name nor id were specified."
+        elif name is not None and names[name] > 1:
+            reason = "Duplicate topic name."
+        elif name is None and ids[topic_id] > 1:
+            reason = "Duplicate topic id."
+        else:
+            continue
+        item.refused = KafkaError(ErrorCode.INVALID_REQUEST, reason)
+
+
+def _find(node: Node, wanted: list[_Wanted]) -> None:
+    topics = node.coordinator.machine.topics
+    for item in wanted:
+        name = item.state.name
+        by_id = topics.by_id(item.state.topic_id)
+        item.topic = by_id if name is None else topics.by_name(name)
+
+
+def _result(item: _Wanted) -> DeletableTopicResult:
+    by_name = item.state.name is not None
+    try:
+        if item.refused is not None:
+            raise item.refused
+        if item.topic is None:
+            raise _unknown(by_name=by_name)
+        assert item.future is not None
+        match outcome_of(item.future, ErrorCode.NOT_CONTROLLER):
+            case Rejected(ErrorCode.UNKNOWN_TOPIC_ID, _):
+                raise _unknown(by_name=by_name)
+            case Rejected(ErrorCode.STALE_BROKER_EPOCH, message):
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, message)
+            case Rejected(error, message):
+                raise KafkaError(error, message)
+            case _:
+                return DeletableTopicResult(name=item.topic.name, topic_id=item.topic.topic_id)
+    except KafkaError as error:
+        return DeletableTopicResult(
+            name=item.state.name,
+            topic_id=item.state.topic_id,
+            error_code=error.code,
+            error_message=error.message or None,
+        )
+
+
+def _unknown(*, by_name: bool) -> KafkaError:
+    if by_name:
+        return KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic."
+        )
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")

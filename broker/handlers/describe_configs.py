@@ -1,0 +1,122 @@
+"""DescribeConfigs, v1-4: configs of topics, and the settings of this agent.
+
+KIP-133, KIP-226 (synonyms), KIP-569 (type and documentation, v3+). Topics are described behind a
+barrier (P8). Brokers: this agent's own settings only, since nobody else knows them; the cluster
+default ("") is empty, as there are no dynamic configs yet. Loggers, client metrics and groups
+have none.
+
+Errors, per resource: 3, 7 (no barrier to be had), 17, 42.
+"""
+
+from enum import IntEnum
+
+from broker.dispatch import Call
+from broker.node import Node
+from broker.topic_configs import ConfigEntry, describe_broker, describe_topic
+from coordinator.topics import name_error
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+class ResourceType(IntEnum):
+    """What configs can be of (`org.apache.kafka.common.config.ConfigResource.Type`)."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+async def handle(
+    node: Node, call: Call, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    if any(resource.resource_type == ResourceType.TOPIC for resource in request.resources):
+        await node.coordinator.barrier()
+    return DescribeConfigsResponse(
+        results=[_describe(node, request, resource) for resource in request.resources]
+    )
+
+
+def refusal(
+    call: Call, request: DescribeConfigsRequest, error: KafkaError
+) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[_refused(resource, error) for resource in request.resources]
+    )
+
+
+def _describe(
+    node: Node, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    try:
+        entries = _entries(node, resource)
+    except KafkaError as error:
+        return _refused(resource, error)
+    keys = resource.configuration_keys
+    wanted = None if not keys else frozenset(keys)
+    return DescribeConfigsResult(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[
+            _config(entry, request) for entry in entries if wanted is None or entry.name in wanted
+        ],
+    )
+
+
+def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    name = resource.resource_name
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            if (reason := name_error(name)) is not None:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+            topic = node.coordinator.machine.topics.by_name(name)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return describe_topic(topic.configs, node.settings.kafka)
+        case ResourceType.BROKER:
+            if name == "":
+                return []
+            if name != str(node.coordinator.node_id()):
+                reason = f"Unexpected broker id, expected {node.coordinator.node_id()}: {name}"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+            return describe_broker(node.settings.kafka)
+        case ResourceType.BROKER_LOGGER | ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+            return []
+        case kind:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+
+def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    result = DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        config_type=entry.kind,
+    )
+    if request.include_synonyms:
+        result.synonyms = [
+            DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
+            for each in entry.synonyms
+        ]
+    if request.include_documentation:
+        result.documentation = entry.documentation
+    return result
+
+
+def _refused(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error.code,
+        error_message=error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

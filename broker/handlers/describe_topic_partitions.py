@@ -1,0 +1,101 @@
+"""DescribeTopicPartitions, v0: topics with their partitions, page by page, behind a barrier (P8).
+
+KIP-966. Topics in order of name; a page ends after `response_partition_limit` partitions (at most
+max.request.partition.size.limit) and the cursor says where the next one begins. A cursor at a
+topic that is gone goes on with the next name. There are no eligible leader replicas.
+
+Errors, per topic: 3, 5 (no barrier to be had), 17; 42 for a cursor at a negative partition.
+"""
+
+from broker.dispatch import Call
+from broker.handlers.shared import TOPIC_OPERATIONS
+from broker.node import Node
+from broker.placement import LEADER_EPOCH, Placement, zone_of_client
+from coordinator.topics import Topic, name_error
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+
+async def handle(
+    node: Node, call: Call, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    cursor = request.cursor or Cursor()
+    if cursor.partition_index < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition index is negative")
+    await node.coordinator.barrier()
+    topics = node.coordinator.machine.topics
+    asked = {topic.name for topic in request.topics} or {topic.name for topic in topics}
+    names = sorted(name for name in asked if name >= cursor.topic_name)
+    limit = node.settings.kafka.max_request_partition_size_limit
+    left = max(min(request.response_partition_limit, limit), 1)
+    response = DescribeTopicPartitionsResponse()
+    placement = node.placement(call.connection.listener)
+    zone = zone_of_client(call.client_id)
+    for name in names:
+        first = cursor.partition_index if name == cursor.topic_name else 0
+        if left == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=first)
+            break
+        topic = topics.by_name(name)
+        if topic is None:
+            response.topics.append(_refused(name, _missing(name)))
+            continue
+        last = min(first + left, topic.partition_count)
+        indexes = range(min(first, last), last)
+        response.topics.append(_describe(topic, indexes, placement=placement, zone=zone))
+        left -= len(indexes)
+        if last < topic.partition_count:
+            response.next_cursor = Cursor(topic_name=name, partition_index=last)
+            break
+    return response
+
+
+def refusal(
+    call: Call, request: DescribeTopicPartitionsRequest, error: KafkaError
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(
+        topics=[_refused(topic.name, error.code) for topic in request.topics]
+    )
+
+
+def _missing(name: str) -> ErrorCode:
+    if name_error(name) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+
+
+def _describe(
+    topic: Topic, indexes: range, *, placement: Placement, zone: str
+) -> DescribeTopicPartitionsResponseTopic:
+    partitions = []
+    chosen = placement.replicas(topic.topic_id, indexes, zone=zone)
+    for index, nodes in zip(indexes, chosen, strict=True):
+        replicas = list(nodes)
+        partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=replicas[0] if replicas else -1,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=replicas,
+                isr_nodes=replicas,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+            )
+        )
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

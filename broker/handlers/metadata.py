@@ -1,0 +1,189 @@
+"""Metadata, v0-13: agents, topics, and which agent to use for each partition.
+
+KIP-516 (topic ids, v10+), KIP-430 (operations, v8+), KIP-1102 (v13). All live agents with the
+client's listener are named; the leader is advice (`broker.placement`), its epoch constant. A name
+or id that is not found is looked for again behind a barrier (P8); so is the list of all topics,
+if a barrier can be had. Auto-creation proposes the topic and answers with it, not with an error:
+one round trip less than Kafka takes.
+
+Errors, per topic: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION,
+INVALID_PARTITIONS (no room in the cluster); LEADER_NOT_AVAILABLE when the log does not say
+(retriable, as the first two are). Topics are kept encoded (`broker.handlers.topic_bytes`).
+"""
+
+import asyncio
+from typing import Final
+
+from broker.dispatch import Call, Encoded
+from broker.handlers.shared import (
+    CLUSTER_OPERATIONS,
+    TOPIC_OPERATIONS,
+    caught_up,
+    forget,
+    outcome_of,
+    wait_for,
+)
+from broker.handlers.topic_bytes import encode_metadata
+from broker.node import Node
+from broker.placement import Placement, zone_of_client
+from coordinator.commands import CreateTopic, Outcome, Rejected
+from coordinator.metadata_log import LogError
+from coordinator.topics import Topic, name_error
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import (
+    NOT_ASKED,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponseTopic,
+)
+from protocol.types import TOPIC_ID_ZERO, Incarnation
+
+CREATION_WAIT_MS: Final = 5_000
+
+Found = Topic | MetadataResponseTopic
+"""A topic, or the refusal that is answered in its place."""
+
+
+async def handle(node: Node, call: Call, request: MetadataRequest) -> Encoded:
+    asked = request.topics
+    if asked is None or (call.version == 0 and not asked):
+        await caught_up(node)
+        found: list[Found] = list(node.coordinator.machine.topics)
+    else:
+        found = await _find_all(node, call, asked, create=request.allow_auto_topic_creation)
+    placement = node.placement(call.connection.listener)
+    head = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(
+                node_id=agent.node_id, host=agent.host, port=agent.port, rack=agent.zone or None
+            )
+            for agent in placement.agents
+        ],
+        cluster_id=node.settings.cluster_id,
+        controller_id=controller_id(node, placement),
+    )
+    if request.include_cluster_authorized_operations:
+        head.cluster_authorized_operations = CLUSTER_OPERATIONS
+    with_operations = request.include_topic_authorized_operations
+    return Encoded(
+        encode_metadata(
+            call.version,
+            head,
+            found,
+            placement=placement,
+            zone=zone_of_client(call.client_id),
+            operations=TOPIC_OPERATIONS if with_operations else NOT_ASKED,
+        )
+    )
+
+
+def refusal(call: Call, request: MetadataRequest, error: KafkaError) -> MetadataResponse:
+    """Every topic gets the error; versions before 13 have no other place for one."""
+    return MetadataResponse(
+        error_code=error.code,
+        topics=[
+            MetadataResponseTopic(
+                error_code=error.code, name=topic.name or "", topic_id=topic.topic_id
+            )
+            for topic in request.topics or ()
+        ],
+    )
+
+
+def controller_id(node: Node, placement: Placement) -> int:
+    """Where admin clients send changes: any agent will do, so this one (KRaft brokers too name
+    any broker). -1 when no agent is live."""
+    node_ids = [agent.node_id for agent in placement.agents]
+    own = node.coordinator.node_id()
+    if own in node_ids:
+        return own
+    return node_ids[0] if node_ids else -1
+
+
+async def _find_all(
+    node: Node, call: Call, asked: list[MetadataRequestTopic], *, create: bool
+) -> list[Found]:
+    found = [_find(node, topic) for topic in asked]
+    if None not in found:
+        return [item for item in found if item is not None]
+    try:
+        await node.coordinator.barrier()
+    except LogError:
+        node.stats.barriers_failed += 1
+        missing = ErrorCode.LEADER_NOT_AVAILABLE
+        return [_find(node, topic) or _refused(topic, missing) for topic in asked]
+    if create and node.settings.kafka.auto_create_topics_enable:
+        names = [topic.name for topic in asked if topic.name and _find(node, topic) is None]
+        errors = await _create(node, call, names) if names else {}
+    else:
+        errors = {}
+    return [_find(node, topic) or _refused(topic, _unknown(topic, errors)) for topic in asked]
+
+
+def _find(node: Node, wanted: MetadataRequestTopic) -> Found | None:
+    """None: there is no such topic as far as this replica knows."""
+    topics = node.coordinator.machine.topics
+    if wanted.topic_id != TOPIC_ID_ZERO:
+        return topics.by_id(wanted.topic_id)
+    name = wanted.name or ""
+    if name_error(name) is not None:
+        return _refused(wanted, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    return topics.by_name(name)
+
+
+def _unknown(wanted: MetadataRequestTopic, errors: dict[str, ErrorCode]) -> ErrorCode:
+    if wanted.topic_id != TOPIC_ID_ZERO:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return errors.get(wanted.name or "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _refused(wanted: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
+    by_id = wanted.topic_id != TOPIC_ID_ZERO
+    name = None if by_id else wanted.name or ""
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=wanted.topic_id)
+
+
+async def _create(node: Node, call: Call, names: list[str]) -> dict[str, ErrorCode]:
+    """Propose the topics and wait; what went wrong, by name.
+
+    A topic that somebody else created meanwhile is found afterwards, so that is no error.
+    """
+    if call.stale:
+        call.refused_stale = True
+        node.stats.refused_stale += 1
+        return dict.fromkeys(names, ErrorCode.LEADER_NOT_AVAILABLE)
+    incarnation = node.coordinator.incarnation()
+    if incarnation is None:
+        return dict.fromkeys(names, ErrorCode.LEADER_NOT_AVAILABLE)
+    creations = {name: _creation(node, name, incarnation) for name in names}
+    await wait_for(list(creations.values()), CREATION_WAIT_MS)
+    errors: dict[str, ErrorCode] = {}
+    for name, creation in creations.items():
+        try:
+            outcome = outcome_of(creation, ErrorCode.LEADER_NOT_AVAILABLE)
+        except KafkaError:
+            errors[name] = ErrorCode.LEADER_NOT_AVAILABLE
+            continue
+        if isinstance(outcome, Rejected) and outcome.error != ErrorCode.TOPIC_ALREADY_EXISTS:
+            errors[name] = _of_rejected(outcome.error)
+    return errors
+
+
+def _of_rejected(code: ErrorCode) -> ErrorCode:
+    if code in {ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_PARTITIONS}:
+        return code
+    return ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def _creation(node: Node, name: str, incarnation: Incarnation) -> asyncio.Future[Outcome]:
+    """The creation of the topic that is under way here, or a new one."""
+    creation = node.creations.get(name)
+    if creation is None:
+        command = CreateTopic(name, node.settings.kafka.num_partitions, ())
+        creation = node.creations[name] = node.coordinator.propose(command, incarnation)
+        creation.add_done_callback(lambda _: node.creations.pop(name, None))
+        forget(creation)
+        node.stats.topics_auto_created += 1
+    return creation

@@ -1,0 +1,76 @@
+"""OffsetForLeaderEpoch, v2-4: where an epoch ended; here there is one epoch, 0, and no end.
+
+KIP-101, KIP-320. Epoch 0 ends at the end offset, taken behind a barrier (P8): a consumer that
+checks its position after a move must not be told of a truncation that never was. Older epochs
+do not exist, later ones are unknown: both are answered with -1, -1.
+
+Errors: 3, 6 (no barrier to be had), 74 and 75 for a current leader epoch that is not 0.
+"""
+
+from broker.dispatch import Call
+from broker.node import Node
+from broker.placement import LEADER_EPOCH
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+def check_epoch(current_leader_epoch: int) -> ErrorCode:
+    """What a client's idea of the leader's epoch is answered with (KIP-320); -1 is no idea."""
+    if current_leader_epoch < 0 or current_leader_epoch == LEADER_EPOCH:
+        return ErrorCode.NONE
+    if current_leader_epoch < LEADER_EPOCH:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+async def handle(
+    node: Node, call: Call, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    await node.coordinator.barrier()
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_answer(node, topic.topic, wanted) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def refusal(
+    call: Call, request: OffsetForLeaderEpochRequest, error: KafkaError
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    EpochEndOffset(partition=wanted.partition, error_code=error.code)
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(node: Node, name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    machine = node.coordinator.machine
+    topic = machine.topics.by_name(name)
+    partition = None if topic is None else machine.partitions.get(topic.topic_id, wanted.partition)
+    answer = EpochEndOffset(partition=wanted.partition)
+    if partition is None:
+        answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    elif (code := check_epoch(wanted.current_leader_epoch)) is not ErrorCode.NONE:
+        answer.error_code = code
+    elif wanted.leader_epoch == LEADER_EPOCH:
+        answer.leader_epoch = LEADER_EPOCH
+        answer.end_offset = partition.end_offset
+    return answer

@@ -1,0 +1,86 @@
+"""What several handlers need: the agent's right to write, outcomes in time, barriers that may fail.
+
+Leaves out what one API alone needs.
+"""
+
+import asyncio
+from typing import Final
+
+from broker.node import Node
+from coordinator.commands import Outcome
+from coordinator.metadata_log import LogError
+from coordinator.proposer import NotDoneError
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import Incarnation
+
+TOPIC_OPERATIONS: Final = 0b1101_1111_1000
+"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, as bits of
+their numbers: all that can be done to a topic, since nothing is forbidden yet."""
+CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
+"""CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE."""
+
+WAIT_MS_MAX: Final = 60_000
+"""No request waits longer for the log, whatever timeout it carries."""
+WAIT_MS_MIN: Final = 100
+"""A timeout of 0 still leaves the log this much; else nothing could ever be created with it."""
+
+
+def live_incarnation(node: Node, code: ErrorCode) -> Incarnation:
+    """The incarnation to write under. Raises KafkaError(code) when none is proven (P5)."""
+    incarnation = node.coordinator.incarnation()
+    if incarnation is None:
+        raise KafkaError(code, "this agent has no session in the metadata log at the moment")
+    return incarnation
+
+
+async def wait_for(futures: list[asyncio.Future[Outcome]], timeout_ms: int) -> None:
+    """Until all are settled, at most `timeout_ms`; nothing is cancelled."""
+    if futures:
+        seconds = min(max(timeout_ms, WAIT_MS_MIN), WAIT_MS_MAX) / 1000
+        await asyncio.wait(futures, timeout=seconds)
+
+
+def outcome_of(future: asyncio.Future[Outcome], code: ErrorCode) -> Outcome:
+    """What became of a proposal, said truthfully (P4).
+
+    Raises KafkaError: `code` when it did not happen and will not, REQUEST_TIMED_OUT when it still
+    may.
+    """
+    if not future.done():
+        future.add_done_callback(_consume)
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT, "not yet in the metadata log; it may still be"
+        )
+    try:
+        return future.result()
+    except NotDoneError as error:
+        raise KafkaError(code, f"not done: {error.reason}") from error
+    except LogError as error:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"it may still happen: {error}") from error
+
+
+def _consume(future: asyncio.Future[Outcome]) -> None:
+    """Nobody waits for it any more; its error is no news."""
+    if not future.cancelled():
+        future.exception()
+
+
+def forget(future: asyncio.Future[Outcome]) -> None:
+    """Nobody will ask what became of this proposal."""
+    future.add_done_callback(_consume)
+
+
+async def caught_up(node: Node) -> bool:
+    """A barrier if it can be had; False when the log does not answer.
+
+    For answers that another agent may contradict but that are better old than missing (P16).
+    Without a proven session the wait would be in vain, so it is not begun.
+    """
+    if node.coordinator.incarnation() is None:
+        return False
+    try:
+        await node.coordinator.barrier()
+    except LogError:
+        node.stats.barriers_failed += 1
+        return False
+    return True
