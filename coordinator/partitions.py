@@ -233,7 +233,7 @@ class Partitions:
                 continue
             if budget <= 0:
                 return
-            budget -= 1 + row.drop(budget, position)
+            budget -= 1 + row.drop(budget - 1, position)
             if row.is_empty:
                 rows.partitions[index] = None
                 rows.written -= 1
