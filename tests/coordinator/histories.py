@@ -1,0 +1,162 @@
+"""Random histories of commands from a seed, and a machine that has applied them.
+
+`python -m tests.coordinator.histories SEED` prints the digests on the way: what a replica under
+another hash seed must reach as well.
+"""
+
+import random
+import sys
+
+from coordinator.codec import decode_entry, encode_entry
+from coordinator.commands import (
+    AllocateProducerIds,
+    ChunkSpan,
+    Close,
+    Command,
+    CommitChunk,
+    CreateTopic,
+    DeleteTopic,
+    Item,
+    Pin,
+    PurgePartitions,
+    Tick,
+    Unpin,
+)
+from coordinator.machine import Machine
+from protocol.types import TopicId
+from tests.coordinator.story import Story, opening
+
+TOPIC_NAMES = ("orders", "clicks", "orders.eu", "orders_eu", "bad name", "logs")
+
+
+class History:
+    """A story whose every step is drawn; all agents share the numbers of chunks."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.story = Story()
+        self.topics: list[TopicId] = [TopicId(bytes(16))]
+        self.sequences: dict[tuple[int, int], int] = {}
+        self.opened: list[int] = [self.story.open("agent-0")]
+
+    def step(self) -> None:
+        rng, story = self.rng, self.story
+        if rng.random() < 0.05:
+            name = f"agent-{rng.randrange(4)}"
+            wanted = rng.choice([-1, -1, -1, rng.randrange(4)])
+            command = opening(name, node_id=wanted, zone=rng.choice("xy"))
+            story.try_open(command, clock_ms=self._clock())
+            self.opened = list(story._n)
+            return
+        # Also agents that were replaced or closed: they may still try.
+        writer = rng.choice(self.opened)
+        count = rng.choice([1, 1, 1, 2, 3])
+        if story.machine.incarnations.get(writer) is None and rng.random() < 0.8:
+            return
+        story.do_all(writer, *[self._command(writer) for _ in range(count)], clock_ms=self._clock())
+        self.topics[1:] = [topic.topic_id for topic in story.machine.topics][-5:]
+
+    def _command(self, writer: int) -> Command:
+        rng = self.rng
+        machine = self.story.machine
+        draw = rng.randrange(20)
+        if draw < 11:
+            return self._chunk()
+        match draw:
+            case 11 | 12:
+                return CreateTopic(rng.choice(TOPIC_NAMES), rng.randrange(5), (("a", "b"),))
+            case 13:
+                return DeleteTopic(rng.choice(self.topics))
+            case 14:
+                purge = PurgePartitions(rng.choice(self.topics), 0, 2)
+                return machine.next_purge() or purge
+            case 15:
+                return AllocateProducerIds(rng.choice([0, 1, 1000]))
+            case 16:
+                return Pin(rng.choice("abc"), rng.choice([0, 10, 5_000]))
+            case 17:
+                return Unpin(rng.choice("abc"))
+            case 18 if len(machine.incarnations) > 1:
+                row = rng.choice(list(machine.incarnations))
+                return Close(row.incarnation, row.last_n)
+            case _:
+                return Tick()
+
+    def _chunk(self) -> CommitChunk:
+        rng = self.rng
+        at = rng.randrange(3)
+        spans = []
+        for _ in range(rng.randrange(1, 4)):
+            start = at
+            items = []
+            for _ in range(rng.randrange(1, 5)):
+                item = self._item()
+                items.append(item)
+                at += item.skip + item.length
+            topic_id, partition = rng.choice(self.topics), rng.randrange(4)
+            spans.append(ChunkSpan(topic_id, partition, start, tuple(items)))
+        self.story.chunks += rng.choice([1, 1, 1, 3])
+        return CommitChunk(self.story.chunks, at, tuple(spans))
+
+    def _item(self) -> Item:
+        rng = self.rng
+        skip, length, records = rng.choice([0, 0, 0, 9]), rng.randrange(1, 99), rng.randrange(1, 5)
+        timestamp = rng.choice([-1, self.story.clock_ms, rng.randrange(10_000)])
+        if rng.random() < 0.3:
+            return Item(skip, length, records, timestamp)
+        producer = (rng.randrange(3), rng.choice([0, 0, 0, 1, 2]))
+        sequence = self.sequences.get(producer, 0)
+        if rng.random() < 0.2:
+            sequence = max(0, sequence - rng.randrange(1, 12))
+        else:
+            self.sequences[producer] = sequence + records
+        return Item(skip, length, records, timestamp, *producer, sequence)
+
+    def _clock(self) -> int:
+        self.story.clock_ms += self.rng.randrange(-50, 200)
+        return self.story.clock_ms
+
+
+def history(seed: int, *, steps: int) -> Story:
+    drawn = History(random.Random(seed))
+    for _ in range(steps):
+        drawn.step()
+    return drawn.story
+
+
+def state(machine: Machine) -> object:
+    """Everything that can be asked of a machine, as values that can be compared."""
+    partitions = [
+        (row.end_offset, row.log_start, row.spans_from(0, row.span_count), row.windows or {})
+        for topic in machine.topics
+        for row in (
+            machine.partitions.get(topic.topic_id, index) for index in range(topic.partition_count)
+        )
+        if row is not None
+    ]
+    return (
+        machine.position,
+        machine.time_ms,
+        machine.digest(),
+        machine.producer_id_next,
+        list(machine.topics),
+        list(machine.incarnations),
+        list(machine.pins.alive(machine.time_ms)),
+        list(machine.chunks.unreferenced()),
+        len(machine.chunks),
+        len(machine.partitions),
+        list(machine.partitions.deleted()),
+        partitions,
+    )
+
+
+def main() -> None:
+    story = history(int(sys.argv[1]), steps=400)
+    machine = Machine()
+    for place, entry in story.log:
+        machine.apply(place, decode_entry(encode_entry(entry)))
+        print(machine.digest().hex())
+
+
+if __name__ == "__main__":
+    main()

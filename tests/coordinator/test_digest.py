@@ -1,0 +1,93 @@
+"""The digest tells replicas apart that decided differently, and only those."""
+
+from coordinator.commands import (
+    ChunkCommitted,
+    Done,
+    ItemResult,
+    Opened,
+    Outcome,
+    Pinned,
+    ProducerIdsAllocated,
+    Rejected,
+    Tick,
+    TopicCreated,
+)
+from coordinator.digest import DIGEST_BYTES, DIGEST_ZERO, roll
+from protocol.errors import ErrorCode
+from protocol.types import Incarnation, Position, TopicId
+from tests.coordinator.story import Story, plain, span
+
+NONE = ErrorCode.NONE
+
+DIFFERENT: list[tuple[Outcome, ...]] = [
+    (),
+    (Done(),),
+    (Done(), Done()),
+    (Rejected(ErrorCode.INVALID_REQUEST),),
+    (Rejected(ErrorCode.UNKNOWN_SERVER_ERROR),),
+    (Opened(Incarnation(1), 2, 3),),
+    (Opened(Incarnation(1), 3, 2),),
+    (TopicCreated(TopicId(bytes(16))),),
+    (TopicCreated(TopicId(bytes(15) + b"\1")),),
+    (ProducerIdsAllocated(0, 10),),
+    (ProducerIdsAllocated(10, 0),),
+    (ChunkCommitted(()),),
+    (ChunkCommitted((ItemResult(NONE, 0, 0),)),),
+    (ChunkCommitted((ItemResult(NONE, 1, 0),)),),
+    (ChunkCommitted((ItemResult(NONE, 0, 1),)),),
+    (ChunkCommitted((ItemResult(NONE, 0, 0, duplicate=True),)),),
+    (ChunkCommitted((ItemResult(NONE, 0, 0, timestamp_max=5),)),),
+    (ChunkCommitted((ItemResult(NONE, 0, 0), ItemResult(NONE, 0, 0))),),
+    (ChunkCommitted((ItemResult(NONE, 0, 0),)), ChunkCommitted((ItemResult(NONE, 0, 0),))),
+    (Pinned(Position(5), 6),),
+    (Pinned(Position(6), 5),),
+]
+
+
+def test_every_outcome_makes_its_own_digest():
+    digests = [roll(DIGEST_ZERO, Position(1), outcomes) for outcomes in DIFFERENT]
+    assert len({*digests, DIGEST_ZERO}) == len(DIFFERENT) + 1
+    assert {len(digest) for digest in digests} == {DIGEST_BYTES}
+
+
+def test_the_position_counts():
+    assert roll(DIGEST_ZERO, Position(1), ()) != roll(DIGEST_ZERO, Position(2), ())
+
+
+def test_the_digest_rolls():
+    once = roll(DIGEST_ZERO, Position(1), (Done(),))
+    assert roll(once, Position(2), (Done(),)) != roll(DIGEST_ZERO, Position(2), (Done(),))
+
+
+def test_the_wording_of_a_refusal_does_not_count():
+    wordings = [Rejected(ErrorCode.INVALID_REQUEST, text) for text in ("", "no", "not so")]
+    digests = [roll(DIGEST_ZERO, Position(1), (wording,)) for wording in wordings]
+    assert digests.count(digests[0]) == 3
+
+
+def test_the_digest_is_pinned():
+    digest = DIGEST_ZERO
+    for index, outcomes in enumerate(DIFFERENT):
+        digest = roll(digest, Position(1 + index), outcomes)
+    assert digest.hex() == "967a85a4fadc01b7605ee76443970d1d"
+
+
+def test_a_replica_that_reads_the_same_log_has_the_same_digest():
+    story = Story()
+    agent = story.open()
+    topic_id = story.topic(agent)
+    story.commit(agent, span(topic_id, plain()))
+    assert story.replayed().digest() == story.machine.digest()
+
+
+def test_queries_change_no_digest_and_no_outcome():
+    story, other = Story(), Story()
+    for each in (story, other):
+        agent = each.open()
+        topic_id = each.topic(agent, partitions=3)
+        if each is other:
+            each.partition(topic_id, 1)
+            each.partition(topic_id, 2)
+        each.commit(agent, span(topic_id, plain(), partition=1))
+        each.do(agent, Tick())
+    assert story.machine.digest() == other.machine.digest()
