@@ -1,0 +1,168 @@
+"""Where a table's export stands: how that is written into a table, and who wins when read.
+
+The state travels twice in the one atomic commit that adds the files: in the snapshot's summary
+and in the table's properties. Reading it obeys three rules:
+
+1. Walk the ancestors of `main`; the nearest summary that carries our keys wins. So a rollback
+   rewinds the export, and what follows is exported again.
+2. None carries them (history expired): the property wins if the head is not older than the
+   snapshot that wrote it.
+3. Otherwise the table was rolled back behind its first known export: refuse.
+
+Pure: works on `TableView`, which `iceberg_export.commit` fills from PyIceberg's metadata. Leaves
+out who may write (`commit`) and what the offsets mean for the next run (`plan`).
+"""
+
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from iceberg_export.errors import StateError
+
+PREFIX = "frazil."
+OFFSETS = PREFIX + "offsets"
+SEQ = PREFIX + "seq"
+RUN_ID = PREFIX + "run-id"
+SEQUENCE_NUMBER = PREFIX + "sequence-number"
+TOPIC_ID = PREFIX + "topic-id"
+TOPIC = PREFIX + "topic"
+CLUSTER_ID = PREFIX + "cluster-id"
+GAPS = PREFIX + "gaps"
+PREV_OFFSETS = PREFIX + "prev-offsets"
+
+PARTITIONS_PLAIN_MAX = 200
+"""Above this the map is compressed: every retained snapshot carries a copy in metadata.json."""
+
+_COMPRESSED = "z:"
+
+
+class SnapshotView(NamedTuple):
+    """What the rules need to know of one snapshot."""
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    summary: Mapping[str, str]
+
+
+class TableView(NamedTuple):
+    """What the rules need to know of a table."""
+
+    name: str
+    head_id: int | None
+    """Snapshot that `main` points at; None when the table has none."""
+    snapshots: Sequence[SnapshotView]
+    properties: Mapping[str, str]
+
+
+class Gap(NamedTuple):
+    """Offsets [start, end) that retention had removed before they could be exported."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class State(NamedTuple):
+    """Everything before `offsets[partition]` is in the table; a missing partition is new."""
+
+    topic_id: str
+    """32 hex digits."""
+    offsets: dict[int, int]
+    seq: int
+    """Number of data commits so far; the empty first snapshot is 0."""
+    run_id: str
+    gaps: tuple[Gap, ...] = ()
+
+
+def encode_offsets(offsets: Mapping[int, int]) -> str:
+    """JSON by partition, compressed when there are many."""
+    text = json.dumps({str(p): offsets[p] for p in sorted(offsets)}, separators=(",", ":"))
+    if len(offsets) <= PARTITIONS_PLAIN_MAX:
+        return text
+    return _COMPRESSED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def decode_offsets(text: str) -> dict[int, int]:
+    """The inverse of `encode_offsets`. Raises ValueError for anything else."""
+    if text.startswith(_COMPRESSED):
+        try:
+            packed = base64.b64decode(text[len(_COMPRESSED) :], validate=True)
+            text = zlib.decompress(packed).decode()
+        except (binascii.Error, zlib.error) as error:
+            raise ValueError(f"offsets cannot be unpacked: {error}") from error
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise TypeError("offsets are not a map")
+    offsets: dict[int, int] = {}
+    for partition, offset in found.items():
+        if type(offset) is not int or offset < 0 or int(partition) < 0:
+            raise ValueError(f"partition {partition!r} cannot be at {offset!r}")
+        offsets[int(partition)] = offset
+    return offsets
+
+
+def encode_keys(
+    state: State, *, sequence_number: int, previous: Mapping[int, int]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """(properties, summary) of the commit that brings the table to `state`.
+
+    `sequence_number` is the Iceberg sequence number that this commit will get; `previous` the
+    offsets it began from, kept in the summary so that a snapshot tells its own ranges.
+    """
+    properties = {
+        OFFSETS: encode_offsets(state.offsets),
+        SEQ: str(state.seq),
+        RUN_ID: state.run_id,
+        SEQUENCE_NUMBER: str(sequence_number),
+        TOPIC_ID: state.topic_id,
+        GAPS: json.dumps([list(gap) for gap in state.gaps], separators=(",", ":")),
+    }
+    return properties, {**properties, PREV_OFFSETS: encode_offsets(previous)}
+
+
+def _decode(keys: Mapping[str, str], where: str) -> State:
+    try:
+        return State(
+            topic_id=keys[TOPIC_ID],
+            offsets=decode_offsets(keys[OFFSETS]),
+            seq=int(keys[SEQ]),
+            run_id=keys[RUN_ID],
+            gaps=tuple(Gap(*map(int, gap)) for gap in json.loads(keys.get(GAPS, "[]"))),
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise StateError(f"{where} carries an export state that cannot be read: {error}") from error
+
+
+def read_state(table: TableView) -> State | None:
+    """Where the export of `table` stands; None when it has no snapshot and never had a state.
+
+    Raises StateError when it cannot be known (rule 3, or unreadable keys).
+    """
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots}
+    head = by_id.get(table.head_id) if table.head_id is not None else None
+    at = head
+    while at is not None:
+        if OFFSETS in at.summary:
+            return _decode(at.summary, f"snapshot {at.snapshot_id} of table {table.name}")
+        at = by_id.get(at.parent_id) if at.parent_id is not None else None
+    if OFFSETS not in table.properties:
+        if head is None:
+            return None
+        raise StateError(
+            f"table {table.name} has data but no export state: the exporter did not make it"
+        )
+    if head is not None and head.sequence_number >= int(table.properties[SEQUENCE_NUMBER]):
+        return _decode(table.properties, f"table {table.name}")
+    raise StateError(
+        f"table {table.name} was rolled back behind its first known export; "
+        f"drop it, or roll it forward to a snapshot that the exporter made"
+    )
+
+
+def has_run(table: TableView, run_id: str) -> bool:
+    """Did a commit of this run land? Any snapshot tells, not just the head: others may follow."""
+    return any(snapshot.summary.get(RUN_ID) == run_id for snapshot in table.snapshots)

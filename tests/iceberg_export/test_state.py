@@ -1,0 +1,95 @@
+"""Which of the copies of the export state counts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iceberg_export.errors import StateError
+from iceberg_export.state import (
+    PARTITIONS_PLAIN_MAX,
+    Gap,
+    SnapshotView,
+    State,
+    TableView,
+    decode_offsets,
+    encode_keys,
+    encode_offsets,
+    has_run,
+    read_state,
+)
+
+
+def state(seq, offset):
+    return State("t1", {0: offset}, seq, f"run-{seq}", (Gap(0, 1, 2),))
+
+
+def keys(seq, offset):
+    return encode_keys(state(seq, offset), sequence_number=seq + 1, previous={})
+
+
+def snapshot(number, parent, summary=None):
+    return SnapshotView(number, parent, number, summary or {})
+
+
+def exported(number, parent, seq, offset):
+    return snapshot(number, parent, keys(seq, offset)[1])
+
+
+def table(head, *snapshots, properties=None):
+    return TableView("frazil.orders", head, snapshots, properties or {})
+
+
+def test_the_nearest_ancestor_with_a_state_wins():
+    one = exported(1, None, 0, 0)
+    two = exported(2, 1, 1, 10)
+    compacted = snapshot(3, 2)
+    assert read_state(table(3, one, two, compacted)) == state(1, 10)
+
+
+def test_a_rollback_rewinds_the_state_though_the_property_does_not():
+    one, two = exported(1, None, 0, 0), exported(2, 1, 1, 10)
+    assert read_state(table(1, one, two, properties=keys(1, 10)[0])) == state(0, 0)
+
+
+def test_the_property_counts_when_history_has_expired():
+    survivor = snapshot(9, None)
+    assert read_state(table(9, survivor, properties=keys(1, 10)[0])) == state(1, 10)
+
+
+def test_a_rollback_behind_the_first_known_export_is_refused():
+    old = snapshot(1, None)
+    with pytest.raises(StateError, match="rolled back behind"):
+        read_state(table(1, old, properties=keys(5, 10)[0]))
+
+
+def test_a_table_without_snapshot_has_no_state_yet():
+    assert read_state(table(None)) is None
+
+
+def test_a_table_that_others_filled_is_refused():
+    with pytest.raises(StateError, match="did not make it"):
+        read_state(table(1, snapshot(1, None)))
+
+
+@pytest.mark.parametrize("broken", ["", "[]", "{", '{"0": -1}', '{"0": "x"}', "z:!", "z:AAAA"])
+def test_a_state_that_cannot_be_read_is_refused(broken):
+    summary = {**keys(1, 1)[1], "frazil.offsets": broken}
+    with pytest.raises(StateError, match="cannot be read"):
+        read_state(table(1, snapshot(1, None, summary)))
+
+
+@given(st.dictionaries(st.integers(0, 100_000), st.integers(0, 1 << 62), max_size=500))
+def test_offsets_come_back_equal(offsets):
+    assert decode_offsets(encode_offsets(offsets)) == offsets
+
+
+def test_offsets_of_many_partitions_stay_small():
+    count = 10_000
+    assert count > PARTITIONS_PLAIN_MAX
+    assert len(encode_offsets({p: 1_000_000 + p * 7 for p in range(count)})) < 10 * count
+
+
+def test_a_run_is_found_in_any_snapshot():
+    one, two = exported(1, None, 3, 0), exported(2, 1, 4, 10)
+    assert has_run(table(2, one, two), "run-3")
+    assert not has_run(table(2, one, two), "run-5")
