@@ -1,0 +1,259 @@
+"""From an agent's plan and a table's state to splits: which bytes which task reads.
+
+Offsets are dense: the spans of a partition join without a hole from the log's start to its end,
+or the plan is refused. A split names whole spans and, for each, the offsets wanted from it.
+Record batches are never cut. Two shapes, by the average length of a span: *partition-major*
+(long spans: a task has adjacent offsets of few partitions) and *chunk-major* (many short spans:
+a task has whole chunks, so each object is fetched once).
+
+Pure. Leaves out how bytes are fetched (`read_chunks`) and decoded (`decode`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from iceberg_export.errors import PlanError
+from iceberg_export.state import Gap
+
+SPAN_BYTES_PARTITION_MAJOR_MIN = 64 * 1024
+SPLIT_BYTES_MIN = 8 * 1024 * 1024
+"""Below this a task's own cost outweighs what a second core would gain."""
+
+
+class StoreAddress(NamedTuple):
+    """Where the agents keep the chunks."""
+
+    url: str
+    endpoint: str | None
+    region: str | None
+    path_style: bool
+
+
+class PlannedSpan(NamedTuple):
+    """Adjacent batches of one partition in one object, with dense offsets."""
+
+    partition: int
+    key: str
+    start: int
+    """First byte in the object."""
+    length: int
+    """Bytes."""
+    base_offset: int
+    records: int
+    """Offsets it takes, control records included."""
+    offset_from: int
+    """First offset wanted."""
+    offset_to: int
+    """First offset no longer wanted."""
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.records
+
+
+class PartitionPlan(NamedTuple):
+    partition: int
+    log_start: int
+    end: int
+    """Last stable offset: nothing at or above it may be exported."""
+    spans: tuple[PlannedSpan, ...]
+
+
+class TopicPlan(NamedTuple):
+    """What an agent said of one topic at one position of the log."""
+
+    topic: str
+    topic_id: str
+    position: int
+    store: StoreAddress
+    partitions: dict[int, PartitionPlan]
+
+
+class Work(NamedTuple):
+    """What one commit will cover: `starts[p]` to `ends[p]` for every partition."""
+
+    starts: dict[int, int]
+    ends: dict[int, int]
+    gaps: tuple[Gap, ...]
+    spans: tuple[PlannedSpan, ...]
+
+    @property
+    def offset_count(self) -> int:
+        return sum(self.ends.values()) - sum(self.starts.values())
+
+    @property
+    def byte_count(self) -> int:
+        return sum(span.length for span in self.spans)
+
+
+class Split(NamedTuple):
+    """One task's share, in order of partition and offset."""
+
+    number: int
+    spans: tuple[PlannedSpan, ...]
+
+    @property
+    def byte_count(self) -> int:
+        return sum(span.length for span in self.spans)
+
+
+def _span(partition: int, row: Sequence[Any]) -> PlannedSpan:
+    key, start, length, base_offset, records, _timestamp_max = row
+    span = PlannedSpan(
+        partition=partition,
+        key=str(key),
+        start=int(start),
+        length=int(length),
+        base_offset=int(base_offset),
+        records=int(records),
+        offset_from=int(base_offset),
+        offset_to=int(base_offset) + int(records),
+    )
+    if min(span.start, span.length, span.base_offset) < 0 or span.records < 1:
+        raise PlanError(f"the agent's plan has an impossible span: {list(row)}")
+    return span
+
+
+def parse_plan(answer: Mapping[str, Any]) -> TopicPlan:
+    """The JSON of `/export/plan` as values. Raises PlanError when it is not such a plan."""
+    try:
+        store = answer["store"]
+        partitions = {}
+        for part in answer["partitions"]:
+            number = int(part["partition"])
+            spans = tuple(_span(number, row) for row in part["spans"])
+            partitions[number] = PartitionPlan(
+                number, int(part["log_start"]), int(part["end"]), spans
+            )
+        return TopicPlan(
+            topic=str(answer["topic"]),
+            topic_id=str(answer["topic_id"]),
+            position=int(answer["position"]),
+            store=StoreAddress(
+                str(store["url"]),
+                store.get("endpoint") or None,
+                store.get("region") or None,
+                bool(store.get("path_style")),
+            ),
+            partitions=partitions,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise PlanError(
+            f"the agent's plan cannot be read ({type(error).__name__}: {error}); "
+            "are exporter and agent of the same release?"
+        ) from error
+
+
+def merge_plans(plans: Iterable[TopicPlan]) -> TopicPlan:
+    """One plan from several of the same topic that name different partitions."""
+    merged: TopicPlan | None = None
+    for plan in plans:
+        if merged is None:
+            merged = plan
+        elif plan.topic_id != merged.topic_id:
+            raise PlanError(f"topic {plan.topic} was re-created while it was planned; run again")
+        else:
+            merged = merged._replace(partitions={**merged.partitions, **plan.partitions})
+    if merged is None:
+        raise PlanError("the topic has no partitions")
+    return merged
+
+
+def clip(part: PartitionPlan, *, start: int, end: int, topic: str) -> tuple[PlannedSpan, ...]:
+    """The spans of [start, end), each with the offsets wanted. Raises PlanError at a hole."""
+    wanted = []
+    at = start
+    for span in sorted(part.spans, key=lambda span: span.base_offset):
+        if span.next_offset <= at or span.base_offset >= end:
+            continue
+        if span.base_offset > at:
+            break
+        to = min(span.next_offset, end)
+        wanted.append(span._replace(offset_from=at, offset_to=to))
+        at = to
+    if at < end:
+        raise PlanError(
+            f"the plan of {topic} partition {part.partition} has a hole at offset {at} "
+            f"(its end is {end}); nothing was exported"
+        )
+    return tuple(wanted)
+
+
+def _limit(spans: Sequence[PlannedSpan], bytes_max: int) -> Sequence[PlannedSpan]:
+    """The first spans within a limit of bytes, at least one."""
+    total = 0
+    for count, span in enumerate(spans):
+        total += span.length
+        if total > bytes_max and count > 0:
+            return spans[:count]
+    return spans
+
+
+def next_work(
+    plan: TopicPlan, offsets: Mapping[int, int], *, bytes_max: int, skip_gaps: bool
+) -> Work:
+    """What to export next, given the table's `offsets`; at most about `bytes_max` bytes.
+
+    A partition without an offset begins at the log's start. One whose next offset retention has
+    already removed is a gap: refused, or with `skip_gaps` stepped over and told.
+    """
+    starts: dict[int, int] = {}
+    gaps: list[Gap] = []
+    for number in sorted(plan.partitions):
+        part = plan.partitions[number]
+        start = offsets.get(number, part.log_start)
+        if start < part.log_start:
+            if not skip_gaps:
+                raise PlanError(
+                    f"{plan.topic} partition {number}: offsets {start} to {part.log_start - 1} "
+                    "were deleted before they were exported; set gap.policy=skip to go on"
+                )
+            gaps.append(Gap(number, start, part.log_start))
+            start = part.log_start
+        if start > part.end:
+            raise PlanError(
+                f"{plan.topic} partition {number}: the table ends at offset {start}, the log "
+                f"already at {part.end}; is this the cluster that the table was made from?"
+            )
+        starts[number] = start
+    missing = sorted(offsets.keys() - plan.partitions.keys())
+    if missing:
+        raise PlanError(f"the plan of {plan.topic} leaves out partition {missing[0]}")
+    behind = [number for number in starts if starts[number] < plan.partitions[number].end]
+    ends = dict(starts)
+    spans: list[PlannedSpan] = []
+    for number in behind:
+        part = plan.partitions[number]
+        clipped = clip(part, start=starts[number], end=part.end, topic=plan.topic)
+        chosen = _limit(clipped, bytes_max // len(behind))
+        ends[number] = chosen[-1].offset_to
+        spans += chosen
+    return Work(starts, ends, tuple(gaps), tuple(spans))
+
+
+def make_splits(
+    spans: Sequence[PlannedSpan], *, bytes_max: int, parallelism: int
+) -> tuple[Split, ...]:
+    """Share the spans out: about `bytes_max` each, smaller when cores would stay idle."""
+    if not spans:
+        return ()
+    total = sum(span.length for span in spans)
+    target = min(bytes_max, max(SPLIT_BYTES_MIN, -(-total // parallelism)))
+    by_chunk = total // len(spans) < SPAN_BYTES_PARTITION_MAJOR_MIN
+    if by_chunk:
+        ordered = sorted(spans, key=lambda span: (span.key, span.start))
+    else:
+        ordered = sorted(spans, key=lambda span: (span.partition, span.base_offset))
+    groups: list[list[PlannedSpan]] = []
+    room = 0
+    for span in ordered:
+        cut_allowed = not by_chunk or not groups or groups[-1][-1].key != span.key
+        if not groups or (room < span.length and cut_allowed):
+            groups.append([])
+            room = target
+        groups[-1].append(span)
+        room -= span.length
+    return tuple(
+        Split(index, tuple(sorted(group, key=lambda span: (span.partition, span.base_offset))))
+        for index, group in enumerate(groups)
+    )
