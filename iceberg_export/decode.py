@@ -1,0 +1,326 @@
+"""Record batches to columns, by compiled code, with every length checked.
+
+Three steps. `split_batches` walks the headers of a span, verifies each CRC, drops control batches,
+decompresses. `index_records` (compiled) walks the records of many batches at once and notes where
+each field lies. `gather` (compiled) copies fields into one buffer with 64-bit offsets, the layout
+of Arrow's large binary, so that no column has a limit of 2 GiB.
+
+Exactness: anything that does not add up raises CorruptSpanError: wrong CRC, lengths beyond the
+batch, bytes left over, offsets that do not rise, counts other than the log's. Offsets come from
+the span, never from the batch's own base offset, which is 0 in a chunk. Nothing here knows of
+Arrow, Spark or Iceberg.
+
+Left out: transactions. A transactional batch is refused, since whether it was committed is not
+in the plan.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar, cast
+
+import crc32c
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from iceberg_export.errors import CorruptSpanError
+from iceberg_export.plan import PlannedSpan
+from protocol import records
+from protocol.errors import ProtocolError
+from protocol.types import Buffer
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+CRC_START = 21
+"""What the CRC of a batch covers begins at its attributes."""
+
+BATCH_BYTES_MAX = 1 << 30
+"""Bound on what one batch may decompress to."""
+
+NULL = -1
+"""Length of a null key or value."""
+
+
+def compiled(function: Function) -> Function:
+    """Compile for machine integers; keep the result on disk where that is possible."""
+    try:
+        return cast("Function", numba.njit(cache=True, nogil=True)(function))
+    except RuntimeError:
+        # Numba finds no folder to write to (a read-only image): compile in each process.
+        return cast("Function", numba.njit(nogil=True)(function))
+
+
+class Payload(NamedTuple):
+    """The records of one batch, decompressed, and what its header says of them."""
+
+    records: Buffer
+    record_count: int
+    base_offset: int
+    last_offset_delta: int
+    base_timestamp: int
+    append_timestamp: int
+    """Newest timestamp when the topic stamps records on append, else -1."""
+    append_stamped: bool
+
+
+class Columns(NamedTuple):
+    """The fields of n records, in order; positions are into `data`."""
+
+    data: Bytes
+    offsets: Ints
+    timestamps: Ints
+    timestamp_types: Ints
+    key_starts: Ints
+    key_lengths: Ints
+    """NULL when there is no key."""
+    value_starts: Ints
+    value_lengths: Ints
+    """NULL when there is no value (a tombstone)."""
+    header_counts: Ints
+    header_key_starts: Ints
+    header_key_lengths: Ints
+    header_value_starts: Ints
+    header_value_lengths: Ints
+
+
+class Tally(NamedTuple):
+    """What became of the offsets of a span: their sum is the span's own count."""
+
+    rows: int
+    control: int
+    """Offsets of control batches, dropped."""
+    holes: int
+    """Offsets that no record has (compacted batches)."""
+    outside: int
+    """Records outside the offsets wanted."""
+
+    @property
+    def offsets(self) -> int:
+        return sum(self)
+
+
+def _corrupt(span: PlannedSpan, at: int, what: str) -> CorruptSpanError:
+    return CorruptSpanError(
+        f"chunk {span.key}, byte {span.start + at} (partition {span.partition}, "
+        f"offsets {span.base_offset} to {span.next_offset - 1}): {what}"
+    )
+
+
+def split_batches(
+    span: PlannedSpan, data: memoryview, control: list[int] | None = None
+) -> Iterator[Payload]:
+    """The data batches of a span, with the offsets that the log gave them.
+
+    Appends the offset counts of control batches to `control`. Raises CorruptSpanError.
+    """
+    at = 0
+    offset = span.base_offset
+    while at < len(data):
+        if len(data) - at < records.HEADER_BYTES:
+            raise _corrupt(span, at, f"{len(data) - at} bytes are no record batch")
+        header = records.read_header(data, at)
+        end = at + header.size
+        count, taken = header.record_count, header.last_offset_delta + 1
+        if (
+            header.magic != records.MAGIC
+            or header.size < records.HEADER_BYTES
+            or end > len(data)
+            or taken < 1
+        ):
+            raise _corrupt(span, at, "not a whole record batch of format 2")
+        if not 0 <= count <= taken:
+            raise _corrupt(span, at, f"{count} records cannot take {taken} offsets")
+        if crc32c.crc32c(data[at + CRC_START : end]) != header.crc:
+            raise _corrupt(span, at, "the checksum (CRC-32C) does not match")
+        if header.is_control:
+            if control is not None:
+                control.append(taken)
+        elif header.is_transactional:
+            raise _corrupt(span, at, "a transactional batch, which this release cannot judge")
+        else:
+            try:
+                _, payload = records.payload(data, at, bytes_max=BATCH_BYTES_MAX)
+            except ProtocolError as error:
+                raise _corrupt(span, at, f"cannot be decompressed: {error}") from error
+            stamped = header.is_log_append_time
+            yield Payload(
+                payload,
+                count,
+                offset,
+                header.last_offset_delta,
+                header.base_timestamp,
+                header.max_timestamp if stamped else -1,
+                append_stamped=stamped,
+            )
+        offset += taken
+        at = end
+    if offset != span.next_offset:
+        raise _corrupt(
+            span, 0, f"holds {offset - span.base_offset} offsets, the log says {span.records}"
+        )
+
+
+# Rows of the table of batches that the compiled passes are given.
+_START, _END, _COUNT, _BASE, _LAST_DELTA, _BASE_TIMESTAMP, _APPEND_TIMESTAMP, _STAMPED = range(8)
+# Rows of the table of records that they fill; starts are followed by lengths.
+_OFFSET, _TIMESTAMP, _TYPE, _KEY, _KEY_LENGTH, _VALUE, _VALUE_LENGTH, _HEADERS = range(8)
+
+
+@compiled
+def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    """A zig-zag varint of up to 64 bits and the place after it; place -1 when malformed."""
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    while at < end:
+        byte = np.uint64(data[at])
+        at += 1
+        value |= (byte & np.uint64(0x7F)) << shift
+        if byte < np.uint64(0x80):
+            half: Any = np.int64(value >> np.uint64(1))
+            return (half if (value & np.uint64(1)) == np.uint64(0) else ~half), at
+        shift += np.uint64(7)
+        if shift > np.uint64(63):
+            break
+    return 0, -1
+
+
+@compiled
+def _field(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Length (-1 null) and start of a length-prefixed field; start -1 when malformed."""
+    length, start = _varint(data, at, end)
+    if start < 0 or length < -1 or length > end - start:
+        return -1, -1
+    return length, start
+
+
+@compiled
+def _count_headers(data: Bytes, batches: Ints, rows: Ints) -> int:
+    """First pass: how many headers has each record. Returns the total; below 0: ~batch is bad."""
+    total = 0
+    row = 0
+    for batch in range(batches.shape[1]):
+        at = batches[_START, batch]
+        end = batches[_END, batch]
+        for _ in range(batches[_COUNT, batch]):
+            length, body = _varint(data, at, end)
+            if body < 0 or length < 1 or length > end - body:
+                return ~batch
+            at = body + length
+            _delta, place = _varint(data, body + 1, at)
+            if place < 0:
+                return ~batch
+            _delta, place = _varint(data, place, at)
+            if place < 0:
+                return ~batch
+            for _field_number in range(2):
+                size, start = _field(data, place, at)
+                if start < 0:
+                    return ~batch
+                place = start + max(size, 0)
+            headers, place = _varint(data, place, at)
+            # A header takes two bytes at least: this bounds what a lying count can cost.
+            if place < 0 or headers < 0 or headers > (at - place) // 2:
+                return ~batch
+            rows[_HEADERS, row] = headers
+            total += headers
+            row += 1
+        if at != end:
+            return ~batch
+    return total
+
+
+@compiled
+def _index(data: Bytes, batches: Ints, rows: Ints, header_fields: Ints) -> int:
+    """Second pass: note every field. Returns -1, or the number of the batch that is bad.
+
+    Lengths were checked by the first pass, except those inside headers.
+    """
+    row = 0
+    header = 0
+    for batch in range(batches.shape[1]):
+        at = batches[_START, batch]
+        end = batches[_END, batch]
+        delta_before = -1
+        for _ in range(batches[_COUNT, batch]):
+            length, body = _varint(data, at, end)
+            at = body + length
+            timestamp_delta, place = _varint(data, body + 1, at)
+            delta, place = _varint(data, place, at)
+            if delta <= delta_before or delta > batches[_LAST_DELTA, batch]:
+                return batch
+            delta_before = delta
+            rows[_OFFSET, row] = batches[_BASE, batch] + delta
+            rows[_TYPE, row] = batches[_STAMPED, batch]
+            if batches[_STAMPED, batch]:
+                rows[_TIMESTAMP, row] = batches[_APPEND_TIMESTAMP, batch]
+            else:
+                rows[_TIMESTAMP, row] = batches[_BASE_TIMESTAMP, batch] + timestamp_delta
+            for field in (_KEY, _VALUE):
+                size, start = _field(data, place, at)
+                rows[field, row] = start
+                rows[field + 1, row] = size
+                place = start + max(size, 0)
+            headers, place = _varint(data, place, at)
+            for _header in range(headers):
+                for field in (0, 2):
+                    size, start = _field(data, place, at)
+                    if start < 0 or (field == 0 and size < 0):
+                        return batch
+                    header_fields[field, header] = start
+                    header_fields[field + 1, header] = size
+                    place = start + max(size, 0)
+                header += 1
+            if place != at:
+                return batch
+            row += 1
+    return -1
+
+
+@compiled
+def _copy(data: Bytes, starts: Ints, lengths: Ints, ends: Ints, out: Bytes) -> None:
+    """Copy each field (null: nothing) to where `ends` says that it ends."""
+    at = 0
+    for row in range(len(starts)):
+        source = starts[row] - at
+        for place in range(at, ends[row]):
+            out[place] = data[source + place]
+        at = ends[row]
+
+
+def gather(data: Bytes, starts: Ints, lengths: Ints) -> tuple[Ints, Bytes]:
+    """(n + 1 offsets, bytes): the fields one after another."""
+    places = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(np.maximum(lengths, 0), out=places[1:])
+    out = np.empty(int(places[-1]), np.uint8)
+    _copy(data, starts, lengths, places[1:], out)
+    return places, out
+
+
+def index_records(payloads: list[Payload]) -> Columns:
+    """Where the fields of all records of these batches lie. Raises CorruptSpanError."""
+    data = np.frombuffer(b"".join(payload.records for payload in payloads), np.uint8)
+    sizes = np.array([len(payload.records) for payload in payloads], np.int64)
+    facts = np.array([payload[1:] for payload in payloads], np.int64).reshape(-1, 6).T
+    ends = np.cumsum(sizes)
+    batches = np.vstack([ends - sizes, ends, facts])
+    # Each record takes seven bytes at least; a lying count must not make us allocate for it.
+    lying = batches[_COUNT] * 7 > sizes
+    if bool(lying.any()):
+        raise CorruptSpanError(_bad_batch(payloads[int(lying.argmax())]))
+    rows = np.empty((8, int(batches[_COUNT].sum())), np.int64)
+    header_count = _count_headers(data, batches, rows)
+    if header_count < 0:
+        raise CorruptSpanError(_bad_batch(payloads[~header_count]))
+    header_fields = np.empty((4, header_count), np.int64)
+    bad = _index(data, batches, rows, header_fields)
+    if bad >= 0:
+        raise CorruptSpanError(_bad_batch(payloads[bad]))
+    return Columns(data, *rows, *header_fields)
+
+
+def _bad_batch(payload: Payload) -> str:
+    return (
+        f"the batch at offset {payload.base_offset} has records that cannot be read, "
+        "although its checksum matches"
+    )

@@ -1,0 +1,155 @@
+"""Spans to Arrow tables with the columns of `iceberg_export.schema`, in order of offset.
+
+Batches are decoded many at a time (`UNIT_BYTES` of decompressed records), since a compiled call
+has a fixed cost and topics may have batches of one record. Memory: one unit and its table.
+Pure; leaves out files and partitions of the table (`write_files`).
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from iceberg_export import schema
+from iceberg_export.decode import (
+    NULL,
+    Columns,
+    Payload,
+    Tally,
+    gather,
+    index_records,
+    split_batches,
+)
+from iceberg_export.plan import PlannedSpan
+
+UNIT_BYTES = 8 * 1024 * 1024
+
+HEADER_TYPE = pa.struct(
+    [pa.field("key", pa.large_string(), nullable=False), pa.field("value", pa.large_binary())]
+)
+ROW_SCHEMA = pa.schema(
+    [
+        pa.field(schema.PARTITION, pa.int32(), nullable=False),
+        pa.field(schema.OFFSET, pa.int64(), nullable=False),
+        pa.field(schema.TIMESTAMP, pa.timestamp("us", tz="UTC")),
+        pa.field(schema.TIMESTAMP_TYPE, pa.int32()),
+        pa.field(schema.KEY, pa.large_binary()),
+        pa.field(schema.HEADERS, pa.large_list(pa.field("element", HEADER_TYPE, nullable=False))),
+        pa.field(schema.TIMESTAMP_RAW, pa.int64()),
+        pa.field(schema.VALUE, pa.large_binary()),
+    ]
+)
+
+
+def _bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer | None:
+    """Arrow's validity bitmap; None when nothing is null."""
+    if bool(valid.all()):
+        return None
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _binary(columns: Columns, starts: Any, lengths: Any, kind: pa.DataType) -> pa.Array:
+    places, data = gather(columns.data, starts, lengths)
+    buffers = [_bitmap(lengths != NULL), pa.py_buffer(places), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, len(starts), buffers)
+
+
+def _nullable(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_], kind: pa.DataType) -> Any:
+    return pa.Array.from_buffers(kind, len(values), [_bitmap(valid), pa.py_buffer(values)])
+
+
+def _header_keys(columns: Columns) -> pa.Array:
+    """As a Java client reads them: UTF-8, what is malformed replaced."""
+    keys = _binary(
+        columns, columns.header_key_starts, columns.header_key_lengths, pa.large_string()
+    )
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = keys.view(pa.large_binary()).to_pylist()
+        return pa.array([key.decode("utf-8", "replace") for key in raw], pa.large_string())
+    return keys
+
+
+def _headers(columns: Columns) -> pa.Array:
+    element = pa.StructArray.from_arrays(
+        [
+            _header_keys(columns),
+            _binary(
+                columns,
+                columns.header_value_starts,
+                columns.header_value_lengths,
+                pa.large_binary(),
+            ),
+        ],
+        fields=list(HEADER_TYPE),
+    )
+    places = np.zeros(len(columns.header_counts) + 1, np.int64)
+    np.cumsum(columns.header_counts, out=places[1:])
+    return pa.LargeListArray.from_arrays(
+        pa.array(places), element, type=ROW_SCHEMA.field(schema.HEADERS).type
+    )
+
+
+def to_table(columns: Columns, partition: int) -> pa.Table:
+    """The records of one partition as a table of ROW_SCHEMA."""
+    timestamps = columns.timestamps
+    held = (timestamps >= 0) & (timestamps <= schema.TIMESTAMP_MS_MAX)
+    raw = ~held & (timestamps != -1)
+    # Masked before they are scaled: what a column cannot hold could overflow 64 bits.
+    micros = np.where(held, timestamps, 0) * 1000
+    count = len(timestamps)
+    return pa.Table.from_arrays(
+        [
+            pa.array(np.full(count, partition, np.int32)),
+            pa.array(columns.offsets),
+            _nullable(micros, held, ROW_SCHEMA.field(schema.TIMESTAMP).type),
+            pa.array(columns.timestamp_types.astype(np.int32)),
+            _binary(columns, columns.key_starts, columns.key_lengths, pa.large_binary()),
+            _headers(columns),
+            _nullable(np.where(raw, timestamps, 0), raw, pa.int64()),
+            _binary(columns, columns.value_starts, columns.value_lengths, pa.large_binary()),
+        ],
+        schema=ROW_SCHEMA,
+    )
+
+
+def _units(payloads: Iterable[Payload]) -> Iterator[list[Payload]]:
+    unit: list[Payload] = []
+    size = 0
+    for payload in payloads:
+        unit.append(payload)
+        size += len(payload.records)
+        if size >= UNIT_BYTES:
+            yield unit
+            unit = []
+            size = 0
+    if unit:
+        yield unit
+
+
+def span_rows(span: PlannedSpan, data: memoryview) -> Iterator[tuple[pa.Table, Tally]]:
+    """The wanted records of a span, in order, and what became of its offsets.
+
+    The tallies of all pieces add up to the span's offsets. Raises CorruptSpanError.
+    """
+    control: list[int] = []
+    covered = 0
+    for unit in _units(split_batches(span, data, control)):
+        columns = index_records(unit)
+        table = to_table(columns, span.partition)
+        total = table.num_rows
+        offsets = columns.offsets
+        if total and (offsets[0] < span.offset_from or offsets[-1] >= span.offset_to):
+            first, after = np.searchsorted(offsets, [span.offset_from, span.offset_to])
+            table = table.slice(int(first), int(after - first))
+        taken = sum(payload.last_offset_delta + 1 for payload in unit)
+        covered += taken
+        yield (
+            table,
+            Tally(table.num_rows, control=0, holes=taken - total, outside=total - table.num_rows),
+        )
+    yield ROW_SCHEMA.empty_table(), Tally(0, control=sum(control), holes=0, outside=0)
+    assert covered + sum(control) == span.records

@@ -1,0 +1,124 @@
+"""The table of a topic: flat columns, so that Iceberg's Spark reader stays vectorised.
+
+A struct of Kafka's fields would turn off vectorised reads for every query that touches one of
+them, and plain names (`offset`, `timestamp`, `partition`) need quoting in some engines: hence the
+prefix. Columns are found by name in the table's own schema, so a table may have gained
+columns of other people; those stay null.
+
+No record loses its timestamp: one that a timestamp column cannot hold (before 1970, after the
+year 9999) lies in `kafka_timestamp_raw` instead. None at all (Kafka's -1) is null in both.
+"""
+
+from typing import Any
+
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import DayTransform, HourTransform, Transform
+from pyiceberg.types import (
+    BinaryType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+
+from iceberg_export.errors import StateError
+
+PARTITION = "kafka_partition"
+OFFSET = "kafka_offset"
+TIMESTAMP = "kafka_timestamp"
+TIMESTAMP_TYPE = "kafka_timestamp_type"
+KEY = "kafka_key"
+HEADERS = "kafka_headers"
+TIMESTAMP_RAW = "kafka_timestamp_raw"
+VALUE = "value"
+
+TIMESTAMP_MS_MAX = 253_402_300_799_999
+"""The last millisecond of the year 9999, the end of every engine's calendar."""
+
+TABLE_SCHEMA = Schema(
+    NestedField(1, PARTITION, IntegerType(), required=True),
+    NestedField(2, OFFSET, LongType(), required=True),
+    NestedField(3, TIMESTAMP, TimestamptzType(), required=False),
+    NestedField(
+        4, TIMESTAMP_TYPE, IntegerType(), required=False, doc="0 by the producer, 1 on append"
+    ),
+    NestedField(5, KEY, BinaryType(), required=False),
+    NestedField(
+        6,
+        HEADERS,
+        # A list, not a map: duplicates and order matter.
+        ListType(
+            element_id=9,
+            element_type=StructType(
+                NestedField(10, "key", StringType(), required=True),
+                NestedField(11, "value", BinaryType(), required=False),
+            ),
+            element_required=True,
+        ),
+        required=False,
+    ),
+    NestedField(
+        7, TIMESTAMP_RAW, LongType(), required=False, doc="ms, where kafka_timestamp cannot hold it"
+    ),
+    NestedField(8, VALUE, BinaryType(), required=False, doc="null: a tombstone"),
+)
+
+TABLE_PROPERTIES = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    "write.target-file-size-bytes": str(512 * 1024 * 1024),
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "50",
+    # Off by default in PyIceberg: every plan would read one manifest per commit.
+    "commit.manifest-merge.enabled": "true",
+    "write.distribution-mode": "none",
+    "write.metadata.metrics.column.value": "none",
+    "write.metadata.metrics.column.kafka_headers.element.key": "none",
+    "write.metadata.metrics.column.kafka_headers.element.value": "none",
+    "history.expire.max-snapshot-age-ms": "86400000",
+}
+
+_PARTITIONINGS: dict[str, Transform[Any, int] | None] = {
+    "day": DayTransform(),
+    "hour": HourTransform(),
+    "none": None,
+}
+PARTITIONINGS = tuple(_PARTITIONINGS)
+
+
+def partition_spec(by: str) -> PartitionSpec:
+    """The spec of a new table, partitioned by day or hour of the timestamp, or not at all."""
+    transform = _PARTITIONINGS[by]
+    if transform is None:
+        return PartitionSpec()
+    return PartitionSpec(PartitionField(3, 1000, transform, f"{TIMESTAMP}_{by}"))
+
+
+def check_schema(schema: Schema, table: str) -> None:
+    """Can our rows be written into this schema? Raises StateError, naming the column."""
+    for field in TABLE_SCHEMA.fields:
+        try:
+            found = schema.find_field(field.name)
+        except ValueError as error:
+            raise StateError(
+                f"table {table} has lost its column {field.name}; the exporter cannot go on"
+            ) from error
+        same = type(found.field_type) is type(field.field_type)
+        widened = isinstance(field.field_type, IntegerType) and isinstance(
+            found.field_type, LongType
+        )
+        if not same and not widened:
+            raise StateError(
+                f"column {field.name} of table {table} is a {found.field_type}, "
+                f"the exporter writes {field.field_type}"
+            )
+    ours = {field.name for field in TABLE_SCHEMA.fields}
+    for found in schema.fields:
+        if found.required and found.name not in ours:
+            raise StateError(
+                f"table {table} demands the column {found.name}, which the exporter does not know"
+            )

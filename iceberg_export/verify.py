@@ -1,0 +1,269 @@
+"""The proof: every committed record of the exported range is exactly once in the table.
+
+Chunks and table are read on two ways that share nothing but the checksum: spans through a decoder,
+the table through PyIceberg's reader (deletes by others included). Both sides add up
+`checksum.Sums`; equal sums in every block of offsets are the proof. With
+`verify.decoder=reference` chunks are decoded by the plain decoder that the agents use, ten times
+slower and written apart from the exporter's.
+
+What retention has removed from the log cannot be compared; it is counted and told.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import load_file_io
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.metadata import TableMetadataUtil
+
+from iceberg_export import schema
+from iceberg_export.agent_client import Topic
+from iceberg_export.catalog import find_table, guarded, view_of
+from iceberg_export.checksum import BLOCK_BITS, Block, Sums, add_sums, sum_rows
+from iceberg_export.decode import split_batches
+from iceberg_export.errors import CorruptSpanError, PlanError, StateError
+from iceberg_export.job import Job, locate
+from iceberg_export.plan import PlannedSpan, Split, StoreAddress, TopicPlan, clip, make_splits
+from iceberg_export.read_chunks import open_reader, span_bytes
+from iceberg_export.rows import ROW_SCHEMA, span_rows
+from iceberg_export.state import read_state
+from protocol import records
+from protocol.errors import ProtocolError
+
+Ranges = dict[int, tuple[int, int]]
+"""Offsets [from, to) by partition."""
+BLOCKS_SHOWN_MAX = 10
+
+
+class ChunkTask(NamedTuple):
+    store: StoreAddress
+    store_options: dict[str, str]
+    split: Split
+    reference: bool
+
+
+class TableTask(NamedTuple):
+    metadata_json: str
+    io_properties: dict[str, str]
+    files: list[FileScanTask]
+    ranges: Ranges
+
+
+class Found(NamedTuple):
+    """What one task added up."""
+
+    sums: dict[Block, Sums]
+    older: int
+    """Rows of offsets before the range: the log no longer has them."""
+    beyond: int
+    """Rows of offsets that no commit has claimed: always wrong."""
+
+
+class Verdict(NamedTuple):
+    topic: str
+    table: str
+    records: int
+    """Records compared."""
+    checksum: str
+    older: int
+    problems: tuple[str, ...]
+    """Empty: every record is in the table exactly once."""
+
+
+def sum_chunks(task: ChunkTask, _attempt: int) -> Found:
+    """Sums of the records of a split, from its chunks. Raises ExportError."""
+    sums: dict[Block, Sums] = {}
+    reader = open_reader(task.store, task.store_options)
+    for span, data in span_bytes(reader, task.split.spans):
+        pieces = (
+            _reference_rows(span, data)
+            if task.reference
+            else (rows for rows, _tally in span_rows(span, data))
+        )
+        for rows in pieces:
+            add_sums(sums, sum_rows(rows))
+    return Found(sums, older=0, beyond=0)
+
+
+def _reference_rows(span: PlannedSpan, data: memoryview) -> Iterator[pa.Table]:
+    """The wanted records of a span by `protocol.records.iterate`, a batch at a time."""
+    for _ in split_batches(span, data):
+        pass  # It raises for a wrong CRC or count; the records come from the other decoder.
+    at, offset = 0, span.base_offset
+    while at < len(data):
+        header = records.read_header(data, at)
+        if not header.is_control:
+            batch = bytearray(data[at : at + header.size])
+            records.patch(batch, 0, offset)
+            try:
+                found = list(records.iterate(batch))
+            except ProtocolError as error:
+                raise CorruptSpanError(f"chunk {span.key}, offset {offset}: {error}") from error
+            kind = int(header.is_log_append_time)
+            wanted = [one for one in found if span.offset_from <= one.offset < span.offset_to]
+            yield _records_table(wanted, span.partition, kind)
+        offset += header.last_offset_delta + 1
+        at += header.size
+
+
+def _records_table(found: list[records.Record], partition: int, kind: int) -> pa.Table:
+    def held(timestamp: int) -> bool:
+        return 0 <= timestamp <= schema.TIMESTAMP_MS_MAX
+
+    def text(key: str) -> str:
+        return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+    columns: dict[str, list[Any]] = {
+        schema.PARTITION: [partition] * len(found),
+        schema.OFFSET: [one.offset for one in found],
+        schema.TIMESTAMP: [one.timestamp * 1000 if held(one.timestamp) else None for one in found],
+        schema.TIMESTAMP_TYPE: [kind] * len(found),
+        schema.KEY: [one.key for one in found],
+        schema.HEADERS: [
+            [{"key": text(key), "value": value} for key, value in one.headers] for one in found
+        ],
+        schema.TIMESTAMP_RAW: [
+            None if held(one.timestamp) or one.timestamp == -1 else one.timestamp for one in found
+        ],
+        schema.VALUE: [one.value for one in found],
+    }
+    arrays = [pa.array(columns[field.name], field.type) for field in ROW_SCHEMA]
+    return pa.Table.from_arrays(arrays, schema=ROW_SCHEMA)
+
+
+def sum_table(task: TableTask, _attempt: int) -> Found:
+    """Sums of the rows of some data files, deletes applied, within the ranges."""
+    metadata = TableMetadataUtil.parse_raw(task.metadata_json)
+    projected = metadata.schema().select(*ROW_SCHEMA.names)
+    scan = ArrowScan(
+        metadata, load_file_io(task.io_properties, metadata.location), projected, AlwaysTrue()
+    )
+    sums: dict[Block, Sums] = {}
+    older = beyond = 0
+    for batch in scan.to_record_batches(task.files):
+        rows = pa.Table.from_batches([batch]).select(ROW_SCHEMA.names).cast(ROW_SCHEMA)
+        for partition in pc.unique(rows.column(schema.PARTITION)).to_pylist():
+            first, end = task.ranges.get(partition, (0, 0))
+            part = rows.filter(pc.equal(rows.column(schema.PARTITION), partition))
+            before = pc.less(part.column(schema.OFFSET), first)
+            after = pc.greater_equal(part.column(schema.OFFSET), end)
+            older += pc.sum(before).as_py() or 0
+            beyond += pc.sum(after).as_py() or 0
+            add_sums(sums, sum_rows(part.filter(pc.invert(pc.or_(before, after)))))
+    return Found(sums, older, beyond)
+
+
+def compare(chunks: Mapping[Block, Sums], table: Mapping[Block, Sums]) -> list[str]:
+    """What differs, one sentence per block of offsets, the first few."""
+    problems = []
+    for block in sorted(chunks.keys() | table.keys()):
+        log, rows = chunks.get(block), table.get(block)
+        if log == rows:
+            continue
+        first = block.number << BLOCK_BITS
+        place = f"partition {block.partition}, offsets {first} to {first + (1 << BLOCK_BITS) - 1}"
+        in_log, in_table = log.records if log else 0, rows.records if rows else 0
+        if in_log == in_table:
+            problems.append(f"{place}: {in_log} records on both sides, but not the same ones")
+        else:
+            problems.append(f"{place}: {in_log} records in the log, {in_table} in the table")
+    if len(problems) > BLOCKS_SHOWN_MAX:
+        more = len(problems) - BLOCKS_SHOWN_MAX
+        problems[BLOCKS_SHOWN_MAX:] = [f"and {more} more blocks of offsets"]
+    return problems
+
+
+def verify_topic(job: Job, topic: Topic) -> Verdict:
+    """Compare log and table over all that was exported. Raises ExportError."""
+    identifier = locate(job, topic)
+    table = find_table(job.catalog, identifier)
+    state = read_state(view_of(table)) if table is not None else None
+    if table is None or state is None:
+        raise StateError(f"topic {topic.name} has not been exported yet; run `frazil export run`")
+    plan = job.client.plan(topic, {})
+    ranges: Ranges = {}
+    spans: list[PlannedSpan] = []
+    for number, end in state.offsets.items():
+        part = plan.partitions.get(number)
+        if part is None or part.end < end:
+            raise PlanError(
+                f"{topic.name} partition {number}: the table has offsets up to {end}, "
+                "the log does not; is this the cluster that the table was made from?"
+            )
+        # What a gap policy stepped over, or retention removed later, nobody can compare.
+        ranges[number] = (part.log_start, end)
+        spans += clip(part, start=min(part.log_start, end), end=end, topic=topic.name)
+    chunks = _run_chunks(job, plan, spans)
+    rows = _run_table(job, table, topic, ranges)
+    problems = compare(chunks.sums, rows.sums)
+    if rows.beyond:
+        problems.append(f"{rows.beyond} rows of offsets that no export has committed")
+    total = Sums(0, 0, 0)
+    for one in chunks.sums.values():
+        total = total.plus(one)
+    return Verdict(
+        topic.name,
+        ".".join(identifier),
+        total.records,
+        f"{total.hashes:016x}{total.mixed:016x}",
+        rows.older,
+        tuple(problems),
+    )
+
+
+def _joined(found: list[Found]) -> Found:
+    sums: dict[Block, Sums] = {}
+    for one in found:
+        add_sums(sums, one.sums)
+    return Found(sums, sum(one.older for one in found), sum(one.beyond for one in found))
+
+
+def _run_chunks(job: Job, plan: TopicPlan, spans: list[PlannedSpan]) -> Found:
+    if not spans:
+        return _joined([])
+    runner = job.runner()
+    splits = make_splits(
+        spans,
+        bytes_max=job.settings.number("split.bytes.max"),
+        parallelism=runner.parallelism,
+    )
+    options = {n: v for n, v in job.settings.values.items() if n.startswith("store.")}
+    reference = job.settings["verify.decoder"] == "reference"
+    return _joined(
+        runner.run(
+            sum_chunks,
+            [ChunkTask(plan.store, options, split, reference) for split in splits],
+            sizes=[split.byte_count for split in splits],
+            title=f"{plan.topic}: reading chunks",
+        )
+    )
+
+
+def _run_table(job: Job, table: Table, topic: Topic, ranges: Ranges) -> Found:
+    name = ".".join(table.name())
+    files = guarded(f"read the file list of {name}", lambda: list(table.scan().plan_files()))
+    groups: list[list[FileScanTask]] = []
+    room = 0
+    for file in files:
+        size = file.file.file_size_in_bytes
+        if not groups or room < size:
+            groups.append([])
+            room = job.settings.number("split.bytes.max")
+        groups[-1].append(file)
+        room -= size
+    if not groups:
+        return _joined([])
+    metadata_json = table.metadata.model_dump_json()
+    properties = dict(table.io.properties)
+    return _joined(
+        job.runner().run(
+            sum_table,
+            [TableTask(metadata_json, properties, group, ranges) for group in groups],
+            sizes=[sum(one.file.file_size_in_bytes for one in group) for group in groups],
+            title=f"{topic.name}: reading table {name}",
+        )
+    )

@@ -1,0 +1,232 @@
+"""The compiled decoder against the plain one, and against broken bytes."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from iceberg_export import rows, schema
+from iceberg_export.decode import index_records, split_batches
+from iceberg_export.errors import CorruptSpanError
+from iceberg_export.plan import PlannedSpan
+from iceberg_export.verify import _reference_rows
+from protocol.records import (
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    Record,
+    build_batch,
+    control_batch,
+    patch,
+    set_log_append_time,
+)
+from tests.iceberg_export.world import some_records
+
+DAY_MS = 86_400_000
+
+
+def span_of(data, count, base=100, offset_from=None, offset_to=None):
+    return PlannedSpan(
+        partition=3,
+        key="chunks/1/2",
+        start=0,
+        length=len(data),
+        base_offset=base,
+        records=count,
+        offset_from=base if offset_from is None else offset_from,
+        offset_to=base + count if offset_to is None else offset_to,
+    )
+
+
+def decode(data, span):
+    import pyarrow as pa
+
+    return pa.concat_tables(table for table, _tally in rows.span_rows(span, memoryview(data)))
+
+
+def expected_row(record, offset, kind=0):
+    from datetime import UTC, datetime, timedelta
+
+    held = 0 <= record.timestamp <= schema.TIMESTAMP_MS_MAX
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    return {
+        "kafka_partition": 3,
+        "kafka_offset": offset,
+        "kafka_timestamp": epoch + timedelta(milliseconds=record.timestamp) if held else None,
+        "kafka_timestamp_type": kind,
+        "kafka_key": record.key,
+        "kafka_headers": [{"key": key, "value": value} for key, value in record.headers],
+        "kafka_timestamp_raw": None if held or record.timestamp == -1 else record.timestamp,
+        "value": record.value,
+    }
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_every_codec_gives_the_records_back(codec):
+    records = some_records(200)
+    data = build_batch(records, codec=codec) + build_batch(some_records(5, 200), codec=codec)
+    found = decode(data, span_of(data, 205)).to_pylist()
+    wanted = records + some_records(5, 200)
+    assert found == [expected_row(record, 100 + i) for i, record in enumerate(wanted)]
+
+
+record_lists = st.lists(
+    st.builds(
+        Record,
+        offset=st.just(-1),
+        timestamp=st.one_of(
+            st.integers(-1, 4_000_000_000_000), st.integers(-(1 << 62), (1 << 62) - 1)
+        ),
+        key=st.none() | st.binary(max_size=40),
+        value=st.none() | st.binary(max_size=300),
+        headers=st.lists(
+            st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=8)), max_size=4
+        ).map(tuple),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(record_lists, st.integers(0, 4), st.integers(0, 1 << 61))
+def test_any_records_come_back_equal(records, codec, base):
+    data = build_batch(records, codec=codec)
+    table = decode(data, span_of(data, len(records), base))
+    table.validate(full=True)
+    held = [0 <= one.timestamp <= schema.TIMESTAMP_MS_MAX for one in records]
+    raw = [one.timestamp for one in records]
+    assert table["kafka_offset"].to_pylist() == [base + i for i in range(len(records))]
+    assert table["kafka_key"].to_pylist() == [one.key for one in records]
+    assert table["value"].to_pylist() == [one.value for one in records]
+    assert [
+        [(pair["key"], pair["value"]) for pair in row] for row in table["kafka_headers"].to_pylist()
+    ] == [list(one.headers) for one in records]
+    micros = table["kafka_timestamp"].cast("int64").to_pylist()
+    assert micros == [t * 1000 if ok else None for t, ok in zip(raw, held, strict=True)]
+    assert table["kafka_timestamp_raw"].to_pylist() == [
+        None if ok or t == -1 else t for t, ok in zip(raw, held, strict=True)
+    ]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+@example(None)
+def test_broken_bytes_give_an_error_or_the_reference_decoders_rows(data):
+    batch = bytearray(build_batch(some_records(12)))
+    if data is not None:
+        for _ in range(data.draw(st.integers(1, 3))):
+            batch[data.draw(st.integers(61, len(batch) - 1))] = data.draw(st.integers(0, 255))
+        reseal(batch)
+    span = span_of(batch, 12)
+    try:
+        found = decode(batch, span)
+    except CorruptSpanError:
+        return
+    assert found.to_pylist() == next(_reference_rows(span, memoryview(batch))).to_pylist()
+
+
+def reseal(batch):
+    from crc32c import crc32c
+
+    batch[17:21] = crc32c(memoryview(batch)[21:]).to_bytes(4, "big")
+
+
+def test_a_wrong_crc_is_refused():
+    batch = bytearray(build_batch(some_records(3)))
+    batch[-1] ^= 1
+    with pytest.raises(CorruptSpanError, match="CRC"):
+        decode(batch, span_of(batch, 3))
+
+
+def test_a_span_of_other_length_than_the_log_says_is_refused():
+    batch = build_batch(some_records(3))
+    with pytest.raises(CorruptSpanError, match="holds 3 offsets, the log says 4"):
+        decode(batch, span_of(batch, 4))
+
+
+@pytest.mark.parametrize("cut", [1, 30, 61, 70])
+def test_a_cut_batch_is_refused(cut):
+    batch = build_batch(some_records(3))[:-cut]
+    with pytest.raises(CorruptSpanError):
+        decode(batch, span_of(batch, 3))
+
+
+def test_a_record_count_that_lies_costs_no_memory():
+    batch = bytearray(build_batch(some_records(3)))
+    batch[23:27] = (2_000_000_000 - 1).to_bytes(4, "big")
+    batch[57:61] = (2_000_000_000).to_bytes(4, "big")
+    reseal(batch)
+    with pytest.raises(CorruptSpanError, match="records that cannot be read"):
+        decode(batch, span_of(batch, 2_000_000_000))
+
+
+def test_control_batches_are_dropped_and_keep_their_offsets():
+    marker = control_batch(1, base_offset=0, timestamp=5, producer_id=7, producer_epoch=0)
+    data = build_batch(some_records(2)) + marker + build_batch(some_records(2, 2))
+    span = span_of(data, 5)
+    pieces = list(rows.span_rows(span, memoryview(data)))
+    offsets = [o for table, _tally in pieces for o in table["kafka_offset"].to_pylist()]
+    assert offsets == [100, 101, 103, 104]
+    assert sum(tally.control for _table, tally in pieces) == 1
+    assert sum(tally.offsets for _table, tally in pieces) == 5
+
+
+def test_a_transactional_batch_is_refused():
+    batch = build_batch(some_records(1), attributes=TRANSACTIONAL, producer_id=4, producer_epoch=0)
+    with pytest.raises(CorruptSpanError, match="transactional"):
+        decode(batch, span_of(batch, 1))
+
+
+def test_records_of_a_compacted_batch_leave_holes():
+    kept = [Record(offset=1, timestamp=9, value=b"a"), Record(offset=4, timestamp=9, value=b"b")]
+    data = build_batch(kept)
+    span = span_of(data, 5)
+    pieces = list(rows.span_rows(span, memoryview(data)))
+    assert [o for t, _ in pieces for o in t["kafka_offset"].to_pylist()] == [101, 104]
+    assert sum(tally.holes for _table, tally in pieces) == 3
+
+
+def test_only_the_wanted_offsets_of_a_span_are_given():
+    data = build_batch(some_records(10))
+    span = span_of(data, 10, offset_from=102, offset_to=105)
+    pieces = list(rows.span_rows(span, memoryview(data)))
+    assert [o for t, _ in pieces for o in t["kafka_offset"].to_pylist()] == [102, 103, 104]
+    assert sum(tally.outside for _table, tally in pieces) == 7
+
+
+def test_append_time_stamps_every_record():
+    batch = bytearray(build_batch(some_records(3)))
+    set_log_append_time(batch, 0, 12 * DAY_MS)
+    assert batch[22] & LOG_APPEND_TIME
+    table = decode(batch, span_of(batch, 3))
+    assert table["kafka_timestamp_type"].to_pylist() == [1, 1, 1]
+    assert table["kafka_timestamp"].cast("int64").to_pylist() == [12 * DAY_MS * 1000] * 3
+
+
+def test_a_header_key_that_is_no_utf8_is_replaced_as_java_does():
+    batch = bytearray(build_batch([Record(timestamp=1, headers=(("abc", b"v"),))]))
+    at = batch.index(b"abc")
+    batch[at] = 0xFF
+    reseal(batch)
+    (row,) = decode(batch, span_of(batch, 1))["kafka_headers"].to_pylist()
+    assert row == [{"key": "\N{REPLACEMENT CHARACTER}bc", "value": b"v"}]
+
+
+def test_base_offsets_in_the_chunk_mean_nothing():
+    batch = bytearray(build_batch(some_records(2)))
+    patch(batch, 0, 987_654)
+    assert decode(batch, span_of(batch, 2))["kafka_offset"].to_pylist() == [100, 101]
+
+
+def test_batches_of_one_record_are_decoded_together():
+    data = b"".join(build_batch(some_records(1, i)) for i in range(500))
+    span = span_of(data, 500)
+    columns = index_records(list(split_batches(span, memoryview(data))))
+    assert columns.offsets.tolist() == list(range(100, 600))
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+def test_the_reference_decoder_agrees(codec):
+    data = build_batch(some_records(50), codec=codec) + build_batch(some_records(7), codec=codec)
+    span = span_of(data, 57, offset_from=103, offset_to=150)
+    reference = [row for t in _reference_rows(span, memoryview(data)) for row in t.to_pylist()]
+    assert decode(data, span).to_pylist() == reference

@@ -1,0 +1,205 @@
+"""A small cluster to export from: chunks in a folder, an admin endpoint, and what is in them.
+
+The endpoint speaks what agents speak (`/export/topics`, `/export/plan`, `/export/pin`); tests
+turn its answers into errors through `World.refuse`.
+"""
+
+import json
+import random
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from iceberg_export.agent_client import AgentClient
+from iceberg_export.catalog import open_catalog
+from iceberg_export.commit import Pause
+from iceberg_export.job import Job
+from iceberg_export.settings import parse
+from protocol.records import Record, build_batch, patch
+from protocol.types import Incarnation
+from storage.spans import ChunkId
+
+TOPIC_ID = f"{1:016x}{1:016x}"
+NO_PAUSE = Pause(lambda _seconds: None, random.Random(7))
+
+
+class Log:
+    """One partition: its spans and, to compare with, its records."""
+
+    def __init__(self):
+        self.spans = []
+        self.records = []
+        self.log_start = 0
+        self.end = 0
+
+
+class World:
+    """Topics with their chunks. `commit` writes one chunk of several partitions."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.cluster_id = "cluster-a"
+        self.topics: dict[str, tuple[str, list[Log]]] = {}
+        self.chunk_number = 0
+        self.pins: dict[str, int] = {}
+        self.refuse: Callable[[str], tuple[int, str] | None] = lambda _path: None
+        self.requests: list[str] = []
+        self.store_url = f"file://{folder}"
+
+    def create(self, name: str, partitions: int, topic_id: str = TOPIC_ID) -> None:
+        self.topics[name] = (topic_id, [Log() for _ in range(partitions)])
+
+    def commit(self, topic: str, batches: dict[int, Sequence[Sequence[Record] | bytes]], **how):
+        """One chunk: for each partition its batches (records, or bytes made by hand)."""
+        chunk = ChunkId(Incarnation((1 << 48) + 2), self.chunk_number)
+        self.chunk_number += 1
+        data = bytearray(b"FRZL-head")
+        for partition, parts in batches.items():
+            log = self.topics[topic][1][partition]
+            start, base = len(data), log.end
+            for part in parts:
+                batch = bytearray(part if isinstance(part, bytes) else build_batch(part, **how))
+                patch(batch, 0, 0)
+                count = int.from_bytes(batch[23:27], "big") + 1
+                if not isinstance(part, bytes):
+                    for delta, record in enumerate(part):
+                        log.records.append(record._replace(offset=log.end + delta))
+                log.end += count
+                data += batch
+            log.spans.append([chunk.key, start, len(data) - start, base, log.end - base, -1])
+        path = self.folder / chunk.key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(data) + b"index")
+        return path
+
+    def plan(self, topic: str, only: int | None = None, start: int = 0) -> dict:
+        topic_id, logs = self.topics[topic]
+        partitions = []
+        for number, log in enumerate(logs):
+            if only is not None and number != only:
+                continue
+            spans = [span for span in log.spans if span[3] + span[4] > max(start, log.log_start)]
+            partitions.append(
+                {"partition": number, "log_start": log.log_start, "end": log.end, "spans": spans}
+            )
+        store = {"url": self.store_url, "endpoint": None, "region": None, "path_style": False}
+        return {
+            "topic": topic,
+            "topic_id": topic_id,
+            "position": 99,
+            "store": store,
+            "partitions": partitions,
+        }
+
+    def all_topics(self) -> dict:
+        topics = [
+            {"name": name, "topic_id": topic_id, "partitions": len(logs)}
+            for name, (topic_id, logs) in self.topics.items()
+        ]
+        return {"cluster_id": self.cluster_id, "topics": topics}
+
+    def answer(self, method: str, path: str, body: dict) -> tuple[int, dict]:
+        url = urlsplit(path)
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        if url.path == "/export/topics":
+            return 200, self.all_topics()
+        if url.path == "/export/plan":
+            if query["topic"] not in self.topics:
+                return 404, {"error": f"there is no topic {query['topic']}"}
+            only = int(query["partition"]) if "partition" in query else None
+            return 200, self.plan(query["topic"], only, int(query.get("from", 0)))
+        if url.path == "/export/pin" and method == "POST":
+            self.pins[body["name"]] = body["lifetime_ms"]
+            return 200, {"position": 98}
+        if url.path.startswith("/export/pin/") and method == "DELETE":
+            self.pins.pop(url.path.removeprefix("/export/pin/"))
+            return 200, {}
+        return 404, {"error": "no such page"}
+
+
+@contextmanager
+def served(world: World):
+    """The world's admin endpoint on a free port of the loopback; yields its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            world.requests.append(f"{self.command} {self.path}")
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length)) if length else {}
+            refused = world.refuse(self.path)
+            if refused:
+                status, text = refused
+                answer = text.encode()
+            else:
+                status, found = world.answer(self.command, self.path, body)
+                answer = json.dumps(found).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        do_POST = do_DELETE = do_GET
+
+        def log_message(self, *_arguments):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class HereRunner:
+    """Runs tasks in this process, in order; a stand-in for Spark."""
+
+    parallelism = 2
+
+    def __init__(self):
+        self.ran = 0
+
+    def run(self, task, payloads, *, sizes, title):
+        assert len(sizes) == len(payloads)
+        results = []
+        for payload in payloads:
+            results.append(task(payload, self.ran))
+            self.ran += 1
+        return results
+
+
+def make_job(world: World, address: str, data: Path, run_id: str = "r1", sets=(), runner=None):
+    """A job over that world, with the embedded catalog under `data`."""
+    settings = parse(data=data, config=None, assignments=[f"agent={address}", *sets])
+    runner = runner or HereRunner()
+    return Job(
+        settings=settings,
+        client=AgentClient(settings.agents, timeout_ms=5000, sleep=lambda _seconds: None),
+        catalog=open_catalog(settings.catalog, settings.data),
+        cluster_id=world.cluster_id,
+        run_id=run_id,
+        runner=lambda: runner,
+        pause=NO_PAUSE,
+    )
+
+
+def some_records(count: int, first: int = 0, timestamp: int = 1_700_000_000_000) -> list[Record]:
+    """Records of many kinds: null keys, tombstones, headers twice and without value."""
+    found = []
+    for i in range(first, first + count):
+        headers = (("h", b"1"), ("h", None), ("", b"")) if i % 10 == 3 else ()
+        found.append(
+            Record(
+                timestamp=timestamp + i,
+                key=None if i % 4 == 1 else f"key-{i}".encode(),
+                value=None if i % 7 == 5 else bytes([i % 256]) * (i % 50),
+                headers=headers,
+            )
+        )
+    return found
