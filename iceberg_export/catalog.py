@@ -1,0 +1,140 @@
+"""Any PyIceberg catalog, opened from settings; SQLite when nothing is said.
+
+The default keeps catalog and tables under the data folder (`warehouse/`), so that an embedded
+agent has tables without any server. All else (REST, Glue, Hive, SQL on Postgres) is what
+`catalog.*` settings say, handed to PyIceberg as they are.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+from pyiceberg import exceptions
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+from requests import RequestException
+from sqlalchemy.exc import SQLAlchemyError
+
+from iceberg_export.errors import CatalogError
+from iceberg_export.state import SnapshotView, TableView
+
+Identifier = tuple[str, str]
+Result = TypeVar("Result")
+
+CATALOG_ERRORS: tuple[type[Exception], ...] = (
+    BotoCoreError,
+    ClientError,
+    OSError,
+    RequestException,
+    SQLAlchemyError,
+    exceptions.CommitStateUnknownException,
+    exceptions.DynamoDbError,
+    exceptions.NoSuchPropertyException,
+    exceptions.NotInstalledError,
+    exceptions.ResolveError,
+    exceptions.RESTError,
+    exceptions.SignError,
+    exceptions.ValidationException,
+)
+"""What a catalog or its files raise when they are away, misconfigured or refuse. All of them
+leave open whether a commit took place; only CommitFailedException says that it did not."""
+
+
+_REFUSALS: tuple[type[Exception], ...] = (*CATALOG_ERRORS, ValueError, TypeError)
+
+
+def first_line(error: BaseException) -> str:
+    """An exception as part of a sentence."""
+    text = str(error).strip().splitlines()
+    return text[0].rstrip(".") if text else type(error).__name__
+
+
+def guarded(doing: str, call: Callable[[], Result]) -> Result:
+    """`call()`, its failures as one CatalogError that says what was being done."""
+    try:
+        return call()
+    except _REFUSALS as error:
+        raise CatalogError(f"cannot {doing}: {first_line(error)}") from error
+
+
+def open_catalog(properties: Mapping[str, str], data: Path) -> Catalog:
+    """The catalog of the settings `catalog.*` (without that prefix).
+
+    Raises CatalogError. Nothing said but perhaps the name: SQLite under `data`.
+    """
+    given = dict(properties)
+    name = given.pop("name", "")
+    if not given and not name:
+        warehouse = (data / "warehouse").absolute()
+        try:
+            warehouse.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CatalogError(
+                f"cannot create the warehouse folder {warehouse}: {error.strerror or error}"
+            ) from error
+        name = "frazil"
+        given = {
+            "type": "sql",
+            "uri": f"sqlite:///{warehouse / 'catalog.db'}",
+            "warehouse": f"file://{warehouse}",
+        }
+    return guarded(
+        f"open the Iceberg catalog {name or 'frazil'}",
+        lambda: load_catalog(name or "frazil", **given),
+    )
+
+
+def table_name(topic: str) -> str:
+    """A table name that no engine needs quotes for."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", topic)
+    return name if not name[0].isdigit() else f"t_{name}"
+
+
+def find_table(catalog: Catalog, identifier: Identifier) -> Table | None:
+    """The table, or None when there is none of that name."""
+
+    def load() -> Table | None:
+        try:
+            return catalog.load_table(identifier)
+        except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError):
+            return None
+
+    return guarded(f"load table {'.'.join(identifier)}", load)
+
+
+def create_table(catalog: Catalog, identifier: Identifier, **arguments: Any) -> Table:
+    """Create the table, and its namespace; if another run was faster, that one's."""
+
+    def create() -> Table:
+        if not catalog.namespace_exists(identifier[:1]):
+            with contextlib.suppress(exceptions.NamespaceAlreadyExistsError):
+                catalog.create_namespace(identifier[:1])
+        try:
+            return catalog.create_table(identifier, **arguments)
+        except exceptions.TableAlreadyExistsError:
+            return catalog.load_table(identifier)
+
+    return guarded(f"create table {'.'.join(identifier)}", create)
+
+
+def view_of(table: Table) -> TableView:
+    """What the rules of `iceberg_export.state` need to know of it."""
+    head = table.metadata.snapshot_by_name("main")
+    snapshots = [
+        SnapshotView(
+            snapshot.snapshot_id,
+            snapshot.parent_snapshot_id,
+            snapshot.sequence_number or 0,
+            snapshot.summary.additional_properties if snapshot.summary else {},
+        )
+        for snapshot in table.metadata.snapshots
+    ]
+    return TableView(
+        ".".join(table.name()),
+        head.snapshot_id if head else None,
+        snapshots,
+        table.metadata.properties,
+    )

@@ -1,0 +1,212 @@
+"""Spark as a means to run one function per split, wherever executors are. The only module that
+knows Spark.
+
+`Tasks.run` gives every payload its own task (a range of n partitions and a broadcast), through
+`mapInArrow`, and brings back what the function returns. Errors that repeating cannot mend come
+back as values, so that Spark does not try four times; all others end the task, and Spark tries
+again. The JVM never sees a record.
+"""
+
+import logging
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from iceberg_export.catalog import first_line
+from iceberg_export.errors import CorruptSpanError, ExportError, SparkError, StoreReadError
+from iceberg_export.progress import Progress
+
+JAVA_MIN = 17
+POLL_S = 0.2
+_DEFINITE = (CorruptSpanError, StoreReadError, ExportError)
+_RESULT = "result binary"
+
+Result = TypeVar("Result")
+Task = Callable[[Any, int], Any]
+"""(payload, attempt) -> result, both picklable; importable by name on the executors."""
+
+
+def _spark_errors() -> tuple[type[Exception], ...]:
+    """What Spark raises: its own, the JVM bridge's, and a JVM that is gone."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError, OSError, EOFError, RuntimeError
+
+
+def find_java() -> str:
+    """The `java` that Spark will start. Raises SparkError when there is none new enough."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    advice = f"Spark needs Java {JAVA_MIN} or newer (Debian: apt install openjdk-17-jre-headless)"
+    if not java or not Path(java).exists():
+        where = f"JAVA_HOME is {home}, where there is no java" if home else "no java on the PATH"
+        raise SparkError(f"{where}; {advice}")
+    try:
+        run = subprocess.run(  # noqa: S603
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SparkError(f"{java} cannot be started ({first_line(error)}); {advice}") from error
+    found = re.search(r'version "(\d+)', run.stderr + run.stdout)
+    if run.returncode != 0 or not found:
+        raise SparkError(f"{java} -version fails; {advice}")
+    if int(found[1]) < JAVA_MIN:
+        raise SparkError(f"{java} is version {found[1]}; {advice}")
+    return java
+
+
+def _configuration(given: Mapping[str, str]) -> dict[str, str]:
+    """Our defaults, then what the user said. `spark.master` decides where it runs."""
+    master = given.get("spark.master", "local[*]")
+    conf = {
+        "spark.master": master,
+        "spark.app.name": "frazil-export",
+        "spark.python.daemon.module": "iceberg_export.spark_daemon",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.speculation": "false",
+        "spark.task.maxFailures": "4",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if master.startswith("local"):
+        # Workers of this machine find our packages where this process found them.
+        conf["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parent.parent)
+        conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
+        if found := re.fullmatch(r"local\[([0-9]+|\*)\]", master):
+            # Without the second number a local task is never tried again.
+            conf["spark.master"] = f"local[{found[1]},4]"
+        log4j = Path(__file__).with_name("log4j2.properties")
+        conf["spark.driver.extraJavaOptions"] = (
+            f"-Dlog4j2.configurationFile=file:{log4j} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+        )
+    return {**conf, **given, "spark.master": conf["spark.master"]}
+
+
+class Tasks:
+    """A running Spark session. `close` ends it, and its JVM."""
+
+    def __init__(self, session: Any, progress: Progress) -> None:
+        self._session = session
+        self._progress = progress
+
+    @property
+    def parallelism(self) -> int:
+        """Tasks that run at the same time."""
+        return int(self._session.sparkContext.defaultParallelism)
+
+    def run(
+        self,
+        task: Callable[[Any, int], Result],
+        payloads: Sequence[Any],
+        *,
+        sizes: Sequence[int],
+        title: str,
+    ) -> list[Result]:
+        """`task(payload, attempt)` for every payload, results in any order.
+
+        `sizes` (bytes) are for progress only. Raises what a task raised when it was an
+        ExportError, SparkError when Spark or a worker failed.
+        """
+        assert len(payloads) == len(sizes)
+        if not payloads:
+            return []
+        context = self._session.sparkContext
+        shared = context.broadcast([pickle.dumps((task, payload)) for payload in payloads])
+        frame = self._session.range(0, len(payloads), 1, len(payloads)).mapInArrow(
+            _runner(shared), _RESULT
+        )
+        with ThreadPoolExecutor(1) as pool:
+            future: Future[Any] = pool.submit(frame.collect)
+            self._watch(future, sum(sizes), len(payloads), title)
+            try:
+                rows = future.result()
+            except Exception as error:
+                raise _understood(error) from error
+        shared.unpersist()
+        outcomes = [pickle.loads(row.result) for row in rows]  # noqa: S301 - made by our tasks.
+        for outcome in outcomes:
+            if isinstance(outcome, ExportError):
+                raise outcome
+        return outcomes
+
+    def _watch(self, future: "Future[Any]", total: int, count: int, title: str) -> None:
+        from concurrent.futures import wait
+
+        tracker = self._session.sparkContext.statusTracker()
+        while not wait([future], POLL_S).done:
+            done = 0
+            for stage in tracker.getActiveStageIds():
+                info = tracker.getStageInfo(stage)
+                done = max(done, info.numCompletedTasks if info else 0)
+            mib = total / (1 << 20)
+            self._progress.show(f"{title}: {done} of {count} tasks ({mib:.1f} MiB in all)")
+
+    def close(self) -> None:
+        self._session.stop()
+
+
+def _runner(shared: Any) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function that Spark runs in each partition of the range."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        attempt = context.taskAttemptId() if context else 0
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                task, payload = pickle.loads(shared.value[number])  # noqa: S301 - our own.
+                outcome = pickle.dumps(_attempt(task, payload, attempt))
+                yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], ["result"])
+
+    return run
+
+
+def _attempt(task: Task, payload: Any, attempt: int) -> Any:
+    try:
+        return task(payload, attempt)
+    except StoreReadError as error:
+        if error.again:
+            raise
+        return error
+    except ExportError as error:
+        return error
+
+
+def _understood(error: Exception) -> ExportError:
+    """A failure of Spark as one sentence; of a worker's traceback the last line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("iceberg_export.errors.")]
+    if ours:
+        return SparkError(ours[0].split(": ", 1)[-1])
+    python = [line for line in lines if re.match(r"^[A-Za-z_.]+(Error|Exception): ", line)]
+    return SparkError(f"a Spark task failed: {(python or lines or [type(error).__name__])[-1]}")
+
+
+def start(given: Mapping[str, str], progress: Progress) -> Tasks:
+    """Start Spark with the settings `spark.*`. Raises SparkError (no Java, will not start)."""
+    find_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    builder = SparkSession.builder
+    for name, value in _configuration(given).items():
+        builder = builder.config(name, value)
+    try:
+        session = builder.getOrCreate()
+    except _spark_errors() as error:
+        raise SparkError(f"Spark does not start: {first_line(error)}") from error
+    return Tasks(session, progress)

@@ -1,0 +1,229 @@
+"""Rows to Parquet files in the table's location, one at a time per table partition.
+
+Streaming: rows gather to a row group, row groups to a file, which is closed at its target size.
+Files of at most `OPEN_FILES_MAX` table partitions are open at once, so timestamps all over
+the calendar cost many files, never much memory. A file name carries run, split and attempt:
+attempts of a task never share one, and what a loser wrote is an orphan nobody refers to.
+
+The result is PyIceberg's own description of each file. Nothing is visible until the commit.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionFieldValue, PartitionKey
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
+from pyiceberg.typedef import Record
+
+from iceberg_export import schema
+from iceberg_export.errors import StateError
+
+OPEN_FILES_MAX = 32
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+"""Arrow bytes gathered before they are written; two row groups are in memory at most."""
+GATHERED_BYTES_MAX = 4 * ROW_GROUP_BYTES
+"""Over all open files."""
+_DICTIONARY = [schema.PARTITION, schema.TIMESTAMP_TYPE]
+_NO_STATISTICS = (schema.VALUE, schema.HEADERS)
+
+
+class Target(NamedTuple):
+    """The table as a task needs it: plain values that travel to executors."""
+
+    metadata_json: str
+    io_properties: dict[str, str]
+    file_bytes_max: int
+
+
+class _Open(NamedTuple):
+    path: str
+    sink: Any
+    writer: Any
+    key: PartitionKey | None
+    gathered: list[pa.Table]
+
+
+_MICROS = {DayTransform: 86_400_000_000, HourTransform: 3_600_000_000}
+
+
+def partition_field(metadata: TableMetadata) -> PartitionField | None:
+    """The one field that the table is partitioned by, or None. Raises StateError for others."""
+    fields = metadata.spec().fields
+    if not fields:
+        return None
+    source = metadata.schema().find_column_name(fields[0].source_id)
+    kind = type(fields[0].transform)
+    known = kind in _MICROS if source == schema.TIMESTAMP else kind is IdentityTransform
+    if len(fields) > 1 or not known or source not in {schema.TIMESTAMP, schema.PARTITION}:
+        names = ", ".join(f"{field.transform} as {field.name}" for field in fields)
+        raise StateError(
+            f"the exporter cannot write into partitions by {names}; it knows day or hour of "
+            f"{schema.TIMESTAMP}, {schema.PARTITION} itself, or none"
+        )
+    return fields[0]
+
+
+def _partition_values(field: PartitionField, rows: pa.Table) -> Any:
+    """The table partition of each row, as Iceberg counts it (days or hours since 1970)."""
+    if isinstance(field.transform, IdentityTransform):
+        return rows.column(schema.PARTITION)
+    micros = rows.column(schema.TIMESTAMP).cast(pa.int64())
+    # Timestamps are never before 1970 here, so dividing is rounding down.
+    return pc.divide(micros, _MICROS[type(field.transform)])
+
+
+class FileWriter:
+    """Writes the rows of one attempt of one split."""
+
+    def __init__(self, target: Target, name: str) -> None:
+        self._metadata = _parse_metadata(target.metadata_json)
+        self._io: FileIO = load_file_io(target.io_properties, self._metadata.location)
+        self._locations = load_location_provider(self._metadata.location, self._metadata.properties)
+        self._bytes_max = target.file_bytes_max
+        self._name = name
+        self._schema = self._metadata.schema()
+        self._arrow_schema = schema_to_pyarrow(self._schema, include_field_ids=True)
+        self._field = partition_field(self._metadata)
+        self._open: dict[Any, _Open] = {}
+        self._count = 0
+        self._files: list[DataFile] = []
+
+    def write(self, rows: pa.Table) -> None:
+        """Take rows of `rows.ROW_SCHEMA`; within a file they keep their order."""
+        if rows.num_rows == 0:
+            return
+        for value, part in self._by_partition(rows):
+            file = self._open.pop(value, None) or self._start(value)
+            self._open[value] = file  # At the end: the first is the one longest unused.
+            file.gathered.append(part)
+            if sum(piece.nbytes for piece in file.gathered) >= ROW_GROUP_BYTES:
+                self._flush(file)
+                if file.sink.tell() >= self._bytes_max:
+                    self._finish(value)
+        while len(self._open) > OPEN_FILES_MAX or self._gathered_bytes() > GATHERED_BYTES_MAX:
+            self._finish(next(iter(self._open)))
+
+    def close(self) -> list[DataFile]:
+        """Finish all files; what they are, for the commit."""
+        for value in list(self._open):
+            self._finish(value)
+        return self._files
+
+    def discard(self) -> None:
+        """After a failure: close what is open and delete everything that was written.
+
+        What cannot be deleted stays as an orphan, which nobody refers to: the failure that led
+        here is the one to be told.
+        """
+        paths = [file.file_path for file in self._files]
+        for file in self._open.values():
+            paths.append(file.path)
+            with contextlib.suppress(OSError):
+                file.writer.close()
+                file.sink.close()
+        self._open.clear()
+        for path in paths:
+            with contextlib.suppress(OSError):
+                self._io.delete(path)
+
+    def _gathered_bytes(self) -> int:
+        return sum(piece.nbytes for file in self._open.values() for piece in file.gathered)
+
+    def _by_partition(self, rows: pa.Table) -> Iterator[tuple[Any, pa.Table]]:
+        if self._field is None:
+            yield None, rows
+            return
+        keys = _partition_values(self._field, rows)
+        values = pc.unique(keys)
+        if len(values) == 1:
+            yield values[0].as_py(), rows
+            return
+        for value in values:
+            same = pc.equal(keys, value) if value.is_valid else pc.is_null(keys)
+            yield value.as_py(), rows.filter(same)
+
+    def _key(self, value: int | None) -> PartitionKey | None:
+        if self._field is None:
+            return None
+        return PartitionKey(
+            [PartitionFieldValue(self._field, value)], self._metadata.spec(), self._schema
+        )
+
+    def _start(self, value: Any) -> _Open:
+        key = self._key(value)
+        path = self._locations.new_data_location(f"{self._name}-{self._count:05d}.parquet", key)
+        self._count += 1
+        sink = self._io.new_output(path).create()
+        columns = [name for name in self._arrow_schema.names if name not in _NO_STATISTICS]
+        writer = pq.ParquetWriter(
+            sink,
+            self._arrow_schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=_DICTIONARY,
+            write_statistics=columns,
+            write_page_index=True,
+            store_schema=False,
+        )
+        return _Open(path, sink, writer, key, [])
+
+    def _flush(self, file: _Open) -> None:
+        if not file.gathered:
+            return
+        rows = pa.concat_tables(file.gathered)
+        file.gathered.clear()
+        columns = [
+            rows.column(field.name).cast(field.type)
+            if field.name in rows.column_names
+            else pa.nulls(rows.num_rows, field.type)
+            for field in self._arrow_schema
+        ]
+        table = pa.Table.from_arrays(columns, schema=self._arrow_schema)
+        file.writer.write_table(table, row_group_size=table.num_rows)
+
+    def _finish(self, value: Any) -> None:
+        file = self._open[value]
+        self._flush(file)
+        file.writer.close()
+        size = file.sink.tell()
+        file.sink.close()
+        del self._open[value]
+        statistics = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=file.writer.writer.metadata,
+            stats_columns=compute_statistics_plan(self._schema, self._metadata.properties),
+            parquet_column_mapping=parquet_path_to_id_mapping(self._schema),
+        )
+        self._files.append(
+            DataFile.from_args(
+                content=DataFileContent.DATA,
+                file_path=file.path,
+                file_format=FileFormat.PARQUET,
+                partition=file.key.partition if file.key else Record(),
+                file_size_in_bytes=size,
+                sort_order_id=None,
+                spec_id=self._metadata.default_spec_id,
+                equality_ids=None,
+                key_metadata=None,
+                **statistics.to_serialized_dict(),
+            )
+        )
+
+
+def _parse_metadata(text: str) -> TableMetadata:
+    from pyiceberg.table.metadata import TableMetadataUtil
+
+    return TableMetadataUtil.parse_raw(text)
