@@ -23,7 +23,7 @@ MiB = 1 << 20
 GiB = 1 << 30
 
 STORE_SCHEMES = ("s3", "file", "memory")
-LOG_SCHEMES = ("etcd", "sqlite", "memory")
+LOG_SCHEMES = ("etcd", "etcds", "sqlite", "memory")
 WILDCARD_HOSTS = ("0.0.0.0", "::", "*")  # noqa: S104 - Compared with, not bound to.
 
 # Kubernetes puts the addresses of a service called "frazil" into the environment under names
@@ -421,6 +421,7 @@ def _of_toml(file_name: str, text: str, mistakes: list[str]) -> dict[str, Given]
         mistakes.append(f"{file_name} is not TOML: {error}{hint}")
         return {}
     flat: dict[str, Given] = {}
+    tables.pop("export", None)  # The exporter's own table; it judges it.
     for name, value in _flattened(tables, ""):
         if isinstance(value, bool):
             text = "true" if value else "false"

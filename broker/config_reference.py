@@ -26,6 +26,7 @@ Later sources win: defaults, the TOML file (`--config`), the environment, `--set
   others are spelled `url` inside a table: `[store]` with `url`, `endpoint`, …; `[log]` likewise.
 * Environment: `FRAZIL_CLUSTER_ID`, `FRAZIL_STORE`; Kafka's: `FRAZIL_KAFKA_NUM_PARTITIONS`.
 * Sizes take units (`64MiB`), durations too (`10s`).
+* A table `[export]` is the exporter's and is not looked at here.
 * Kafka's broker settings go under `[kafka]` in the file, and under their own names with `--set`.
 
 ## Frazil's own

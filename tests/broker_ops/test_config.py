@@ -118,6 +118,10 @@ def test_kafka_name_outside_its_table_in_the_file_is_a_mistake() -> None:
     assert "[kafka]" in mistake
 
 
+def test_the_exporters_table_in_the_file_is_left_alone() -> None:
+    assert settings_of(toml='[export]\nagent = "http://h:1"').cluster_id == "frazil"
+
+
 def test_only_node_id_is_both_ours_and_kafkas() -> None:
     assert set(BY_NAME) & set(KAFKA_TABLE) == {"node.id"}
     assert settings_of("node.id=4").node_id == 4

@@ -1,0 +1,23 @@
+"""`python -m broker`, and the console script `frazil`: refuses `python -O`, then the command line.
+
+Assertions are part of how the agent stays right (they stop it before it does harm), so it does
+not run without them.
+"""
+
+import sys
+
+from broker import cli
+
+
+def main() -> int:
+    """Entry point of the console script."""
+    if not __debug__:
+        print(
+            "frazil: run it without -O and PYTHONOPTIMIZE: it needs its assertions", file=sys.stderr
+        )
+        return cli.MISUSED
+    return cli.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,432 @@
+"""The composition root: settings and adapters become a running agent; the TaskGroup at the top.
+
+    doors open ─▶ store and log are ours? ─▶ session, log's end reached ─▶ serving ─▶ leaving
+         clients are turned away until then, readiness says no (P12, P16)
+
+What holds: an agent whose store or log is away waits, at start and later; it never ends because
+of that. It ends by `stop` (SIGTERM), when another process took its node name, when the log cannot
+be followed (P13), or when store or log turn out to be somebody else's: always with one sentence.
+
+Everything runs on the loop it is started on, with the clocks and the chance of `Parts`, so the
+simulator builds the same agents. Left out: processes, signals, real clocks (`broker.process`).
+"""
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aiohttp import web
+from typing_extensions import override
+
+from broker import identity, metrics
+from broker.admin import AdminView, make_app
+from broker.config import Settings, advertised
+from broker.fetching import FetchPath
+from broker.handlers import HANDLERS
+from broker.identity import WrongPlaceError
+from broker.node import Node
+from broker.producer_ids import ProducerIds
+from broker.producing import ProducePath
+from broker.server import KafkaServer
+from coordinator.coordinator import (
+    AgentIdentity,
+    Coordinator,
+    CoordinatorSettings,
+    ReplacedError,
+    ReplicaStoppedError,
+)
+from coordinator.metadata_log import LogError, LogRefusedError, MetadataLog
+from protocol.types import Incarnation
+from storage import marker
+from storage.marker import ClusterIdentity
+from storage.object_store import ObjectStore, StoreError, StoreRefusedError
+from storage.reader import Reader
+from storage.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+ERA_FIRST = 1
+IDENTIFY_RETRY_S = 1.0
+TELL_AGAIN_S = 30.0
+"""An agent that waits says so at once, and then this often."""
+STORE_PROBE_S = 5.0
+STORE_PROBE_FAILED_S = 1.0
+STORE_PROBE_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What an agent is given besides its settings. Who opens the adapters closes them."""
+
+    store: ObjectStore
+    log: MetadataLog
+    now_ms: Callable[[], int]
+    """Wall clock."""
+    boot_ms: Callable[[], int]
+    """A clock that nobody sets and that counts suspension."""
+    rng: random.Random
+
+
+class AgentError(Exception):
+    """The agent cannot start, or cannot go on; the sentence says why and what to do."""
+
+
+class _StoppedError(Exception):
+    """`stop` is done; ends the TaskGroup."""
+
+
+class _Shells(NamedTuple):
+    """What serves, once it is put together."""
+
+    coordinator: Coordinator
+    reader: Reader
+    writer: Writer
+    producing: ProducePath
+    fetching: FetchPath
+    node: Node
+    server: KafkaServer
+
+
+class _TurnedAway(asyncio.Protocol):
+    """For whoever connects before there is a server: closed at once, clients try again."""
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.close()
+
+
+class Agent:
+    """One agent. `run` is called once."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        parts: Parts,
+        *,
+        host_name: str = "localhost",
+        software_version: str = "0",
+    ) -> None:
+        """`host_name`: what clients are told of a listener on all addresses."""
+        self._settings = settings
+        self._parts = parts
+        self._host_name = host_name
+        self._software_version = software_version
+        self._cluster = ClusterIdentity(settings.cluster_id, ERA_FIRST)
+        self._doors: list[asyncio.Server] = []
+        self._bound: dict[str, tuple[str, int]] = {}
+        self._shells: _Shells | None = None
+        self._runner: web.AppRunner | None = None
+        self._view = AdminView(settings=settings, log=parts.log, not_ready=self.not_ready)
+        self._identified = False
+        self._waiting_for = "the object store and the metadata log are being checked"
+        self._store_trouble: str | None = None
+        self._leaving = False
+        self._on_node: list[Callable[[Node], None]] = []
+        self._stop = asyncio.Event()
+        self._has_ended = asyncio.Event()
+        self._opened = asyncio.Event()
+        """Bound: `listening` is complete."""
+        self._member = asyncio.Event()
+        """The first session is proven and the log's end reached."""
+
+    async def run(self) -> None:
+        """Be an agent until `stop` is done or this is cancelled. Raises AgentError."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._until_stopped(), name="stop")
+                await self._open_doors()
+                self._compose(tasks)
+                await self._open_admin()
+                self._opened.set()
+                tasks.create_task(self._live(tasks), name="agent")
+        except BaseExceptionGroup as group:
+            error = _first(group)
+            if isinstance(error, AgentError):
+                raise error from group
+            if isinstance(error, ReplacedError | ReplicaStoppedError | WrongPlaceError):
+                raise AgentError(str(error)) from group
+            if not isinstance(error, _StoppedError):
+                raise
+        finally:
+            self._close_doors()
+            if self._runner is not None:
+                await self._runner.cleanup()
+            self._opened.set()
+            self._has_ended.set()
+
+    async def stop(self) -> None:
+        """Leave as SIGTERM wants it (design §13); returns when `run` is over."""
+        self._stop.set()
+        await self._has_ended.wait()
+
+    def listening(self) -> dict[str, tuple[str, int]]:
+        """The addresses bound so far, by listener name; `http` is the admin listener."""
+        return dict(self._bound)
+
+    async def opened(self) -> None:
+        """Wait until `listening` is complete, or the agent has ended before."""
+        await self._opened.wait()
+
+    def on_node(self, callback: Callable[[Node], None]) -> None:
+        """Call, within `run`, when the agent is put together and nothing of it runs yet."""
+        self._on_node.append(callback)
+
+    @property
+    def node(self) -> Node:
+        """What the handlers see; there once `on_node` was called or `opened` is over."""
+        assert self._shells is not None
+        return self._shells.node
+
+    def not_ready(self) -> list[str]:
+        """Reasons why clients should be sent elsewhere; none when all is well."""
+        reasons = []
+        shells = self._shells
+        if self._leaving:
+            reasons.append("the agent is leaving")
+        if not self._identified or shells is None:
+            reasons.append(self._waiting_for)
+        elif shells.coordinator.incarnation() is None:
+            reasons.append("there is no proven session in the metadata log")
+        elif not shells.server.serving and not self._leaving:
+            reasons.append("the agent is starting")
+        if self._store_trouble is not None:
+            reasons.append(f"the object store is away: {self._store_trouble}")
+        return reasons
+
+    # Doors.
+
+    async def _open_doors(self) -> None:
+        for address in self._settings.listen:
+            assert address.port is not None
+            host = "0.0.0.0" if address.host in ("", "*") else address.host  # noqa: S104 - Asked for.
+            # "localhost" may be either address to a client, and must be the same port in both.
+            hosts = ["127.0.0.1", "::1"] if host == "localhost" else [host]
+            self._bound[address.name] = await self._open(address.name, hosts[0], address.port)
+            for other in hosts[1:]:
+                try:
+                    await self._open(address.name, other, self._bound[address.name][1])
+                except AgentError as error:
+                    logger.debug("only one of localhost's addresses is listened on: %s", error)
+
+    async def _open(self, name: str, host: str, port: int) -> tuple[str, int]:
+        loop = asyncio.get_running_loop()
+        backlog = self._settings.kafka.socket_listen_backlog_size
+        try:
+            door = await loop.create_server(
+                lambda: self._connection(name), host, port, backlog=backlog
+            )
+        except OSError as error:
+            raise AgentError(_cannot_listen(host, port, error, setting="listen")) from error
+        self._doors.append(door)
+        return host, door.sockets[0].getsockname()[1]
+
+    def _connection(self, listener: str) -> asyncio.BaseProtocol:
+        if self._shells is None:
+            return _TurnedAway()
+        return self._shells.server.factory(listener)()
+
+    def _close_doors(self) -> None:
+        for door in self._doors:
+            door.close()
+        self._doors = []
+
+    async def _open_admin(self) -> None:
+        address = self._settings.http
+        if address is None:
+            return
+        host = "0.0.0.0" if address.host in ("", "*") else address.host  # noqa: S104 - Asked for.
+        self._runner = web.AppRunner(
+            make_app(self._view), access_log=None, handle_signals=False, shutdown_timeout=1.0
+        )
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, address.port).start()
+        except OSError as error:
+            raise AgentError(_cannot_listen(host, address.port, error, setting="http")) from error
+        self._bound["http"] = (host, self._runner.addresses[0][1])
+
+    # Composition.
+
+    def _compose(self, tasks: asyncio.TaskGroup) -> None:
+        """Put the shells together; nothing of them runs yet."""
+        settings, parts = self._settings, self._parts
+        coordinator = Coordinator(
+            parts.log,
+            identity=self._agent_identity(),
+            settings=CoordinatorSettings(
+                lease_ttl_ms=settings.lease_ttl_ms,
+                session_deadline_ms=settings.session_deadline_ms,
+                session_read_ms=settings.session_read_ms,
+            ),
+            now_ms=parts.now_ms,
+            boot_ms=parts.boot_ms,
+        )
+        reader = Reader(parts.store, settings.cache_bytes, tasks)
+        writer = Writer(parts.store, cluster_id=settings.cluster_id, rng=parts.rng)
+        producing = ProducePath(
+            settings, coordinator=coordinator, writer=writer, reader=reader, tasks=tasks
+        )
+        fetching = FetchPath(
+            settings, coordinator=coordinator, reader=reader, tasks=tasks, rng=parts.rng
+        )
+        node = Node(
+            settings=settings,
+            coordinator=coordinator,
+            producing=producing,
+            fetching=fetching,
+            reader=reader,
+            producer_ids=ProducerIds(coordinator),
+            now_ms=parts.now_ms,
+            boot_ms=parts.boot_ms,
+            rng=parts.rng,
+        )
+        server = KafkaServer(node, HANDLERS)
+        coordinator.on_incarnation(self._session_changed)
+        self._shells = _Shells(coordinator, reader, writer, producing, fetching, node, server)
+        self._view.coordinator = coordinator
+        self._view.registry = metrics.registry_of(
+            metrics.Sources(
+                node=node,
+                coordinator=coordinator,
+                producing=producing,
+                reader=reader,
+                writer=writer,
+                ready=lambda: not self.not_ready(),
+                store_reachable=lambda: self._identified and self._store_trouble is None,
+                now_ms=parts.now_ms,
+            )
+        )
+        for callback in self._on_node:
+            callback(node)
+
+    def _agent_identity(self) -> AgentIdentity:
+        ports = {name: port for name, (_, port) in self._bound.items()}
+        return AgentIdentity(
+            node_name=self._settings.node_name,
+            node_id_wanted=self._settings.node_id,
+            zone=self._settings.zone,
+            listeners=advertised(self._settings, ports=ports, host_name=self._host_name),
+            software_version=self._software_version,
+        )
+
+    def _session_changed(self, incarnation: Incarnation | None) -> None:
+        assert self._shells is not None
+        if incarnation is None:
+            logger.warning("this agent has no proven session any more: it neither writes nor leads")
+            return
+        node_id = self._shells.coordinator.node_id()
+        logger.info("a session is proven", extra={"incarnation": incarnation, "node_id": node_id})
+        self._member.set()
+
+    # Life.
+
+    async def _live(self, tasks: asyncio.TaskGroup) -> None:
+        """From the first look at store and log to serving."""
+        assert self._shells is not None
+        shells = self._shells
+        await self._identify()
+        tasks.create_task(self._watch_store(), name="store probe")
+        tasks.create_task(shells.coordinator.run(), name="coordinator")
+        tasks.create_task(shells.producing.run(), name="produce deadlines")
+        await self._member.wait()
+        logger.info(
+            "serving", extra={f"listener_{k}": f"{h}:{p}" for k, (h, p) in self._bound.items()}
+        )
+        await shells.server.run()
+
+    async def _identify(self) -> None:
+        """Wait until store and log are known to be this cluster's (P16)."""
+        loop = asyncio.get_running_loop()
+        told_s = -TELL_AGAIN_S
+        while True:
+            try:
+                await identity.check(
+                    self._parts.store, self._parts.log, self._cluster, self._parts.rng
+                )
+            except (StoreRefusedError, LogRefusedError) as error:
+                raise AgentError(str(error)) from error
+            except (StoreError, LogError) as error:
+                what = "object store" if isinstance(error, StoreError) else "metadata log"
+                self._waiting_for = f"waiting for the {what}: {error}"
+                if loop.time() - told_s >= TELL_AGAIN_S:
+                    told_s = loop.time()
+                    logger.warning("%s; clients are turned away meanwhile", self._waiting_for)
+            else:
+                self._identified = True
+                return
+            await asyncio.sleep(IDENTIFY_RETRY_S)
+
+    async def _watch_store(self) -> None:
+        """Ask the store for its marker now and then, for readiness; for ever."""
+        while True:
+            trouble = await self._probe_store()
+            if (trouble is None) != (self._store_trouble is None):
+                if trouble is None:
+                    logger.info("the object store answers again")
+                else:
+                    logger.warning("the object store is away: %s", trouble)
+            self._store_trouble = trouble
+            await asyncio.sleep(STORE_PROBE_S if trouble is None else STORE_PROBE_FAILED_S)
+
+    async def _probe_store(self) -> str | None:
+        try:
+            async with asyncio.timeout(STORE_PROBE_TIMEOUT_S):
+                await self._parts.store.get(marker.KEY)
+        except StoreError as error:
+            return str(error) or type(error).__name__
+        except TimeoutError:
+            return f"no answer within {STORE_PROBE_TIMEOUT_S:g} s"
+        return None
+
+    # Leaving.
+
+    async def _until_stopped(self) -> None:
+        await self._stop.wait()
+        await self._leave()
+        raise _StoppedError
+
+    async def _leave(self) -> None:
+        """Not ready, not named as leader, flush, Close, answer; within `drain.ms`."""
+        self._leaving = True
+        self._close_doors()
+        shells = self._shells
+        if shells is None or not shells.server.serving:
+            if shells is not None and self._member.is_set():
+                await shells.coordinator.leave()
+            return
+        logger.info("leaving")
+        shells.node.leaving = True
+        drain_ms = self._settings.drain_ms
+        async with asyncio.TaskGroup() as tasks:
+            # Requests are taken no more; those under way are answered as they are settled.
+            tasks.create_task(shells.server.drain(drain_ms))
+            try:
+                async with asyncio.timeout(drain_ms / 1000):
+                    await shells.producing.drain()
+            except TimeoutError:
+                logger.warning("left with records that were not known to be durable in time")
+            # From the Close on no other agent names this one, before its connections are gone.
+            await shells.coordinator.leave()
+        logger.info("left")
+
+
+def _cannot_listen(host: str, port: int, error: OSError, *, setting: str) -> str:
+    """The sentence for a port that cannot be had."""
+    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    return (
+        f"cannot listen on {host}:{port} ({reason}):"
+        f" end what uses it, or set another address ({setting})"
+    )
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that ended the group; what else is in it followed from that."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,78 @@
+"""`frazil dev`: one agent with everything embedded, and what to do with it, in words.
+
+Its settings are ordinary ones with other defaults: a folder as object store, SQLite as log, only
+this machine's addresses. Left out: running it (`broker.process`).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+PUTS_PER_SECOND = 100
+"""A PUT into a folder costs an fsync, not money."""
+
+
+class DataError(Exception):
+    """The data folder cannot be used; the sentence says why."""
+
+
+def defaults(*, port: int, http_port: int, data: Path) -> dict[str, str]:
+    """Settings that `frazil dev` has before anything is set."""
+    folder = data.absolute()
+    return {
+        "listen": f"localhost:{port}",
+        "http": f"127.0.0.1:{http_port}",
+        "store": f"file://{quote(str(folder))}/objects",
+        "log": f"sqlite://{folder}/log.db",
+        "node.name": "dev",
+        "puts.per.second": str(PUTS_PER_SECOND),
+        "logs.level": "warning",
+    }
+
+
+def prepare(data: Path) -> None:
+    """Make the data folder and see that it can be written. Raises DataError."""
+    probe = data / ".writable"
+    try:
+        (data / "objects").mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except FileExistsError:
+        raise DataError(
+            f"{data} is in the way: it is not a folder (choose another with --data)"
+        ) from None
+    except NotADirectoryError:
+        raise DataError(f"{data} lies below something that is not a folder (--data)") from None
+    except OSError as error:
+        raise DataError(
+            f"the data folder {data} cannot be used: {error.strerror} (choose another with --data)"
+        ) from error
+
+
+def greeting(listening: Mapping[str, tuple[str, int]], *, data: Path) -> str:
+    """What is printed when the agent takes clients in: where it is and how to use it."""
+    _, port = next(value for name, value in listening.items() if name != "http")
+    server = f"localhost:{port}"
+    lines = ["Frazil is running.", "", f"  Kafka clients    {server}"]
+    admin = None
+    if "http" in listening:
+        admin = f"http://127.0.0.1:{listening['http'][1]}"
+        lines.append(f"  health, metrics  {admin}/health/ready  {admin}/metrics")
+    lines += [
+        f"  data             {data}",
+        "",
+        f"  produce  kafka-console-producer.sh --bootstrap-server {server} --topic hello",
+        f"           kcat -P -b {server} -t hello",
+        f"  consume  kafka-console-consumer.sh --bootstrap-server {server} --topic hello \\",
+        "             --partition 0 --offset earliest",
+        f"           kcat -C -b {server} -t hello",
+    ]
+    if admin is not None:
+        data_flag = "" if data == Path("frazil-data") else f" --data {data}"
+        agent_flag = "" if admin == "http://127.0.0.1:9094" else f" --agent {admin}"
+        lines += [
+            f"  export   frazil export run --once{data_flag}{agent_flag}",
+            f"  look     frazil log tail{agent_flag}",
+        ]
+    lines += ["", "Ctrl-C stops it; the data stays."]
+    return "\n".join(lines)

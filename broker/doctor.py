@@ -1,0 +1,205 @@
+"""`frazil doctor`: settings, store, log, clock and ports, each with what to do about it.
+
+Looks without disturbing: the store gets one small object that is deleted again, the log is only
+read, ports are tried and released. An agent that is running on this machine with these settings
+is recognised, so that its ports and its embedded log are not called trouble.
+
+Left out: load, latencies over time, other agents.
+"""
+
+import asyncio
+import contextlib
+import http.client
+import socket
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from broker.config import Loaded, Settings
+from broker.process import log_options, now_ms, store_options
+from coordinator.metadata_log import LogError, LogRefusedError
+from coordinator.open_log import open_log
+from storage import marker
+from storage.object_store import ObjectStore, StoreError, StoreRefusedError
+from storage.open_store import open_store
+
+PROBE_KEY = "doctor/probe"
+PROBE = b"frazil doctor was here\n"
+CALL_S_MAX = 10.0
+SKEW_MS_MAX = 5_000
+"""A clock this far from the store's is told; requests to S3 are refused beyond 15 minutes."""
+SLOW_MS = 1_000
+
+
+class Finding(NamedTuple):
+    """One line of the examination."""
+
+    what: str
+    bad: bool
+    text: str
+
+    def line(self) -> str:
+        return f"{'BAD ' if self.bad else 'ok  '} {self.what:<9} {self.text}"
+
+
+async def examine(loaded: Loaded) -> list[Finding]:
+    """Everything, in the order in which an agent would meet it."""
+    settings = loaded.settings
+    findings = [
+        Finding(
+            "settings", bad=False, text=f"cluster {settings.cluster_id}, node {settings.node_name}"
+        )
+    ]
+    findings += [Finding("settings", bad=False, text=warning) for warning in loaded.warnings]
+    running = await asyncio.to_thread(_agent_runs, settings)
+    findings += [finding async for finding in _store(settings)]
+    findings += [finding async for finding in _log(settings, running=running)]
+    findings += _ports(settings, running=running)
+    return findings
+
+
+async def _store(settings: Settings) -> AsyncIterator[Finding]:
+    where = settings.store_url
+    try:
+        store = open_store(settings.store_url, store_options(settings), now_ms=now_ms)
+    except ValueError as error:
+        yield Finding("store", bad=True, text=str(error))
+        return
+    async with contextlib.aclosing(store):
+        try:
+            async with asyncio.timeout(CALL_S_MAX):
+                owner = await marker.read_identity(store)
+                took_ms = await _probe(store)
+                skew_ms = await _skew_ms(store)
+                await store.delete([PROBE_KEY])
+        except StoreRefusedError as error:
+            yield Finding("store", bad=True, text=f"{where} refuses: {error}")
+        except (StoreError, TimeoutError) as error:
+            reason = str(error) or f"no answer within {CALL_S_MAX:g} s"
+            advice = "check store, store.endpoint and the network"
+            yield Finding("store", bad=True, text=f"{where} does not answer: {reason}; {advice}")
+        else:
+            yield _owner(settings, owner)
+            slow = f", slow: {took_ms} ms" if took_ms > SLOW_MS else f", {took_ms} ms"
+            yield Finding("store", bad=False, text=f"{where} can be written and read{slow}")
+            yield _clock(skew_ms)
+
+
+def _owner(settings: Settings, owner: marker.ClusterIdentity | None) -> Finding:
+    if owner is None:
+        return Finding("store", bad=False, text="it is nobody's yet; the first agent claims it")
+    other = owner.cluster_id != settings.cluster_id
+    text = f"it belongs to {owner.describe()}"
+    if other:
+        text += f", not to {settings.cluster_id!r}: set another store, or the right cluster.id"
+    return Finding("store", bad=other, text=text)
+
+
+async def _probe(store: ObjectStore) -> int:
+    """Write and read a small object; ms that it took."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    await store.put_new(PROBE_KEY, [PROBE])
+    if bytes(await store.get(PROBE_KEY)) != PROBE:
+        raise StoreRefusedError(f"{PROBE_KEY} came back with other bytes")
+    return int((loop.time() - begun) * 1000)
+
+
+async def _skew_ms(store: ObjectStore) -> int:
+    """This machine's clock minus the store's, roughly."""
+    page = await store.list_after(PROBE_KEY, "")
+    stamps = [info.modified_ms for info in page if info.key == PROBE_KEY]
+    return now_ms() - stamps[0] if stamps else 0
+
+
+def _clock(skew_ms: int) -> Finding:
+    if abs(skew_ms) <= SKEW_MS_MAX:
+        return Finding("clock", bad=False, text="agrees with the store's")
+    side = "ahead of" if skew_ms > 0 else "behind"
+    return Finding(
+        "clock", bad=True, text=f"{abs(skew_ms) / 1000:.0f} s {side} the store's: set up NTP"
+    )
+
+
+async def _log(settings: Settings, *, running: bool) -> AsyncIterator[Finding]:
+    where = settings.log_url
+    try:
+        log = open_log(where, log_options(settings), settings.cluster_id)
+    except ValueError as error:
+        yield Finding("log", bad=True, text=str(error))
+        return
+    async with contextlib.aclosing(log):
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        try:
+            async with asyncio.timeout(CALL_S_MAX):
+                head = await log.head()
+        except LogRefusedError as error:
+            if running and where.startswith("sqlite:"):
+                yield Finding("log", bad=False, text=f"{where} is in use by the running agent")
+            else:
+                yield Finding("log", bad=True, text=f"{where} refuses: {error}")
+        except (LogError, TimeoutError) as error:
+            reason = str(error) or f"no answer within {CALL_S_MAX:g} s"
+            advice = "check log and the network, and that etcd has a leader"
+            yield Finding("log", bad=True, text=f"{where} does not answer: {reason}; {advice}")
+        else:
+            took_ms = int((loop.time() - begun) * 1000)
+            state = "is empty" if head == 0 else "has entries"
+            slow = ", slow" if took_ms > SLOW_MS else ""
+            yield Finding("log", bad=False, text=f"{where} answers{slow} ({took_ms} ms), {state}")
+
+
+def _ports(settings: Settings, *, running: bool) -> list[Finding]:
+    wanted = [("listen", address.host, address.port or 0) for address in settings.listen]
+    if settings.http is not None:
+        wanted.append(("http", settings.http.host, settings.http.port))
+    findings = []
+    for setting, host, port in wanted:
+        trouble = _trouble_with(host, port)
+        if trouble is None:
+            findings.append(Finding("ports", bad=False, text=f"{setting} {host}:{port} is free"))
+        elif running:
+            findings.append(
+                Finding("ports", bad=False, text=f"{setting} {host}:{port}: an agent is running")
+            )
+        else:
+            findings.append(
+                Finding(
+                    "ports",
+                    bad=True,
+                    text=f"{setting} {host}:{port} cannot be listened on ({trouble}):"
+                    f" end what uses it, or set another ({setting})",
+                )
+            )
+    return findings
+
+
+def _trouble_with(host: str, port: int) -> str | None:
+    """Why nobody can listen there; None when somebody can."""
+    name = None if host in ("", "*") else host
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as door:
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            door.bind(address)
+            door.listen(1)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _agent_runs(settings: Settings) -> bool:
+    """Whether an agent answers at the admin address of the settings."""
+    if settings.http is None or settings.http.port == 0:
+        return False
+    host = "127.0.0.1" if settings.http.host in ("", "*", "0.0.0.0") else settings.http.host  # noqa: S104
+    connection = http.client.HTTPConnection(host, settings.http.port, timeout=2)
+    try:
+        connection.request("GET", "/health/live")
+        return connection.getresponse().read() == b'{"live": true}'
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

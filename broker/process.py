@@ -1,0 +1,187 @@
+"""One agent as a process: the loop, the clocks, the signals, the memory allocator.
+
+The only module that chooses an event loop (uvloop where present) and reads clocks. Everything
+below it would run as well in a simulator.
+"""
+
+import asyncio
+import ctypes
+import gc
+import logging
+import os
+import random
+import signal
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeVar
+
+from broker import logs
+from broker.agent import Agent, AgentError, Parts
+from broker.config import Loaded, Settings
+from coordinator.metadata_log import MetadataLog
+from coordinator.open_log import LogOptions, open_log
+from storage.object_store import ObjectStore
+from storage.open_store import StoreOptions, open_store
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MALLOC_TRIM_THRESHOLD = -1
+MALLOC_TOP_PAD = -2
+MALLOC_MMAP_THRESHOLD = -3
+"""Numbers of glibc's <malloc.h>."""
+
+
+def now_ms() -> int:
+    """Wall clock, ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def boot_ms() -> int:
+    """A clock that nobody sets and that goes on while the machine is suspended, in ms."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+    return time.monotonic_ns() // 1_000_000
+
+
+def host_name() -> str:
+    return socket.gethostname()
+
+
+def software_version() -> str:
+    try:
+        return metadata.version("frazil")
+    except metadata.PackageNotFoundError:
+        return "0"
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """uvloop where it is installed, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def open_adapters(settings: Settings) -> tuple[ObjectStore, MetadataLog]:
+    """The store and the log that the settings name. Raises ValueError with a sentence."""
+    store = open_store(settings.store_url, store_options(settings), now_ms=now_ms)
+    log = open_log(settings.log_url, log_options(settings), settings.cluster_id)
+    return store, log
+
+
+def store_options(settings: Settings) -> StoreOptions:
+    return StoreOptions(
+        endpoint=settings.store_endpoint,
+        region=settings.store_region,
+        access_key=settings.store_access_key,
+        secret_key=settings.store_secret_key,
+        ca_file=_path(settings.store_ca),
+        path_style=settings.store_path_style,
+    )
+
+
+def log_options(settings: Settings) -> LogOptions:
+    return LogOptions(
+        user=settings.log_user,
+        password=settings.log_password,
+        ca_file=_path(settings.log_ca),
+        cert_file=_path(settings.log_cert),
+        key_file=_path(settings.log_key),
+    )
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
+def run(loaded: Loaded, *, announce: Callable[[Agent], None]) -> int:
+    """Run an agent until a signal ends it; the exit code.
+
+    `announce` is called when its doors are open. SIGTERM and SIGINT make it leave; a second one
+    ends it at once. Raises AgentError and ValueError, each with a sentence.
+    """
+    settings = loaded.settings
+    logs.set_up(level=settings.logs_level, form=settings.logs_format)
+    for warning in loaded.warnings:
+        logger.warning("%s", warning)
+    _tune_malloc()
+    store, log = open_adapters(settings)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(_main(settings, store, log, announce))
+
+
+def run_once(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a loop like the agent's, quietly, for commands that look at something."""
+    logs.set_up(level="error", form="text")
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(work)
+
+
+async def _main(
+    settings: Settings, store: ObjectStore, log: MetadataLog, announce: Callable[[Agent], None]
+) -> int:
+    parts = Parts(
+        store=store,
+        log=log,
+        now_ms=now_ms,
+        boot_ms=boot_ms,
+        rng=random.Random(),  # noqa: S311 - Spreads retries and draws ids; guards nothing.
+    )
+    agent = Agent(settings, parts, host_name=host_name(), software_version=software_version())
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(agent.run())
+            _on_signals(agent, tasks)
+            await agent.opened()
+            if not running.done():
+                announce(agent)
+                # What lives now lives for ever: the collector need not look at it again.
+                gc.collect()
+                gc.freeze()
+                gc.set_threshold(50_000, 50, 50)
+    except BaseExceptionGroup as group:
+        if isinstance(group.exceptions[0], AgentError):
+            raise group.exceptions[0] from group
+        raise
+    finally:
+        await store.aclose()
+        await log.aclose()
+    return 0
+
+
+def _on_signals(agent: Agent, tasks: asyncio.TaskGroup) -> None:
+    loop = asyncio.get_running_loop()
+    asked = False
+
+    def leave(number: int) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(128 + number)
+        asked = True
+        logger.info("%s: leaving", signal.Signals(number).name)
+        tasks.create_task(agent.stop())
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, leave, number)
+
+
+def _tune_malloc() -> None:
+    """Keep freed memory: giving it back and taking it again costs more than receiving the bytes.
+
+    Only glibc has these; elsewhere nothing happens.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    if not mallopt(MALLOC_MMAP_THRESHOLD, 1 << 30):
+        mallopt(MALLOC_MMAP_THRESHOLD, 32 << 20)  # All that older versions allow.
+    mallopt(MALLOC_TRIM_THRESHOLD, (1 << 31) - 1)
+    mallopt(MALLOC_TOP_PAD, 64 << 20)
