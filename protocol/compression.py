@@ -69,6 +69,8 @@ def decompress(codec: int, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_
     Raises ProtocolError when they are not what `codec` (unknown ones too) says, or more than
     `bytes_max`.
     """
+    if codec != Codec.NONE and not len(data):
+        raise ProtocolError("compressed data of no bytes")
     match codec:
         case Codec.NONE:
             return data
@@ -86,8 +88,6 @@ def decompress(codec: int, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_
 
 def _inflate(decompress_into: Callable[[Any, Any], int], data: Buffer, bytes_max: int) -> Buffer:
     """Run a decompressor on ever larger outputs, since the formats need not name their size."""
-    if not len(data):
-        raise ProtocolError("compressed data of no bytes")
     size = min(bytes_max, max(_OUTPUT_BYTES_MIN, _LIKELY_RATIO * len(data)))
     while True:
         output = bytearray(size)

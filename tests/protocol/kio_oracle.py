@@ -1,7 +1,7 @@
 """kio as the oracle: random messages of any API and version, and their bytes."""
 
 import dataclasses
-import datetime
+import datetime as dt
 import functools
 import importlib
 import io
@@ -35,7 +35,7 @@ def texts() -> st.SearchStrategy[str]:
     return st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
@@ -47,10 +47,8 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "records": st.binary(max_size=40),
     "uuid": st.one_of(st.none(), st.uuids()),
     "error_code": st.sampled_from(sorted(KioErrorCode, key=lambda code: code.value)),
-    "timedelta_i32": ints(32).map(lambda ms: datetime.timedelta(milliseconds=ms)),
-    "datetime_i64": st.integers(0, 1 << 40).map(
-        lambda ms: _EPOCH + datetime.timedelta(milliseconds=ms)
-    ),
+    "timedelta_i32": ints(32).map(lambda ms: dt.timedelta(milliseconds=ms)),
+    "datetime_i64": st.integers(0, 1 << 40).map(lambda ms: _EPOCH + dt.timedelta(milliseconds=ms)),
 }
 
 

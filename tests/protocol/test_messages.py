@@ -1,5 +1,6 @@
 """Neutral shapes against kio, for every API, version and direction; and bytes of no meaning."""
 
+import contextlib
 import dataclasses
 
 import pytest
@@ -57,10 +58,8 @@ def test_an_empty_shape_can_be_written_in_every_version_and_kio_reads_it(api, in
 @given(st.sampled_from(kio_oracle.VERSIONS), st.binary(max_size=80))
 def test_any_bytes_are_a_request_or_a_protocol_error(key_version, data):
     key, version = key_version
-    try:
+    with contextlib.suppress(ProtocolError):
         messages.decode_request(key, version, data)
-    except ProtocolError:
-        pass
 
 
 @QUICK

@@ -1,0 +1,133 @@
+"""Codecs against other libraries' output, and bounds on what comes out."""
+
+import gzip
+import struct
+
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.compression import Codec, compress, decompress
+from protocol.errors import ProtocolError
+
+COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(Codec), st.binary(min_size=1, max_size=500), st.integers(1, 500))
+def test_what_is_compressed_comes_out_again(codec, data, times):
+    assert bytes(decompress(codec, compress(codec, data * times))) == data * times
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(COMPRESSING), st.binary(max_size=100))
+def test_any_bytes_inflate_or_are_a_protocol_error(codec, data):
+    try:
+        decompress(codec, data, bytes_max=10_000)
+    except ProtocolError:
+        return
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(COMPRESSING), st.data())
+def test_damaged_data_inflates_or_is_a_protocol_error(codec, data):
+    damaged = bytearray(compress(codec, b"some data, some data, some more data" * 5))
+    damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decompress(codec, damaged, bytes_max=10_000)
+    except ProtocolError:
+        return
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_data_that_inflates_to_the_bound_passes_and_beyond_it_is_refused(codec):
+    compressed = compress(codec, bytes(100_000))
+    assert len(decompress(codec, compressed, bytes_max=100_000)) == 100_000
+    with pytest.raises(ProtocolError, match="more than 99999 bytes"):
+        decompress(codec, compressed, bytes_max=99_999)
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_data_cut_short_is_refused(codec):
+    compressed = compress(codec, bytes(range(256)) * 10)
+    with pytest.raises(ProtocolError):
+        decompress(codec, compressed[:-5])
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_compressed_data_of_no_bytes_is_refused(codec):
+    with pytest.raises(ProtocolError):
+        decompress(codec, b"")
+
+
+def test_an_unknown_codec_is_refused():
+    with pytest.raises(ProtocolError, match="codec 5"):
+        decompress(5, b"data")
+    with pytest.raises(ValueError, match="5"):
+        compress(5, b"data")
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, *COMPRESSING])
+def test_views_are_taken_as_well_as_bytes(codec):
+    data = memoryview(bytearray(b"data" * 100))
+    compressed = memoryview(compress(codec, data))
+    assert bytes(decompress(codec, compressed)) == bytes(data)
+
+
+def test_uncompressed_data_is_not_copied():
+    data = memoryview(b"data")
+    assert decompress(Codec.NONE, data) is data
+
+
+def test_snappy_is_written_in_javas_framing():
+    compressed = compress(Codec.SNAPPY, bytes(70_000))
+    assert compressed.startswith(b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1))
+
+
+def test_snappy_without_framing_is_read():
+    raw = bytes(cramjam.snappy.compress_raw(b"data" * 100))
+    assert bytes(decompress(Codec.SNAPPY, raw)) == b"data" * 100
+
+
+def test_snappy_with_a_block_that_lies_about_its_size_is_refused():
+    lie = b"\xff\xff\xff\xff\x0f" + b"x" * 10
+    with pytest.raises(ProtocolError, match="more than"):
+        decompress(Codec.SNAPPY, lie)
+
+
+@pytest.mark.parametrize("length", [0, -1, 1000])
+def test_snappy_with_a_bad_length_of_a_block_is_refused(length):
+    data = compress(Codec.SNAPPY, b"data")
+    broken = data[:16] + struct.pack(">i", length) + data[20:]
+    with pytest.raises(ProtocolError, match="a snappy block"):
+        decompress(Codec.SNAPPY, broken)
+
+
+def test_an_empty_snappy_stream_is_no_bytes():
+    assert decompress(Codec.SNAPPY, compress(Codec.SNAPPY, b"")) == b""
+
+
+def test_lz4_is_written_with_independent_blocks_kip_57():
+    flags = compress(Codec.LZ4, bytes(300_000))[4]
+    assert flags & 0b0010_0000
+    assert not flags & 0b0000_0100
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_lz4_frames_of_other_writers_are_read(linked):
+    data = bytes(range(256)) * 2000
+    frame = lz4.frame.compress(data, block_linked=linked, content_checksum=True)
+    assert bytes(decompress(Codec.LZ4, frame)) == data
+
+
+def test_zstd_frames_without_their_size_are_read():
+    compressor = zstandard.ZstdCompressor(write_content_size=False)
+    data = bytes(range(256)) * 2000
+    assert bytes(decompress(Codec.ZSTD, compressor.compress(data))) == data
+
+
+def test_gzip_of_other_writers_is_read():
+    assert bytes(decompress(Codec.GZIP, gzip.compress(b"data" * 10))) == b"data" * 10
