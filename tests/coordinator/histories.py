@@ -36,7 +36,8 @@ class History:
         self.rng = rng
         self.story = Story()
         self.topics: list[TopicId] = [TopicId(bytes(16))]
-        self.sequences: dict[tuple[int, int], int] = {}
+        self.sequences: dict[tuple[TopicId, int, int], int] = {}
+        self.sent: dict[tuple[TopicId, int], list[Item]] = {}
         self.opened: list[int] = [self.story.open("agent-0")]
 
     def step(self) -> None:
@@ -51,32 +52,31 @@ class History:
         # Also agents that were replaced or closed: they may still try.
         writer = rng.choice(self.opened)
         count = rng.choice([1, 1, 1, 2, 3])
-        if story.machine.incarnations.get(writer) is None and rng.random() < 0.8:
+        if story.machine.incarnations.get(writer) is None and rng.random() < 0.95:
             return
         story.do_all(writer, *[self._command(writer) for _ in range(count)], clock_ms=self._clock())
-        self.topics[1:] = [topic.topic_id for topic in story.machine.topics][-5:]
 
     def _command(self, writer: int) -> Command:
         rng = self.rng
         machine = self.story.machine
-        draw = rng.randrange(20)
-        if draw < 11:
+        draw = rng.randrange(30)
+        if draw < 21:
             return self._chunk()
         match draw:
-            case 11 | 12:
-                return CreateTopic(rng.choice(TOPIC_NAMES), rng.randrange(5), (("a", "b"),))
-            case 13:
-                return DeleteTopic(rng.choice(self.topics))
-            case 14:
-                purge = PurgePartitions(rng.choice(self.topics), 0, 2)
+            case 21 | 22:
+                return CreateTopic(rng.choice(TOPIC_NAMES), rng.randrange(4), (("a", "b"),))
+            case 23 if rng.random() < 0.3:
+                return DeleteTopic(self._topic_id())
+            case 24:
+                purge = PurgePartitions(self._topic_id(), 0, 2)
                 return machine.next_purge() or purge
-            case 15:
+            case 25:
                 return AllocateProducerIds(rng.choice([0, 1, 1000]))
-            case 16:
+            case 26:
                 return Pin(rng.choice("abc"), rng.choice([0, 10, 5_000]))
-            case 17:
+            case 27:
                 return Unpin(rng.choice("abc"))
-            case 18 if len(machine.incarnations) > 1:
+            case 28 if len(machine.incarnations) > 1:
                 row = rng.choice(list(machine.incarnations))
                 return Close(row.incarnation, row.last_n)
             case _:
@@ -88,29 +88,46 @@ class History:
         spans = []
         for _ in range(rng.randrange(1, 4)):
             start = at
+            topic_id, partition = self._place()
             items = []
             for _ in range(rng.randrange(1, 5)):
-                item = self._item()
+                item = self._item(topic_id, partition)
                 items.append(item)
                 at += item.skip + item.length
-            topic_id, partition = rng.choice(self.topics), rng.randrange(4)
             spans.append(ChunkSpan(topic_id, partition, start, tuple(items)))
         self.story.chunks += rng.choice([1, 1, 1, 3])
         return CommitChunk(self.story.chunks, at, tuple(spans))
 
-    def _item(self) -> Item:
+    def _place(self) -> tuple[TopicId, int]:
+        topics = list(self.story.machine.topics)
+        if not topics or self.rng.random() < 0.1:
+            return self._topic_id(), self.rng.randrange(5)
+        topic = self.rng.choice(topics)
+        return topic.topic_id, self.rng.randrange(min(topic.partition_count, 2))
+
+    def _topic_id(self) -> TopicId:
+        """Of a topic that exists, or did, or never."""
+        self.topics[1:] = self.topics[1:][-4:]
+        self.topics += [topic.topic_id for topic in self.story.machine.topics]
+        return self.rng.choice(self.topics)
+
+    def _item(self, topic_id: TopicId, partition: int) -> Item:
         rng = self.rng
+        sent = self.sent.setdefault((topic_id, partition), [])
+        if sent and rng.random() < 0.2:
+            return rng.choice(sent[-7:])
         skip, length, records = rng.choice([0, 0, 0, 9]), rng.randrange(1, 99), rng.randrange(1, 5)
         timestamp = rng.choice([-1, self.story.clock_ms, rng.randrange(10_000)])
         if rng.random() < 0.3:
             return Item(skip, length, records, timestamp)
-        producer = (rng.randrange(3), rng.choice([0, 0, 0, 1, 2]))
-        sequence = self.sequences.get(producer, 0)
-        if rng.random() < 0.2:
-            sequence = max(0, sequence - rng.randrange(1, 12))
-        else:
-            self.sequences[producer] = sequence + records
-        return Item(skip, length, records, timestamp, *producer, sequence)
+        producer_id, epoch = rng.randrange(3), int(len(sent) > 20)
+        place = (topic_id, partition, producer_id)
+        sequence = self.sequences.get(place, 0) if rng.random() < 0.95 else rng.randrange(9)
+        if epoch and not any(item[4:6] == (producer_id, 1) for item in sent):
+            sequence = 0
+        self.sequences[place] = sequence + records
+        sent.append(Item(skip, length, records, timestamp, producer_id, epoch, sequence))
+        return sent[-1]
 
     def _clock(self) -> int:
         self.story.clock_ms += self.rng.randrange(-50, 200)
