@@ -1,0 +1,1 @@
+"""Stories of the machine in text: commands, and the outcomes they must have."""
