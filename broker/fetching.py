@@ -280,7 +280,6 @@ class FetchPath:
             fetch.planned_anew = True
             await self._verify(fetch)
             return
-        self.stats.objects_gone += len(gone)
         # Meanwhile topics may have been deleted, and spans with them.
         looks = self._look(fetch)
         if self._is_unsure(fetch, looks):
@@ -315,8 +314,9 @@ class FetchPath:
                 found.batches[chunk, wanted.span.start] = read
 
     def _count_failures(self, failures: Sequence[StoreError]) -> None:
-        self.stats.storage_errors += len(failures)
         for error in failures:
+            self.stats.storage_errors += 1
+            self.stats.objects_gone += isinstance(error, ObjectNotFoundError)
             logger.warning("records cannot be read: %s", error)
 
     # Answering.

@@ -1,0 +1,101 @@
+"""Long polls that wait: counted bytes, deadlines, bounds."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.parked import ParkedPolls
+from protocol.types import TopicId
+
+T = TopicId(bytes(16))
+U = TopicId(b"u" * 16)
+
+
+def test_a_poll_is_ready_when_its_partitions_together_got_enough() -> None:
+    parked: ParkedPolls[str] = ParkedPolls()
+    parked.park("p", [(T, 0, 100), (T, 1, 100)], bytes_missing=50, deadline_ms=1000)
+    assert not parked.arrived(T, 0, 20)
+    assert not parked.arrived(U, 0, 500)
+    assert parked.take_ready() == []
+    assert parked.arrived(T, 1, 30)
+    assert parked.take_ready() == ["p"]
+    assert (len(parked), parked.watches_count) == (0, 0)
+
+
+def test_a_partition_counts_at_most_for_what_a_fetch_returns_of_it() -> None:
+    parked: ParkedPolls[str] = ParkedPolls()
+    parked.park("p", [(T, 0, 10), (T, 1, 100)], bytes_missing=50, deadline_ms=1000)
+    assert not parked.arrived(T, 0, 1000)
+    assert not parked.arrived(T, 0, 1000)
+    assert parked.arrived(T, 1, 40)
+
+
+def test_polls_expire_in_order_and_never_early() -> None:
+    parked: ParkedPolls[str] = ParkedPolls()
+    parked.park("late", [], bytes_missing=1, deadline_ms=2001)
+    parked.park("early", [], bytes_missing=1, deadline_ms=995)
+    assert parked.next_deadline_ms() == 1000
+    assert parked.take_expired(999) == []
+    assert parked.take_expired(1000) == ["early"]
+    assert parked.next_deadline_ms() == 2010
+    assert parked.take_expired(5000) == ["late"]
+    assert parked.next_deadline_ms() is None
+
+
+def test_a_poll_that_is_ready_does_not_expire_as_well() -> None:
+    parked: ParkedPolls[str] = ParkedPolls()
+    parked.park("p", [(T, 0, 100)], bytes_missing=1, deadline_ms=1000)
+    parked.arrived(T, 0, 5)
+    assert parked.take_expired(2000) == ["p"]
+    assert parked.take_ready() == []
+
+
+def test_whoever_waits_for_a_disturbed_topic_is_ready() -> None:
+    parked: ParkedPolls[str] = ParkedPolls()
+    parked.park("t", [(T, 0, 100), (U, 0, 100)], bytes_missing=1, deadline_ms=1000)
+    parked.park("u", [(U, 0, 100)], bytes_missing=1, deadline_ms=1000)
+    assert parked.disturbed(T)
+    assert parked.take_ready() == ["t"]
+    assert len(parked) == 1
+
+
+def test_at_the_bound_of_watched_partitions_a_poll_waits_for_its_time_alone() -> None:
+    parked: ParkedPolls[str] = ParkedPolls(watches_max=1)
+    parked.park("p", [(T, 0, 100), (T, 1, 100)], bytes_missing=1, deadline_ms=1000)
+    assert parked.watches_count == 1
+    assert not parked.arrived(T, 1, 5)
+    assert parked.take_expired(1000) == ["p"]
+    assert parked.watches_count == 0
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("park"), st.integers(0, 3), st.integers(1, 60)),
+            st.tuples(st.just("arrive"), st.integers(0, 3), st.integers(1, 60)),
+            st.tuples(st.just("ready"), st.just(0), st.just(0)),
+            st.tuples(st.just("time"), st.just(0), st.integers(1, 100)),
+        )
+    )
+)
+def test_every_poll_comes_out_exactly_once(steps) -> None:
+    parked: ParkedPolls[int] = ParkedPolls()
+    waiting: dict[int, tuple[int, int]] = {}
+    now_ms = 0
+    out: list[int] = []
+    for number, (what, partition, amount) in enumerate(steps):
+        if what == "park":
+            parked.park(
+                number, [(T, partition, 1000)], bytes_missing=amount, deadline_ms=now_ms + amount
+            )
+            waiting[number] = (partition, amount)
+        elif what == "arrive":
+            parked.arrived(T, partition, amount)
+        elif what == "ready":
+            out += parked.take_ready()
+        else:
+            now_ms += amount
+            out += parked.take_expired(now_ms)
+    out += parked.take_ready()
+    out += parked.take_expired(now_ms + 10_000)
+    assert sorted(out) == sorted(waiting)
+    assert (len(parked), parked.watches_count) == (0, 0)
