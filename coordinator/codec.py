@@ -475,6 +475,7 @@ def _items(
     The hottest function of a replica; one-byte numbers are read in line.
     """
     items: list[Item] = []
+    append, make = items.append, Item._make
     producer_id = epoch = sequence = -1
     while count > 0:
         count -= 1
@@ -510,7 +511,7 @@ def _items(
             raise CodecError(f"an item of {length} bytes, {records} records, skipping {skip}")
         if flags > _FLAGS or (flags & _CONTINUES and (flags & _PRODUCER or producer_id < 0)):
             raise CodecError(f"an item with flags {flags:#x}")
-        items.append(Item(skip, length, records, timestamp, producer_id, epoch, sequence))
+        append(make((skip, length, records, timestamp, producer_id, epoch, sequence)))
         if producer_id >= 0:
             sequence = (sequence + records) & _U31
         end += skip + length
