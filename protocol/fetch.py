@@ -305,11 +305,12 @@ def _add_answer_flexible(out: bytearray, answer: PartitionAnswer) -> None:
         answer.last_stable_offset,
         answer.log_start_offset,
     )
-    if answer.aborted is None:
-        out += b"\0"
+    aborted = answer.aborted
+    if not aborted:
+        out += b"\0" if aborted is None else b"\1"
     else:
-        out += uvarint(len(answer.aborted) + 1)
-        for producer_id, first_offset in answer.aborted:
+        out += uvarint(len(aborted) + 1)
+        for producer_id, first_offset in aborted:
             out += _ABORTED_FLEXIBLE.pack(producer_id, first_offset)
     out += INT32.pack(answer.preferred_read_replica)
     out += uvarint(answer.records_bytes + 1)

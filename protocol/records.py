@@ -292,27 +292,48 @@ def iterate(
 
 
 def _read_record(view: bytes, at: int, end: int, base_offset: int, base_timestamp: int) -> Record:
-    """The record whose timestamp delta is at `at`, and which ends at `end`."""
-    timestamp_delta, at = _read_varint(view, at)
-    offset_delta, at = _read_varint(view, at)
+    """The record whose timestamp delta is at `at`, and which ends at `end`.
+
+    Varints of one byte are nearly all there are, and are read in place: a call costs more.
+    """
+    byte = view[at]
+    if byte < 0x80:
+        timestamp_delta = (byte >> 1) ^ -(byte & 1)
+        at += 1
+    else:
+        timestamp_delta, at = _read_varint(view, at)
+    byte = view[at]
+    if byte < 0x80:
+        offset_delta = (byte >> 1) ^ -(byte & 1)
+        at += 1
+    else:
+        offset_delta, at = _read_varint(view, at)
     key, at = _read_bytes(view, at, end)
     value, at = _read_bytes(view, at, end)
-    header_count, at = _read_varint(view, at)
-    headers: list[tuple[str, bytes | None]] = []
-    if header_count:
-        if not 0 <= header_count <= end - at:
-            raise ProtocolError(f"a record with {header_count} headers")
-        for _ in range(header_count):
-            name, at = _read_bytes(view, at, end)
-            if name is None:
-                raise ProtocolError("a record header without a key")
-            content, at = _read_bytes(view, at, end)
-            headers.append((name.decode("utf-8", "surrogateescape"), content))
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    if view[at] == 0:
+        at += 1
+    else:
+        headers, at = _read_headers(view, at, end)
     if at != end:
         raise ProtocolError("a record whose length is not that of its fields")
-    return Record(
-        base_offset + offset_delta, base_timestamp + timestamp_delta, key, value, tuple(headers)
-    )
+    return Record(base_offset + offset_delta, base_timestamp + timestamp_delta, key, value, headers)
+
+
+def _read_headers(
+    view: bytes, at: int, end: int
+) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    count, at = _read_varint(view, at)
+    if not 0 <= count <= end - at:
+        raise ProtocolError(f"a record with {count} headers")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, at = _read_bytes(view, at, end)
+        if name is None:
+            raise ProtocolError("a record header without a key")
+        content, at = _read_bytes(view, at, end)
+        headers.append((name.decode("utf-8", "surrogateescape"), content))
+    return tuple(headers), at
 
 
 def _read_varint(view: bytes, at: int) -> tuple[int, int]:
@@ -334,7 +355,12 @@ def _read_varint(view: bytes, at: int) -> tuple[int, int]:
 
 
 def _read_bytes(view: bytes, at: int, end: int) -> tuple[bytes | None, int]:
-    length, at = _read_varint(view, at)
+    byte = view[at]
+    if byte < 0x80:
+        length = (byte >> 1) ^ -(byte & 1)
+        at += 1
+    else:
+        length, at = _read_varint(view, at)
     if length < 0:
         if length != -1:
             raise ProtocolError(f"a length of {length} in a record")

@@ -57,6 +57,9 @@ _FIXED: Final = {
 }
 """Types of one length, as struct formats."""
 
+_SHORT_ARRAY: Final = 8
+"""Lists of nodes shorter than this, so nearly all, are packed together with their length."""
+
 _SHAPES: Final[dict[int, tuple[type, type]]] = {
     apis.PRODUCE: (hot.ProduceRequest, hot.ProduceResponse),
     apis.FETCH: (hot.FetchRequest, hot.FetchResponse),
@@ -255,21 +258,21 @@ def _struct_reader(
 def _struct_writer(steps: list[_Step], tagged: list[_Tagged] | None = None) -> Writer:
     """As `_struct_reader`."""
     write_steps = [(attrgetter(*step.names), step.layout.write) for step in steps]
+    end = b"" if tagged is None else b"\0"
 
     def write(out: bytearray, value: Any) -> None:
         for get, write_step in write_steps:
             write_step(out, get(value))
-        if tagged is not None:
+        if tagged:
             _write_tagged(out, tagged, value)
+        else:
+            out += end
 
     return write
 
 
 def _write_tagged(out: bytearray, tagged: list[_Tagged], value: Any) -> None:
     """Tagged fields that differ from their defaults; the others are not sent (KIP-482)."""
-    if not tagged:
-        out += b"\0"
-        return
     contents = bytearray()
     count = 0
     for tag, name, layout, default in tagged:
@@ -463,12 +466,22 @@ def _int32_array(*, flexible: bool, nullable: bool) -> Layout:
             count, at = read_array_count(view, at, flexible=flexible)
         return list(struct.unpack_from(f">{count}i", view, at)), at + 4 * count
 
+    empty = array_count(0, flexible=flexible)
+    null = array_count(-1, flexible=flexible) if nullable else empty
+    short = [
+        struct.Struct(f">{'B' if flexible else 'i'}{count}i").pack for count in range(_SHORT_ARRAY)
+    ]
+    extra = 1 if flexible else 0
+
     def write(out: bytearray, values: Any) -> None:
-        if values is None and nullable:
-            out += array_count(-1, flexible=flexible)
+        if not values:
+            out += null if values is None else empty
             return
-        count = len(values or ())
-        out += array_count(count, flexible=flexible)
-        out += struct.pack(f">{count}i", *(values or ()))
+        count = len(values)
+        if count < _SHORT_ARRAY:
+            out += short[count](count + extra, *values)
+        else:
+            out += array_count(count, flexible=flexible)
+            out += struct.pack(f">{count}i", *values)
 
     return Layout(read, write)
