@@ -2,8 +2,8 @@
 
 A span is 32 packed bytes in its partition's `bytearray`, a window at most 106 in its dict; a
 partition is one slotted object that keeps its identity, so it may be held on to (after the
-deletion of its topic it is a leaf that nothing changes any more). Partitions that were never
-written cost a pointer.
+deletion of its topic it gets no records any more, and the purge empties it). Partitions that were
+never written cost a pointer.
 
 Invariants: spans are dense: the next offset of each is the base offset of the one after it, and
 that of the last is the end offset; the first one holds the log start or begins there.
@@ -128,16 +128,21 @@ class Partition:
         rows = self._rows
         rows += _SPAN.pack(*row)
 
-    def drop(self, count: int, position: Position) -> int:
-        """For `apply`: let go of at most `count` spans and windows, newest first; how many."""
+    def drop_spans(self, count: int, position: Position) -> int:
+        """For `apply`: let go of at most `count` spans, newest first; how many there were."""
         first = max(self.span_count - count, 0)
         dropped = self.span_count - first
         for slot, number, *_ in _SPAN.iter_unpack(self._rows[first * SPAN_BYTES :]):
             self._chunks.release(slot, number, position)
         del self._rows[first * SPAN_BYTES :]
-        while self.windows and dropped < count:
-            self.windows.popitem()
-            dropped += 1
+        return dropped
+
+    def drop_windows(self, count: int) -> int:
+        """For `apply`: forget at most `count` producers, newest first; how many there were."""
+        windows = self.windows or {}
+        dropped = min(count, len(windows))
+        for _ in range(dropped):
+            windows.popitem()
         return dropped
 
     @property
@@ -183,6 +188,10 @@ class Partitions:
         self._topics: dict[TopicId, _Rows] = {}
         self._deleted: dict[TopicId, _Rows] = {}
         self._count = 0
+        self.span_count = 0
+        """Spans of all partitions."""
+        self.window_count = 0
+        """Windows of all partitions."""
 
     def __len__(self) -> int:
         """Partitions, those of deleted topics that have rows left included."""
@@ -233,7 +242,11 @@ class Partitions:
                 continue
             if budget <= 0:
                 return
-            budget -= 1 + row.drop(budget - 1, position)
+            spans = row.drop_spans(budget - 1, position)
+            windows = row.drop_windows(budget - 1 - spans)
+            self.span_count -= spans
+            self.window_count -= windows
+            budget -= 1 + spans + windows
             if row.is_empty:
                 rows.partitions[index] = None
                 rows.written -= 1
@@ -251,6 +264,7 @@ class Partitions:
         if partition is None:
             results.extend([_UNKNOWN] * len(span.items))
             return 0
+        windows = len(partition.windows or ())
         spans = 0
         start = end = span.start  # Of the span in the making; empty when equal.
         base_offset = offset = partition.end_offset
@@ -281,6 +295,8 @@ class Partitions:
             if partition.end_offset == 0:
                 self._topics[span.topic_id].written += 1
             partition.end_offset = offset
+        self.span_count += spans
+        self.window_count += len(partition.windows or ()) - windows
         return spans
 
 

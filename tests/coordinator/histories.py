@@ -162,6 +162,8 @@ def state(machine: Machine) -> object:
         list(machine.chunks.unreferenced()),
         len(machine.chunks),
         len(machine.partitions),
+        machine.partitions.span_count,
+        machine.partitions.window_count,
         list(machine.partitions.deleted()),
         partitions,
     )

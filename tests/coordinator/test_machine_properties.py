@@ -74,6 +74,7 @@ def test_spans_are_dense_and_chunks_count_them(seed: int):
     assert len(set(gone)) == len(gone)
     assert not set(gone) & {span.chunk for span in spans}
     if next(machine.partitions.deleted(), None) is None:
+        assert machine.partitions.span_count == len(spans)
         assert len(machine.chunks) == len({span.chunk for span in spans})
 
 

@@ -173,9 +173,13 @@ def test_a_purge_drops_a_bounded_number_of_rows_and_can_be_resumed():
     for _ in range(500):
         story.commit(agent, span(topic_id, plain()))
     story.do(agent, DeleteTopic(topic_id))
+    assert story.machine.partitions.span_count == 505
+    assert story.machine.partitions.window_count == 2000
     # 505 spans and 2,000 windows, and the partition counted in every slice.
     assert purge_all(story, agent) == -(-2505 // (PURGE_ROWS_MAX - 1))
     assert len(story.machine.partitions) == 0
+    assert story.machine.partitions.span_count == 0
+    assert story.machine.partitions.window_count == 0
     assert len(story.machine.chunks) == 0
 
 

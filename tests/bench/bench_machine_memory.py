@@ -1,0 +1,93 @@
+"""What the machine's rows cost in memory: `python -m tests.bench.bench_machine_memory`.
+
+Prints bytes per partition, per span and per window, as the process grows, against the budgets of
+design §14; and how long a full garbage collection takes with all of them.
+"""
+
+import gc
+import time
+from pathlib import Path
+
+from coordinator.commands import (
+    ChunkSpan,
+    CommitChunk,
+    CreateTopic,
+    Entry,
+    Item,
+    Open,
+    TopicCreated,
+)
+from coordinator.machine import Machine
+from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, position
+
+PARTITIONS = 10_000
+WINDOWS_PER_PARTITION = 10
+SPANS_PER_PARTITION = 100
+SPANS_PER_CHUNK = 100
+
+
+class Filled:
+    """A machine with one topic, and the entries that fill it."""
+
+    def __init__(self) -> None:
+        self.machine = Machine()
+        self.position = position(1, 1)
+        self.agent = Incarnation(self.position)
+        self.n = 0
+        self.chunks = 0
+        command = Open(1, "agent-0", -1, "zone-a", (), "0.1.0", 1)
+        self.machine.apply(self.position, Entry(INCARNATION_NONE, 0, 0, (command,)))
+
+    def apply(self, command: CreateTopic | CommitChunk) -> object:
+        self.n += 1
+        self.position = Position(self.position + 1)
+        (outcome,) = self.machine.apply(
+            self.position, Entry(self.agent, self.n, self.n, (command,))
+        )
+        return outcome
+
+    def commit(self, topic_id: TopicId, item: Item) -> None:
+        """One span in every partition."""
+        for first in range(0, PARTITIONS, SPANS_PER_CHUNK):
+            numbers = range(first, first + SPANS_PER_CHUNK)
+            spans = tuple(ChunkSpan(topic_id, number, 0, (item,)) for number in numbers)
+            self.apply(CommitChunk(self.chunks, item.length, spans))
+            self.chunks += 1
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def main() -> None:
+    filled = Filled()
+    before = resident_bytes()
+
+    def told(what: str, count: int) -> None:
+        nonlocal before
+        gc.collect()
+        now = resident_bytes()
+        print(f"{(now - before) / count:8.1f} bytes per {what} ({count} of them)")
+        before = now
+
+    outcome = filled.apply(CreateTopic("events", PARTITIONS, ()))
+    assert isinstance(outcome, TopicCreated)
+    told("partition never written", PARTITIONS)
+    filled.commit(outcome.topic_id, Item(0, 9000, 20, 1_700_000_000_000))
+    told("partition with its first span", PARTITIONS)
+    for index in range(SPANS_PER_PARTITION):
+        filled.commit(outcome.topic_id, Item(0, 9000, 20, 1_700_000_000_000 + index))
+    told("span", PARTITIONS * SPANS_PER_PARTITION)
+    for producer_id in range(1000, 1000 + WINDOWS_PER_PARTITION):
+        for batch in range(5):
+            filled.commit(
+                outcome.topic_id, Item(0, 9000, 20, 1_700_000_000_000, producer_id, 0, 20 * batch)
+            )
+    told("window of five batches, with its five spans", PARTITIONS * WINDOWS_PER_PARTITION)
+    began = time.perf_counter()
+    gc.collect()
+    print(f"{(time.perf_counter() - began) * 1e3:8.1f} ms for a full garbage collection")
+
+
+if __name__ == "__main__":
+    main()

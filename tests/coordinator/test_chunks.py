@@ -1,0 +1,105 @@
+"""The table of chunks: counts of spans, gaps in the numbers, and slots that are used again."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.chunks import Chunks
+from protocol.types import Incarnation, Position
+from storage.spans import ChunkId
+
+A, B = Incarnation(100), Incarnation(200)
+
+
+def add(chunks: Chunks, incarnation: Incarnation, number: int, *, spans: int = 1) -> None:
+    slot = chunks.slot(incarnation)
+    chunks.add(slot, number, length=1000 + number, spans=spans, position=Position(5))
+
+
+def test_a_chunk_is_named_by_its_writers_slot():
+    chunks = Chunks()
+    add(chunks, A, 3)
+    assert chunks.id(chunks.slot(A), 3) == ChunkId(A, 3)
+    assert chunks.length(ChunkId(A, 3)) == 1003
+
+
+def test_a_chunk_is_in_use_until_its_last_span_lets_go():
+    chunks = Chunks()
+    add(chunks, A, 0, spans=2)
+    chunks.release(chunks.slot(A), 0, Position(7))
+    assert len(chunks) == 1
+    chunks.release(chunks.slot(A), 0, Position(8))
+    assert len(chunks) == 0
+    assert list(chunks.unreferenced()) == [(ChunkId(A, 0), Position(8))]
+    with pytest.raises(KeyError):
+        chunks.length(ChunkId(A, 0))
+
+
+@pytest.mark.parametrize("number", [2, 4, 6, 2**32 - 1])
+def test_a_number_that_was_never_committed_has_no_length(number: int):
+    chunks = Chunks()
+    add(chunks, A, 3)
+    add(chunks, A, 5)
+    with pytest.raises(KeyError):
+        chunks.length(ChunkId(A, number))
+
+
+def test_a_writer_that_never_committed_has_no_chunks():
+    with pytest.raises(KeyError):
+        Chunks().length(ChunkId(A, 0))
+
+
+def test_the_slot_of_a_closed_writer_is_used_again_when_nothing_of_it_is_left():
+    chunks = Chunks()
+    add(chunks, A, 0)
+    slot = chunks.slot(A)
+    chunks.close(A)
+    assert chunks.slot(B) != slot
+    assert chunks.length(ChunkId(A, 0)) == 1000
+    chunks.release(slot, 0, Position(9))
+    assert chunks.slot(Incarnation(300)) == slot
+
+
+def test_closing_a_writer_without_chunks_is_nothing():
+    chunks = Chunks()
+    chunks.close(A)
+    chunks.slot(A)
+    chunks.close(A)
+    assert chunks.slot(B) == 0
+
+
+def test_unreferenced_chunks_can_be_read_while_more_are_added():
+    chunks = Chunks()
+    for number in range(3):
+        add(chunks, A, number, spans=0)
+    seen = 0
+    for chunk, _ in chunks.unreferenced():
+        add(chunks, B, chunk.number, spans=0)
+        seen += 1
+    assert seen == 3
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=40), st.randoms())
+def test_counts_agree_with_a_dict(steps: list[tuple[int, int]], rng):
+    """Chunks with some spans, after a gap; then some spans, of any chunk, let go."""
+    chunks = Chunks()
+    spans: dict[int, int] = {}
+    number = -1
+    for gap, count in steps:
+        number += 1 + gap
+        add(chunks, A, number, spans=count)
+        if count:
+            spans[number] = count
+        if spans and rng.random() < 0.6:
+            let_go = rng.choice(list(spans))
+            chunks.release(chunks.slot(A), let_go, Position(1))
+            spans[let_go] -= 1
+            if spans[let_go] == 0:
+                del spans[let_go]
+        assert len(chunks) == len(spans)
+        for each in range(number + 2):
+            if each in spans:
+                assert chunks.length(ChunkId(A, each)) == 1000 + each
+            else:
+                with pytest.raises(KeyError):
+                    chunks.length(ChunkId(A, each))
