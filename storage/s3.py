@@ -13,11 +13,12 @@ short; who needs the call done repeats it.
 """
 
 import asyncio
+import html
 import re
 from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 from urllib.parse import urlsplit
@@ -62,7 +63,16 @@ REGION_DEFAULT: Final = "us-east-1"
 
 _PASSING_STATUS: Final = frozenset({408, 425, 429})
 _PASSING_CODES: Final = frozenset(
-    {"ExpiredToken", "RequestTimeout", "SlowDown", "InternalError", "OperationAborted"}
+    {
+        "BadDigest",  # Damaged on the way.
+        "ExpiredToken",
+        "IncompleteBody",
+        "InternalError",
+        "OperationAborted",
+        "RequestTimeout",
+        "SlowDown",
+        "XAmzContentChecksumMismatch",
+    }
 )
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
@@ -274,7 +284,7 @@ class S3Store:
             doing,
             _status_of(error),
             code[1] if code else "",
-            message[1] if message else _cause_of(text),
+            html.unescape(message[1]) if message else _cause_of(text),
         ) from error
 
     def _no_credentials(self, doing: str) -> StoreRefusedError:
@@ -311,13 +321,14 @@ def _make_blobs(
         if credentials is None:
             raise NoCredentialsError
         frozen = await credentials.get_frozen_credentials()
+        # Only credentials that expire have it, and botocore tells nobody else.
+        expiry: datetime | None = getattr(credentials, "_expiry_time", None)
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
             "token": frozen.token,
-            # When it is near, we are asked again, and botocore has refreshed by then. Only
-            # credentials that expire have it, and botocore tells nobody else.
-            "expires_at": getattr(credentials, "_expiry_time", None),
+            # obstore asks again 5 minutes before, and botocore renews 10 minutes before.
+            "expires_at": expiry and expiry.astimezone(UTC),
         }
 
     url = urlsplit(endpoint)
