@@ -43,6 +43,8 @@ THREADS: Final = 8
 TEMPORARY_FOLDER: Final = ".tmp"
 LEFTOVER_SECONDS_MIN: Final = 3600.0
 """A temporary file older than this belongs to a process that died."""
+LINK_ATTEMPTS_MAX: Final = 10
+"""Another process may remove an empty folder just before it gets its first object."""
 PARTS_PER_WRITE_MAX: Final = 512
 """Buffers of one writev; POSIX promises 16, Linux and macOS take 1,024."""
 
@@ -67,6 +69,8 @@ class DiskStore:
         self._temporary = root / TEMPORARY_FOLDER
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="frazil-disk")
         self._lock = threading.Lock()
+        self._folders = threading.Lock()
+        """Held while folders come or go with their only object."""
         self._ready = False
 
     async def put_new(self, key: str, parts: Sequence[Buffer]) -> None:
@@ -145,7 +149,6 @@ class DiskStore:
                 os.fsync(handle)
             finally:
                 os.close(handle)
-            self._make_folder(path.parent)
             try:
                 self._link(temporary, path)
             except FileExistsError:
@@ -157,12 +160,16 @@ class DiskStore:
             Path(temporary).unlink(missing_ok=True)
 
     def _link(self, temporary: str, path: Path) -> None:
-        try:
-            os.link(temporary, path)
-        except FileNotFoundError:
-            # `_delete` removed the folder as the last object in it went.
-            self._make_folder(path.parent)
-            os.link(temporary, path)
+        """Give the file its name. `_delete`, here or elsewhere, removes folders that are empty."""
+        for attempts_left in reversed(range(LINK_ATTEMPTS_MAX)):
+            try:
+                with self._folders:
+                    self._make_folder(path.parent)
+                    os.link(temporary, path)
+                return
+            except FileNotFoundError:
+                if not attempts_left:
+                    raise
 
     def _make_folder(self, folder: Path) -> None:
         """Make the folder and those above it, each durable in the one above."""
@@ -217,7 +224,7 @@ class DiskStore:
             with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 path.unlink()
             # Empty folders go; the first that is not empty ends it.
-            with suppress(OSError):
+            with suppress(OSError), self._folders:
                 for folder in path.relative_to(self._root).parents:
                     if folder.name:
                         (self._root / folder).rmdir()
