@@ -70,13 +70,16 @@ def _open_disk(url: str, parts: SplitResult) -> ObjectStore:
 def _open_s3(url: str, parts: SplitResult, options: StoreOptions) -> ObjectStore:
     from storage.s3 import S3Address, S3Store
 
+    if "@" in parts.netloc:
+        # The URL is not repeated: it may hold a secret, and errors end in logs.
+        raise ValueError("credentials do not belong into the URL of a store, they are settings")
+    if not parts.netloc or ":" in parts.netloc:
+        raise ValueError(f"{url!r} does not name a bucket; write s3://bucket/prefix")
     prefix = parts.path.strip("/")
     try:
         check_prefix(prefix)
     except ValueError:
         raise ValueError(f"{prefix!r} in {url!r} cannot begin the keys of objects") from None
-    if not parts.netloc or "@" in parts.netloc or ":" in parts.netloc:
-        raise ValueError(f"{url!r} does not name a bucket; write s3://bucket/prefix")
     if parts.query or parts.fragment:
         raise ValueError(f"{url!r} has a '?' or '#'; what it should say is a setting of its own")
     if (options.access_key is None) != (options.secret_key is None):
