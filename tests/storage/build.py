@@ -1,11 +1,15 @@
 """What the tests of storage/ are built from: batches, pending batches, closed chunks."""
 
-from collections.abc import Sequence
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from protocol.records import Record, build_batch
 from protocol.types import Incarnation, TopicId, position
 from storage.accumulator import Accumulator, ClosedChunk, Limits, PendingBatch
 from storage.spans import ChunkId, Span
+from tests.sim.loop import SimLoop
 
 TOPIC_A = TopicId(b"a" * 16)
 TOPIC_B = TopicId(b"b" * 16)
@@ -70,3 +74,9 @@ def spans_of(chunk: ClosedChunk, *, base_offset: int, chunk_id: ChunkId = CHUNK)
         )
         for span in chunk.spans
     ]
+
+
+def run_virtual(test: Callable[[], Coroutine[Any, Any, None]], *, seed: int = 1) -> None:
+    """Run a test on virtual time: waiting costs nothing, and the order of callbacks is drawn."""
+    with asyncio.Runner(loop_factory=lambda: SimLoop(random.Random(seed))) as runner:
+        runner.run(test())

@@ -1,0 +1,95 @@
+"""A server that speaks just enough HTTP to be a bad S3: it answers as the test tells it to."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from storage.s3 import S3Address, S3Store
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Answer(NamedTuple):
+    status: int = 200
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+    cut: bool = False
+    """Close the connection in the middle of the body."""
+
+
+HANG_UP = Answer(0)
+"""Read the request, then close the connection."""
+
+Answers = Callable[[Request], Awaitable[Answer]]
+
+
+def error(status: int, code: str, message: str = "told so") -> Answer:
+    body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+    return Answer(status, body.encode(), (("content-type", "application/xml"),))
+
+
+class FakeS3:
+    """Records requests and answers them by a function."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self.requests: list[Request] = []
+
+    async def serve(self, test: Callable[[S3Store], Awaitable[None]]) -> None:
+        """Run the test with a store on this server."""
+        server = await asyncio.start_server(self._connection, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        store = S3Store(
+            S3Address(
+                bucket="bucket",
+                endpoint=f"http://127.0.0.1:{port}",
+                access_key="key",
+                secret_key="hidden-one",
+            )
+        )
+        async with server:
+            try:
+                await test(store)
+            finally:
+                await store.aclose()
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                line, *rows = head.rstrip().split("\r\n")
+                method, path, _ = line.split(" ")
+                headers = {
+                    name.lower(): value.strip()
+                    for name, _, value in (r.partition(":") for r in rows)
+                }
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                request = Request(method, path, headers, body)
+                self.requests.append(request)
+                answer = await self._answers(request)
+                if answer == HANG_UP:
+                    return
+                writer.write(_encoded(answer))
+                await writer.drain()
+                if answer.cut:
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.close()
+
+
+def _encoded(answer: Answer) -> bytes:
+    headers = {
+        "content-length": str(len(answer.body)),
+        "etag": '"tag"',
+        "last-modified": "Sat, 21 Nov 2026 10:00:00 GMT",
+    } | dict(answer.headers)
+    rows = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    body = answer.body[: len(answer.body) // 2] if answer.cut else answer.body
+    return f"HTTP/1.1 {answer.status} Said\r\n{rows}\r\n".encode() + body
