@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -126,13 +126,7 @@ class Tasks:
         frame = self._session.range(0, len(payloads), 1, len(payloads)).mapInArrow(
             _runner(shared), _RESULT
         )
-        with ThreadPoolExecutor(1) as pool:
-            future: Future[Any] = pool.submit(frame.collect)
-            self._watch(future, sum(sizes), len(payloads), title)
-            try:
-                rows = future.result()
-            except Exception as error:
-                raise _understood(error) from error
+        rows = self._collect(frame, lambda: self._show(title, sum(sizes), len(payloads)))
         shared.unpersist()
         outcomes = [pickle.loads(row.result) for row in rows]  # noqa: S301 - made by our tasks.
         for outcome in outcomes:
@@ -140,17 +134,35 @@ class Tasks:
                 raise outcome
         return outcomes
 
-    def _watch(self, future: "Future[Any]", total: int, count: int, title: str) -> None:
-        from concurrent.futures import wait
+    def _collect(self, frame: Any, show: Callable[[], None]) -> list[Any]:
+        """`frame.collect()` in a thread, while this one shows how far it is."""
+        from pyspark import InheritableThread
 
+        done: Future[list[Any]] = Future()
+
+        def collect() -> None:
+            try:
+                done.set_result(frame.collect())
+            except _spark_errors() as error:
+                done.set_exception(error)
+
+        # Spark's own kind of thread, since it gives its connection to the JVM back.
+        thread = InheritableThread(target=collect)
+        thread.start()
+        while not wait([done], POLL_S).done:
+            show()
+        thread.join()
+        try:
+            return done.result()
+        except _spark_errors() as error:
+            raise _understood(error) from error
+
+    def _show(self, title: str, byte_count: int, task_count: int) -> None:
         tracker = self._session.sparkContext.statusTracker()
-        while not wait([future], POLL_S).done:
-            done = 0
-            for stage in tracker.getActiveStageIds():
-                info = tracker.getStageInfo(stage)
-                done = max(done, info.numCompletedTasks if info else 0)
-            mib = total / (1 << 20)
-            self._progress.show(f"{title}: {done} of {count} tasks ({mib:.1f} MiB in all)")
+        infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        finished = max((info.numCompletedTasks for info in infos if info), default=0)
+        mib = byte_count / (1 << 20)
+        self._progress.show(f"{title}: {finished} of {task_count} tasks ({mib:.1f} MiB in all)")
 
     def close(self) -> None:
         self._session.stop()
