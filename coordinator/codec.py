@@ -8,7 +8,8 @@ Numbers are varints (base 128, least significant group first), those that may be
 zigzagged. `CommitChunk` is delta-coded: an idempotent batch costs about 12 bytes, one that goes
 on with the sequence of the batch before about 6.
 
-Invariants: `decode_entry(encode_entry(e)) == e`; any other bytes raise CodecError, nothing else;
+Invariants: `decode_entry(encode_entry(e)) == e`, but that an item without a producer id comes back
+with epoch and sequence -1, whatever its batch's header said; any other bytes raise CodecError, nothing else;
 what was decoded lies within the bounds named here, so the machine's columns can hold it. What a
 command means, and whether it makes sense, is not looked at.
 """
@@ -43,14 +44,16 @@ ENTRY_BYTES_MAX = 64 * 1024
 ENTRY_OVERHEAD_BYTES_MAX = 5 + 4 * 10
 """What an entry takes besides its commands, at most."""
 
-STRING_BYTES_MAX = 4096
+STRING_BYTES_MAX = 32_767
+"""Kafka's own bound on a string."""
 LISTENERS_MAX = 64
 CONFIGS_MAX = 1000
 
 _U31 = (1 << 31) - 1
 _U32 = (1 << 32) - 1
 _U63 = (1 << 63) - 1
-_EPOCH_MAX = (1 << 15) - 1
+_I16 = range(-(1 << 15), 1 << 15)
+_I32 = range(-(1 << 31), 1 << 31)
 _TOPIC_ID_BYTES = 16
 
 _HEAD = Struct("<BI")
@@ -405,27 +408,28 @@ def _put_commit_chunk(out: bytearray, command: CommitChunk) -> None:
 
 
 def _put_items(out: bytearray, items: tuple[Item, ...], timestamp: int) -> int:
-    """Returns the timestamp of the last item, from which the next span's go on."""
+    """Returns the timestamp of the last item, from which the next span's go on.
+
+    What a client may have put into a batch's header can be said, sense or not: apply refuses it.
+    """
     before: tuple[int, int, int] | None = None
     for skip, length, records, timestamp_max, producer_id, epoch, sequence in items:
         if not (
             0 <= skip <= _U32
             and 0 < length <= _U32
-            and 0 < records <= _U31
+            and 0 < records <= (_U31 if producer_id >= 0 else _U63)
             and -_U63 - 1 <= timestamp_max <= _U63
         ):
             raise CodecError(f"an item of {length} bytes, {records} records, skipping {skip}")
         flags = (_SKIPS if skip else 0) | (_TIMESTAMP_DIFFERS if timestamp_max != timestamp else 0)
         if producer_id >= 0:
-            if not (producer_id <= _U63 and 0 <= epoch <= _EPOCH_MAX and 0 <= sequence <= _U31):
+            if not (producer_id <= _U63 and epoch in _I16 and sequence in _I32):
                 raise CodecError(f"producer {producer_id}, epoch {epoch}, sequence {sequence}")
             follows = before == (producer_id, epoch, sequence)
             flags |= _CONTINUES if follows else _PRODUCER
             before = (producer_id, epoch, (sequence + records) & _U31)
-        elif (producer_id, epoch, sequence) == (-1, -1, -1):
-            before = None
         else:
-            raise CodecError(f"producer {producer_id}, epoch {epoch}, sequence {sequence}")
+            before = None
         out.append(flags)
         _put_varint(out, length)
         _put_varint(out, records)
@@ -436,8 +440,8 @@ def _put_items(out: bytearray, items: tuple[Item, ...], timestamp: int) -> int:
             timestamp = timestamp_max
         if flags & _PRODUCER:
             _put_varint(out, producer_id)
-            _put_varint(out, epoch)
-            _put_varint(out, sequence)
+            _put_zigzag(out, epoch)
+            _put_zigzag(out, sequence)
     return timestamp
 
 
@@ -498,13 +502,15 @@ def _items(
             timestamp += distance >> 1 ^ -(distance & 1)
         if flags & _PRODUCER:
             producer_id, at = _number(data, at, _U63)
-            epoch, at = _number(data, at, _EPOCH_MAX)
-            sequence, at = _number(data, at, _U31)
+            epoch, at = _zigzag(data, at)
+            sequence, at = _zigzag(data, at)
+            if epoch not in _I16 or sequence not in _I32:
+                raise CodecError(f"producer {producer_id}, epoch {epoch}, sequence {sequence}")
         elif not flags & _CONTINUES:
             producer_id = epoch = sequence = -1
         if not (
             0 < length <= _U32
-            and 0 < records <= _U31
+            and 0 < records <= (_U31 if producer_id >= 0 else _U63)
             and skip <= _U32
             and -_U63 - 1 <= timestamp <= _U63
         ):

@@ -309,10 +309,12 @@ def _is_written(row: Partition | None) -> bool:
 
 def _write_window(partition: Partition, item: Item, offset: int) -> ItemResult | None:
     """Note an idempotent batch at `offset` when it is the producer's next; else its result."""
+    _, _, records, timestamp_max, producer_id, epoch, sequence = item
+    if epoch < 0 or sequence < 0:  # A client may send it; Kafka's clients do not.
+        return ItemResult(ErrorCode.INVALID_RECORD, -1, partition.log_start)
     windows = partition.windows
     if windows is None:
         windows = partition.windows = {}
-    _, _, records, timestamp_max, producer_id, epoch, sequence = item
     window = windows.get(producer_id)
     verdict = judge(window, epoch=epoch, first_sequence=sequence, records=records)
     match verdict:

