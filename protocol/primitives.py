@@ -105,18 +105,14 @@ def read_topic_id(view: memoryview, at: int) -> tuple[TopicId, int]:
 
 
 def read_tagged_fields(view: memoryview, at: int) -> tuple[dict[int, memoryview], int]:
-    """Tagged fields (KIP-482) by tag, undecoded."""
+    """Tagged fields (KIP-482) by tag, undecoded. Their order is not looked at, as in Kafka."""
     count, at = read_uvarint(view, at)
     if not count:
         return {}, at
     fields: dict[int, memoryview] = {}
-    tag_before = -1
     for _ in range(count):
         tag, at = read_uvarint(view, at)
         size, at = read_uvarint(view, at)
-        if tag <= tag_before:
-            raise ProtocolError("tagged fields that do not ascend")
-        tag_before = tag
         end = at + size
         if end > len(view):
             raise ProtocolError(f"a tagged field of {size} bytes with {len(view) - at} bytes left")

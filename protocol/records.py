@@ -22,6 +22,8 @@ from protocol.types import Buffer
 
 MAGIC: Final = 2
 HEADER_BYTES: Final = 61
+RECORD_BYTES_MIN: Final = 7
+"""A record without key, value and headers, with its length."""
 LENGTH_OVERHEAD: Final = 12
 """Bytes before and with the length field, which counts what follows it."""
 
@@ -125,7 +127,8 @@ def check_batch(
 
     The checks that need only header and CRC, in Kafka's order (ProduceRequest.validateRecords,
     UnifiedLog.analyzeAndValidateRecords, LogValidator.validateBatch); `bytes_max` is the topic's
-    max.message.bytes. Two answers differ from Kafka's: bytes behind the batch that are no whole
+    max.message.bytes. The count is checked against the bytes that so many records need at least
+    (Kafka reads all records and counts). Two answers differ from Kafka's: bytes behind the batch that are no whole
     batch are CORRUPT_MESSAGE (Kafka cuts them off, we keep producers' bytes as they are), and an
     unknown codec is UNSUPPORTED_COMPRESSION_TYPE (there UNKNOWN_SERVER_ERROR).
     """
@@ -146,6 +149,10 @@ def check_batch(
         return ErrorCode.CORRUPT_MESSAGE
     count = header.record_count
     if count <= 0 or header.last_offset_delta != count - 1:
+        return ErrorCode.INVALID_RECORD
+    # Records are not looked at, but a count that they cannot have would eat up offsets.
+    room = len(records) - HEADER_BYTES if codec == 0 else compression.DECOMPRESSED_BYTES_MAX
+    if count * RECORD_BYTES_MIN > room:
         return ErrorCode.INVALID_RECORD
     if header.attributes & CONTROL:
         return ErrorCode.INVALID_RECORD

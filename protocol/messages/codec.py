@@ -39,6 +39,11 @@ from protocol.primitives import (
 )
 from protocol.types import Buffer
 
+REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of APIs that carry no records. Elements may have two bytes, and cost us a hundred times that;
+100,000 topics with long names still fit.
+"""
+
 Reader = Callable[[memoryview, int], tuple[Any, int]]
 """Value and the place after it."""
 Writer = Callable[[bytearray, Any], None]
@@ -119,6 +124,8 @@ class _Field(NamedTuple):
 
 def decode_request(key: int, version: int, body: Buffer) -> Any:
     """The request of an API, as its shape. Raises ProtocolError; KeyError for unknown keys."""
+    if len(body) > REQUEST_BYTES_MAX:
+        raise ProtocolError(f"a request of {len(body)} bytes, at most {REQUEST_BYTES_MAX}")
     return _decode(request_layout(key, version), key, body)
 
 

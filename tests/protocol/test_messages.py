@@ -100,6 +100,13 @@ def test_a_count_that_lies_is_refused_before_anything_is_allocated():
         messages.decode_request(apis.METADATA, 1, b"\x7f\xff\xff\xff")
 
 
+def test_a_request_of_more_bytes_than_any_client_sends_is_refused():
+    body = bytes(codec.REQUEST_BYTES_MAX + 1)
+    with pytest.raises(ProtocolError, match="a request of 8388609 bytes"):
+        messages.decode_request(apis.METADATA, 0, body)
+    assert messages.decode_request(apis.METADATA, 0, body[:-1]).topics == []
+
+
 def test_all_topics_are_null_from_metadata_v1_on():
     assert messages.decode_request(apis.METADATA, 1, b"\xff\xff\xff\xff").topics is None
     assert messages.decode_request(apis.METADATA, 0, b"\0\0\0\0").topics == []

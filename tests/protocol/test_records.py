@@ -219,6 +219,17 @@ def test_a_header_that_makes_no_sense_is_refused(at, layout, value, code):
     assert records.validate_batch(changed(build_batch(TWO), at, layout, value)) == code
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_a_count_that_the_bytes_cannot_hold_is_refused(codec):
+    batch = changed(build_batch(TWO, codec=codec), 57, ">i", (1 << 31) - 1)
+    batch = changed(batch, 23, ">i", (1 << 31) - 2)
+    assert records.validate_batch(batch) == ErrorCode.INVALID_RECORD
+
+
+def test_the_smallest_records_fill_the_bytes_exactly():
+    assert records.validate_batch(build_batch([Record()] * 60)) == ErrorCode.NONE
+
+
 def test_the_first_violation_wins():
     batch = build_batch(TWO)
     with_offset = changed(batch, 0, ">q", 1)
