@@ -77,6 +77,7 @@ _PASSING_CODES: Final = frozenset(
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<]*)</Message>")
+_CERTIFICATE: Final = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _CAUSE: Final = re.compile(r'(?:message|error): "([^"]+)"|kind: (\w+)')
 
 
@@ -240,17 +241,20 @@ class S3Store:
             s3={"addressing_style": "path" if path_style else "virtual"},
         )
         try:
-            client = await self._resources.enter_async_context(
-                session.create_client(
-                    "s3",
-                    region_name=region,
-                    endpoint_url=address.endpoint,
-                    verify=str(address.ca_file) if address.ca_file else None,
-                    config=config,
+            async with AsyncExitStack() as stack:
+                client = await stack.enter_async_context(
+                    session.create_client(
+                        "s3",
+                        region_name=region,
+                        endpoint_url=address.endpoint,
+                        verify=str(address.ca_file) if address.ca_file else None,
+                        config=config,
+                    )
                 )
-            )
-            endpoint = str(client.meta.endpoint_url)
-            blobs = _make_blobs(address, session, endpoint, region, path_style=path_style)
+                endpoint = str(client.meta.endpoint_url)
+                blobs = _make_blobs(address, session, endpoint, region, path_style=path_style)
+                # Both are there; what failed before is released by now.
+                self._resources = stack.pop_all()
         except (BotoCoreError, BaseError, OSError, ValueError) as error:
             raise StoreRefusedError(f"the S3 client cannot be set up: {error}") from error
         return _Connection(blobs, client)
@@ -380,5 +384,7 @@ def _status_of(error: Exception) -> int:
 def _cause_of(text: str) -> str:
     """What obstore says went wrong, in one line."""
     sentence, _, debug = text.partition("\n\nDebug source:")
+    if certificate := _CERTIFICATE.search(debug):
+        return f"its certificate is not trusted ({certificate[1]})"
     causes = ["".join(pair) for pair in _CAUSE.findall(debug)]
     return f"{sentence} ({causes[-1]})" if causes else sentence

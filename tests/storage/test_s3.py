@@ -352,6 +352,44 @@ def test_certificate_file_that_is_none_is_refused(tmp_path: Any) -> None:
     asyncio.run(test())
 
 
+@pytest.mark.parametrize(
+    ("address", "endpoint"),
+    [
+        (S3Address("bucket", endpoint="http://host:9000"), "http://host:9000"),
+        (S3Address("bucket", endpoint="https://host", path_style=False), "https://bucket.host"),
+        (
+            S3Address("bucket", region="eu-central-1"),
+            "https://bucket.s3.eu-central-1.amazonaws.com",
+        ),
+        (
+            S3Address("bucket", region="eu-central-1", path_style=True),
+            "https://s3.eu-central-1.amazonaws.com",
+        ),
+    ],
+)
+def test_bucket_is_in_the_path_or_the_host_as_set(
+    monkeypatch: pytest.MonkeyPatch, address: S3Address, endpoint: str
+) -> None:
+    made: list[dict[str, Any]] = []
+
+    def make(_: str, *, config: dict[str, Any], **__: Any) -> None:
+        made.append(config)
+        raise ValueError("seen enough")
+
+    monkeypatch.setattr(s3, "Blobs", make)
+
+    async def test() -> None:
+        with pytest.raises(StoreRefusedError, match="seen enough"):
+            await S3Store(address).get("a")
+
+    asyncio.run(test())
+    (config,) = made
+    assert config["endpoint"] == endpoint
+    assert config["virtual_hosted_style_request"] is not endpoint.startswith(
+        ("http://host", "https://s3")
+    )
+
+
 def real(minio: Any, *, secret_key: str = "", bucket: str = "", **changes: Any) -> S3Store:
     return S3Store(
         S3Address(
@@ -472,3 +510,28 @@ def test_real_server_finds_keys_under_the_prefix_only(minio: Any) -> None:
     run_real(real(minio, bucket=bucket, prefix="in/side"), put)
     run_real(real(minio, bucket=bucket), put)
     run_real(real(minio, bucket=bucket), look)
+
+
+def test_certificate_that_is_not_trusted_is_called_so() -> None:
+    # As obstore 0.12 words it; a server with such a certificate would cost a second to start.
+    text = (
+        "Generic S3 error: HTTP error: error sending request\n\nDebug source:\n"
+        "kind: Connect, error: Custom {\n kind: InvalidData,\n"
+        " error: InvalidCertificate(\n  UnknownIssuer,\n ),\n}"
+    )
+    assert s3._cause_of(text) == "its certificate is not trusted (UnknownIssuer)"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("what happened", "what happened"),
+        ('it failed\n\nDebug source:\n kind: A, message: "no route", ', "it failed (no route)"),
+        (
+            "it failed\n\nDebug source:\n kind: A, source: { kind: TimedOut }",
+            "it failed (TimedOut)",
+        ),
+    ],
+)
+def test_cause_is_the_innermost_that_is_told(text: str, cause: str) -> None:
+    assert s3._cause_of(text) == cause
