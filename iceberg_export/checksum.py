@@ -68,10 +68,18 @@ def _add_bytes(hashes: Hashes, data: Bytes, places: Ints, null: Bytes) -> None:
             continue
         start = places[row]
         end = places[row + 1]
-        # FNV-1a; the length keeps neighbouring fields apart.
+        # The length keeps neighbouring fields apart.
         value = np.uint64(0xCBF29CE484222325) ^ np.uint64(end - start)
-        for at in range(start, end):
+        at = start
+        while at + 8 <= end:
+            word = np.uint64(0)
+            for byte in range(8):
+                word |= np.uint64(data[at + byte]) << np.uint64(8 * byte)
+            value = _mix(value ^ word)
+            at += 8
+        while at < end:
             value = (value ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
+            at += 1
         hashes[row] = _mix(hashes[row] * np.uint64(0x100000001B3) + value)
 
 
@@ -141,19 +149,25 @@ def sum_rows(rows: pa.Table) -> dict[Block, Sums]:
         return {}
     mixed = np.empty_like(hashes)
     _mix_all(hashes, mixed)
-    partitions = np.asarray(_one(rows.column(schema.PARTITION))).astype(np.int64)
-    offsets = np.asarray(_one(rows.column(schema.OFFSET)))
-    pairs = np.stack([partitions, offsets >> BLOCK_BITS])
-    blocks, places, counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
-    sums = np.zeros((2, blocks.shape[1]), np.uint64)
-    np.add.at(sums[0], places.reshape(-1), hashes)
-    np.add.at(sums[1], places.reshape(-1), mixed)
-    return {
-        Block(int(blocks[0, i]), int(blocks[1, i])): Sums(
-            int(counts[i]), int(sums[0, i]), int(sums[1, i])
-        )
-        for i in range(blocks.shape[1])
-    }
+    partitions = np.asarray(_one(rows.column(schema.PARTITION)))
+    numbers = np.asarray(_one(rows.column(schema.OFFSET))) >> BLOCK_BITS
+    # Records come in order mostly: add up runs of one block, then the runs.
+    changes = (np.diff(partitions) != 0) | (np.diff(numbers) != 0)
+    starts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(changes) + 1])
+    ends = np.append(starts[1:], len(hashes))
+    found: dict[Block, Sums] = {}
+    runs = zip(
+        partitions[starts].tolist(),
+        numbers[starts].tolist(),
+        (ends - starts).tolist(),
+        np.add.reduceat(hashes, starts).tolist(),
+        np.add.reduceat(mixed, starts).tolist(),
+        strict=True,
+    )
+    for partition, number, *sums in runs:
+        block = Block(partition, number)
+        found[block] = found.get(block, NOTHING).plus(Sums(*sums))
+    return found
 
 
 def add_sums(into: dict[Block, Sums], more: dict[Block, Sums]) -> None:

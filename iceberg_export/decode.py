@@ -38,6 +38,9 @@ CRC_START = 21
 BATCH_BYTES_MAX = 1 << 30
 """Bound on what one batch may decompress to."""
 
+_SLICE_BYTES_MIN = 24
+"""From here on copying as a block beats a loop over bytes."""
+
 NULL = -1
 """Length of a null key or value."""
 
@@ -165,23 +168,25 @@ def split_batches(
 _START, _END, _COUNT, _BASE, _LAST_DELTA, _BASE_TIMESTAMP, _APPEND_TIMESTAMP, _STAMPED = range(8)
 # Rows of the table of records that they fill; starts are followed by lengths.
 _OFFSET, _TIMESTAMP, _TYPE, _KEY, _KEY_LENGTH, _VALUE, _VALUE_LENGTH, _HEADERS = range(8)
+_HEADERS_AT, _RECORD_END = 8, 9
 
 
 @compiled
 def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """A zig-zag varint of up to 64 bits and the place after it; place -1 when malformed."""
+    if at < end and data[at] < 0x80:
+        byte: Any = np.int64(data[at])
+        return (byte >> 1) ^ -(byte & 1), at + 1
     value = np.uint64(0)
     shift = np.uint64(0)
-    while at < end:
-        byte = np.uint64(data[at])
+    while at < end and shift < np.uint64(64):
+        part = np.uint64(data[at])
         at += 1
-        value |= (byte & np.uint64(0x7F)) << shift
-        if byte < np.uint64(0x80):
+        value |= (part & np.uint64(0x7F)) << shift
+        if part < np.uint64(0x80):
             half: Any = np.int64(value >> np.uint64(1))
-            return (half if (value & np.uint64(1)) == np.uint64(0) else ~half), at
+            return half ^ -np.int64(value & np.uint64(1)), at
         shift += np.uint64(7)
-        if shift > np.uint64(63):
-            break
     return 0, -1
 
 
@@ -195,60 +200,29 @@ def _field(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @compiled
-def _count_headers(data: Bytes, batches: Ints, rows: Ints) -> int:
-    """First pass: how many headers has each record. Returns the total; below 0: ~batch is bad."""
+def _index(data: Bytes, batches: Ints, rows: Ints) -> int:
+    """Note where every field of every record is, headers left aside.
+
+    Returns how many headers there are in all; below 0: `~batch` is bad.
+    """
     total = 0
     row = 0
-    for batch in range(batches.shape[1]):
-        at = batches[_START, batch]
-        end = batches[_END, batch]
-        for _ in range(batches[_COUNT, batch]):
-            length, body = _varint(data, at, end)
-            if body < 0 or length < 1 or length > end - body:
-                return ~batch
-            at = body + length
-            _delta, place = _varint(data, body + 1, at)
-            if place < 0:
-                return ~batch
-            _delta, place = _varint(data, place, at)
-            if place < 0:
-                return ~batch
-            for _field_number in range(2):
-                size, start = _field(data, place, at)
-                if start < 0:
-                    return ~batch
-                place = start + max(size, 0)
-            headers, place = _varint(data, place, at)
-            # A header takes two bytes at least: this bounds what a lying count can cost.
-            if place < 0 or headers < 0 or headers > (at - place) // 2:
-                return ~batch
-            rows[_HEADERS, row] = headers
-            total += headers
-            row += 1
-        if at != end:
-            return ~batch
-    return total
-
-
-@compiled
-def _index(data: Bytes, batches: Ints, rows: Ints, header_fields: Ints) -> int:
-    """Second pass: note every field. Returns -1, or the number of the batch that is bad.
-
-    Lengths were checked by the first pass, except those inside headers.
-    """
-    row = 0
-    header = 0
     for batch in range(batches.shape[1]):
         at = batches[_START, batch]
         end = batches[_END, batch]
         delta_before = -1
         for _ in range(batches[_COUNT, batch]):
             length, body = _varint(data, at, end)
+            if body < 0 or length < 1 or length > end - body:
+                return ~batch
             at = body + length
+            # One byte of attributes, which mean nothing in this format.
             timestamp_delta, place = _varint(data, body + 1, at)
+            if place < 0:
+                return ~batch
             delta, place = _varint(data, place, at)
-            if delta <= delta_before or delta > batches[_LAST_DELTA, batch]:
-                return batch
+            if place < 0 or delta <= delta_before or delta > batches[_LAST_DELTA, batch]:
+                return ~batch
             delta_before = delta
             rows[_OFFSET, row] = batches[_BASE, batch] + delta
             rows[_TYPE, row] = batches[_STAMPED, batch]
@@ -258,22 +232,47 @@ def _index(data: Bytes, batches: Ints, rows: Ints, header_fields: Ints) -> int:
                 rows[_TIMESTAMP, row] = batches[_BASE_TIMESTAMP, batch] + timestamp_delta
             for field in (_KEY, _VALUE):
                 size, start = _field(data, place, at)
+                if start < 0:
+                    return ~batch
                 rows[field, row] = start
                 rows[field + 1, row] = size
                 place = start + max(size, 0)
             headers, place = _varint(data, place, at)
-            for _header in range(headers):
-                for field in (0, 2):
-                    size, start = _field(data, place, at)
-                    if start < 0 or (field == 0 and size < 0):
-                        return batch
-                    header_fields[field, header] = start
-                    header_fields[field + 1, header] = size
-                    place = start + max(size, 0)
-                header += 1
-            if place != at:
-                return batch
+            # A header takes two bytes at least: this bounds what a lying count can cost.
+            if place < 0 or headers < 0 or headers > (at - place) // 2:
+                return ~batch
+            if headers == 0 and place != at:
+                return ~batch
+            rows[_HEADERS, row] = headers
+            rows[_HEADERS_AT, row] = place
+            rows[_RECORD_END, row] = at
+            total += headers
             row += 1
+        if at != end:
+            return ~batch
+    return total
+
+
+@compiled
+def _index_headers(data: Bytes, rows: Ints, fields: Ints) -> int:
+    """Note where keys and values of all headers are. Returns -1, or a row whose headers are bad."""
+    header = 0
+    for row in range(rows.shape[1]):
+        if rows[_HEADERS, row] == 0:
+            continue
+        place = rows[_HEADERS_AT, row]
+        end = rows[_RECORD_END, row]
+        for _ in range(rows[_HEADERS, row]):
+            for field in (0, 2):
+                size, start = _field(data, place, end)
+                if start < 0 or (field == 0 and size < 0):
+                    return row
+                fields[field, header] = start
+                fields[field + 1, header] = size
+                place = start + max(size, 0)
+            header += 1
+        if place != end:
+            return row
     return -1
 
 
@@ -282,10 +281,14 @@ def _copy(data: Bytes, starts: Ints, lengths: Ints, ends: Ints, out: Bytes) -> N
     """Copy each field (null: nothing) to where `ends` says that it ends."""
     at = 0
     for row in range(len(starts)):
-        source = starts[row] - at
-        for place in range(at, ends[row]):
-            out[place] = data[source + place]
-        at = ends[row]
+        end = ends[row]
+        if end - at >= _SLICE_BYTES_MIN:
+            out[at:end] = data[starts[row] : starts[row] + end - at]
+        else:
+            source = starts[row] - at
+            for place in range(at, end):
+                out[place] = data[source + place]
+        at = end
 
 
 def gather(data: Bytes, starts: Ints, lengths: Ints) -> tuple[Ints, Bytes]:
@@ -308,15 +311,16 @@ def index_records(payloads: list[Payload]) -> Columns:
     lying = batches[_COUNT] * 7 > sizes
     if bool(lying.any()):
         raise CorruptSpanError(_bad_batch(payloads[int(lying.argmax())]))
-    rows = np.empty((8, int(batches[_COUNT].sum())), np.int64)
-    header_count = _count_headers(data, batches, rows)
+    rows = np.empty((10, int(batches[_COUNT].sum())), np.int64)
+    header_count = _index(data, batches, rows)
     if header_count < 0:
         raise CorruptSpanError(_bad_batch(payloads[~header_count]))
     header_fields = np.empty((4, header_count), np.int64)
-    bad = _index(data, batches, rows, header_fields)
-    if bad >= 0:
+    bad_row = _index_headers(data, rows, header_fields)
+    if bad_row >= 0:
+        bad = int(np.searchsorted(np.cumsum(batches[_COUNT]), bad_row, side="right"))
         raise CorruptSpanError(_bad_batch(payloads[bad]))
-    return Columns(data, *rows, *header_fields)
+    return Columns(data, *rows[:_HEADERS_AT], *header_fields)
 
 
 def _bad_batch(payload: Payload) -> str:

@@ -20,6 +20,7 @@ GAP_BYTES_MAX = 256 * 1024
 """Unwanted bytes that are cheaper to read than a second request."""
 READ_BYTES_MAX = 64 * 1024 * 1024
 READS_IN_FLIGHT_MAX = 16
+RETRIES_MAX = 5
 
 
 class ChunkReader(Protocol):
@@ -164,6 +165,13 @@ def _credential_provider() -> Callable[[], dict[str, Any]] | None:
     return provide
 
 
+def _default_region() -> str:
+    """As AWS's own tools find it."""
+    from botocore.session import Session
+
+    return Session().get_config_variable("region") or "us-east-1"
+
+
 def _open_s3(address: StoreAddress, options: Mapping[str, str]) -> S3Reader:
     from obstore.exceptions import BaseError
     from obstore.store import S3Store
@@ -171,21 +179,31 @@ def _open_s3(address: StoreAddress, options: Mapping[str, str]) -> S3Reader:
     url = urlsplit(address.url)
     bucket, prefix = url.netloc, url.path.strip("/")
     endpoint = options.get("store.endpoint") or address.endpoint
-    style = options.get("store.path.style") or str(address.path_style or bool(endpoint)).lower()
+    # An endpoint of our own is not the one that the agent's style was meant for.
+    path_style = address.path_style or bool(options.get("store.endpoint"))
+    style = options.get("store.path.style") or str(path_style).lower()
     arguments: dict[str, Any] = {
         "prefix": prefix or None,
-        "region": options.get("store.region") or address.region or "us-east-1",
+        "region": options.get("store.region") or address.region or _default_region(),
         "virtual_hosted_style_request": style != "true",
         "client_options": {"timeout": "60s", "connect_timeout": "5s"},
         "retry_config": {
-            "max_retries": 5,
+            "max_retries": RETRIES_MAX,
             "retry_timeout": dt.timedelta(seconds=60),
         },
     }
     if endpoint:
-        arguments["endpoint"] = endpoint
+        host = urlsplit(endpoint)
+        # In the other style obstore expects the bucket in the endpoint's own name.
+        virtual = f"{host.scheme}://{bucket}.{host.netloc}"
+        arguments["endpoint"] = endpoint if style == "true" else virtual
         if endpoint.startswith("http://"):
             arguments["client_options"]["allow_http"] = True
+    if ca := options.get("store.ca"):
+        try:
+            arguments["client_options"]["root_certificate"] = Path(ca).read_bytes()
+        except OSError as error:
+            raise StoreReadError(f"cannot read store.ca {ca}: {error.strerror}") from error
     if options.get("store.access.key"):
         arguments["access_key_id"] = options["store.access.key"]
         arguments["secret_access_key"] = options.get("store.secret.key", "")
