@@ -148,6 +148,8 @@ class S3Store:
         try:
             answer = await obstore.get_async(blobs, self._prefix + key)
             return memoryview(await answer.bytes_async())
+        except FileNotFoundError as error:
+            self._missing(key, error)
         except (BaseError, OSError) as error:
             self._fail(f"getting {key}", error)
 
@@ -275,14 +277,19 @@ class S3Store:
         except (BotoCoreError, OSError, TimeoutError) as error:
             raise StoreUnavailableError(f"{doing} in {self._place()}: {error}") from error
 
+    def _missing(self, key: str, error: FileNotFoundError) -> NoReturn:
+        """Raise the error for a 404 to a GET: of the object, or of the whole bucket."""
+        code = _CODE.search(str(error))
+        if code and code[1] == "NoSuchBucket":
+            self._fail(f"getting {key}", error)
+        raise ObjectNotFoundError(f"{key} is not in {self._place()}") from error
+
     def _fail(self, doing: str, error: Exception) -> NoReturn:
         """Raise the store's error for one of obstore's."""
         text = str(error)
         code = _CODE.search(text)
         if isinstance(error, UnauthenticatedError) and NoCredentialsError.__name__ in text:
             raise self._no_credentials(doing) from error
-        if isinstance(error, FileNotFoundError) and (not code or code[1] != "NoSuchBucket"):
-            raise ObjectNotFoundError(f"{doing} in {self._place()}: not there") from error
         message = _MESSAGE.search(text)
         raise self._error(
             doing,

@@ -104,6 +104,18 @@ def test_refusals_that_repeating_can_change_may_pass(code: str) -> None:
     against(lambda _: error(400, code), test)
 
 
+def test_only_reading_can_find_nothing() -> None:
+    async def test(store: S3Store) -> None:
+        with pytest.raises(StoreRefusedError):
+            await store.put_new("a", [b"x"])
+        with pytest.raises(ObjectNotFoundError):
+            await store.get("a")
+        with pytest.raises(ObjectNotFoundError):
+            await store.get_range("a", 0, 1)
+
+    against(lambda _: error(404, "NoSuchKey"), test)
+
+
 def test_errors_name_the_place_and_no_secret() -> None:
     async def test(store: S3Store) -> None:
         with pytest.raises(StoreRefusedError) as caught:
