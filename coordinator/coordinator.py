@@ -90,6 +90,7 @@ class Coordinator:
         Raises ReplicaStoppedError when the log cannot be followed (P13), ReplacedError when
         another process has taken the node name. An unavailable log is waited for (P16).
         """
+        ended_by: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._replica.run())
@@ -98,12 +99,13 @@ class Coordinator:
                 tasks.create_task(self._membership.run())
                 tasks.create_task(self._until_left())
         except BaseExceptionGroup as group:
-            error = _first(group)
-            if not isinstance(error, _LeftError):
-                raise error from group
+            ended_by = _first(group)
         finally:
             self._membership.stop()
             self._proposer.shut()
+        # Out here it does not become the context of the group that holds it.
+        if ended_by is not None and not isinstance(ended_by, _LeftError):
+            raise ended_by
 
     def incarnation(self) -> Incarnation | None:
         """The incarnation under which this agent may act at this instant (P5, P12), if any."""

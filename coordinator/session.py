@@ -122,12 +122,9 @@ class Membership:
                 tasks.create_task(self._watch_replaced()),
             ]
             while not self._leaving:
-                try:
-                    await self._live()
-                except* SessionLostError as lost:
-                    if not self._leaving:
-                        self._stats.sessions_lost += 1
-                        logger.warning("a new incarnation is needed: %s", lost.exceptions[0])
+                # In a task of its own, waited for in this way: a task group that ends by an error
+                # forgets that its task was cancelled meanwhile, and this one must not.
+                await asyncio.wait([tasks.create_task(self._live())])
                 self._end()
                 # What this incarnation sent must be settled before anything of the next (P3),
                 # and if its name was taken by another process meanwhile, there is no next.
@@ -218,7 +215,16 @@ class Membership:
             callback(current)
 
     async def _live(self) -> None:
-        """One incarnation, from its lease to its loss (SessionLostError, in a group)."""
+        """One incarnation, from its lease to its loss."""
+        try:
+            await self._hold_session()
+        except* SessionLostError as lost:
+            if not self._leaving:
+                self._stats.sessions_lost += 1
+                logger.warning("a new incarnation is needed: %s", lost.exceptions[0])
+
+    async def _hold_session(self) -> None:
+        """Ends by SessionLostError, in a group."""
         self._lost.clear()
         self._behind.clear()
         self._open_applied.clear()

@@ -14,6 +14,9 @@ from coordinator.replica import Applied, Replica, ReplicaStoppedError
 from coordinator.stats import CoordinatorStats
 from tests.coordinator_shell.support import Writer, play
 
+tasks: list[asyncio.Task[None]] = []
+"""Of replicas that run until their scenario ends."""
+
 
 def replica_on(log: MemoryLog) -> Replica:
     return Replica(log, Machine(), CoordinatorStats())
@@ -35,7 +38,7 @@ def test_entries_are_applied_once_and_in_order() -> None:
         replica = replica_on(MemoryLog(cluster))
         seen: list[Applied] = []
         replica.on_applied(seen.append)
-        task = asyncio.ensure_future(replica.run())
+        tasks.append(asyncio.ensure_future(replica.run()))
         await replica.wait_for(positions[-1])
 
         assert [each.position for each in seen] == [writer.session.incarnation, *positions]
@@ -51,7 +54,7 @@ def test_waiting_for_a_position_ends_when_it_is_applied() -> None:
         writer = Writer(cluster)
         await writer.open()
         replica = replica_on(MemoryLog(cluster))
-        task = asyncio.ensure_future(replica.run())
+        tasks.append(asyncio.ensure_future(replica.run()))
         next_one = cluster.head() + 1
         waiting = replica.wait_for(next_one)
         await asyncio.sleep(1)
@@ -83,7 +86,7 @@ def test_tail_that_breaks_off_goes_on_where_it_was() -> None:
         replica = replica_on(_Broken(cluster))
         numbers: list[int] = []
         replica.on_applied(lambda applied: numbers.append(applied.entry.n))
-        task = asyncio.ensure_future(replica.run())
+        tasks.append(asyncio.ensure_future(replica.run()))
         await replica.wait_for(cluster.head())
 
         assert numbers == list(range(41))
@@ -185,7 +188,7 @@ def test_hole_in_the_tail_is_read_again(adapter_notices: bool) -> None:
         replica = replica_on(_Leaky(cluster, times=1, adapter_notices=adapter_notices))
         numbers: list[int] = []
         replica.on_applied(lambda applied: numbers.append(applied.entry.n))
-        task = asyncio.ensure_future(replica.run())
+        tasks.append(asyncio.ensure_future(replica.run()))
         await replica.wait_for(cluster.head())
 
         assert numbers == list(range(10))
