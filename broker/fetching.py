@@ -394,7 +394,8 @@ class FetchPath:
             self._timer = None
         if deadline_ms is not None:
             self._timer_ms = deadline_ms
-            self._timer = self._loop.call_at(deadline_ms / 1000, self._expire)
+            # Half a millisecond late: seconds as floats may round to just before the deadline.
+            self._timer = self._loop.call_at((deadline_ms + 0.5) / 1000, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
