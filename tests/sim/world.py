@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from broker import config
 from broker.agent import Agent, Parts
+from broker.node import Node
 from coordinator.memory import MemoryLog, MemoryLogCluster
 from storage.memory import MemoryStore
 from tests.sim.checkers import Account, verdict
@@ -107,11 +108,13 @@ class World:
             life.task = loop.create_task(self._live(life, life.agent, life.owner))
 
     async def _live(self, life: Life, agent: Agent, owner: str) -> None:
-        agent.node.coordinator.on_applied(
-            lambda applied: self.account.digest(
-                owner, applied.position, agent.node.coordinator.machine.digest()
+        def watch(node: Node) -> None:
+            machine = node.coordinator.machine
+            node.coordinator.on_applied(
+                lambda applied: self.account.digest(owner, applied.position, machine.digest())
             )
-        )
+
+        agent.on_node(watch)
         await agent.run()
 
     def _settings(self, life: Life) -> config.Settings:
@@ -203,7 +206,11 @@ async def simulate(loop: SimLoop, rng: random.Random) -> list[str]:
     world = World(loop, rng, Shape.drawn(rng))
     for life in world.lives:
         world.start(life)
-    await until_topic(world.client("setup"), world.addresses, world.shape.partitions)
+    try:
+        async with asyncio.timeout(SETTLE_S):
+            await until_topic(world.client("setup"), world.addresses, world.shape.partitions)
+    except TimeoutError:
+        return [*world.failures(), "no topic could be created in fine weather"]
     producers = _producers(world)
     background = [loop.create_task(coroutine) for coroutine in _watchers(world)]
     working = [loop.create_task(producer.run()) for producer in producers]
