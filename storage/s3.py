@@ -160,6 +160,8 @@ class S3Store:
             data = memoryview(
                 await obstore.get_range_async(blobs, self._prefix + key, start=start, length=length)
             )
+        except FileNotFoundError as error:
+            self._missing(key, error)
         except (BaseError, OSError) as error:
             if _status_of(error) == 416:
                 raise range_refused(key, start, length, found=0) from error
