@@ -1,0 +1,188 @@
+"""The embedded log: what one process leaves to the next, and files that are refused."""
+
+import asyncio
+import shutil
+import sqlite3
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from coordinator.metadata_log import LogRefusedError, LogUnavailableError, SessionState
+from coordinator.sqlite import SqliteLog, _Worker
+from protocol.types import Position
+
+
+async def written(log: SqliteLog, count: int):
+    session = await log.open(await log.grant(30_000), b"open")
+    for n in range(1, count):
+        await log.append(session, n, b"%d" % n)
+    return session
+
+
+async def first_batch(log: SqliteLog):
+    async with aclosing(log.tail(Position(0))) as batches:
+        return await anext(batches)
+
+
+def test_next_process_finds_the_entries_and_the_old_sessions_gone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = SqliteLog(tmp_path / "log.db")
+        await log.identify(b"me")
+        session = await written(log, 10)
+        head = await log.head()
+        await log.aclose()
+
+        log = SqliteLog(tmp_path / "log.db")
+        assert await log.identify(b"somebody else") == b"me"
+        assert await log.head() == head
+        assert [entry.n for entry in await first_batch(log)] == list(range(10))
+        assert await log.read_session(session.id) == SessionState(alive=False, last=9)
+        assert await log.grant(30_000) > session.id
+        await log.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_what_was_answered_is_in_the_files(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = SqliteLog(tmp_path / "log.db")
+        await written(log, 20)
+        # As a power cut leaves them: the process did not close anything.
+        copy = tmp_path / "copy"
+        copy.mkdir()
+        for file in tmp_path.glob("log.db*"):
+            shutil.copy(file, copy / file.name)
+        await log.aclose()
+        found = SqliteLog(copy / "log.db")
+        assert len(await first_batch(found)) == 20
+        await found.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_appends_that_wait_share_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    commit = _Worker._commit
+
+    def counting(worker, jobs):
+        sizes.append(len(jobs))
+        return commit(worker, jobs)
+
+    monkeypatch.setattr(_Worker, "_commit", counting)
+
+    async def scenario() -> None:
+        log = SqliteLog(tmp_path / "log.db")
+        sessions = [await log.open(await log.grant(30_000), b"open") for _ in range(50)]
+        sizes.clear()
+        positions = await asyncio.gather(*[log.append(each, 1, b"x") for each in sessions])
+        assert positions == sorted(set(positions))
+        assert sum(sizes) == 50
+        assert len(sizes) < 25
+        await log.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_tail_that_fell_far_behind_reads_the_file_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.sqlite.FEED_ENTRIES_MAX", 5)
+
+    async def scenario() -> None:
+        log = SqliteLog(tmp_path / "log.db")
+        session = await log.open(await log.grant(30_000), b"open")
+        numbers: list[int] = []
+        async with aclosing(log.tail(Position(0))) as batches:
+            numbers += [entry.n for entry in await anext(batches)]
+            for n in range(1, 50):
+                await log.append(session, n, b"x")
+            while len(numbers) < 50:
+                numbers += [entry.n for entry in await anext(batches)]
+        assert numbers == list(range(50))
+        await log.aclose()
+
+    asyncio.run(scenario())
+
+
+async def refusal(path: Path) -> str:
+    log = SqliteLog(path)
+    try:
+        with pytest.raises(LogRefusedError) as refused:
+            await log.head()
+        return str(refused.value)
+    finally:
+        await log.aclose()
+
+
+def test_log_in_use_by_another_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = SqliteLog(tmp_path / "log.db")
+        await written(log, 1)
+        assert "in use by another process" in await refusal(tmp_path / "log.db")
+        await log.aclose()
+        free = SqliteLog(tmp_path / "log.db")
+        assert await free.head() > 0
+        await free.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_file_that_is_no_log_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("this is a text, and not a short one " * 100)
+    assert "cannot be used as a log" in asyncio.run(refusal(tmp_path / "text"))
+
+
+def test_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE entry (a)")
+    connection.commit()
+    connection.close()
+    before = path.read_bytes()
+    assert "something else" in asyncio.run(refusal(path))
+    assert path.read_bytes() == before
+
+
+def test_log_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = SqliteLog(tmp_path / "log.db")
+        await written(log, 1)
+        await log.aclose()
+        connection = sqlite3.connect(tmp_path / "log.db")
+        connection.execute("PRAGMA user_version = 2")
+        connection.close()
+        assert "newer version" in await refusal(tmp_path / "log.db")
+
+    asyncio.run(scenario())
+
+
+def test_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "cannot be opened" in asyncio.run(refusal(tmp_path / "file" / "log.db"))
+    assert "cannot be opened" in asyncio.run(refusal(tmp_path / "no" / "such" / "log.db"))
+
+
+def test_failed_write_is_unknown_and_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        log = SqliteLog(tmp_path / "log.db")
+        session = await written(log, 3)
+        insert, failures = SqliteLog._insert, [1]
+
+        def failing(self, connection, session, n, payload):
+            place = insert(self, connection, session, n, payload)
+            if failures:
+                failures.pop()
+                raise sqlite3.OperationalError("database or disk is full")
+            return place
+
+        monkeypatch.setattr(SqliteLog, "_insert", failing)
+        with pytest.raises(LogUnavailableError, match="disk is full"):
+            await log.append(session, 3, b"3")
+        assert await log.append(session, 3, b"3") == await log.head()
+        assert [entry.n for entry in await first_batch(log)] == [0, 1, 2, 3]
+        await log.aclose()
+
+    asyncio.run(scenario())
