@@ -131,6 +131,7 @@ class Agent:
         self._has_ended = asyncio.Event()
         self._opened = asyncio.Event()
         """Bound: `listening` is complete."""
+        self._serving = asyncio.Event()
         self._member = asyncio.Event()
         """The first session is proven and the log's end reached."""
 
@@ -142,6 +143,8 @@ class Agent:
                 await self._open_doors()
                 self._compose(tasks)
                 await self._open_admin()
+                bound = {name: f"{host}:{port}" for name, (host, port) in self._bound.items()}
+                logger.info("listening", extra=bound)
                 self._opened.set()
                 tasks.create_task(self._live(tasks), name="agent")
         except BaseExceptionGroup as group:
@@ -157,6 +160,7 @@ class Agent:
             if self._runner is not None:
                 await self._runner.cleanup()
             self._opened.set()
+            self._serving.set()
             self._has_ended.set()
 
     async def stop(self) -> None:
@@ -171,6 +175,10 @@ class Agent:
     async def opened(self) -> None:
         """Wait until `listening` is complete, or the agent has ended before."""
         await self._opened.wait()
+
+    async def serving(self) -> None:
+        """Wait until clients are served, or the agent has ended before."""
+        await self._serving.wait()
 
     def on_node(self, callback: Callable[[Node], None]) -> None:
         """Call, within `run`, when the agent is put together and nothing of it runs yet."""
@@ -317,7 +325,8 @@ class Agent:
     def _session_changed(self, incarnation: Incarnation | None) -> None:
         assert self._shells is not None
         if incarnation is None:
-            logger.warning("this agent has no proven session any more: it neither writes nor leads")
+            if not self._leaving:
+                logger.warning("there is no proven session any more: no writes, no leading")
             return
         node_id = self._shells.coordinator.node_id()
         logger.info("a session is proven", extra={"incarnation": incarnation, "node_id": node_id})
@@ -334,9 +343,8 @@ class Agent:
         tasks.create_task(shells.coordinator.run(), name="coordinator")
         tasks.create_task(shells.producing.run(), name="produce deadlines")
         await self._member.wait()
-        logger.info(
-            "serving", extra={f"listener_{k}": f"{h}:{p}" for k, (h, p) in self._bound.items()}
-        )
+        logger.info("serving")
+        self._serving.set()
         await shells.server.run()
 
     async def _identify(self) -> None:
@@ -417,7 +425,9 @@ class Agent:
 
 def _cannot_listen(host: str, port: int, error: OSError, *, setting: str) -> str:
     """The sentence for a port that cannot be had."""
-    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    # Numbers of failed name lookups are negative, and not the system's.
+    number = error.errno or 0
+    reason = os.strerror(number) if number > 0 else error.strerror or str(error)
     return (
         f"cannot listen on {host}:{port} ({reason}):"
         f" end what uses it, or set another address ({setting})"

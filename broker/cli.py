@@ -157,12 +157,12 @@ def _dev(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    return _run(_load(options, defaults={}), greet=_bound)
+    return _run(_load(options, defaults={}), greet=_serving)
 
 
-def _bound(listening: dict[str, tuple[str, int]]) -> str:
+def _serving(listening: dict[str, tuple[str, int]]) -> str:
     at = " ".join(f"{name}={host}:{port}" for name, (host, port) in listening.items())
-    return f"listening {at}"
+    return f"serving {at}"
 
 
 def _run(loaded: Loaded, *, greet: Callable[[dict[str, tuple[str, int]]], str]) -> int:

@@ -418,8 +418,8 @@ def _of_toml(file_name: str, text: str, mistakes: list[str]) -> dict[str, Given]
         hint = ""
         if re.search(r"Cannot (overwrite|mutate)|Key.*already", str(error)):
             hint = ' (write "store.endpoint" in quotes, or use [store] with url)'
-        mistakes.append(f"{file_name} is not TOML: {error}{hint}")
-        return {}
+        # What the file would have said is not known, so there is nothing more to judge.
+        raise SettingsError([f"{file_name} is not TOML: {error}{hint}"]) from error
     flat: dict[str, Given] = {}
     tables.pop("export", None)  # The exporter's own table; it judges it.
     for name, value in _flattened(tables, ""):

@@ -32,17 +32,13 @@ def defaults(*, port: int, http_port: int, data: Path) -> dict[str, str]:
 
 def prepare(data: Path) -> None:
     """Make the data folder and see that it can be written. Raises DataError."""
+    if data.exists() and not data.is_dir():
+        raise DataError(f"{data} is not a folder (choose another with --data)")
     probe = data / ".writable"
     try:
         (data / "objects").mkdir(parents=True, exist_ok=True)
         probe.write_bytes(b"")
         probe.unlink()
-    except FileExistsError:
-        raise DataError(
-            f"{data} is in the way: it is not a folder (choose another with --data)"
-        ) from None
-    except NotADirectoryError:
-        raise DataError(f"{data} lies below something that is not a folder (--data)") from None
     except OSError as error:
         raise DataError(
             f"the data folder {data} cannot be used: {error.strerror} (choose another with --data)"

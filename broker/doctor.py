@@ -12,6 +12,7 @@ import contextlib
 import http.client
 import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import NamedTuple
 
 from broker.config import Loaded, Settings
@@ -127,6 +128,9 @@ async def _log(settings: Settings, *, running: bool) -> AsyncIterator[Finding]:
     except ValueError as error:
         yield Finding("log", bad=True, text=str(error))
         return
+    if where.startswith("sqlite://") and not await asyncio.to_thread(_exists, where):
+        yield Finding("log", bad=False, text=f"{where} is not there yet; the agent makes it")
+        return
     async with contextlib.aclosing(log):
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -147,6 +151,10 @@ async def _log(settings: Settings, *, running: bool) -> AsyncIterator[Finding]:
             state = "is empty" if head == 0 else "has entries"
             slow = ", slow" if took_ms > SLOW_MS else ""
             yield Finding("log", bad=False, text=f"{where} answers{slow} ({took_ms} ms), {state}")
+
+
+def _exists(url: str) -> bool:
+    return Path(url.partition("://")[2]).exists()
 
 
 def _ports(settings: Settings, *, running: bool) -> list[Finding]:

@@ -104,7 +104,7 @@ def _path(text: str | None) -> Path | None:
 def run(loaded: Loaded, *, announce: Callable[[Agent], None]) -> int:
     """Run an agent until a signal ends it; the exit code.
 
-    `announce` is called when its doors are open. SIGTERM and SIGINT make it leave; a second one
+    `announce` is called when clients are served. SIGTERM and SIGINT make it leave; a second one
     ends it at once. Raises AgentError and ValueError, each with a sentence.
     """
     settings = loaded.settings
@@ -139,7 +139,7 @@ async def _main(
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(agent.run())
             _on_signals(agent, tasks)
-            await agent.opened()
+            await agent.serving()
             if not running.done():
                 announce(agent)
                 # What lives now lives for ever: the collector need not look at it again.

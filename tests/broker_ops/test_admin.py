@@ -1,0 +1,164 @@
+"""The admin endpoints: what the exporter, Prometheus and `frazil log tail` get."""
+
+import asyncio
+import json
+
+import pytest
+
+from broker import metrics
+from broker.log_tail import TailError, tail
+from tests.broker_ops.harness import Place, Running, agent_of
+
+
+async def with_records(running: Running) -> None:
+    await running.until(ready=True)
+    client = await running.connect()
+    assert await client.create("t") == 0
+    assert await client.produce("t", [b"a", b"b"]) == (0, 0)
+    assert await client.produce("t", [b"c"]) == (0, 2)
+
+
+def test_topics_and_plan_tell_where_the_records_are() -> None:
+    async def main() -> None:
+        place = Place()
+        async with agent_of(place, "store.endpoint=http://s3:9000") as running:
+            await with_records(running)
+            _, listed = await running.http("GET", "/export/topics")
+            (topic,) = listed["topics"]
+            assert (listed["cluster_id"], topic["name"], topic["partitions"]) == ("frazil", "t", 1)
+            status, plan = await running.http("GET", "/export/plan?topic=t")
+            assert status == 200
+            assert plan["topic_id"] == topic["topic_id"]
+            assert plan["store"] == {
+                "url": "memory://",
+                "endpoint": "http://s3:9000",
+                "region": None,
+                "path_style": True,
+            }
+            (partition,) = plan["partitions"]
+            assert (partition["log_start"], partition["end"]) == (0, 3)
+            for key, start, length, *_ in partition["spans"]:
+                assert len(await place.objects.get_range(key, start, length)) == length
+            _, rest = await running.http("GET", "/export/plan?topic=t&partition=0&from=2")
+            assert [span[3] for span in rest["partitions"][0]["spans"]] == [2]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/export/plan", 400),
+        ("/export/plan?topic=none", 404),
+        ("/export/plan?topic=t&partition=7", 404),
+        ("/export/plan?topic=t&partition=x", 400),
+        ("/log?after=x", 400),
+        ("/nothing", 404),
+    ],
+)
+def test_mistakes_of_the_caller_are_told_in_a_sentence(path: str, status: int) -> None:
+    async def main() -> None:
+        async with agent_of(Place()) as running:
+            await with_records(running)
+            answered, body = await running.http("GET", path)
+            assert answered == status
+            assert body["error"]
+
+    asyncio.run(main())
+
+
+def test_a_pin_gives_its_position_and_keeps_it_when_renewed() -> None:
+    async def main() -> None:
+        async with agent_of(Place()) as running:
+            await with_records(running)
+            pin = {"name": "export", "lifetime_ms": 60_000}
+            status, first = await running.http("POST", "/export/pin", json=pin)
+            assert status == 200
+            _, again = await running.http("POST", "/export/pin", json=pin)
+            assert again["position"] == first["position"]
+            assert (await running.http("DELETE", "/export/pin/export"))[0] == 200
+            _, anew = await running.http("POST", "/export/pin", json=pin)
+            assert anew["position"] > first["position"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "[]", "{}", '{"name": "", "lifetime_ms": 1}', '{"name": "a", "lifetime_ms": true}'],
+)
+def test_a_pin_that_makes_no_sense_is_refused(body: str) -> None:
+    async def main() -> None:
+        async with agent_of(Place()) as running:
+            await running.until(ready=True)
+            assert (await running.http("POST", "/export/pin", data=body))[0] == 400
+
+    asyncio.run(main())
+
+
+def test_a_pin_while_the_log_is_away_is_refused_for_now() -> None:
+    async def main() -> None:
+        async with agent_of(Place()) as running:
+            await running.until(ready=True)
+            running.log.away = True
+            await running.until(ready=False)
+            pin = {"name": "export", "lifetime_ms": 60_000}
+            assert (await running.http("POST", "/export/pin", json=pin))[0] == 503
+
+    asyncio.run(main())
+
+
+def test_the_log_is_streamed_up_to_its_end() -> None:
+    async def main() -> None:
+        async with agent_of(Place()) as running:
+            await with_records(running)
+            _, text = await running.http("GET", "/log")
+            entries = [json.loads(line) for line in text.splitlines()]
+            names = [command["command"] for entry in entries for command in entry["commands"]]
+            assert names == ["Open", "CreateTopic", "CommitChunk", "CommitChunk"]
+            _, rest = await running.http("GET", f"/log?after={entries[-2]['position']}")
+            assert [json.loads(line) for line in rest.splitlines()] == entries[-1:]
+
+    asyncio.run(main())
+
+
+def test_log_tail_prints_what_the_agent_streams() -> None:
+    async def main() -> None:
+        async with agent_of(Place()) as running:
+            await with_records(running)
+            agent = f"http://127.0.0.1:{running.agent.listening()['http'][1]}"
+            printed = await asyncio.to_thread(
+                lambda: list(tail(agent, after=0, follow=False, as_json=False))
+            )
+            assert any(line.startswith("    CreateTopic name=t") for line in printed)
+
+    asyncio.run(main())
+
+
+def test_log_tail_without_an_agent_says_so() -> None:
+    with pytest.raises(TailError, match="is one running"):
+        list(tail("http://127.0.0.1:1", after=0, follow=False, as_json=False))
+
+
+def test_every_metric_of_the_table_is_on_the_page() -> None:
+    async def main() -> None:
+        async with agent_of(Place()) as running:
+            await with_records(running)
+            status, page = await running.http("GET", "/metrics")
+            assert status == 200
+            series = {line.split("{")[0].split(" ")[0] for line in page.splitlines()}
+            labelled = {"frazil_connections_closed_total"}  # No value before the first close.
+            assert set(metrics.NAMES) - labelled <= series
+            values = dict(line.rsplit(" ", 1) for line in page.splitlines() if line[0] != "#")
+            assert float(values["frazil_ready"]) == 1
+            assert float(values["frazil_produce_records_total"]) == 3
+            assert float(values['frazil_requests_total{api="Produce"}']) == 2
+            assert float(values['frazil_request_seconds_count{api="Produce"}']) == 2
+
+    asyncio.run(main())
+
+
+def test_names_of_metrics_are_unique_and_follow_prometheus_rules() -> None:
+    assert len(set(metrics.NAMES)) == len(metrics.NAMES)
+    assert all(name.startswith("frazil_") for name in metrics.NAMES)
+    assert all(not row.name.endswith("_total") for row in metrics.TABLE)
