@@ -18,6 +18,7 @@ from pyiceberg.table import Table
 from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
+from iceberg_export.durable_io import NAME as DURABLE_IO
 from iceberg_export.errors import CatalogError
 from iceberg_export.state import SnapshotView, TableView
 
@@ -81,6 +82,8 @@ def open_catalog(properties: Mapping[str, str], data: Path) -> Catalog:
             "uri": f"sqlite:///{warehouse / 'catalog.db'}",
             "warehouse": f"file://{warehouse}",
         }
+    if given.get("warehouse", "").startswith("file:"):
+        given.setdefault("py-io-impl", DURABLE_IO)
     return guarded(
         f"open the Iceberg catalog {name or 'frazil'}",
         lambda: load_catalog(name or "frazil", **given),

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from iceberg_export import schema
+from iceberg_export import names
 from iceberg_export.decode import Bytes, Ints, compiled
 
 BLOCK_BITS = 16
@@ -116,8 +116,8 @@ def _binary(hashes: Hashes, array: pa.Array) -> None:
 
 def timestamps_ms(rows: pa.Table) -> Ints:
     """Kafka's timestamps, from the two columns that hold them; -1 where there is none."""
-    micros = _one(rows.column(schema.TIMESTAMP)).cast(pa.int64())
-    raw = _one(rows.column(schema.TIMESTAMP_RAW))
+    micros = _one(rows.column(names.TIMESTAMP)).cast(pa.int64())
+    raw = _one(rows.column(names.TIMESTAMP_RAW))
     values = np.asarray(micros.fill_null(-1000)) // 1000
     return np.where(np.asarray(raw.is_valid()), np.asarray(raw.fill_null(0)), values)
 
@@ -127,13 +127,13 @@ def row_hashes(rows: pa.Table) -> Hashes:
     hashes = np.zeros(rows.num_rows, np.uint64)
     if rows.num_rows == 0:
         return hashes
-    _add_ints(hashes, np.asarray(_one(rows.column(schema.PARTITION)).cast(pa.int64())))
-    _add_ints(hashes, np.asarray(_one(rows.column(schema.OFFSET))))
+    _add_ints(hashes, np.asarray(_one(rows.column(names.PARTITION)).cast(pa.int64())))
+    _add_ints(hashes, np.asarray(_one(rows.column(names.OFFSET))))
     _add_ints(hashes, timestamps_ms(rows))
-    _add_ints(hashes, np.asarray(_one(rows.column(schema.TIMESTAMP_TYPE)).cast(pa.int64())))
-    _binary(hashes, _one(rows.column(schema.KEY)))
-    _binary(hashes, _one(rows.column(schema.VALUE)))
-    headers = _one(rows.column(schema.HEADERS))
+    _add_ints(hashes, np.asarray(_one(rows.column(names.TIMESTAMP_TYPE)).cast(pa.int64())))
+    _binary(hashes, _one(rows.column(names.KEY)))
+    _binary(hashes, _one(rows.column(names.VALUE)))
+    headers = _one(rows.column(names.HEADERS))
     elements = headers.flatten()
     inner = np.zeros(len(elements), np.uint64)
     _binary(inner, elements.field("key").cast(pa.large_binary()))
@@ -149,8 +149,8 @@ def sum_rows(rows: pa.Table) -> dict[Block, Sums]:
         return {}
     mixed = np.empty_like(hashes)
     _mix_all(hashes, mixed)
-    partitions = np.asarray(_one(rows.column(schema.PARTITION)))
-    numbers = np.asarray(_one(rows.column(schema.OFFSET))) >> BLOCK_BITS
+    partitions = np.asarray(_one(rows.column(names.PARTITION)))
+    numbers = np.asarray(_one(rows.column(names.OFFSET))) >> BLOCK_BITS
     # Records come in order mostly: add up runs of one block, then the runs.
     changes = (np.diff(partitions) != 0) | (np.diff(numbers) != 0)
     starts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(changes) + 1])

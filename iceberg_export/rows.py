@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from iceberg_export import schema
+from iceberg_export import names
 from iceberg_export.decode import (
     NULL,
     Columns,
@@ -31,14 +31,14 @@ HEADER_TYPE = pa.struct(
 )
 ROW_SCHEMA = pa.schema(
     [
-        pa.field(schema.PARTITION, pa.int32(), nullable=False),
-        pa.field(schema.OFFSET, pa.int64(), nullable=False),
-        pa.field(schema.TIMESTAMP, pa.timestamp("us", tz="UTC")),
-        pa.field(schema.TIMESTAMP_TYPE, pa.int32()),
-        pa.field(schema.KEY, pa.large_binary()),
-        pa.field(schema.HEADERS, pa.large_list(pa.field("element", HEADER_TYPE, nullable=False))),
-        pa.field(schema.TIMESTAMP_RAW, pa.int64()),
-        pa.field(schema.VALUE, pa.large_binary()),
+        pa.field(names.PARTITION, pa.int32(), nullable=False),
+        pa.field(names.OFFSET, pa.int64(), nullable=False),
+        pa.field(names.TIMESTAMP, pa.timestamp("us", tz="UTC")),
+        pa.field(names.TIMESTAMP_TYPE, pa.int32()),
+        pa.field(names.KEY, pa.large_binary()),
+        pa.field(names.HEADERS, pa.large_list(pa.field("element", HEADER_TYPE, nullable=False))),
+        pa.field(names.TIMESTAMP_RAW, pa.int64()),
+        pa.field(names.VALUE, pa.large_binary()),
     ]
 )
 
@@ -89,14 +89,14 @@ def _headers(columns: Columns) -> pa.Array:
     places = np.zeros(len(columns.header_counts) + 1, np.int64)
     np.cumsum(columns.header_counts, out=places[1:])
     return pa.LargeListArray.from_arrays(
-        pa.array(places), element, type=ROW_SCHEMA.field(schema.HEADERS).type
+        pa.array(places), element, type=ROW_SCHEMA.field(names.HEADERS).type
     )
 
 
 def to_table(columns: Columns, partition: int) -> pa.Table:
     """The records of one partition as a table of ROW_SCHEMA."""
     timestamps = columns.timestamps
-    held = (timestamps >= 0) & (timestamps <= schema.TIMESTAMP_MS_MAX)
+    held = (timestamps >= 0) & (timestamps <= names.TIMESTAMP_MS_MAX)
     raw = ~held & (timestamps != -1)
     # Masked before they are scaled: what a column cannot hold could overflow 64 bits.
     micros = np.where(held, timestamps, 0) * 1000
@@ -105,7 +105,7 @@ def to_table(columns: Columns, partition: int) -> pa.Table:
         [
             pa.array(np.full(count, partition, np.int32)),
             pa.array(columns.offsets),
-            _nullable(micros, held, ROW_SCHEMA.field(schema.TIMESTAMP).type),
+            _nullable(micros, held, ROW_SCHEMA.field(names.TIMESTAMP).type),
             pa.array(columns.timestamp_types.astype(np.int32)),
             _binary(columns, columns.key_starts, columns.key_lengths, pa.large_binary()),
             _headers(columns),

@@ -26,18 +26,16 @@ from pyiceberg.types import (
 )
 
 from iceberg_export.errors import StateError
-
-PARTITION = "kafka_partition"
-OFFSET = "kafka_offset"
-TIMESTAMP = "kafka_timestamp"
-TIMESTAMP_TYPE = "kafka_timestamp_type"
-KEY = "kafka_key"
-HEADERS = "kafka_headers"
-TIMESTAMP_RAW = "kafka_timestamp_raw"
-VALUE = "value"
-
-TIMESTAMP_MS_MAX = 253_402_300_799_999
-"""The last millisecond of the year 9999, the end of every engine's calendar."""
+from iceberg_export.names import (
+    HEADERS,
+    KEY,
+    OFFSET,
+    PARTITION,
+    TIMESTAMP,
+    TIMESTAMP_RAW,
+    TIMESTAMP_TYPE,
+    VALUE,
+)
 
 TABLE_SCHEMA = Schema(
     NestedField(1, PARTITION, IntegerType(), required=True),

@@ -20,7 +20,7 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from iceberg_export import schema
+from iceberg_export import names
 from iceberg_export.agent_client import Topic
 from iceberg_export.catalog import find_table, guarded, view_of
 from iceberg_export.checksum import BLOCK_BITS, Block, Sums, add_sums, sum_rows
@@ -112,24 +112,24 @@ def _reference_rows(span: PlannedSpan, data: memoryview) -> Iterator[pa.Table]:
 
 def _records_table(found: list[records.Record], partition: int, kind: int) -> pa.Table:
     def held(timestamp: int) -> bool:
-        return 0 <= timestamp <= schema.TIMESTAMP_MS_MAX
+        return 0 <= timestamp <= names.TIMESTAMP_MS_MAX
 
     def text(key: str) -> str:
         return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
     columns: dict[str, list[Any]] = {
-        schema.PARTITION: [partition] * len(found),
-        schema.OFFSET: [one.offset for one in found],
-        schema.TIMESTAMP: [one.timestamp * 1000 if held(one.timestamp) else None for one in found],
-        schema.TIMESTAMP_TYPE: [kind] * len(found),
-        schema.KEY: [one.key for one in found],
-        schema.HEADERS: [
+        names.PARTITION: [partition] * len(found),
+        names.OFFSET: [one.offset for one in found],
+        names.TIMESTAMP: [one.timestamp * 1000 if held(one.timestamp) else None for one in found],
+        names.TIMESTAMP_TYPE: [kind] * len(found),
+        names.KEY: [one.key for one in found],
+        names.HEADERS: [
             [{"key": text(key), "value": value} for key, value in one.headers] for one in found
         ],
-        schema.TIMESTAMP_RAW: [
+        names.TIMESTAMP_RAW: [
             None if held(one.timestamp) or one.timestamp == -1 else one.timestamp for one in found
         ],
-        schema.VALUE: [one.value for one in found],
+        names.VALUE: [one.value for one in found],
     }
     arrays = [pa.array(columns[field.name], field.type) for field in ROW_SCHEMA]
     return pa.Table.from_arrays(arrays, schema=ROW_SCHEMA)
@@ -146,11 +146,11 @@ def sum_table(task: TableTask, _attempt: int) -> Found:
     older = beyond = 0
     for batch in scan.to_record_batches(task.files):
         rows = pa.Table.from_batches([batch]).select(ROW_SCHEMA.names).cast(ROW_SCHEMA)
-        for partition in pc.unique(rows.column(schema.PARTITION)).to_pylist():
+        for partition in pc.unique(rows.column(names.PARTITION)).to_pylist():
             first, end = task.ranges.get(partition, (0, 0))
-            part = rows.filter(pc.equal(rows.column(schema.PARTITION), partition))
-            before = pc.less(part.column(schema.OFFSET), first)
-            after = pc.greater_equal(part.column(schema.OFFSET), end)
+            part = rows.filter(pc.equal(rows.column(names.PARTITION), partition))
+            before = pc.less(part.column(names.OFFSET), first)
+            after = pc.greater_equal(part.column(names.OFFSET), end)
             older += pc.sum(before).as_py() or 0
             beyond += pc.sum(after).as_py() or 0
             add_sums(sums, sum_rows(part.filter(pc.invert(pc.or_(before, after)))))

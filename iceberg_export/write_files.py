@@ -29,7 +29,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 from pyiceberg.typedef import Record
 
-from iceberg_export import schema
+from iceberg_export import names
 from iceberg_export.errors import StateError
 
 OPEN_FILES_MAX = 32
@@ -37,8 +37,8 @@ ROW_GROUP_BYTES = 64 * 1024 * 1024
 """Arrow bytes gathered before they are written; two row groups are in memory at most."""
 GATHERED_BYTES_MAX = 4 * ROW_GROUP_BYTES
 """Over all open files."""
-_DICTIONARY = [schema.PARTITION, schema.TIMESTAMP_TYPE]
-_NO_STATISTICS = (schema.VALUE, schema.HEADERS)
+_DICTIONARY = [names.PARTITION, names.TIMESTAMP_TYPE]
+_NO_STATISTICS = (names.VALUE, names.HEADERS)
 
 
 class Target(NamedTuple):
@@ -67,12 +67,12 @@ def partition_field(metadata: TableMetadata) -> PartitionField | None:
         return None
     source = metadata.schema().find_column_name(fields[0].source_id)
     kind = type(fields[0].transform)
-    known = kind in _MICROS if source == schema.TIMESTAMP else kind is IdentityTransform
-    if len(fields) > 1 or not known or source not in {schema.TIMESTAMP, schema.PARTITION}:
-        names = ", ".join(f"{field.transform} as {field.name}" for field in fields)
+    known = kind in _MICROS if source == names.TIMESTAMP else kind is IdentityTransform
+    if len(fields) > 1 or not known or source not in {names.TIMESTAMP, names.PARTITION}:
+        said = ", ".join(f"{field.transform} as {field.name}" for field in fields)
         raise StateError(
-            f"the exporter cannot write into partitions by {names}; it knows day or hour of "
-            f"{schema.TIMESTAMP}, {schema.PARTITION} itself, or none"
+            f"the exporter cannot write into partitions by {said}; it knows day or hour of "
+            f"{names.TIMESTAMP}, {names.PARTITION} itself, or none"
         )
     return fields[0]
 
@@ -80,8 +80,8 @@ def partition_field(metadata: TableMetadata) -> PartitionField | None:
 def _partition_values(field: PartitionField, rows: pa.Table) -> Any:
     """The table partition of each row, as Iceberg counts it (days or hours since 1970)."""
     if isinstance(field.transform, IdentityTransform):
-        return rows.column(schema.PARTITION)
-    micros = rows.column(schema.TIMESTAMP).cast(pa.int64())
+        return rows.column(names.PARTITION)
+    micros = rows.column(names.TIMESTAMP).cast(pa.int64())
     # Timestamps are never before 1970 here, so dividing is rounding down.
     return pc.divide(micros, _MICROS[type(field.transform)])
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from iceberg_export import rows, schema
+from iceberg_export import names, rows
 from iceberg_export.decode import index_records, split_batches
 from iceberg_export.errors import CorruptSpanError
 from iceberg_export.plan import PlannedSpan
@@ -45,7 +45,7 @@ def decode(data, span):
 def expected_row(record, offset, kind=0):
     from datetime import UTC, datetime, timedelta
 
-    held = 0 <= record.timestamp <= schema.TIMESTAMP_MS_MAX
+    held = 0 <= record.timestamp <= names.TIMESTAMP_MS_MAX
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     return {
         "kafka_partition": 3,
@@ -92,7 +92,7 @@ def test_any_records_come_back_equal(records, codec, base):
     data = build_batch(records, codec=codec)
     table = decode(data, span_of(data, len(records), base))
     table.validate(full=True)
-    held = [0 <= one.timestamp <= schema.TIMESTAMP_MS_MAX for one in records]
+    held = [0 <= one.timestamp <= names.TIMESTAMP_MS_MAX for one in records]
     raw = [one.timestamp for one in records]
     assert table["kafka_offset"].to_pylist() == [base + i for i in range(len(records))]
     assert table["kafka_key"].to_pylist() == [one.key for one in records]

@@ -1,0 +1,14 @@
+"""Names of the table's columns, and what its timestamp column can hold. Pure: `rows` and
+`checksum` need no more of the table than this."""
+
+PARTITION = "kafka_partition"
+OFFSET = "kafka_offset"
+TIMESTAMP = "kafka_timestamp"
+TIMESTAMP_TYPE = "kafka_timestamp_type"
+KEY = "kafka_key"
+HEADERS = "kafka_headers"
+TIMESTAMP_RAW = "kafka_timestamp_raw"
+VALUE = "value"
+
+TIMESTAMP_MS_MAX = 253_402_300_799_999
+"""The last millisecond of the year 9999, the end of every engine's calendar."""
