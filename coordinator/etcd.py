@@ -159,6 +159,9 @@ class EtcdLog:
     async def tail(self, after: Position) -> AsyncGenerator[Sequence[LogEntry], None]:
         assert after == 0 or era_of(after) == self._era
         read_to = revision_of(after)
+        # etcd answers no request for progress before a watch's first revision has come, so the
+        # watch begins at one that has: the last of those read, whose entry is left out.
+        overlap = 1
         while True:
             try:
                 revision, written = await self._written()
@@ -173,13 +176,15 @@ class EtcdLog:
                         read_to = revision_of(batch[-1].position)
                 read_to = revision
                 numbers = {each.session: each.last for each in written}
-                async with aclosing(self._followed(numbers, revision + 1)) as batches:
+                watch = self._followed(numbers, revision, start=revision + 1 - overlap)
+                async with aclosing(watch) as batches:
                     async for batch in batches:
                         yield batch
                         read_to = revision_of(batch[-1].position)
             except CompactedError:
-                # Somebody has compacted beyond what we read: read on at a newer revision.
-                continue
+                # Somebody has compacted beyond what we read: read on at a newer revision. (At the
+                # newest one, perhaps: it can be read, but a watch can only begin after it.)
+                overlap = 0
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -275,17 +280,17 @@ class EtcdLog:
         return entries
 
     async def _followed(
-        self, numbers: dict[int, int], start_revision: int
+        self, numbers: dict[int, int], revision: int, *, start: int
     ) -> AsyncGenerator[Sequence[LogEntry], None]:
-        """What is put from a revision on; `numbers`: newest of each session before."""
+        """What is put after `revision`; `numbers`: newest of each session then."""
         watch = self._client.watch(
             key=self._log_prefix,
             range_end=_end_of(self._log_prefix),
-            start_revision=start_revision,
+            start_revision=start,
         )
         async with aclosing(watch) as puts:
             async for pairs in puts:
-                entries = [self._entry(pair) for pair in pairs]
+                entries = [self._entry(pair) for pair in pairs if pair.mod_revision > revision]
                 for entry in entries:
                     expected = numbers.get(entry.session, -1) + 1
                     if entry.n != expected:
@@ -293,7 +298,8 @@ class EtcdLog:
                             f"session {entry.session:x}: entry {entry.n} came, not {expected}"
                         )
                     numbers[entry.session] = entry.n
-                yield entries
+                if entries:
+                    yield entries
 
     async def _read(self, session: int) -> SessionState:
         """Session and last in one linearizable transaction."""
