@@ -22,7 +22,7 @@ from typing import NamedTuple
 from aiohttp import web
 from typing_extensions import override
 
-from broker import identity, metrics
+from broker import identity, metrics, purging
 from broker.admin import AdminView, make_app
 from broker.config import Settings, advertised
 from broker.fetching import FetchPath
@@ -40,6 +40,8 @@ from coordinator.coordinator import (
     ReplicaStoppedError,
 )
 from coordinator.metadata_log import LogError, LogRefusedError, MetadataLog
+from protocol.apis import APIS, FETCH, PRODUCE
+from protocol.messages.codec import request_layout, response_layout
 from protocol.types import Incarnation
 from storage import marker
 from storage.marker import ClusterIdentity
@@ -88,7 +90,6 @@ class _Shells(NamedTuple):
     producing: ProducePath
     fetching: FetchPath
     node: Node
-    server: KafkaServer
 
 
 class _TurnedAway(asyncio.Protocol):
@@ -120,6 +121,8 @@ class Agent:
         self._doors: list[asyncio.Server] = []
         self._bound: dict[str, tuple[str, int]] = {}
         self._shells: _Shells | None = None
+        self._server: KafkaServer | None = None
+        """Made when it is to serve: from then on it watches for stalls of the loop."""
         self._runner: web.AppRunner | None = None
         self._view = AdminView(settings=settings, log=parts.log, not_ready=self.not_ready)
         self._identified = False
@@ -200,7 +203,7 @@ class Agent:
             reasons.append(self._waiting_for)
         elif shells.coordinator.incarnation() is None:
             reasons.append("there is no proven session in the metadata log")
-        elif not shells.server.serving and not self._leaving:
+        elif not self._leaving and (self._server is None or not self._server.serving):
             reasons.append("the agent is starting")
         if self._store_trouble is not None:
             reasons.append(f"the object store is away: {self._store_trouble}")
@@ -234,9 +237,11 @@ class Agent:
         return host, door.sockets[0].getsockname()[1]
 
     def _connection(self, listener: str) -> asyncio.BaseProtocol:
-        if self._shells is None:
+        if self._server is None:
+            if self._shells is not None:
+                self._shells.node.stats.connections_refused += 1
             return _TurnedAway()
-        return self._shells.server.factory(listener)()
+        return self._server.factory(listener)()
 
     def _close_doors(self) -> None:
         for door in self._doors:
@@ -293,9 +298,8 @@ class Agent:
             boot_ms=parts.boot_ms,
             rng=parts.rng,
         )
-        server = KafkaServer(node, HANDLERS)
         coordinator.on_incarnation(self._session_changed)
-        self._shells = _Shells(coordinator, reader, writer, producing, fetching, node, server)
+        self._shells = _Shells(coordinator, reader, writer, producing, fetching, node)
         self._view.coordinator = coordinator
         self._view.registry = metrics.registry_of(
             metrics.Sources(
@@ -342,10 +346,13 @@ class Agent:
         tasks.create_task(self._watch_store(), name="store probe")
         tasks.create_task(shells.coordinator.run(), name="coordinator")
         tasks.create_task(shells.producing.run(), name="produce deadlines")
+        tasks.create_task(purging.run(shells.coordinator), name="purging")
+        await _load_layouts()
         await self._member.wait()
+        self._server = KafkaServer(shells.node, HANDLERS)
         logger.info("serving")
         self._serving.set()
-        await shells.server.run()
+        await self._server.run()
 
     async def _identify(self) -> None:
         """Wait until store and log are known to be this cluster's (P16)."""
@@ -402,8 +409,8 @@ class Agent:
         """Not ready, not named as leader, flush, Close, answer; within `drain.ms`."""
         self._leaving = True
         self._close_doors()
-        shells = self._shells
-        if shells is None or not shells.server.serving:
+        shells, server = self._shells, self._server
+        if shells is None or server is None:
             if shells is not None and self._member.is_set():
                 await shells.coordinator.leave()
             return
@@ -412,7 +419,7 @@ class Agent:
         drain_ms = self._settings.drain_ms
         async with asyncio.TaskGroup() as tasks:
             # Requests are taken no more; those under way are answered as they are settled.
-            tasks.create_task(shells.server.drain(drain_ms))
+            tasks.create_task(server.drain(drain_ms))
             try:
                 async with asyncio.timeout(drain_ms / 1000):
                     await shells.producing.drain()
@@ -421,6 +428,20 @@ class Agent:
             # From the Close on no other agent names this one, before its connections are gone.
             await shells.coordinator.leave()
         logger.info("left")
+
+
+async def _load_layouts() -> None:
+    """Have every message's layout at hand before the first client asks.
+
+    Each takes ms to tens of ms when it is first used, together a second: that would count as a
+    stall (P17) in the middle of the first requests.
+    """
+    for api in APIS.values():
+        if api.key not in (PRODUCE, FETCH):  # Read and written by hand.
+            for version in range(api.min_version, api.max_version + 1):
+                request_layout(api.key, version)
+                response_layout(api.key, version)
+                await asyncio.sleep(0)
 
 
 def _cannot_listen(host: str, port: int, error: OSError, *, setting: str) -> str:
