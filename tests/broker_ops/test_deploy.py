@@ -1,0 +1,72 @@
+"""What is deployed agrees with what is built: metrics, settings, ports, packages."""
+
+import json
+import re
+from pathlib import Path
+
+from broker import metrics
+from broker.config import BY_NAME, load
+
+DEPLOY = Path(__file__).parent.parent.parent / "deploy"
+CHART = DEPLOY / "helm" / "frazil"
+DASHBOARD = DEPLOY / "grafana" / "frazil-agents.json"
+ALERTS = CHART / "alerts.yaml"
+
+
+def metrics_in(text: str) -> set[str]:
+    return set(re.findall(r"\bfrazil_[a-z0-9_]+", text))
+
+
+def test_the_dashboard_uses_metrics_that_exist() -> None:
+    board = json.loads(DASHBOARD.read_text())
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            used = metrics_in(target["expr"])
+            assert used <= set(metrics.NAMES), f"{panel['title']}: {used - set(metrics.NAMES)}"
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def test_alerts_use_metrics_that_exist_and_each_has_a_summary() -> None:
+    text = ALERTS.read_text()
+    used = metrics_in(" ".join(re.findall(r"expr: (.*)", text)))
+    assert used
+    assert used <= set(metrics.NAMES), used - set(metrics.NAMES)
+    assert text.count("alert:") == text.count("summary:") == text.count("severity:")
+
+
+def test_settings_named_by_the_chart_exist() -> None:
+    values = (CHART / "values.yaml").read_text()
+    block = values.partition("settings:\n")[2].partition("\n#")[0]
+    named = re.findall(r"^  ([a-z.]+):", block, re.MULTILINE)
+    assert {"store", "log"} <= set(named) <= set(BY_NAME)
+
+
+def test_the_file_that_the_chart_writes_is_understood() -> None:
+    toml = (
+        '"listen" = "0.0.0.0:9092"\n"http" = "0.0.0.0:9094"\n"cluster.id" = "frazil"\n'
+        '"store" = "s3://bucket/prefix"\n"log" = "etcd://etcd:2379/frazil"\n'
+        '"logs.format" = "json"\n[kafka]\n"num.partitions" = "3"\n'
+    )
+    environ = {"FRAZIL_NODE_NAME": "frazil-0", "FRAZIL_ADVERTISE": "frazil-0.frazil-agents.ns.svc"}
+    settings = load(
+        defaults={}, toml=("frazil.toml", toml), environ=environ, flags=(), host_name="pod"
+    ).settings
+    assert settings.node_name == "frazil-0"
+    assert settings.advertise[0].host == "frazil-0.frazil-agents.ns.svc"
+    assert settings.kafka.num_partitions == 3
+
+
+def test_probes_ask_the_endpoints_of_the_agent() -> None:
+    pod = (CHART / "templates" / "statefulset.yaml").read_text()
+    assert pod.index("livenessProbe") < pod.index("/health/live") < pod.index("readinessProbe")
+    assert pod.index("readinessProbe") < pod.index("/health/ready")
+    assert "enableServiceLinks: false" in pod
+
+
+def test_the_image_copies_every_package_of_the_distribution() -> None:
+    pyproject = (DEPLOY.parent / "pyproject.toml").read_text()
+    packages = re.search(r"^packages = \[(.*)\]", pyproject, re.MULTILINE)
+    assert packages is not None
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    for name in re.findall(r'"(\w+)"', packages[1]):
+        assert f"COPY {name} {name}\n" in dockerfile
