@@ -71,11 +71,12 @@ class _Request:
         self._node = node
         self._call = call
         self._parsed = parsed
-        self._results: list[PartitionResult | None] = [None] * sum(
-            len(partitions) for _, _, partitions in parsed.topics
-        )
+        count = 0
+        for topic in parsed.topics:
+            count += len(topic[2])
+        self._results: list[PartitionResult | None] = [None] * count
         # One more than there are: nothing is answered before every batch has been looked at.
-        self._open = len(self._results) + 1
+        self._open = count + 1
         self._answered = False
         self.deadline = node.producing.time() + max(0, parsed.timeout_ms) / 1000
         """In the loop's time."""

@@ -2,7 +2,9 @@
 
 import asyncio
 
+from protocol import apis
 from protocol.errors import ErrorCode
+from protocol.messages import hot
 from protocol.records import read_header
 from tests.broker_hot.world import World, batch, run
 
@@ -165,10 +167,11 @@ def test_what_was_not_proposed_when_the_session_ended_fails_and_never_comes() ->
             world.cluster.expire(next(iter(world.cluster._leases)))
             while agent.coordinator.incarnation() in {before, None}:
                 await asyncio.sleep(0.1)
-            gate.set()
-            result = await answer.partition()
+            # Told at once, whatever becomes of the PUT.
+            result = answer.now().responses[0].partition_responses[0]
             assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert result.base_offset == -1
+            gate.set()
             await asyncio.sleep(30)
             assert agent.row("t").end_offset == 0
             assert agent.producing.stats.waiting_bytes == 0
@@ -235,6 +238,29 @@ def test_a_later_batch_of_a_connection_does_not_overtake_one_that_was_lost() -> 
     run(scenario)
 
 
+def test_a_batch_in_the_open_chunk_does_not_overtake_one_that_was_lost() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("a", puts_in_flight="1") as (agent,):
+            await agent.create_topic("t")
+            world.store.down = True
+            first = agent.produce("t", batch(b"1"), timeout_ms=60_000)
+            await asyncio.sleep(1)
+            same = agent.produce("t", batch(b"2"), timeout_ms=60_000)
+            other = agent.produce("t", batch(b"3"), timeout_ms=60_000, connection=agent.connect())
+            await asyncio.sleep(1)
+            assert agent.producing.stats.chunks == 1
+            while not first.there:
+                await asyncio.sleep(0.001)
+            world.store.down = False
+            assert (await same.partition()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert (await other.partition()).base_offset == 0
+            await asyncio.sleep(5)
+            assert agent.row("t").end_offset == 1
+            assert agent.producing.stats.waiting_bytes == 0
+
+    run(scenario)
+
+
 def test_batches_behind_the_lost_first_one_of_a_producer_wait_for_it_to_come_again() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (agent,):
@@ -284,9 +310,10 @@ def test_reading_stops_when_too_many_bytes_wait_and_goes_on_when_there_is_room()
             rooms: list[bool] = []
             agent.producing.on_room(lambda: rooms.append(agent.producing.full))
             answers = []
-            while not agent.producing.full:
+            while not agent.producing.full and len(answers) < 100:
                 answers.append(agent.produce("t", batch(bytes(60_000))))
                 await asyncio.sleep(0.01)
+            assert agent.producing.full
             assert agent.producing.stats.waiting_bytes < (1 << 20) + 100_000
             assert len(world.store.puts) <= 8
             gate.set()
@@ -345,6 +372,33 @@ def test_a_topic_that_a_lagging_agent_does_not_know_yet_is_found_by_a_barrier() 
             assert not first.there
             b.log.tail_gate.set()
             assert (await first.partition()).base_offset == 0
+            assert (await second.partition()).base_offset == 1
+
+    run(scenario)
+
+
+def test_a_request_behind_one_that_waits_for_a_barrier_does_not_overtake_it() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("a", "b") as (a, b):
+            await a.create_topic("known")
+            await b.coordinator.barrier()
+            b.log.tail_gate.clear()
+            await asyncio.sleep(0.1)
+            await a.create_topic("new")
+            both = hot.ProduceRequest(
+                acks=-1,
+                timeout_ms=30_000,
+                topic_data=[
+                    hot.TopicProduceData(
+                        name=name, partition_data=[hot.PartitionProduceData(records=batch())]
+                    )
+                    for name in ("known", "new")
+                ],
+            )
+            first = b.send(apis.PRODUCE, 9, both)
+            second = b.produce("known", batch())
+            b.log.tail_gate.set()
+            assert (await first.partition(0)).base_offset == 0
             assert (await second.partition()).base_offset == 1
 
     run(scenario)

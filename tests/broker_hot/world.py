@@ -51,6 +51,7 @@ class FaultyStore:
         self.put_gate: Callable[[str], Awaitable[None]] | None = None
         self.down = False
         self.gone: list[str] = []
+        self.gone_once: list[str] = []
         self.puts: list[str] = []
         self.reads: list[str] = []
 
@@ -69,6 +70,9 @@ class FaultyStore:
             raise StoreUnavailableError("down")
         if key in self.gone:
             raise ObjectNotFoundError(key)
+        if key in self.gone_once:
+            self.gone_once.remove(key)
+            raise ObjectNotFoundError(key)
 
     async def get(self, key):
         await self._read(key)
@@ -86,6 +90,7 @@ class FaultyLog(MemoryLog):
         super().__init__(cluster)
         self.down = False
         self.swallow_answers = False
+        self.no_sessions = False
         self.tail_gate = asyncio.Event()
         self.tail_gate.set()
         self.appends = 0
@@ -94,6 +99,11 @@ class FaultyLog(MemoryLog):
         if self.down:
             raise LogUnavailableError("down")
         return await super()._arrive()
+
+    async def grant(self, ttl_ms):
+        if self.no_sessions:
+            raise LogUnavailableError("no sessions")
+        return await super().grant(ttl_ms)
 
     async def append(self, session, n, payload):
         self.appends += 1
@@ -316,11 +326,16 @@ class World:
     def boot_ms(self) -> int:
         return int(self.loop.time() * 1000)
 
+    def add(self, name: str) -> Agent:
+        """One more agent, which may not be ready yet."""
+        return self._add(name)
+
     @contextlib.asynccontextmanager
     async def agents(self, *names: str, **changes: str) -> AsyncIterator[Sequence[Agent]]:
         told = settings(**changes)
         async with asyncio.TaskGroup() as tasks:
-            everybody = [Agent(self, name, tasks, told) for name in names]
+            self._add = lambda name: Agent(self, name, tasks, told)
+            everybody = [self.add(name) for name in names]
             for agent in everybody:
                 await agent.ready()
             yield everybody
