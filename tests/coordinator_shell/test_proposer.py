@@ -270,3 +270,49 @@ def test_agents_share_the_pace_of_the_log() -> None:
             assert len(cluster.entries) - before <= 800 / 4 + 2
 
     play(scenario)
+
+
+def test_entry_that_was_in_is_not_called_undone_while_the_replica_lags() -> None:
+    async def scenario() -> None:
+        cluster = MemoryLogCluster()
+        agent = Agent(cluster)
+        tail, released = agent.log.tail, asyncio.Event()
+
+        async def lagging(after: int):
+            async for batch in tail(after):
+                for entry in batch:
+                    if entry.n:
+                        await released.wait()
+                    yield [entry]
+
+        agent.log.tail = lagging
+        async with running(agent):
+            await agent.ready()
+            agent.log.after["append"] = 1
+            future = agent.coordinator.propose(CreateTopic("one", 1, ()))
+            while len(cluster.entries) < 2:
+                await asyncio.sleep(0)
+            cluster.expire(cluster.entries[0].session)
+            await asyncio.sleep(3)
+            assert agent.incarnation() is None
+            assert not future.done()
+            released.set()
+            assert isinstance(await future, TopicCreated)
+
+    play(scenario)
+
+
+def test_command_that_waits_behind_one_in_doubt_is_refused_at_the_deadline() -> None:
+    async def scenario() -> None:
+        agent = Agent(MemoryLogCluster())
+        async with running(agent):
+            await agent.ready()
+            agent.log.before["*"] = 1
+            sent = agent.coordinator.propose(CreateTopic("sent", 1, ()))
+            await asyncio.sleep(0.05)
+            waiting = agent.coordinator.propose(CreateTopic("waiting", 1, ()))
+            await asyncio.sleep(7)
+            assert not sent.done()
+            assert isinstance(waiting.exception(), NotDoneError)
+
+    play(scenario)
