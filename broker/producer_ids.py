@@ -54,7 +54,9 @@ class ProducerIds:
             async with asyncio.timeout(WAIT_SECONDS_MAX):
                 while not self._blocks:
                     # Several may wait; whoever comes too late for this block asks for the next.
-                    outcome = await asyncio.shield(self._ask())
+                    request = self._ask()
+                    outcome = await asyncio.shield(request)
+                    self._answered(request)
                     if isinstance(outcome, Rejected):
                         raise _unavailable(outcome.message)
         except NotDoneError as error:
@@ -80,6 +82,9 @@ class ProducerIds:
         return self._request
 
     def _answered(self, request: asyncio.Future[Outcome]) -> None:
+        """Take over the block, once: whoever waits may be woken before this callback is run."""
+        if self._request is not request:
+            return
         self._request = None
         if request.cancelled() or request.exception() is not None:
             return
