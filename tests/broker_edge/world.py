@@ -151,8 +151,8 @@ class World:
         told = settings(**changes)
         async with asyncio.TaskGroup() as tasks:
             everybody = []
-            for name in names:
-                name, _, zone = name.partition("@")
+            for text in names:
+                name, _, zone = text.partition("@")
                 everybody.append(Agent(self, name, zone, tasks, told))
                 await everybody[-1].ready()
             for agent in everybody:
