@@ -338,6 +338,18 @@ def test_verify_finds_a_changed_record(world, jobs):
     assert problem.endswith("9 records on both sides, but not the same ones")
 
 
+def test_verify_finds_rows_that_no_export_has_committed(world, jobs):
+    fill(world)
+    job = jobs("table.partition.by=none")
+    export(job)
+    table = job.catalog.load_table(("frazil", "orders"))
+    row = table.scan(row_filter="kafka_partition == 1 and kafka_offset == 0").to_arrow()
+    at = row.column_names.index("kafka_offset")
+    table.append(row.set_column(at, row.schema.field(at), [[9]]))
+    (problem,) = verify_topic(job, topic_of(job)).problems
+    assert problem == "1 rows of offsets that no export has committed"
+
+
 def test_verify_tells_rows_that_the_log_no_longer_has(world, jobs):
     fill(world)
     job = jobs()
