@@ -14,9 +14,11 @@ scheduler. A byte stream keeps its own order (see `network`).
 import asyncio
 import contextlib
 import contextvars
+import gc
 import heapq
 import random
 import selectors
+import warnings
 from collections import deque
 from collections.abc import Iterator
 
@@ -132,6 +134,22 @@ class SimLoop(asyncio.SelectorEventLoop):
             raise DeadlockError(f"nothing can happen any more at {self._now:.3f} s")
         self._now = max(self._now, self._scheduled[0]._when)
 
+    def bury(self) -> None:
+        """End what never ended, paused and killed owners included, without running it further."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for task in self._kept:
+                if not task.done():
+                    task._log_destroy_pending = False
+                    # A `finally` may wait or fail now; nobody is interested any more.
+                    with contextlib.suppress(BaseException):
+                        task.get_coro().close()
+            self._kept.clear()
+            self._ready.clear()
+            self._scheduled.clear()
+            self.close()
+            gc.collect()
+
     def _draw(self, ready: deque):
         """One of the ready handles; mostly near the front, so that nobody starves."""
         index = self._rng.randrange(len(ready)) if len(ready) > 1 else 0
@@ -150,7 +168,4 @@ def run(main, *, seed: int):
         return loop.run_until_complete(main(loop, rng))
     finally:
         asyncio.set_event_loop(None)
-        loop._kept.clear()
-        loop._ready.clear()
-        loop._scheduled.clear()
-        loop.close()
+        loop.bury()
