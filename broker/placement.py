@@ -71,7 +71,7 @@ class Placement:
         self._zones = by_zone
         """Zone to rank to node id, both in order."""
         self.kept: dict[tuple[object, ...], bytes] = {}
-        """What was encoded from it (`broker.handlers.topic_bytes`); lives as long as it does."""
+        """What was encoded from it (`broker.topic_bytes`); lives as long as it does."""
         self.kept_bytes = 0
 
     @property
@@ -80,7 +80,8 @@ class Placement:
         return min(len(self._zones), REPLICAS_MAX)
 
     def has_zone(self, zone: str) -> bool:
-        return zone in self._zones
+        """Whether a client's zone has agents; "" is no zone of a client, though of agents."""
+        return zone != "" and zone in self._zones
 
     def replicas(
         self, topic_id: TopicId, partitions: Sequence[int], *, zone: str
@@ -91,7 +92,7 @@ class Placement:
         """
         base = int.from_bytes(blake2b(topic_id, digest_size=8).digest())
         zones = list(self._zones)
-        start = zones.index(zone) if zone in self._zones else None
+        start = zones.index(zone) if self.has_zone(zone) else None
         chosen = []
         for partition in partitions:
             seed = _mixed(base + partition)

@@ -61,6 +61,12 @@ def test_partitions_spread_over_ranks_and_for_an_unknown_zone_over_zones():
         assert 8 <= chosen.count(10 * (node // 4) + node % 4) <= 50
 
 
+def test_a_client_without_a_zone_is_not_led_to_the_agents_without_one():
+    placement = Placement([*grid("ab", 2), agent(90, "", 0)])
+    assert len(set(leaders(placement, ""))) == 5
+    assert leaders(placement, "") == leaders(placement, "elsewhere")
+
+
 def test_when_an_agent_goes_only_its_partitions_move():
     before = leaders(Placement(grid("a", 5)), "a")
     after = leaders(Placement([each for each in grid("a", 5) if each.rank != 2]), "a")
