@@ -17,7 +17,7 @@ from typing import Final
 
 from broker import topic_configs
 from broker.dispatch import Call
-from broker.handlers.shared import live_incarnation, outcome_of, wait_for
+from broker.handling import live_incarnation, outcome_of, wait_for
 from broker.node import Node
 from coordinator.commands import CreateTopic, Outcome, Rejected, TopicCreated
 from coordinator.topics import name_error

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from broker.dispatch import Call
-from broker.handlers.shared import live_incarnation, outcome_of, wait_for
+from broker.handling import live_incarnation, outcome_of, wait_for
 from broker.node import Node
 from coordinator.commands import DeleteTopic, Outcome, Rejected
 from coordinator.topics import Topic

@@ -10,7 +10,7 @@ from typing import Final
 
 from broker.dispatch import Call
 from broker.handlers.metadata import controller_id
-from broker.handlers.shared import CLUSTER_OPERATIONS
+from broker.handling import CLUSTER_OPERATIONS
 from broker.node import Node
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (

@@ -8,7 +8,7 @@ Errors, per topic: 3, 5 (no barrier to be had), 17; 42 for a cursor at a negativ
 """
 
 from broker.dispatch import Call
-from broker.handlers.shared import TOPIC_OPERATIONS
+from broker.handling import TOPIC_OPERATIONS
 from broker.node import Node
 from broker.placement import LEADER_EPOCH, Placement, zone_of_client
 from coordinator.topics import Topic, name_error

@@ -8,7 +8,7 @@ Errors: 14 (no session, no barrier or no block of ids: clients ask again), 35, 4
 """
 
 from broker.dispatch import Call
-from broker.handlers.shared import live_incarnation
+from broker.handling import live_incarnation
 from broker.node import Node
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import InitProducerIdRequest, InitProducerIdResponse

@@ -8,14 +8,14 @@ one round trip less than Kafka takes.
 
 Errors, per topic: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION,
 INVALID_PARTITIONS (no room in the cluster); LEADER_NOT_AVAILABLE when the log does not say
-(retriable, as the first two are). Topics are kept encoded (`broker.handlers.topic_bytes`).
+(retriable, as the first two are). Topics are kept encoded (`broker.topic_bytes`).
 """
 
 import asyncio
 from typing import Final
 
 from broker.dispatch import Call, Encoded
-from broker.handlers.shared import (
+from broker.handling import (
     CLUSTER_OPERATIONS,
     TOPIC_OPERATIONS,
     caught_up,
@@ -23,9 +23,9 @@ from broker.handlers.shared import (
     outcome_of,
     wait_for,
 )
-from broker.handlers.topic_bytes import encode_metadata
 from broker.node import Node
 from broker.placement import Placement, zone_of_client
+from broker.topic_bytes import encode_metadata
 from coordinator.commands import CreateTopic, Outcome, Rejected
 from coordinator.metadata_log import LogError
 from coordinator.topics import Topic, name_error

@@ -1,0 +1,1 @@
+"""Tests of the broker's edge: connections, dispatch, placement, and the cold handlers."""
