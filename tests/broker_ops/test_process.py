@@ -1,0 +1,127 @@
+"""`frazil dev` as a process: signals, kill -9, used ports, and the ports it prints."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+class Dev:
+    """A running `frazil dev --port 0`."""
+
+    def __init__(self, data: Path, *more: str) -> None:
+        self.log = data.with_suffix(".log").open("w+")
+        command = [sys.executable, "-m", "broker", "dev", "--port", "0", "--data", str(data), *more]
+        self.child = subprocess.Popen(command, cwd=ROOT, stdout=self.log, stderr=subprocess.STDOUT)
+
+    @property
+    def printed(self) -> str:
+        self.log.seek(0)
+        return self.log.read()
+
+    def port(self) -> int:
+        """The port that it printed."""
+        deadline = time.monotonic() + 30
+        while (found := re.search(r"Kafka clients +localhost:(\d+)", self.printed)) is None:
+            assert self.child.poll() is None, self.printed
+            assert time.monotonic() < deadline, self.printed
+            time.sleep(0.05)
+        return int(found[1])
+
+    def ended(self, number: int) -> int:
+        self.child.send_signal(number)
+        return self.child.wait(20)
+
+
+@contextmanager
+def dev(data: Path, *more: str) -> Iterator[Dev]:
+    agent = Dev(data, *more)
+    try:
+        yield agent
+    finally:
+        agent.child.kill()
+        agent.child.wait(10)
+        agent.log.close()
+
+
+def produce(port: int, count: int, *, first: int = 0) -> None:
+    """Write numbers; on return all are acknowledged."""
+    failed: list[object] = []
+    producer = Producer({"bootstrap.servers": f"localhost:{port}", "acks": "all"})
+    for number in range(first, first + count):
+        producer.produce(
+            "t",
+            str(number).encode(),
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )
+    assert producer.flush(30) == 0
+    assert failed == []
+
+
+def consume(port: int, count: int) -> list[int]:
+    # Committing at the end would wait for a group coordinator, which there is not.
+    consumer = Consumer(
+        {
+            "bootstrap.servers": f"localhost:{port}",
+            "group.id": "none",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([TopicPartition("t", 0, 0)])
+    values: list[int] = []
+    deadline = time.monotonic() + 20
+    while len(values) < count and time.monotonic() < deadline:
+        for message in consumer.consume(count, 0.2):
+            assert message.error() is None, message.error()
+            values.append(int(message.value()))
+    consumer.close()
+    return values
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_it_clean_and_the_data_stays(tmp_path: Path, number: int) -> None:
+    with dev(tmp_path / "data") as agent:
+        produce(agent.port(), 10)
+        assert agent.ended(number) == 0
+        assert "Traceback" not in agent.printed
+        assert "WARNING" not in agent.printed
+    with dev(tmp_path / "data") as agent:
+        assert consume(agent.port(), 10) == list(range(10))
+
+
+def test_after_kill_9_everything_acknowledged_is_there(tmp_path: Path) -> None:
+    with dev(tmp_path / "data") as agent:
+        produce(agent.port(), 500)
+        agent.ended(signal.SIGKILL)
+    with dev(tmp_path / "data") as agent:
+        produce(agent.port(), 10, first=500)
+        assert consume(agent.port(), 510) == list(range(510))
+
+
+def test_a_second_agent_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    with dev(tmp_path / "data") as agent:
+        agent.port()
+        with dev(tmp_path / "data") as second:
+            assert second.child.wait(30) == 1
+            assert "in use by another process" in second.printed
+            assert "Traceback" not in second.printed
+
+
+def test_a_used_port_is_told(tmp_path: Path) -> None:
+    with dev(tmp_path / "data") as agent:
+        listen = f"listen=127.0.0.1:{agent.port()}"
+        with dev(tmp_path / "other", "--set", listen) as second:
+            assert second.child.wait(30) == 1
+            assert "Address already in use" in second.printed
+            assert second.printed.count("\n") == 1
