@@ -54,6 +54,7 @@ PUT_SECONDS_MAX: Final = 20.0
 hear for certain that it did not happen."""
 SWEEP_SECONDS: Final = 0.25
 """How precisely the time that a client grants is kept."""
+ROUNDING_MS: Final = 0.001
 ROOM_SHARE: Final = 0.75
 """Reading goes on when the bytes waiting have fallen to this share of the bound."""
 
@@ -250,7 +251,8 @@ class ProducePath:
         await self._idle.wait()
 
     def _now_ms(self) -> int:
-        return int(self._loop.time() * 1000)
+        # A timer set for ms / 1000 must find that ms when it fires, whatever the last bit says.
+        return int(self._loop.time() * 1000 + ROUNDING_MS)
 
     # From the open chunk to the store.
 
@@ -265,7 +267,8 @@ class ProducePath:
             if due_ms is None:
                 break
             if due_ms > self._now_ms():
-                self._timer = self._loop.call_at(due_ms / 1000, self._flush)
+                # Half a millisecond late: seconds as floats may round to just before it is due.
+                self._timer = self._loop.call_at((due_ms + 0.5) / 1000, self._flush)
                 break
             self._close()
         self._check_idle()
