@@ -60,6 +60,7 @@ RECHECK_MS: Final = 10_000
 """How often a long poll is looked at while it waits: is its client there, is there a session."""
 LOAD_SECONDS_MAX: Final = 15.0
 """A read from the store that takes longer is an error: clients wait for 30 s."""
+ROUNDING_MS: Final = 0.001
 ZSTD_FROM: Final = 10
 
 
@@ -167,7 +168,8 @@ class FetchPath:
         self._consider(_Fetch(call, request, fetched, bytes_max=self._bytes_max, now_ms=now_ms))
 
     def _now_ms(self) -> int:
-        return int(self._loop.time() * 1000)
+        # A timer set for ms / 1000 must find that ms when it fires, whatever the last bit says.
+        return int(self._loop.time() * 1000 + ROUNDING_MS)
 
     # Deciding.
 

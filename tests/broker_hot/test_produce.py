@@ -1,7 +1,12 @@
 """Produce on a running agent: acknowledgement, offsets, errors that tell the truth."""
 
 import asyncio
+from types import SimpleNamespace
 
+import pytest
+
+from broker.fetching import FetchPath
+from broker.producing import ProducePath
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import hot
@@ -480,3 +485,12 @@ def test_every_seed_keeps_the_order_of_a_connection() -> None:
 
     for seed in range(10):
         run(scenario, seed=seed)
+
+
+@pytest.mark.parametrize("path", [ProducePath, FetchPath])
+def test_a_timer_finds_the_millisecond_that_it_was_set_for(path) -> None:
+    # Else it would be set anew for the same instant, for ever in virtual time.
+    clock = object.__new__(path)
+    for ms in range(0, 3_000_000_000, 99_991):
+        clock._loop = SimpleNamespace(time=lambda seconds=ms / 1000: seconds)
+        assert clock._now_ms() == ms
