@@ -66,7 +66,6 @@ class KafkaSettings:
     compression_zstd_level: int = 3
     connections_max_idle_ms: int = 600_000
     """Negative: connections are never closed for idleness."""
-    default_replication_factor: int = 1
     delete_topic_enable: bool = True
     fetch_max_bytes: int = 57_671_680
     log_cleanup_policy: tuple[str, ...] = ("delete",)

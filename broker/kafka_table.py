@@ -48,7 +48,6 @@ SERVED: tuple[tuple[str, Kind, str, int | tuple[str, ...] | None, int | None], .
     ("compression.type", Kind.STRING, "producer", COMPRESSION_TYPES, None),
     ("compression.zstd.level", Kind.INT, "3", -131072, 22),
     ("connections.max.idle.ms", Kind.LONG, "600000", None, None),
-    ("default.replication.factor", Kind.INT, "1", 1, 32767),
     ("delete.topic.enable", Kind.BOOLEAN, "true", None, None),
     ("fetch.max.bytes", Kind.INT, "57671680", 1024, None),
     ("log.cleanup.policy", Kind.LIST, "delete", CLEANUP_POLICIES, None),
@@ -390,6 +389,7 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
         ("remote.log.storage.system.enable", Kind.BOOLEAN, "false"),
     ),
     (Stance.NOTHING, "any agent serves any partition: brokers do not copy from each other"): (
+        ("default.replication.factor", Kind.INT, "1"),
         ("follower.replication.throttled.rate", Kind.LONG, "9223372036854775807"),
         ("leader.replication.throttled.rate", Kind.LONG, "9223372036854775807"),
         ("replica.alter.log.dirs.io.max.bytes.per.second", Kind.LONG, "9223372036854775807"),
