@@ -105,6 +105,8 @@ def test_a_topic_in_the_list_of_a_lagging_agent_is_waited_for():
             await one.create_topic("fresh")
             peer = lagging.peer()
             peer.send(apis.METADATA, 13, MetadataRequest(topics=None))
+            await asyncio.sleep(1)
+            assert not peer.frames()
             lagging.catch_up()
             assert [row.name for row in (await peer.answer()).topics] == ["fresh"]
 
