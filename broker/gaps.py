@@ -2,9 +2,9 @@
 
 A partition that knows a producer refuses a batch after a gap. One that does not know it takes
 any sequence, as Kafka does (its state may have expired), so when the very first batch of a producer
-is given up here, batches that were on their way behind it would be appended, and its repetition
-refused for ever. Until the failed batch comes again they are refused like any gap (P11): clients
-know OUT_OF_ORDER_SEQUENCE_NUMBER behind a failed batch and send all of them again.
+is given up or refused here, batches that were on their way behind it would be appended, and its
+repetition refused for ever. Until the failed batch comes again they are refused, too (P11), with an
+error that makes clients send all of them again, in order.
 
 Invariants: bounded in number and in time; a producer with a new epoch begins anew. Pure.
 """
@@ -12,7 +12,6 @@ Invariants: bounded in number and in time; a producer with a new epoch begins an
 from collections.abc import Iterable
 from typing import Final
 
-from broker.commit_queue import ticket_of
 from protocol.records import BatchHeader
 from protocol.types import TopicId
 from storage.accumulator import PendingBatch
@@ -38,16 +37,25 @@ class Gaps:
     def note(self, failed: Iterable[PendingBatch], now_ms: int) -> None:
         """These batches were given up, in this order."""
         for batch in failed:
-            if batch.producer_id < 0:
-                continue
-            assert ticket_of(batch).sender == batch.producer_id
-            key = (batch.producer_id, batch.topic_id, batch.partition)
-            known = self._failed.get(key)
-            if known is not None and known[0] >= batch.producer_epoch:
-                continue
-            self._failed[key] = (batch.producer_epoch, batch.first_sequence, now_ms)
-            if len(self._failed) > GAPS_MAX:
-                del self._failed[next(iter(self._failed))]
+            if batch.producer_id >= 0:
+                key = (batch.producer_id, batch.topic_id, batch.partition)
+                self._note(key, batch.producer_epoch, batch.first_sequence, now_ms)
+
+    def note_refused(
+        self, topic_id: TopicId, partition: int, header: BatchHeader, now_ms: int
+    ) -> None:
+        """The batch was refused before it was taken, for a reason that will pass."""
+        if header.producer_id >= 0:
+            key = (header.producer_id, topic_id, partition)
+            self._note(key, header.producer_epoch, header.base_sequence, now_ms)
+
+    def _note(self, key: _Key, epoch: int, first_sequence: int, now_ms: int) -> None:
+        known = self._failed.get(key)
+        if known is not None and known[0] >= epoch and now_ms - known[2] < GAP_MS_MAX:
+            return
+        self._failed[key] = (epoch, first_sequence, now_ms)
+        if len(self._failed) > GAPS_MAX:
+            del self._failed[next(iter(self._failed))]
 
     def overtakes(
         self, topic_id: TopicId, partition: int, header: BatchHeader, now_ms: int

@@ -38,7 +38,7 @@ from coordinator.commands import ChunkCommitted, CommitChunk, DeleteTopic, Outco
 from coordinator.coordinator import Applied, Coordinator, NotDoneError
 from coordinator.metadata_log import LogError, LogUnavailableError
 from protocol.errors import ErrorCode
-from protocol.records import BatchHeader
+from protocol.records import HEADER_BYTES, BatchHeader, read_header
 from protocol.types import INCARNATION_NONE, Buffer, Incarnation, TopicId
 from storage.accumulator import Accumulator, Limits, PendingBatch
 from storage.batches import DamagedSpanError
@@ -78,7 +78,7 @@ class Held(Protocol):
     def needs_barrier(self) -> bool: ...
 
     def begin(self, *, reached: bool) -> None:
-        """Go on; `reached`: the replica is as new as the request, or there was no need."""
+        """Go on, or when not `reached` refuse it all: nobody knows whether it could be done."""
         ...
 
 
@@ -205,13 +205,15 @@ class ProducePath:
         queue = self._held[connection]
         while queue:
             # Each one's barrier begins after it was read (P9); what one brought may do for others.
-            reached = True
             if queue[0].needs_barrier():
                 try:
                     await self._coordinator.barrier()
                 except LogUnavailableError:
-                    reached = False
-            queue.popleft().begin(reached=reached)
+                    # None of those behind it may overtake what is refused now.
+                    while queue:
+                        queue.popleft().begin(reached=False)
+                    break
+            queue.popleft().begin(reached=True)
         del self._held[connection]
 
     def overtakes(self, topic_id: TopicId, partition: int, header: BatchHeader) -> bool:
@@ -223,6 +225,11 @@ class ProducePath:
             self._gaps.forget(topic_id, partition, header.producer_id)
             return False
         return self._gaps.overtakes(topic_id, partition, header, self._now_ms())
+
+    def refused(self, topic_id: TopicId, partition: int, data: Buffer | None) -> None:
+        """A batch was not taken for a reason that will pass; what follows must not overtake it."""
+        if data is not None and len(data) >= HEADER_BYTES:
+            self._gaps.note_refused(topic_id, partition, read_header(data), self._now_ms())
 
     def time(self) -> float:
         """The loop's time, in which deadlines are given."""

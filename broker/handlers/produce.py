@@ -99,15 +99,17 @@ class _Request:
         """
         if self._call.connection.closed:
             return
-        refusal = self._refusal()
+        refusal = self._refusal(reached=reached)
         index = 0
         for topic in self._parsed.topics:
             found = self._find(topic)
             for partition, data in topic[2]:
                 if refusal is not None:
+                    if found is not None:
+                        self._node.producing.refused(found.topic_id, partition, data)
                     self._fail(index, partition, *refusal)
                 elif found is None or not 0 <= partition < found.partition_count:
-                    self._fail(index, partition, *self._unknown(reached=reached))
+                    self._fail(index, partition, self._unknown(), None)
                 else:
                     self._take(index, found, partition, data)
                 index += 1
@@ -150,20 +152,20 @@ class _Request:
         assert name is not None
         return topics.by_name(name)
 
-    def _refusal(self) -> tuple[ErrorCode, str] | None:
+    def _refusal(self, *, reached: bool) -> tuple[ErrorCode, str] | None:
         """Why nothing of the request can be done."""
+        if not reached:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, "the metadata log is out of reach"
         if self._parsed.acks not in ACKS_ALLOWED:
             return ErrorCode.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"
         if self._node.coordinator.incarnation() is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_SESSION
         return None
 
-    def _unknown(self, *, reached: bool) -> tuple[ErrorCode, str | None]:
-        if not reached:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER, "the metadata log is out of reach"
+    def _unknown(self) -> ErrorCode:
         if self._call.version >= TOPIC_IDS_FROM:
-            return ErrorCode.UNKNOWN_TOPIC_ID, None
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _fail(self, index: int, partition: int, error: ErrorCode, message: str | None) -> None:
         self.settle(index, PartitionResult(partition, error, error_message=message))
@@ -182,7 +184,7 @@ class _Request:
         header = verdict.header
         if producing.overtakes(topic.topic_id, partition, header):
             refused = Unsound(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "an earlier batch of the producer failed"
+                ErrorCode.NOT_ENOUGH_REPLICAS, "an earlier batch of the producer failed"
             )
             self.settle(index, self._unsound(topic, partition, refused))
             return

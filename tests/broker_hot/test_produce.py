@@ -276,7 +276,27 @@ def test_batches_behind_the_lost_first_one_of_a_producer_wait_for_it_to_come_aga
             assert (await agent.produce("t", first, timeout_ms=60_000).partition()).error_code
             world.store.down = False
             early = await agent.produce("t", second).partition()
-            assert early.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert early.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+            assert (await agent.produce("t", first).partition()).base_offset == 0
+            assert (await agent.produce("t", second).partition()).base_offset == 1
+
+    run(scenario)
+
+
+def test_batches_behind_a_refused_first_one_of_a_producer_wait_for_it_to_come_again() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("a") as (agent,):
+            await agent.create_topic("t")
+            first = batch(producer_id=7, epoch=0, sequence=0)
+            second = batch(producer_id=7, epoch=0, sequence=1)
+            agent.log.down = True
+            await asyncio.sleep(8)
+            refused = await agent.produce("t", first).partition()
+            assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            agent.log.down = False
+            await agent.ready()
+            early = await agent.produce("t", second).partition()
+            assert early.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
             assert (await agent.produce("t", first).partition()).base_offset == 0
             assert (await agent.produce("t", second).partition()).base_offset == 1
 
