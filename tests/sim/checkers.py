@@ -49,6 +49,8 @@ def verdict(account: Account, final: dict[str, dict[Place, bytes]]) -> list[str]
     """All violations. `final` is what each agent showed a reader from beginning to end."""
     found = list(account.violations)
     logs = list(final.values())
+    if not logs:
+        return found
     for agent, log in final.items():
         if log != logs[0]:
             found.append(f"{agent} shows another log than {next(iter(final))}")

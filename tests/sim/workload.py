@@ -142,7 +142,7 @@ class Producer:
     def _request(self, batch: Batch) -> hot.ProduceRequest:
         producer_id, epoch = self._producer
         records = build_batch(
-            [Record(value=value, timestamp=1_700_000_000_000) for value in batch.values],
+            [Record(value=value, timestamp=1_600_000_000_000) for value in batch.values],
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=batch.first_sequence if self._idempotent else -1,

@@ -213,7 +213,10 @@ async def simulate(loop: SimLoop, rng: random.Random) -> list[str]:
         return [*world.failures(), "no topic could be created in fine weather"]
     producers = _producers(world)
     background = [loop.create_task(coroutine) for coroutine in _watchers(world)]
-    working = [loop.create_task(producer.run()) for producer in producers]
+    working = [
+        loop.create_task(producer.run(), name=f"producer{index}")
+        for index, producer in enumerate(producers)
+    ]
     for life in world.lives:
         life.store_weather.__dict__.update(Weather.drawn(rng).__dict__)
         life.log_weather.__dict__.update(Weather.drawn(rng).__dict__)
@@ -259,22 +262,21 @@ def _watchers(world: World):
 
 async def _settle(world: World, working: list[asyncio.Task]) -> list[str]:
     """Liveness: in fine weather the producers finish and every agent shows the whole log."""
-    try:
-        async with asyncio.timeout(SETTLE_S):
-            await asyncio.gather(*working)
-            final = {}
-            for life in world.lives:
-                final[f"agent{life.index}"] = await _read_all(world, life)
-    except TimeoutError:
-        stuck = sum(not task.done() for task in working)
-        return [
-            *world.failures(),
-            *world.account.violations,
-            f"{stuck} producers or the final reads did not finish {SETTLE_S:g} s after the faults",
-        ]
+    found = world.failures()
+    _, stuck = await asyncio.wait(working, timeout=SETTLE_S)
+    found += [f"{task.get_name()} did not finish {SETTLE_S:g} s after the faults" for task in stuck]
+    if not stuck:
+        found += [repr(error) for task in working if (error := task.exception()) is not None]
     if not world.account.acks:
-        return ["nothing was acknowledged in the whole run"]
-    return [*world.failures(), *verdict(world.account, final)]
+        found.append("nothing was acknowledged in the whole run")
+    final = {}
+    for life in world.lives:
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                final[f"agent{life.index}"] = await _read_all(world, life)
+        except TimeoutError:
+            found.append(f"agent{life.index} did not show the whole log in {SETTLE_S:g} s")
+    return [*found, *world.failures(), *verdict(world.account, final)]
 
 
 async def _read_all(world: World, life: Life) -> dict[tuple[int, int], bytes]:
