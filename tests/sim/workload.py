@@ -89,8 +89,10 @@ class Producer:
         if self._idempotent:
             await self._init()
         while not self.stopping or self._backlog:
-            while len(self._backlog) < self._in_flight_max and not self.stopping:
-                self._backlog.append(self._next())
+            if not self._backlog and not self.stopping:
+                # Nothing new before all that was sent is settled: as in Java, a batch is never
+                # more than the window of five behind the newest.
+                self._backlog = [self._next() for _ in range(self._in_flight_max)]
             await self._round()
             await asyncio.sleep(self._rng.choice((0.0, 0.01, 0.3)))
 
