@@ -132,7 +132,7 @@ class Hot(NamedTuple):
 
     start: Callable[[Node, Call], None]
     """Raises ProtocolError for a malformed body."""
-    refuse: Callable[[Call, KafkaError], None] | None = None
+    refuse: Callable[[Node, Call, KafkaError], None] | None = None
     """Answers the call with this error everywhere. Given for what changes something."""
 
 
@@ -182,7 +182,9 @@ class Dispatcher:
             tasks.create_task(self._run(handler, call), name=repr(call))
         elif call.stale and handler.refuse is not None:
             self._count_stale(call)
-            handler.refuse(call, KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, STALE_REFUSAL))
+            handler.refuse(
+                self._node, call, KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, STALE_REFUSAL)
+            )
         else:
             handler.start(self._node, call)
 

@@ -6,7 +6,8 @@ is given up or refused here, batches that were on their way behind it would be a
 repetition refused for ever. Until the failed batch comes again they are refused, too (P11), with an
 error that makes clients send all of them again, in order.
 
-Invariants: bounded in number and in time; a producer with a new epoch begins anew. Pure.
+Invariants: bounded in number and in time; a producer with a new epoch begins anew; of several
+batches that failed the one with the least sequence counts, in whatever order they did. Pure.
 """
 
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from typing import Final
 from protocol.records import BatchHeader
 from protocol.types import TopicId
 from storage.accumulator import PendingBatch
+from txn.producers import SEQUENCE_MASK
 
 GAPS_MAX: Final = 10_000
 GAP_MS_MAX: Final = 120_000
@@ -51,8 +53,11 @@ class Gaps:
 
     def _note(self, key: _Key, epoch: int, first_sequence: int, now_ms: int) -> None:
         known = self._failed.get(key)
-        if known is not None and known[0] >= epoch and now_ms - known[2] < GAP_MS_MAX:
-            return
+        if known is not None and now_ms - known[2] < GAP_MS_MAX:
+            if known[0] > epoch:
+                return
+            if known[0] == epoch and not _is_before(first_sequence, known[1]):
+                return
         self._failed[key] = (epoch, first_sequence, now_ms)
         if len(self._failed) > GAPS_MAX:
             del self._failed[next(iter(self._failed))]
@@ -66,15 +71,19 @@ class Gaps:
         if known is None:
             return False
         epoch, first_sequence, failed_ms = known
-        if (
-            header.producer_epoch == epoch
-            and header.base_sequence != first_sequence
-            and now_ms - failed_ms < GAP_MS_MAX
-        ):
-            return True
-        del self._failed[key]
-        return False
+        if header.producer_epoch != epoch or now_ms - failed_ms >= GAP_MS_MAX:
+            del self._failed[key]
+            return False
+        if header.base_sequence == first_sequence:
+            del self._failed[key]
+            return False
+        return _is_before(first_sequence, header.base_sequence)
 
     def forget(self, topic_id: TopicId, partition: int, producer_id: int) -> None:
         """The partition knows the producer by now, and judges gaps itself."""
         self._failed.pop((producer_id, topic_id, partition), None)
+
+
+def _is_before(one: int, other: int) -> bool:
+    """Sequence numbers are modulo 2**31: which is the earlier of two that are not far apart."""
+    return 0 < (other - one) & SEQUENCE_MASK <= SEQUENCE_MASK >> 1

@@ -42,9 +42,14 @@ def start(node: Node, call: Call) -> None:
         request.begin()
 
 
-def refuse(call: Call, error: KafkaError) -> None:
+def refuse(node: Node, call: Call, error: KafkaError) -> None:
     """Refuse every partition of a request. Raises ProtocolError when malformed."""
     parsed = parse_request(call.version, call.body)
+    for topic in parsed.topics:
+        found = _find(node, topic)
+        if found is not None:
+            for partition, data in topic[2]:
+                node.producing.refused(found.topic_id, partition, data)
     if parsed.acks == 0:
         call.close(f"a Produce request with acks=0 is refused: {error}")
         return
@@ -60,6 +65,15 @@ def refuse(call: Call, error: KafkaError) -> None:
         for name, topic_id, partitions in parsed.topics
     ]
     call.answer([encode_response(call.version, topics)])
+
+
+def _find(node: Node, topic: ProduceTopic) -> Topic | None:
+    topics = node.coordinator.machine.topics
+    name, topic_id, _ = topic
+    if topic_id is not None:
+        return topics.by_id(topic_id)
+    assert name is not None
+    return topics.by_name(name)
 
 
 class _Request:
@@ -84,7 +98,7 @@ class _Request:
     def needs_barrier(self) -> bool:
         """It names a topic or a partition that a newer replica might know."""
         for topic in self._parsed.topics:
-            found = self._find(topic)
+            found = _find(self._node, topic)
             if found is None:
                 return True
             for partition, _ in topic[2]:
@@ -102,7 +116,7 @@ class _Request:
         refusal = self._refusal(reached=reached)
         index = 0
         for topic in self._parsed.topics:
-            found = self._find(topic)
+            found = _find(self._node, topic)
             for partition, data in topic[2]:
                 if refusal is not None:
                     if found is not None:
@@ -143,14 +157,6 @@ class _Request:
             if self._results[index] is None:
                 self._results[index] = PartitionResult(partition, ErrorCode.REQUEST_TIMED_OUT)
         self._answer()
-
-    def _find(self, topic: ProduceTopic) -> Topic | None:
-        topics = self._node.coordinator.machine.topics
-        name, topic_id, _ = topic
-        if topic_id is not None:
-            return topics.by_id(topic_id)
-        assert name is not None
-        return topics.by_name(name)
 
     def _refusal(self, *, reached: bool) -> tuple[ErrorCode, str] | None:
         """Why nothing of the request can be done."""

@@ -216,7 +216,7 @@ class Stage:
     def _start(self, node, call) -> None:
         self.started.append(call)
 
-    def _refuse(self, call, error) -> None:
+    def _refuse(self, node, call, error) -> None:
         self.refused.append((call.correlation_id, error.code))
         call.answer([b"refused"])
 

@@ -182,6 +182,22 @@ def test_only_the_failed_batch_itself_closes_a_gap() -> None:
     assert not gaps.overtakes(T, 0, _header(1), 4)
 
 
+def test_the_least_sequence_that_failed_is_the_gap_in_whatever_order_they_failed() -> None:
+    gaps = Gaps()
+    gaps.note(_failed(3), 0)
+    gaps.note(_failed(0), 1)
+    assert gaps.overtakes(T, 0, _header(3), 2)
+    assert not gaps.overtakes(T, 0, _header(0), 3)
+
+
+def test_a_batch_before_the_gap_is_taken_and_leaves_the_gap_open() -> None:
+    gaps = Gaps()
+    gaps.note(_failed(3), 0)
+    assert not gaps.overtakes(T, 0, _header(0), 1)
+    assert gaps.overtakes(T, 0, _header(4), 2)
+    assert not gaps.overtakes(T, 0, _header(3), 3)
+
+
 def test_a_gap_is_of_one_partition_one_epoch_and_two_minutes() -> None:
     gaps = Gaps()
     gaps.note(_failed(0), 0)
