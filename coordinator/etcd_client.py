@@ -310,9 +310,14 @@ class EtcdClient:
             raise _translated(error.code(), error.details() or "") from error
         except _BrokenStreamError as error:
             raise LogUnavailableError(f"the stream ended: {error}") from error
-        except (asyncio.CancelledError, grpc.aio.UsageError):
-            # Closing a channel cancels what runs on it, without cancelling the task.
-            if self._closed and not _is_cancelled():
+        except asyncio.CancelledError:
+            # A call that was ended (a closed channel, a silent watch) "cancels" whoever reads it,
+            # though nobody cancelled that task. Passed on, it would end the task without a word.
+            if _is_cancelled():
+                raise
+            raise LogUnavailableError("the call to etcd was ended") from None
+        except grpc.aio.UsageError:
+            if self._closed:
                 raise LogUnavailableError("the connection to etcd was closed") from None
             raise
 
@@ -322,15 +327,11 @@ class EtcdClient:
         timer = asyncio.get_running_loop().call_later(QUIET_S_MAX, silence.fell)
         try:
             response = await self._translated(call.read())
-        except asyncio.CancelledError:
-            if not silence.fallen or _is_cancelled():
-                raise
-            self._switch_from(member)
-            raise LogUnavailableError(f"etcd at {member.endpoint.target} fell silent") from None
         except (LogUnavailableError, _TokenError) as error:
             self._switch_from(member)
             self._token = None
-            raise LogUnavailableError(f"the watch broke off: {error}") from error
+            why = f"etcd at {member.endpoint.target} fell silent" if silence.fallen else str(error)
+            raise LogUnavailableError(f"the watch broke off: {why}") from error
         finally:
             timer.cancel()
         if response is EOF:

@@ -1,0 +1,90 @@
+"""A watch whose call ends in odd ways: whoever reads hears of it and is never cancelled by it."""
+
+import asyncio
+
+import pytest
+from grpc.aio import EOF
+
+from coordinator import etcd_client
+from coordinator import etcd_pb2 as pb
+from coordinator.etcd_client import Endpoint, EtcdClient
+from coordinator.metadata_log import LogUnavailableError
+
+
+class LateCall:
+    """As gRPC's calls behave: cancelled, it still gives what had come, then cancels its reader."""
+
+    def __init__(self) -> None:
+        self._cancelled = asyncio.Event()
+        self._given = False
+
+    async def read(self) -> pb.WatchResponse:
+        await self._cancelled.wait()
+        if self._given:
+            raise asyncio.CancelledError
+        self._given = True
+        return pb.WatchResponse(events=[pb.Event(kv=pb.KeyValue(key=b"k"))])
+
+    def cancel(self) -> bool:
+        self._cancelled.set()
+        return True
+
+
+class EndingCall:
+    """Ends without an error."""
+
+    async def read(self) -> object:
+        return EOF
+
+    async def details(self) -> str:
+        return "bye"
+
+    def cancel(self) -> bool:
+        return False
+
+
+def client_whose_watch_is(call: object) -> EtcdClient:
+    client = EtcdClient([Endpoint("127.0.0.1", 1)])
+    client._members[0].stream = lambda _method: lambda *_args, **_kwargs: call
+    return client
+
+
+async def watch(client: EtcdClient) -> list[bytes]:
+    keys: list[bytes] = []
+    async for pairs in client.watch(key=b"a", range_end=b"z", start_revision=1):
+        keys += [pair.key for pair in pairs]
+        # More than one reading of a call that is cancelled would be a circle.
+        assert len(keys) < 2
+    return keys
+
+
+def test_watch_given_up_while_its_answer_came_does_not_cancel_its_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # So it is in the first turn of a process that was stopped: its replica must follow on.
+    monkeypatch.setattr(etcd_client, "QUIET_S_MAX", 0.01)
+
+    async def scenario() -> None:
+        with pytest.raises(LogUnavailableError):
+            await watch(client_whose_watch_is(LateCall()))
+
+    asyncio.run(scenario())
+
+
+def test_reader_that_is_cancelled_itself_ends_by_that() -> None:
+    async def scenario() -> None:
+        reading = asyncio.ensure_future(watch(client_whose_watch_is(LateCall())))
+        await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait([reading])
+        assert reading.cancelled()
+
+    asyncio.run(scenario())
+
+
+def test_watch_that_ends_without_an_error_is_unavailable() -> None:
+    async def scenario() -> None:
+        with pytest.raises(LogUnavailableError, match="bye"):
+            await watch(client_whose_watch_is(EndingCall()))
+
+    asyncio.run(scenario())
