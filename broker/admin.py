@@ -52,6 +52,8 @@ class AdminView:
     log: MetadataLog
     not_ready: Callable[[], list[str]]
     """Reasons why the agent should not be sent clients; none when it should."""
+    life: str = ""
+    """Of the metadata log (`broker.identity`), once it is known."""
     coordinator: Coordinator | None = None
     registry: CollectorRegistry | None = None
 
@@ -169,7 +171,10 @@ async def _topics(request: web.Request) -> web.StreamResponse:
         }
         for topic in coordinator.machine.topics
     ]
-    return _json({"cluster_id": request.app[VIEW].settings.cluster_id, "topics": topics})
+    # A name alone could be given again, and with it topic ids: they come from positions. A table
+    # made from one life of the log must not be continued from another.
+    view = request.app[VIEW]
+    return _json({"cluster_id": f"{view.settings.cluster_id}/{view.life}", "topics": topics})
 
 
 async def _plan(request: web.Request) -> web.StreamResponse:

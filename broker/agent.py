@@ -360,7 +360,7 @@ class Agent:
         told_s = -TELL_AGAIN_S
         while True:
             try:
-                await identity.check(
+                self._view.life = await identity.check(
                     self._parts.store, self._parts.log, self._cluster, self._parts.rng
                 )
             except (StoreRefusedError, LogRefusedError) as error:

@@ -34,8 +34,10 @@ class WrongPlaceError(Exception):
 
 async def check(
     store: ObjectStore, log: MetadataLog, identity: ClusterIdentity, rng: random.Random
-) -> None:
+) -> str:
     """Mark store and log as this cluster's, or find them so. May be repeated after any error.
+
+    Returns the log's life.
 
     Raises WrongPlaceError for good, and StoreError and LogError.
     """
@@ -54,6 +56,7 @@ async def check(
     except StoreRefusedError as error:
         raise WrongPlaceError(str(error)) from error
     await _claim_life(store, life)
+    return life
 
 
 async def _claim_log(log: MetadataLog, identity: ClusterIdentity, rng: random.Random) -> str:
