@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+import uvloop
 
 from broker.agent import Agent, AgentError, Parts
 from coordinator.codec import decode_entry
@@ -65,6 +66,22 @@ def test_an_agent_whose_log_is_away_at_start_waits_and_turns_clients_away() -> N
         await assert_waits_then_serves(place, store=place.store(), log=log)
 
     asyncio.run(main())
+
+
+def test_clients_are_turned_away_without_an_error_on_uvloop_too() -> None:
+    errors: list[dict[str, object]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        place = Place()
+        store = place.store()
+        store.away = True
+        async with agent_of(place, store=store) as running:
+            assert await turned_away(running.port)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+    assert errors == []
 
 
 def test_nothing_is_served_before_the_logs_end_was_reached() -> None:
