@@ -45,7 +45,7 @@ test: $(VENV)/.test
 	@$(BIN)/python -m pytest
 
 demo: $(VENV)/.test
-	@$(BIN)/python -m tests.parts java
+	@$(BIN)/python -m tests.parts java iceberg
 	@$(BIN)/python -m tests.demo
 
 bench: $(VENV)/.test
