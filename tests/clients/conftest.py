@@ -18,20 +18,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrazilDev]:
-    agent = FrazilDev(tmp_path_factory.mktemp("embedded"), "--set", *SETTINGS)
-    agent.start()
-    yield agent
-    assert agent.stop() == 0
+    with FrazilDev(tmp_path_factory.mktemp("embedded"), "--set", *SETTINGS) as agent:
+        yield agent
+        assert agent.stop() == 0
 
 
 @pytest.fixture(scope="session")
 def three_agents(
     tmp_path_factory: pytest.TempPathFactory, etcd: EtcdServer, minio: MinioServer
 ) -> Iterator[FrazilCluster]:
-    cluster = FrazilCluster(tmp_path_factory.mktemp("three"), etcd, minio, *SETTINGS)
-    cluster.start()
-    yield cluster
-    cluster.stop()
+    with FrazilCluster(tmp_path_factory.mktemp("three"), etcd, minio, *SETTINGS) as cluster:
+        yield cluster
+        assert cluster.stop() == [0, 0, 0]
 
 
 @pytest.fixture(params=["embedded", "three_agents"])

@@ -9,7 +9,14 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
 
@@ -35,6 +42,8 @@ class Load:
     partitions: int = 4
     acknowledged: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+    unfinished: int = 0
+    """Records without an answer when the producer ended."""
     newest_ack_s: float = 0.0
     """When the newest acknowledgement came, on the monotonic clock."""
 
@@ -48,9 +57,12 @@ class Load:
         self._thread.start()
 
     def stop(self, *, seconds: float = 60.0) -> None:
+        """Send no more, and wait until every record is acknowledged; none may have failed."""
         self._stop.set()
         self._thread.join(seconds)
         assert not self._thread.is_alive(), "the producer did not finish"
+        assert not self.failed, f"{len(self.failed)} records failed: {self.failed[:3]}"
+        assert self.unfinished == 0, f"{self.unfinished} records got no answer"
 
     def wait_for_acks(self, count: int, *, seconds: float) -> None:
         """Until `count` more records are acknowledged."""
@@ -60,6 +72,7 @@ class Load:
             assert time.monotonic() < deadline, (
                 f"{len(self.acknowledged)} of {wanted} acknowledged; failed: {self.failed[:3]}"
             )
+            assert self._thread.is_alive(), f"the producer ended: {self.failed[-3:]}"
             time.sleep(0.05)
 
     def _run(self) -> None:
@@ -77,16 +90,19 @@ class Load:
         number = 0
         start = time.monotonic()
         while not self._stop.is_set():
-            value = f"{number:08d}".encode()
-            producer.produce(
-                self.topic,
-                value=value,
-                partition=number % self.partitions,
-                on_delivery=self._delivered,
-            )
+            try:
+                producer.produce(
+                    self.topic,
+                    value=f"{number:08d}".encode(),
+                    partition=number % self.partitions,
+                    on_delivery=self._delivered,
+                )
+            except KafkaException as error:  # An idempotent producer gives up for good.
+                self.failed.append(str(error))
+                break
             number += 1
             producer.poll(max(0.0, start + number / self.per_second - time.monotonic()))
-        assert producer.flush(120) == 0
+        self.unfinished = producer.flush(50)
 
     def _delivered(self, error: KafkaError | None, message) -> None:
         if error is not None:

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Self
 
 from tests.parts import install
 from tests.parts.process import Child, answers, free_port
@@ -183,8 +185,22 @@ class Frazil:
     def start(self, *, seconds: float = 60.0) -> None:
         self.child.start(lambda: self.ready, seconds=seconds)
 
+    def until_ready(self, *, seconds: float = 40.0) -> None:
+        """Wait until it is ready (again)."""
+        deadline = time.monotonic() + seconds
+        while not self.ready:
+            assert time.monotonic() < deadline, f"not ready again:\n{self.child.tail()}"
+            time.sleep(0.1)
+
     def stop(self) -> int | None:
         return self.child.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
 class FrazilDev(Frazil):
@@ -240,6 +256,13 @@ class FrazilCluster:
         for agent in self.agents:
             agent.start()
 
-    def stop(self) -> None:
-        for agent in self.agents:
-            agent.stop()
+    def stop(self) -> list[int | None]:
+        """Stop all that run; the exit codes."""
+        return [agent.stop() for agent in self.agents]
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
