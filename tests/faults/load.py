@@ -9,15 +9,10 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.faults import wire
 
 
 @dataclass
@@ -65,15 +60,21 @@ class Load:
         assert self.unfinished == 0, f"{self.unfinished} records got no answer"
 
     def wait_for_acks(self, count: int, *, seconds: float) -> None:
-        """Until `count` more records are acknowledged."""
-        wanted = len(self.acknowledged) + count
+        """Until `count` more records are acknowledged, their share in each partition."""
+        wanted = {
+            partition: before + count // self.partitions
+            for partition, before in self._acknowledged_of().items()
+        }
         deadline = time.monotonic() + seconds
-        while len(self.acknowledged) < wanted:
-            assert time.monotonic() < deadline, (
-                f"{len(self.acknowledged)} of {wanted} acknowledged; failed: {self.failed[:3]}"
-            )
-            assert self._thread.is_alive(), f"the producer ended: {self.failed[-3:]}"
+        while any(now < wanted[index] for index, now in self._acknowledged_of().items()):
+            told = f"{self._acknowledged_of()} of {wanted} acknowledged; {self.failed[:3]}"
+            assert time.monotonic() < deadline, told
+            assert self._thread.is_alive(), told
             time.sleep(0.05)
+
+    def _acknowledged_of(self) -> dict[int, int]:
+        counts = Counter(partition for partition, _ in self.acknowledged.copy().values())
+        return {index: counts[index] for index in range(self.partitions)}
 
     def _run(self) -> None:
         producer = Producer(
@@ -111,28 +112,14 @@ class Load:
             self.newest_ack_s = time.monotonic()
             self.acknowledged[message.value()] = (message.partition(), message.offset())
 
-    def audit(self, bootstrap: str) -> Audit:
-        """Read all partitions to their ends and compare with the account."""
-        found: dict[tuple[int, int], bytes] = {}
-        consumer = Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
-        )
-        ends = {
-            index: consumer.get_watermark_offsets(TopicPartition(self.topic, index), timeout=30)[1]
-            for index in range(self.partitions)
+    def audit(self, port: int) -> Audit:
+        """Read all partitions to their ends from one agent, and compare with the account."""
+        ends = [wire.end_offset(port, self.topic, index) for index in range(self.partitions)]
+        found = {
+            (index, record.offset): bytes(record.value or b"")
+            for index, end in enumerate(ends)
+            for record in wire.read(port, self.topic, index, end=end)
         }
-        consumer.assign(
-            [
-                TopicPartition(self.topic, index, OFFSET_BEGINNING)
-                for index in range(self.partitions)
-            ]
-        )
-        deadline = time.monotonic() + 60
-        while len(found) < sum(ends.values()) and time.monotonic() < deadline:
-            for message in consumer.consume(5000, timeout=2):
-                assert message.error() is None, message.error()
-                found[message.partition(), message.offset()] = message.value()
-        consumer.close()
         counts = Counter(found.values())
         return Audit(
             missing=[
@@ -141,7 +128,7 @@ class Load:
             twice=[value for value, count in counts.items() if count > 1],
             holes=[
                 (partition, offset)
-                for partition, end in ends.items()
+                for partition, end in enumerate(ends)
                 for offset in range(end)
                 if (partition, offset) not in found
             ],

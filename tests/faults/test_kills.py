@@ -9,6 +9,9 @@ from tests.parts.servers import EtcdServer, FrazilCluster, FrazilDev, MinioServe
 
 pytestmark = pytest.mark.integration
 
+QUICK = ("lease.ttl.ms=3000", "session.deadline.ms=2000")
+"""So that the others learn of a death soon."""
+
 
 def test_the_embedded_agent_keeps_what_it_acknowledged_over_kills(tmp_path: Path) -> None:
     with FrazilDev(tmp_path / "dev") as agent:
@@ -20,14 +23,14 @@ def test_the_embedded_agent_keeps_what_it_acknowledged_over_kills(tmp_path: Path
             agent.start()
         load.wait_for_acks(300, seconds=60)
         load.stop()
-        assert_nothing_lost(load.audit(agent.bootstrap))
+        assert_nothing_lost(load.audit(agent.port))
         assert agent.stop() == 0
 
 
 def test_clients_carry_on_when_one_of_three_agents_is_killed(
     tmp_path: Path, etcd: EtcdServer, minio: MinioServer
 ) -> None:
-    with FrazilCluster(tmp_path / "kill-one", etcd, minio) as cluster:
+    with FrazilCluster(tmp_path / "kill-one", etcd, minio, *QUICK) as cluster:
         load = Load(cluster.bootstrap, "kills")
         load.start()
         for agent in cluster.agents:
@@ -38,15 +41,14 @@ def test_clients_carry_on_when_one_of_three_agents_is_killed(
         load.wait_for_acks(300, seconds=60)
         load.stop()
         for agent in cluster.agents:
-            assert_nothing_lost(load.audit(agent.bootstrap))
+            assert_nothing_lost(load.audit(agent.port))
         assert cluster.stop() == [0, 0, 0]
 
 
 def test_an_agent_that_was_stopped_beyond_its_lease_does_no_harm(
     tmp_path: Path, etcd: EtcdServer, minio: MinioServer
 ) -> None:
-    quick = ("lease.ttl.ms=3000", "session.deadline.ms=2000")
-    with FrazilCluster(tmp_path / "pause", etcd, minio, *quick) as cluster:
+    with FrazilCluster(tmp_path / "pause", etcd, minio, *QUICK) as cluster:
         load = Load(cluster.bootstrap, "pauses")
         load.start()
         for agent in cluster.agents[:2]:
@@ -58,5 +60,5 @@ def test_an_agent_that_was_stopped_beyond_its_lease_does_no_harm(
         load.stop()
         for agent in cluster.agents:
             agent.until_ready()
-            assert_nothing_lost(load.audit(agent.bootstrap))
+            assert_nothing_lost(load.audit(agent.port))
         assert cluster.stop() == [0, 0, 0]

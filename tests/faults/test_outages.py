@@ -81,7 +81,7 @@ def test_an_outage_while_running_loses_nothing_and_ends_by_itself(
         agent.until_ready()
         load.wait_for_acks(200, seconds=60)
         load.stop()
-        assert_nothing_lost(load.audit(agent.bootstrap))
+        assert_nothing_lost(load.audit(agent.port))
         assert cluster.stop() == [0]
 
 
@@ -106,9 +106,10 @@ def test_an_agent_that_starts_during_an_outage_waits_and_then_serves(
         load.start()
         load.wait_for_acks(100, seconds=30)
         load.stop()
-        assert_nothing_lost(load.audit(agent.bootstrap))
-    finally:
+        assert_nothing_lost(load.audit(agent.port))
         assert cluster.stop() == [0]
+    finally:
+        cluster.stop()
 
 
 def test_reads_below_the_end_go_on_while_the_log_is_away(tmp_path: Path, parts: Parts) -> None:

@@ -5,10 +5,12 @@ import struct
 from types import TracebackType
 from typing import Self
 
-from protocol.records import Record, build_batch
+from protocol.records import Record, batch_positions, build_batch, iterate
 
-PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
-PRODUCE_VERSION = 7
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
+PRODUCE_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION = 7, 4, 1
+LATEST = -1
+FETCH_BYTES = 1 << 20
 
 
 def request(key: int, version: int, body: bytes) -> bytes:
@@ -65,12 +67,58 @@ class Wire:
 
 def produce_error(port: int, topic: str, records: bytes, *, timeout_ms: int = 30_000) -> int:
     """The error code that a Produce of these bytes to partition 0 is answered with."""
-    name = topic.encode()
-    body = struct.pack(">hhiih", -1, -1, timeout_ms, 1, len(name)) + name
-    body += struct.pack(">iii", 1, 0, len(records)) + records
-    with Wire(port) as wire:
-        wire.send(request(PRODUCE, PRODUCE_VERSION, body))
-        answer = wire.receive()
-    error, base_offset = struct.unpack_from(">hq", answer, 4 + 2 + len(name) + 4 + 4)
+    head = struct.pack(">hhi", -1, -1, timeout_ms)
+    answer = _ask(
+        port, PRODUCE, PRODUCE_VERSION, head, topic, 0, struct.pack(">i", len(records)) + records
+    )
+    error, base_offset = struct.unpack_from(">hq", answer, _answered_at(topic))
     assert (base_offset == -1) == (error != 0), "a failed produce answers base_offset -1 (P2)"
     return error
+
+
+def end_offset(port: int, topic: str, partition: int) -> int:
+    """What this agent, led by itself or not, says of the end."""
+    head, asked = struct.pack(">i", -1), struct.pack(">q", LATEST)
+    answer = _ask(port, LIST_OFFSETS, LIST_OFFSETS_VERSION, head, topic, partition, asked)
+    error, _, offset = struct.unpack_from(">hqq", answer, _answered_at(topic))
+    assert error == 0, f"ListOffsets: error {error}"
+    return offset
+
+
+def read(port: int, topic: str, partition: int, *, end: int) -> list[Record]:
+    """All records below `end`, served by this agent."""
+    found: list[Record] = []
+    offset = 0
+    while offset < end:
+        head = struct.pack(">iiiib", -1, 500, 1, FETCH_BYTES, 0)
+        asked = struct.pack(">qi", offset, FETCH_BYTES)
+        answer = _ask(port, FETCH, FETCH_VERSION, head, topic, partition, asked)
+        at = 4 + _answered_at(topic)
+        error, _, _, aborted = struct.unpack_from(">hqqi", answer, at)
+        assert error == 0, f"Fetch at {offset} of {end}: error {error}"
+        at += 22 + 16 * max(0, aborted)
+        (length,) = struct.unpack_from(">i", answer, at)
+        data = memoryview(answer)[at + 4 : at + 4 + length]
+        starts, _ = batch_positions(data)
+        assert len(starts) > 0, f"nothing at {offset}, though the end is {end} (P7)"
+        for start in starts:
+            found += [record for record in iterate(data, start) if record.offset >= offset]
+        offset = found[-1].offset + 1
+    return found
+
+
+def _ask(
+    port: int, key: int, version: int, head: bytes, topic: str, partition: int, asked: bytes
+) -> bytes:
+    """A request about one partition, on a connection of its own; its answer."""
+    name = topic.encode()
+    body = head + struct.pack(">ih", 1, len(name)) + name
+    body += struct.pack(">ii", 1, partition) + asked
+    with Wire(port) as wire:
+        wire.send(request(key, version, body))
+        return wire.receive()
+
+
+def _answered_at(topic: str) -> int:
+    """Where the first partition's error code is, when nothing precedes the topics."""
+    return 4 + 2 + len(topic.encode()) + 4 + 4

@@ -177,6 +177,10 @@ class Frazil:
         self.bootstrap = f"127.0.0.1:{self.port}"
         command = str(Path(sys.executable).parent / "frazil")
         self.child = Child([command, *arguments], log=folder / "frazil.log", env=env)
+        # Every FRAZIL_… is a setting; whatever the tests themselves run with is none of these.
+        for variable in [name for name in self.child.env if name.startswith("FRAZIL_")]:
+            if env is None or variable not in env:
+                del self.child.env[variable]
 
     @property
     def ready(self) -> bool:
