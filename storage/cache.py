@@ -6,6 +6,7 @@ disturb the load, which belongs to the task group.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -24,17 +25,17 @@ class Cache(Generic[Key, Value]):
         self.bytes_used = 0
         self.evictions = 0
         self._size_of = size_of
-        # A dict keeps the order of insertion; a value that is used is inserted anew.
-        self._values: dict[Key, Value] = {}
+        # Not a plain dict: finding its first key walks over all that were deleted before it.
+        self._values: OrderedDict[Key, Value] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._values)
 
     def get(self, key: Key) -> Value | None:
         """The cached value, which counts as used."""
-        value = self._values.pop(key, None)
+        value = self._values.get(key)
         if value is not None:
-            self._values[key] = value
+            self._values.move_to_end(key)
         return value
 
     def put(self, key: Key, value: Value) -> None:
