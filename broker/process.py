@@ -33,6 +33,7 @@ T = TypeVar("T")
 MALLOC_TRIM_THRESHOLD = -1
 MALLOC_TOP_PAD = -2
 MALLOC_MMAP_THRESHOLD = -3
+MALLOC_ARENA_MAX = -8
 """Numbers of glibc's <malloc.h>."""
 
 
@@ -185,3 +186,5 @@ def _tune_malloc() -> None:
         mallopt(MALLOC_MMAP_THRESHOLD, 32 << 20)  # All that older versions allow.
     mallopt(MALLOC_TRIM_THRESHOLD, (1 << 31) - 1)
     mallopt(MALLOC_TOP_PAD, 64 << 20)
+    # Threads that read the disk have arenas of their own else, to which none of this applies.
+    mallopt(MALLOC_ARENA_MAX, 1)

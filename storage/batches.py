@@ -1,8 +1,8 @@
 """The record batches of one span as they go out to clients.
 
-Chunks hold batches as producers sent them, with base offset 0. Here they are copied once, their
-base offsets and leader epoch (always 0) patched, and from then on every fetch is a slice
-without a copy. Limits stop before a batch, never inside one (P7). Pure.
+Chunks hold batches as producers sent them, with base offset 0. Here they are copied once (or not
+at all, when the memory is ours), their base offsets and leader epoch (always 0) patched, and from
+then on every fetch is a slice without a copy. Limits stop before a batch, never inside one (P7). Pure.
 """
 
 import struct
@@ -44,11 +44,11 @@ class Batches:
     __slots__ = ("_data", "_ends", "_offsets", "span")
 
     def __init__(
-        self, span: Span, data: bytearray, ends: "array[int]", offsets: "array[int]"
+        self, span: Span, data: memoryview, ends: "array[int]", offsets: "array[int]"
     ) -> None:
         assert len(ends) == len(offsets) > 0
         self.span = span
-        self._data = memoryview(data).toreadonly()
+        self._data = data.toreadonly()
         self._ends = ends
         """Of each batch: the byte after it."""
         self._offsets = offsets
@@ -64,7 +64,10 @@ class Batches:
 
         Raises DamagedSpanError when they are not the span's batches.
         """
-        patched = _joined(span, data)
+        return cls._patched(span, memoryview(_joined(span, data)))
+
+    @classmethod
+    def _patched(cls, span: Span, patched: memoryview) -> Self:
         try:
             starts, counts = records.batch_positions(patched)
         except ProtocolError as error:
@@ -84,9 +87,16 @@ class Batches:
         return cls(span, patched, ends, offsets)
 
     @classmethod
-    def checked(cls, span: Span, data: Buffer) -> Self:
-        """As `of`, and the CRC of every batch is compared: for bytes that were away."""
-        batches = cls.of(span, data)
+    def checked(cls, span: Span, data: memoryview) -> Self:
+        """As `of`, and the CRC of every batch is compared: for bytes that were away.
+
+        Writable bytes must be the caller's own: they are patched where they are, not copied.
+        Doing so again does no harm.
+        """
+        if data.readonly or len(data) != span.length:
+            batches = cls.of(span, data)
+        else:
+            batches = cls._patched(span, data)
         batches.check()
         return batches
 

@@ -179,7 +179,7 @@ class DiskStore:
         folder.mkdir(exist_ok=True)
         _fsync_folder(folder.parent)
 
-    def _read(self, key: str, start: int, length: int | None) -> bytes:
+    def _read(self, key: str, start: int, length: int | None) -> bytearray:
         """Bytes from `start` on, fewer than asked for when the file ends there."""
         try:
             file = (self._root / key).open("rb", buffering=0)
@@ -190,12 +190,14 @@ class DiskStore:
             # The length is bounded by the file's before memory is taken for it.
             end = status.st_size if length is None else min(status.st_size, start + length)
             file.seek(start)
-            pieces: list[bytes] = []
-            missing = end - start
-            while missing > 0 and (piece := file.read(missing)):
-                pieces.append(piece)
-                missing -= len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            # Writable, so that whoever asked may patch it without another copy.
+            data = bytearray(max(0, end - start))
+            filled = 0
+            with memoryview(data) as view:
+                while filled < len(data) and (count := file.readinto(view[filled:])):
+                    filled += count
+            del data[filled:]
+        return data
 
     def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
         """Objects below a folder ("" or ending in "/") in the order of their whole keys."""

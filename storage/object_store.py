@@ -63,11 +63,14 @@ class ObjectStore(Protocol):
         ...
 
     async def get(self, key: str) -> Buffer:
-        """The whole object. Raises ObjectNotFoundError and both store errors."""
+        """The whole object. Raises ObjectNotFoundError and both store errors.
+
+        A writable buffer is the caller's own, nobody else has it.
+        """
         ...
 
     async def get_range(self, key: str, start: int, length: int) -> Buffer:
-        """Bytes [start, start + length), read-only, never fewer.
+        """Bytes [start, start + length), never fewer; a writable buffer as of `get`.
 
         An object too short for the range raises StoreRefusedError: the caller's idea of the
         object is wrong, and a short read must not pass for data (P7).

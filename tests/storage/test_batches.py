@@ -48,6 +48,13 @@ def test_source_is_left_as_it_was() -> None:
     assert source == DATA
 
 
+def test_writable_bytes_that_were_read_are_patched_where_they_are() -> None:
+    source = bytearray(DATA)
+    once = Batches.checked(span(), memoryview(source))
+    again = Batches.checked(span(), memoryview(source))
+    assert once.view() == again.view() == whole().view() == source
+
+
 def test_slices_cannot_be_written_to() -> None:
     (view,) = whole().slice(BASE, bytes_max=10**9, at_least_one=True).views
     assert view.readonly
@@ -112,11 +119,11 @@ def test_damaged_batch_is_found_where_it_is_checked(at: int) -> None:
     damaged = bytearray(DATA)
     damaged[at] ^= 1
     with pytest.raises(DamagedSpanError):
-        Batches.checked(span(), damaged)
+        Batches.checked(span(), memoryview(damaged))
 
 
 def test_sound_batches_pass_the_check() -> None:
-    assert Batches.checked(span(), DATA).view() == whole().view()
+    assert Batches.checked(span(), memoryview(DATA)).view() == whole().view()
 
 
 @given(
