@@ -14,7 +14,6 @@ scheduler. A byte stream keeps its own order (see `network`).
 import asyncio
 import contextlib
 import contextvars
-import gc
 import heapq
 import random
 import selectors
@@ -148,7 +147,6 @@ class SimLoop(asyncio.SelectorEventLoop):
             self._ready.clear()
             self._scheduled.clear()
             self.close()
-            gc.collect()
 
     def _draw(self, ready: deque):
         """One of the ready handles; mostly near the front, so that nobody starves."""
