@@ -91,16 +91,14 @@ def create_topic(port: int, name: str, partitions: int) -> None:
 
 
 def batch_of(size: int) -> bytes:
-    """A record batch of about `size` bytes."""
+    """A record batch of about `size` bytes, its records of now: Kafka deletes old ones soon."""
     count = max(1, size // (RECORD_BYTES + 16))
-    records = [
-        Record(index, 1_700_000_000_000 + index, None, os.urandom(RECORD_BYTES), ())
-        for index in range(count)
-    ]
+    now_ms = int(time.time() * 1000)
+    records = [Record(index, now_ms, None, os.urandom(RECORD_BYTES), ()) for index in range(count)]
     return bytes(build_batch(records))
 
 
-def _produce_body(topic: str, batches: list[tuple[int, bytes]]) -> list[bytes]:
+def produce_body(topic: str, batches: list[tuple[int, bytes]]) -> list[bytes]:
     head = struct.pack(">hhi", -1, -1, 30_000) + struct.pack(">i", 1) + _string(topic)
     parts = [head + struct.pack(">i", len(batches))]
     for partition, batch in batches:
@@ -117,22 +115,36 @@ def _check_produced(answer: memoryview, topic: str) -> None:
 
 
 def produce(
-    port: int, topic: str, *, partitions: int, batch_bytes: int, seconds: float, in_flight: int = 5
+    port: int,
+    topic: str,
+    *,
+    partitions: int,
+    batch_bytes: int,
+    seconds: float,
+    bytes_max: int,
+    in_flight: int = 5,
 ) -> Measured:
-    """Full speed for `seconds`: `in_flight` requests of about 1 MiB each, as the Java client."""
+    """Full speed for `seconds` or `bytes_max`: `in_flight` requests of about 1 MiB each.
+
+    As the Java client does: five in flight, a request holds at most one batch of a partition.
+    """
     batch = batch_of(batch_bytes)
     per_request = max(1, min(partitions, (1 << 20) // len(batch)))
     bodies = [
-        _produce_body(topic, [((first + k) % partitions, batch) for k in range(per_request)])
+        produce_body(topic, [((first + k) % partitions, batch) for k in range(per_request)])
         for first in range(0, partitions, per_request)
     ]
     measured = Measured()
     connection = Connection(port)
     sent: deque[float] = deque()
     index = 0
+    count_max = -(-bytes_max // (per_request * len(batch)))
     start = time.perf_counter()
-    while sent or time.perf_counter() - start < seconds:
-        if len(sent) < in_flight and time.perf_counter() - start < seconds:
+    while True:
+        goes_on = index < count_max and time.perf_counter() - start < seconds
+        if not goes_on and not sent:
+            break
+        if goes_on and len(sent) < in_flight:
             connection.send(PRODUCE, PRODUCE_VERSION, bodies[index % len(bodies)])
             sent.append(time.perf_counter())
             index += 1
@@ -148,7 +160,7 @@ def produce(
 def produce_paced(port: int, topic: str, *, per_second: int, seconds: float) -> Measured:
     """One record a request at a fixed rate, one in flight: what an acknowledgement takes."""
     batch = batch_of(RECORD_BYTES)
-    body = _produce_body(topic, [(0, batch)])
+    body = produce_body(topic, [(0, batch)])
     measured = Measured()
     connection = Connection(port)
     start = time.perf_counter()
@@ -172,14 +184,18 @@ def _fetch_body(topic: str, offsets: dict[int, int]) -> bytes:
     return body + struct.pack(">i", 0) + _string("")
 
 
-def _advance(answer: memoryview, topic: str, offsets: dict[int, int]) -> int:
-    """Move the offsets behind the whole batches of an answer; the bytes of them."""
+def _advance(answer: memoryview, topic: str, offsets: dict[int, int]) -> tuple[int, bool]:
+    """Move the offsets behind the whole batches of an answer.
+
+    Returns the bytes of them, and whether every partition was read to its end.
+    """
     at = 4 + 2 + 4 + 4 + 2 + len(topic)
     (count,) = struct.unpack_from(">i", answer, at)
     at += 4
     total = 0
+    ended = True
     for _ in range(count):
-        partition, error = struct.unpack_from(">ih", answer, at)
+        partition, error, end_offset = struct.unpack_from(">ihq", answer, at)
         assert error == 0, f"fetch failed with error {error}"
         (aborted,) = struct.unpack_from(">i", answer, at + 30)
         at += 34 + 16 * max(0, aborted) + 4
@@ -195,22 +211,27 @@ def _advance(answer: memoryview, topic: str, offsets: dict[int, int]) -> int:
             total += 12 + size
             at += 12 + size
         at = end
-    return total
+        ended = ended and offsets[partition] >= end_offset
+    return total, ended
 
 
 def fetch(port: int, topic: str, *, partitions: int, bytes_max: int) -> Measured:
-    """Read all partitions from the beginning until nothing comes or `bytes_max` were read."""
+    """Read all partitions from the beginning to their ends, or until `bytes_max` were read.
+
+    One request in flight, limits as the Java consumer's: 1 MiB a partition, 50 MiB in all.
+    """
     offsets = dict.fromkeys(range(partitions), 0)
     measured = Measured()
     connection = Connection(port)
+    ended = False
     start = time.perf_counter()
-    while measured.bytes < bytes_max:
+    while not ended and measured.bytes < bytes_max:
         begun = time.perf_counter()
         connection.send(FETCH, FETCH_VERSION, [_fetch_body(topic, offsets)])
-        got = _advance(connection.receive(), topic, offsets)
+        answer = connection.receive()
         measured.latencies_ms.append((time.perf_counter() - begun) * 1000)
-        if not got:
-            break
+        got, ended = _advance(answer, topic, offsets)
+        assert got or ended, "a fetch brought nothing although there is more"
         measured.bytes += got
     measured.seconds = time.perf_counter() - start
     connection.close()
