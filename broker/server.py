@@ -24,9 +24,7 @@ from broker.stalls import TICK_MS, StallWatch
 logger = logging.getLogger(__name__)
 
 MiB: Final = 1 << 20
-SCRATCH_BYTES: Final = 128 << 10
-"""Enough for many small requests at once. What of a big one arrives here is copied, the rest of it
-is received in place; so more room would mean more copies."""
+SCRATCH_BYTES: Final = MiB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
