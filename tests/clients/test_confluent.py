@@ -48,7 +48,7 @@ def consume(bootstrap: str, topic: str, count: int) -> list[Sent]:
     consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in partitions])
     read: list[Sent] = []
     while len(read) < count:
-        messages = consumer.consume(5000, timeout=30)
+        messages = consumer.consume(min(5000, count - len(read)), timeout=30)
         assert messages, f"only {len(read)} of {count} records came"
         for message in messages:
             assert message.error() is None

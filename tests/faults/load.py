@@ -83,7 +83,7 @@ class Load:
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 5,
-                "socket.timeout.ms": 10_000,
+                "socket.timeout.ms": 5_000,
                 "message.timeout.ms": 120_000,
                 "reconnect.backoff.max.ms": 500,
             }

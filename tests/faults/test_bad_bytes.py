@@ -87,9 +87,11 @@ def test_a_wrong_checksum_is_a_corrupt_message(agent: FrazilDev) -> None:
     assert produce_error(agent.port, "bad", bytes(records)) == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_truncated_batch_is_refused(agent: FrazilDev) -> None:
-    error = produce_error(agent.port, "bad", batch()[:-10])
-    assert error in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+def test_a_truncated_batch_is_no_batch_at_all(agent: FrazilDev) -> None:
+    # As in Kafka: what is not there to its end does not count, and one batch is what is wanted.
+    for length in (len(batch()) - 10, 61, 13, 1):
+        error = produce_error(agent.port, "bad", batch()[:length])
+        assert error == ErrorCode.INVALID_RECORD
 
 
 def test_memory_stays_flat_under_lying_lengths(agent: FrazilDev) -> None:
@@ -108,4 +110,4 @@ def test_memory_stays_flat_under_lying_lengths(agent: FrazilDev) -> None:
     grown_mib = (resident_kib() - before) / 1024
     for connection in promises:
         connection.close()
-    assert grown_mib < 200
+    assert grown_mib < 40

@@ -9,7 +9,7 @@ from tests.parts.servers import EtcdServer, FrazilCluster, FrazilDev, MinioServe
 
 pytestmark = pytest.mark.integration
 
-QUICK = ("lease.ttl.ms=3000", "session.deadline.ms=2000")
+QUICK = ("lease.ttl.ms=3000", "session.deadline.ms=2000", "session.read.ms=500")
 """So that the others learn of a death soon."""
 
 

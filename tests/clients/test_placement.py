@@ -1,0 +1,23 @@
+"""A client that knows one agent finds all of them, and is served by each."""
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.clients.records import in_order, records
+from tests.clients.test_confluent import consume, produce
+from tests.parts.servers import FrazilCluster
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_client_of_one_agent_is_served_by_all(three_agents: FrazilCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": three_agents.bootstrap})
+    admin.create_topics([NewTopic("placement", 32, 1)])["placement"].result(30)
+    found = admin.list_topics("placement", timeout=30)
+    ports = {broker.port for broker in found.brokers.values()}
+    assert ports == {agent.port for agent in three_agents.agents}
+    leaders = {row.leader for row in found.topics["placement"].partitions.values()}
+    assert leaders == set(found.brokers)
+    sent = records(1000)
+    produce(three_agents.bootstrap, "placement", "none", sent)
+    assert in_order(consume(three_agents.bootstrap, "placement", len(sent))) == sent
