@@ -17,6 +17,7 @@ from protocol.messages import (
 )
 from tests.broker_edge.world import run
 from tests.broker_hot.world import batch
+from tests.coordinator_shell.support import Writer
 
 
 def create(*topics: CreatableTopic, **more) -> CreateTopicsRequest:
@@ -217,6 +218,27 @@ def test_what_may_still_happen_is_said_to_have_timed_out():
             ]
             await two.coordinator.barrier()
             assert two.machine.topics.by_name("logs") is not None
+
+    run(scenario)
+
+
+def test_a_lagging_agent_does_not_refuse_a_replica_on_an_agent_that_has_just_come():
+    async def scenario(world):
+        async with world.agents("one") as (one,):
+            one.lag()
+            newcomer = Writer(world.cluster)
+            await newcomer.open("two")
+            assignments = [CreatableReplicaAssignment(partition_index=0, broker_ids=[0, 1])]
+            topic = CreatableTopic(
+                name="logs", num_partitions=-1, replication_factor=-1, assignments=assignments
+            )
+            peer = one.peer()
+            peer.send(apis.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
+            await asyncio.sleep(1)
+            assert not peer.frames()
+            one.catch_up()
+            (row,) = (await peer.answer()).topics
+            assert row.error_code == 0
 
     run(scenario)
 

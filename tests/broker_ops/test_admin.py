@@ -47,6 +47,19 @@ def test_topics_and_plan_tell_where_the_records_are() -> None:
     asyncio.run(main())
 
 
+def test_topics_and_plan_are_told_behind_a_barrier() -> None:
+    async def main() -> None:
+        async with agent_of(Place()) as running:
+            await with_records(running)
+            for path in ("/export/topics", "/export/plan?topic=t"):
+                heads = running.log.calls.count("head")
+                status, _ = await running.http("GET", path)
+                assert status == 200
+                assert running.log.calls.count("head") > heads
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [
