@@ -34,6 +34,25 @@ def test_session_is_proven_from_the_sending_of_the_renewal_not_its_answer() -> N
     play(scenario)
 
 
+def test_session_is_proven_from_the_sending_of_its_request_not_the_grant() -> None:
+    async def scenario() -> None:
+        agent = Agent(MemoryLogCluster())
+        agent.log.slow_s["grant"] = 3
+        agent.log.before["keep_alive"] = 1_000
+        async with running(agent):
+            while not agent.log.called("grant"):
+                await asyncio.sleep(0.001)
+            sent_s = now_s()
+            await agent.ready()
+            assert now_s() > sent_s + 2.9
+            await asyncio.sleep(sent_s + 6.9 - now_s())
+            assert agent.incarnation() is not None
+            await asyncio.sleep(sent_s + 7.01 - now_s())
+            assert agent.incarnation() is None
+
+    play(scenario)
+
+
 def test_no_agent_can_be_declared_dead_while_it_believes_to_live() -> None:
     async def scenario() -> None:
         cluster = MemoryLogCluster()
