@@ -51,6 +51,15 @@ def test_a_pin_lives_as_long_as_the_slowest_clock_says():
     assert story.machine.pins.oldest(story.machine.time_ms) is None
 
 
+def test_a_wild_clock_that_sets_a_pin_ends_no_other():
+    story = Story()
+    steady, wild = story.open("a", clock_ms=1_000), story.open("b", clock_ms=1_000)
+    first = story.do(steady, Pin("export", 500), clock_ms=1_000)
+    story.do(wild, Pin("another", 500), clock_ms=10**12)
+    assert isinstance(first, Pinned)
+    assert story.machine.pins.oldest(story.machine.time_ms) == first.position
+
+
 def test_the_oldest_pin_counts():
     story = Story()
     agent = story.open()

@@ -8,7 +8,7 @@ from coordinator.commands import CreateTopic, Tick
 from coordinator.coordinator import Applied, NotDoneError, ReplicaStoppedError
 from coordinator.memory import MemoryLogCluster
 from coordinator.metadata_log import LogUnavailableError
-from tests.coordinator_shell.support import Agent, Writer, now_s, play, running
+from tests.coordinator_shell.support import Agent, FaultyLog, Writer, now_s, play, running
 
 
 def test_agents_get_node_ids_and_incarnations_of_their_own() -> None:
@@ -183,5 +183,21 @@ def test_stats_tell_what_happened() -> None:
             assert stats.barriers == 2
             assert stats.lag == 0
             assert stats.applied_position == agent.machine.position
+
+    play(scenario)
+
+
+def test_part_that_a_library_ended_ends_the_agent_instead_of_leaving_it_half_alive() -> None:
+    class Cancelling(FaultyLog):
+        async def tail(self, after):
+            raise asyncio.CancelledError
+            yield after
+
+    async def scenario() -> None:
+        agent = Agent(MemoryLogCluster())
+        agent.coordinator._replica._log = Cancelling(agent.log.cluster)
+        with pytest.raises(AssertionError, match="ended by nobody"):
+            async with asyncio.timeout(5):
+                await agent.coordinator.run()
 
     play(scenario)
