@@ -6,7 +6,7 @@ happens here on the log's side of the agent is decided in those modules.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from coordinator.barrier import Barrier
 from coordinator.commands import Command, Outcome
@@ -93,10 +93,10 @@ class Coordinator:
         ended_by: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._replica.run())
-                tasks.create_task(self._barrier.run())
-                tasks.create_task(self._proposer.run())
-                tasks.create_task(self._membership.run())
+                tasks.create_task(_uncancelled(self._replica.run()))
+                tasks.create_task(_uncancelled(self._barrier.run()))
+                tasks.create_task(_uncancelled(self._proposer.run()))
+                tasks.create_task(_uncancelled(self._membership.run()))
                 tasks.create_task(self._until_left())
         except BaseExceptionGroup as group:
             ended_by = _first(group)
@@ -163,6 +163,22 @@ class Coordinator:
     async def _until_left(self) -> None:
         await self._left.wait()
         raise _LeftError
+
+
+async def _uncancelled(run: Awaitable[None]) -> None:
+    """Fail when `run` ends as cancelled though nobody cancelled its task.
+
+    A library that raises CancelledError would end the task, and a task group says nothing then:
+    the agent would live on without this part, never ready again, and nobody would restart it.
+    """
+    try:
+        await run
+    except asyncio.CancelledError as stray:
+        task = asyncio.current_task()
+        assert task is not None
+        if task.cancelling() == 0:
+            raise AssertionError("a part of the coordinator was ended by nobody") from stray
+        raise
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
