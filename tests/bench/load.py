@@ -176,26 +176,26 @@ def produce_paced(port: int, topic: str, *, per_second: int, seconds: float) -> 
     return measured
 
 
-def _fetch_body(topic: str, offsets: dict[int, int]) -> bytes:
-    body = struct.pack(">iiiibii", -1, 500, 1, 50 << 20, 0, 0, -1)
+def _fetch_body(topic: str, offsets: dict[int, int], *, bytes_max: int = 50 << 20) -> bytes:
+    body = struct.pack(">iiiibii", -1, 500, 1, bytes_max, 0, 0, -1)
     body += struct.pack(">i", 1) + _string(topic) + struct.pack(">i", len(offsets))
     for partition, offset in offsets.items():
         body += struct.pack(">iiqqi", partition, -1, offset, -1, 1 << 20)
     return body + struct.pack(">i", 0) + _string("")
 
 
-def _advance(answer: memoryview, topic: str, offsets: dict[int, int]) -> tuple[int, bool]:
-    """Move the offsets behind the whole batches of an answer.
+def _advance(answer: memoryview, topic: str, offsets: dict[int, int], ends: dict[int, int]) -> int:
+    """Move the offsets behind the whole batches of an answer, and note where partitions end.
 
-    Returns the bytes of them, and whether every partition was read to its end.
+    Returns the bytes of the batches.
     """
     at = 4 + 2 + 4 + 4 + 2 + len(topic)
     (count,) = struct.unpack_from(">i", answer, at)
     at += 4
     total = 0
-    ended = True
     for _ in range(count):
         partition, error, end_offset = struct.unpack_from(">ihq", answer, at)
+        ends[partition] = end_offset
         assert error == 0, f"fetch failed with error {error}"
         (aborted,) = struct.unpack_from(">i", answer, at + 30)
         at += 34 + 16 * max(0, aborted) + 4
@@ -211,28 +211,36 @@ def _advance(answer: memoryview, topic: str, offsets: dict[int, int]) -> tuple[i
             total += 12 + size
             at += 12 + size
         at = end
-        ended = ended and offsets[partition] >= end_offset
-    return total, ended
+    return total
 
 
-def fetch(port: int, topic: str, *, partitions: int, bytes_max: int) -> Measured:
-    """Read all partitions from the beginning to their ends, or until `bytes_max` were read.
+def fetch(
+    port: int, topic: str, *, partitions: int, bytes_max: int, newest: bool = False
+) -> Measured:
+    """Read all partitions to their ends: from the beginning `bytes_max` at most, or the newest.
 
     One request in flight, limits as the Java consumer's: 1 MiB a partition, 50 MiB in all.
     """
     offsets = dict.fromkeys(range(partitions), 0)
-    measured = Measured()
+    ends: dict[int, int] = {}
     connection = Connection(port)
-    ended = False
+    if newest:  # One batch, for the sake of the ends that come with it.
+        connection.send(FETCH, FETCH_VERSION, [_fetch_body(topic, offsets, bytes_max=1)])
+        _advance(connection.receive(), topic, offsets, ends)
+        records = bytes_max // partitions // RECORD_BYTES
+        offsets = {partition: max(0, end - records) for partition, end in ends.items()}
+    measured = Measured()
     start = time.perf_counter()
-    while not ended and measured.bytes < bytes_max:
+    while measured.bytes < bytes_max:
         begun = time.perf_counter()
         connection.send(FETCH, FETCH_VERSION, [_fetch_body(topic, offsets)])
         answer = connection.receive()
         measured.latencies_ms.append((time.perf_counter() - begun) * 1000)
-        got, ended = _advance(answer, topic, offsets)
-        assert got or ended, "a fetch brought nothing although there is more"
+        got = _advance(answer, topic, offsets, ends)
         measured.bytes += got
+        if all(offsets[partition] >= end for partition, end in ends.items()):
+            break
+        assert got, "a fetch brought nothing although there is more"
     measured.seconds = time.perf_counter() - start
     connection.close()
     return measured
