@@ -1,5 +1,7 @@
 """Limits of a fetch stop before a batch, and nothing behind that batch is given (P7)."""
 
+import asyncio
+
 import pytest
 
 from protocol.records import batch_positions, iterate
@@ -50,5 +52,53 @@ def test_without_any_room_the_first_batch_of_a_fetch_is_still_given_whole(
             await agent.produce("t", batch(bytes(10)), batch(bytes(10))).wait()
             answer = await agent.fetch("t", 0, 0, **limits).wait()
             assert [len(p.records) for p in answer.responses[0].partitions] == [SMALL, 0]
+
+    run(scenario)
+
+
+def test_a_fetch_gets_no_more_than_the_agent_gives_whatever_it_asks_for() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("a", kafka_fetch_max_bytes="1024") as (agent,):
+            await agent.create_topic("t")
+            for _ in range(3):
+                await agent.produce("t", batch(bytes(600))).wait()
+            answer = await agent.fetch("t", 0).partition()
+            assert _values(answer.records) == [600]
+
+    run(scenario)
+
+
+def test_one_fetch_reads_a_bounded_number_of_bytes_from_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P15: all that it reads is in memory at once."""
+    monkeypatch.setattr("broker.fetch_answers.LOAD_BYTES_MAX", 1_000)
+
+    async def scenario(world: World) -> None:
+        async with world.agents("a", "b") as (a, b):
+            await a.create_topic("t")
+            for _ in range(5):
+                await a.produce("t", batch(bytes(600))).wait()
+            await b.coordinator.barrier()
+            answer = await b.fetch("t", 0).partition()
+            assert _values(answer.records) == [600, 600]
+
+    run(scenario)
+
+
+def test_few_fetches_read_from_the_store_at_a_time() -> None:
+    """P15: the bound follows from the memory that there is for them."""
+
+    async def scenario(world: World) -> None:
+        async with world.agents("a", "b", cache_bytes="1MiB") as (a, b):
+            for name in "tuvwx":
+                await a.create_topic(name)
+                await a.produce(name, batch()).wait()
+            await b.coordinator.barrier()
+            answers = [b.fetch(name, 0) for name in "tuvwx"]
+            await asyncio.sleep(0.005)  # A read takes 0.01.
+            assert len(world.store.reads) == 2
+            for answer in answers:
+                assert (await answer.partition()).records
 
     run(scenario)

@@ -255,6 +255,24 @@ def test_idle_agent_writes_its_clock_every_minute() -> None:
     play(scenario)
 
 
+def test_commands_beyond_the_bound_are_not_done_and_there_is_room_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("coordinator.proposer.COMMANDS_WAITING_MAX", 3)
+
+    async def scenario() -> None:
+        agent = Agent(MemoryLogCluster())
+        async with running(agent):
+            await agent.ready()
+            futures = [agent.coordinator.propose(Tick()) for _ in range(5)]
+            results = await asyncio.gather(*futures, return_exceptions=True)
+            assert results[:3] == [Done()] * 3
+            assert [type(result) for result in results[3:]] == [NotDoneError] * 2
+            assert await agent.coordinator.propose(Tick()) == Done()
+
+    play(scenario)
+
+
 def test_agents_share_the_pace_of_the_log() -> None:
     async def scenario() -> None:
         cluster = MemoryLogCluster()

@@ -1,0 +1,36 @@
+"""What the hot paths remember is bounded (P15)."""
+
+import asyncio
+
+import pytest
+
+from broker.gaps import Gaps
+from protocol.records import read_header
+from protocol.types import TopicId
+from tests.broker_hot.world import World, batch, run
+
+
+def test_the_batches_that_failed_are_remembered_up_to_a_bound_the_newest_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("broker.gaps.GAPS_MAX", 3)
+    topic_id, gaps = TopicId(bytes(16)), Gaps()
+    for producer_id in range(5):
+        failed = read_header(batch(producer_id=producer_id, epoch=0, sequence=0))
+        gaps.note_refused(topic_id, 0, failed, now_ms=producer_id)
+    assert len(gaps) == 3
+    later = read_header(batch(producer_id=4, epoch=0, sequence=1))
+    assert gaps.overtakes(topic_id, 0, later, now_ms=5)
+
+
+def test_the_chunks_worth_reading_whole_are_remembered_up_to_half_of_the_cache() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("a", cache_bytes="1MiB") as (agent,):
+            await agent.create_topic("t")
+            for _ in range(10):
+                await agent.produce("t", batch(bytes(100_000))).wait()
+            await asyncio.sleep(1)
+            assert agent.row("t").span_count == 10
+            assert 0 < len(agent.fetching._recent) <= 5
+
+    run(scenario)
