@@ -452,3 +452,19 @@ def test_a_catch_up_through_a_small_cache_reads_everything_in_order() -> None:
             assert b.reader.cache.bytes_used <= 1 << 20
 
     run(scenario)
+
+
+def test_a_fetch_that_waits_when_the_session_is_lost_is_sent_elsewhere_long_before_its_time() -> (
+    None
+):
+    async def scenario(world: World) -> None:
+        async with world.agents("a") as (agent,):
+            await agent.create_topic("t")
+            begun = world.loop.time()
+            waiting = agent.fetch("t", 0, max_wait_ms=300_000)
+            agent.log.down = True
+            row = await waiting.partition()
+            assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert 10 < world.loop.time() - begun < 30
+
+    run(scenario)
