@@ -300,6 +300,10 @@ TABLE_OF_TOPICS: dict[str, TopicConfig] = {row.name: row for row in _ROWS}
 _TO_MS = {"hours": 3_600_000, "minutes": 60_000}
 
 
+VALUE_BYTES_MAX = 4096
+"""No config needs more, and all of a topic's must fit into one entry of the log."""
+
+
 def check(name: str, value: str | None) -> str | None:
     """None when a topic may have this config, else the sentence for INVALID_CONFIG (40)."""
     row = TABLE_OF_TOPICS.get(name)
@@ -307,6 +311,8 @@ def check(name: str, value: str | None) -> str | None:
         return f"Unknown topic config name: {name}{values.did_you_mean(name, TABLE_OF_TOPICS)}"
     if value is None:
         return f"Null value not supported for topic configs: {name}"
+    if len(value.encode()) > VALUE_BYTES_MAX:
+        return f"Invalid value for configuration {name}: longer than {VALUE_BYTES_MAX} bytes"
     try:
         value_of(_as_setting(row), value)
         if row.kind is Kind.DOUBLE and not 0 <= float(value) <= 1:

@@ -59,7 +59,7 @@ class CreateTopic:
     name: str
     partition_count: int
     configs: tuple[tuple[str, str], ...]
-    """Only what differs from the defaults, sorted by name."""
+    """What was set for the topic, also where it equals the default, sorted by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from coordinator.codec import (
+    CodecError,
     ENTRY_BYTES_MAX,
     ENTRY_OVERHEAD_BYTES_MAX,
     encode_entry,
@@ -125,9 +126,9 @@ class Proposer:
     ) -> asyncio.Future[Outcome]:
         """Put `command` into the log after all that were proposed before; see `Coordinator`."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        encoded_bytes = encoded_size(command)
-        if encoded_bytes > COMMAND_BYTES_MAX:
-            refusal = f"a command of {encoded_bytes} bytes does not fit into an entry"
+        encoded_bytes, misfit = _measure(command)
+        if misfit is not None:
+            refusal = misfit
         elif self._session is None or not self._may_send():
             refusal = "this agent has no proven session"
         elif incarnation is not None and incarnation != self._session.incarnation:
@@ -264,6 +265,17 @@ class Proposer:
                     self._stats.commands_not_done += 1
                     _fail(future, NotDoneError("the session was lost before the entry was in"))
         self._on_lost(session, last)
+
+
+def _measure(command: Command) -> tuple[int, str | None]:
+    """Bytes that the command takes in an entry, and why it cannot be written, if it cannot."""
+    try:
+        encoded_bytes = encoded_size(command)
+    except CodecError as error:
+        return 0, f"the command cannot be written: {error}"
+    if encoded_bytes > COMMAND_BYTES_MAX:
+        return encoded_bytes, f"a command of {encoded_bytes} bytes does not fit into an entry"
+    return encoded_bytes, None
 
 
 def _numbered(command: Command, session: Session, n: int) -> Command:

@@ -100,3 +100,9 @@ def test_broker_is_described_without_its_passwords() -> None:
     assert entries["ssl.key.password"].sensitive
     assert (entries["num.partitions"].value, entries["num.partitions"].source) == ("4", 4)
     assert "hush" not in repr(entries)
+
+
+def test_a_value_that_would_fill_an_entry_of_the_log_is_refused() -> None:
+    refusal = check("leader.replication.throttled.replicas", "0:1," * 2000)
+    assert refusal is not None
+    assert "longer than" in refusal

@@ -69,6 +69,18 @@ def test_command_that_fits_no_entry_is_not_done() -> None:
     play(scenario)
 
 
+def test_command_that_the_codec_cannot_write_is_not_done() -> None:
+    async def scenario() -> None:
+        agent = Agent(MemoryLogCluster())
+        async with running(agent):
+            await agent.ready()
+            configs = (("config", "x" * 40_000),)
+            with pytest.raises(NotDoneError, match="cannot be written"):
+                await agent.coordinator.propose(CreateTopic("t", 1, configs))
+
+    play(scenario)
+
+
 def test_append_without_answer_is_repeated_unchanged_before_anything_else() -> None:
     async def scenario() -> None:
         agent = Agent(MemoryLogCluster())
