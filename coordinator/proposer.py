@@ -19,9 +19,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from coordinator.codec import (
-    CodecError,
     ENTRY_BYTES_MAX,
     ENTRY_OVERHEAD_BYTES_MAX,
+    CodecError,
     encode_entry,
     encoded_size,
 )
