@@ -2,6 +2,8 @@
 
 import pytest
 
+from broker.dispatch import Hot
+from broker.handlers import HANDLERS
 from broker.stalls import StallWatch, Trust
 from protocol import apis, messages
 from protocol.errors import ErrorCode
@@ -189,5 +191,48 @@ def test_an_answer_that_is_no_refusal_does_not_clear_the_connection():
         await settle()
         peer.send(*PRODUCE)
         assert len(stage.refused) == 1
+
+    perform(play)
+
+
+def test_a_request_that_waited_through_the_stall_is_refused_though_its_connection_was_read_since():
+    async def play(stage):
+        peer = stage.peer()
+        peer.feed(peer.frame(apis.METADATA, 9) + peer.frame(*CREATE))
+        stage.stall()
+        peer.send(apis.METADATA, 9)
+        stage.started[0].answer([b"x"])
+        await settle()
+        assert not stage.cold
+        assert stage.refused == [(2, ErrorCode.NOT_CONTROLLER)]
+
+    perform(play)
+
+
+def test_every_api_that_changes_something_can_be_refused_after_a_stall():
+    refusable = [
+        key
+        for key, handler in HANDLERS.items()
+        if (handler.refuse if isinstance(handler, Hot) else handler.changes)
+    ]
+    assert refusable == [
+        apis.PRODUCE,
+        apis.CREATE_TOPICS,
+        apis.DELETE_TOPICS,
+        apis.INIT_PRODUCER_ID,
+    ]
+
+
+def test_a_refusal_on_one_connection_clears_no_other_that_was_read_dry():
+    async def play(stage):
+        one, other = stage.peer(), stage.peer()
+        stage.stall()
+        other.send(apis.METADATA, 9)
+        one.send(*PRODUCE)
+        await settle()
+        stage.started[0].answer([b"x"])
+        await settle()
+        other.send(*PRODUCE)
+        assert len(stage.refused) == 2
 
     perform(play)
