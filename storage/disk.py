@@ -11,6 +11,7 @@ Left out: file systems without hard links (refused with a clear sentence), and q
 import asyncio
 import errno
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -147,6 +148,7 @@ class DiskStore:
             try:
                 _write_all(handle, parts)
                 os.fsync(handle)
+                _forget_pages(handle)
             finally:
                 os.close(handle)
             try:
@@ -247,6 +249,16 @@ def _write_all(handle: int, parts: Sequence[Buffer]) -> None:
             at += 1
         if written:
             queue[at] = queue[at][written:]
+
+
+def _forget_pages(handle: int) -> None:
+    """Let the kernel use the pages of what was just written for the next write.
+
+    What is new is read from the agent's own cache; a second copy in the page cache costs memory
+    that is fresh each time, and in virtual machines a fault of the host for every page.
+    """
+    if sys.platform == "linux":
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _fsync_folder(folder: Path) -> None:
