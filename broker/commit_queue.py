@@ -209,7 +209,9 @@ class CommitQueue:
         """
         assert self.holds(chunk)
         if self._proposed.pop(chunk.chunk_id, None) is not None:
-            later = self._unproposed
+            # Those that `advance` gave out with it and whose turn has not come, too.
+            later = [other for other in self._proposed.values() if not other.proposed_spans]
+            later += self._unproposed
         else:
             at = self._unproposed.index(chunk)
             later = self._unproposed[at + 1 :]

@@ -7,6 +7,8 @@ import pytest
 
 from broker.dispatch import Call
 from broker.handlers import produce as produce_handler
+from coordinator.commands import CommitChunk
+from coordinator.proposer import NotDoneError
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import hot
@@ -150,5 +152,40 @@ def test_acks_0_closes_the_connection_when_its_fate_is_open() -> None:
             await asyncio.sleep(2)
             assert not answer.there
             assert agent.connection.closed
+
+    run(scenario)
+
+
+def test_a_commit_that_is_refused_takes_later_ones_of_its_sender_with_it() -> None:
+    """P11, also where both were about to be proposed at the same time."""
+
+    async def scenario(world: World) -> None:
+        async with world.agents("a", chunk_linger_ms="1") as (agent,):
+            await agent.create_topic("t")
+            gate, propose = asyncio.Event(), agent.coordinator.propose
+
+            async def hold_first(key: str) -> None:
+                if key.endswith("0"):
+                    await gate.wait()
+
+            def refuse_first(command, incarnation=None):
+                if isinstance(command, CommitChunk) and command.number == 0:
+                    refused = asyncio.get_running_loop().create_future()
+                    refused.set_exception(NotDoneError("refused"))
+                    return refused
+                return propose(command, incarnation)
+
+            world.store.put_gate = hold_first
+            agent.coordinator.propose = refuse_first
+            first = agent.produce("t", batch(b"1"))
+            await asyncio.sleep(1)
+            second = agent.produce("t", batch(b"2"))
+            other = agent.produce("t", batch(b"3"), connection=agent.connect())
+            await asyncio.sleep(1)
+            gate.set()
+            assert (await first.partition()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (await second.partition()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (await other.partition()).base_offset == 0
+            assert agent.row("t").end_offset == 1
 
     run(scenario)
