@@ -276,7 +276,7 @@ TABLE: tuple[Setting, ...] = (
             "How long a chunk waits for more. 0: no longer than the write before it takes."),
     Setting("puts.per.second", "puts_per_second", "10", _number(1, 10_000), "number",
             "Chunks per second that a lightly loaded agent may write (object stores charge per"
-            " PUT); full chunks are not held back."),
+            " PUT); chunks of 64 KiB and more are not held back."),
     Setting("puts.in.flight", "puts_in_flight_max", "8", _number(1, 256), "number",
             "Chunks being written at the same time."),
     Setting("lease.ttl.ms", "lease_ttl_ms", "10000", _ms(1000, 600_000), "ms",

@@ -7,7 +7,9 @@ reading from sockets (P15).
 
 Group commit: with no PUT in flight the open chunk is due after `linger_ms`, with PUTs in flight
 after `busy_linger_ms`, in both cases within a budget of PUTs per second, since PUTs cost money.
-A sealed chunk is due at once and is counted in the budget afterwards: it is worth its PUT.
+A chunk of `worthwhile_bytes` is worth its PUT and is not held back by the budget, only counted in
+it afterwards: else a producer with a few small batches in flight would get ten round trips a
+second. A sealed chunk is due at once.
 
 Invariants: batches of a partition keep the order in which they came, within a chunk and from
 chunk to chunk; chunks close in the order of opening. Pure: the time comes in as `now_ms`, which
@@ -49,6 +51,7 @@ class Limits:
     """Of the log's entry that commits the chunk; the rest of 64 KiB is the entry's own."""
     linger_ms: int = 0
     busy_linger_ms: int = 50
+    worthwhile_bytes: int = 64 * 1024
     puts_per_second: int = 10
     puts_burst: int = 10
     """PUTs that may follow each other at once after a pause."""
@@ -58,6 +61,7 @@ class Limits:
         assert self.entry_bytes_max >= ITEM_ENTRY_BYTES + SPAN_ENTRY_BYTES
         assert self.linger_ms >= 0
         assert self.busy_linger_ms >= 0
+        assert self.worthwhile_bytes >= 0
         assert self.puts_per_second > 0
         assert self.puts_burst > 0
 
@@ -363,7 +367,10 @@ class Accumulator:
         linger_ms = self.limits.linger_ms
         if in_flight:
             linger_ms = max(linger_ms, self.limits.busy_linger_ms)
-        return max(self._open.opened_ms + linger_ms, self._budget.ready_ms())
+        due_ms = self._open.opened_ms + linger_ms
+        if self._open.data_bytes >= self.limits.worthwhile_bytes:
+            return due_ms
+        return max(due_ms, self._budget.ready_ms())
 
     def due(self, now_ms: int, in_flight: int) -> bool:
         """Whether `close` should be called now."""

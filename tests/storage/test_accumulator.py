@@ -69,6 +69,16 @@ def test_puts_beyond_the_burst_wait_for_the_budget() -> None:
     assert len(closed_at) == 3 + 9
 
 
+def test_chunk_that_is_worth_its_put_does_not_wait_for_the_budget() -> None:
+    accumulator = Accumulator(limits(puts_per_second=10, puts_burst=1, worthwhile_bytes=100))
+    add(accumulator, b"x", now_ms=0)
+    accumulator.close(0)
+    add(accumulator, b"x" * 99, now_ms=1)
+    assert accumulator.due_ms(0) == 100
+    add(accumulator, b"x", now_ms=2)
+    assert accumulator.due_ms(0) == 1
+
+
 def test_pause_gives_back_the_burst_and_no_more() -> None:
     accumulator = Accumulator(limits(puts_per_second=10, puts_burst=3))
     for now_ms in (0, 1, 2, 100_000, 100_001, 100_002):
