@@ -10,6 +10,7 @@ exporter do not know each other.
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -153,7 +154,8 @@ def _dev(options: argparse.Namespace) -> int:
         dev.prepare(options.data)
     except dev.DataError as error:
         raise _FailedError(str(error)) from error
-    return _run(loaded, greet=lambda at: dev.greeting(at, data=options.data))
+    command = "frazil" if shutil.which("frazil") else sys.argv[0]
+    return _run(loaded, greet=lambda at: dev.greeting(at, data=options.data, command=command))
 
 
 def _serve(options: argparse.Namespace) -> int:

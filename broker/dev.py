@@ -45,8 +45,13 @@ def prepare(data: Path) -> None:
         ) from error
 
 
-def greeting(listening: Mapping[str, tuple[str, int]], *, data: Path) -> str:
-    """What is printed when the agent takes clients in: where it is and how to use it."""
+def greeting(
+    listening: Mapping[str, tuple[str, int]], *, data: Path, command: str = "frazil"
+) -> str:
+    """What is printed when the agent takes clients in: where it is and how to use it.
+
+    `command` is how this program is called from where the user is.
+    """
     _, port = next(value for name, value in listening.items() if name != "http")
     server = f"localhost:{port}"
     lines = ["Frazil is running.", "", f"  Kafka clients    {server}"]
@@ -67,8 +72,8 @@ def greeting(listening: Mapping[str, tuple[str, int]], *, data: Path) -> str:
         data_flag = "" if data == Path("frazil-data") else f" --data {data}"
         agent_flag = "" if admin == "http://127.0.0.1:9094" else f" --agent {admin}"
         lines += [
-            f"  export   frazil export run --once{data_flag}{agent_flag}",
-            f"  look     frazil log tail{agent_flag}",
+            f"  export   {command} export run --once{data_flag}{agent_flag}",
+            f"  look     {command} log tail{agent_flag}",
         ]
     lines += ["", "Ctrl-C stops it; the data stays."]
     return "\n".join(lines)

@@ -9,13 +9,6 @@ from tests.parts.servers import EtcdServer, FrazilCluster, FrazilDev, MinioServe
 SETTINGS = ("num.partitions=4",)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    # kafka-python loads its schemas in a way that importlib.resources does not like any more.
-    config.addinivalue_line(
-        "filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning"
-    )
-
-
 @pytest.fixture(scope="session")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrazilDev]:
     with FrazilDev(tmp_path_factory.mktemp("embedded"), "--set", *SETTINGS) as agent:
