@@ -78,6 +78,7 @@ class World:
     account: Account = field(default_factory=Account)
 
     def __post_init__(self) -> None:
+        self.nodes: list[tuple[str, Node]] = []
         self.network = Network(self.loop, random.Random(self.rng.getrandbits(64)))
         self.log = MemoryLogCluster()
         self.store = MemoryStore()
@@ -109,6 +110,7 @@ class World:
 
     async def _live(self, life: Life, agent: Agent, owner: str) -> None:
         def watch(node: Node) -> None:
+            self.nodes.append((owner, node))
             machine = node.coordinator.machine
             node.coordinator.on_applied(
                 lambda applied: self.account.digest(owner, applied.position, machine.digest())
@@ -147,7 +149,13 @@ class World:
         for life in self.lives:
             if life.agent is not None and life.task is not None and life.task.done():
                 found.append(f"{life.owner} ended: {life.task.exception()!r}")
+        found += [f"a handler of {owner} failed" for owner, node in self.nodes if _failed(node)]
         return found
+
+
+def _failed(node: Node) -> bool:
+    """A handler ended in an error that nobody foresaw."""
+    return node.stats.failed_handlers > 0
 
 
 class Nemesis:
