@@ -129,7 +129,7 @@ class _Database:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(connection)
-        except BaseException:
+        except (sqlite3.Error, LogError):
             connection.close()
             raise
         return connection
