@@ -11,14 +11,29 @@ PRODUCE: Final = 0
 FETCH: Final = 1
 LIST_OFFSETS: Final = 2
 METADATA: Final = 3
+OFFSET_COMMIT: Final = 8
+OFFSET_FETCH: Final = 9
 FIND_COORDINATOR: Final = 10
+JOIN_GROUP: Final = 11
+HEARTBEAT: Final = 12
+LEAVE_GROUP: Final = 13
+SYNC_GROUP: Final = 14
+DESCRIBE_GROUPS: Final = 15
+LIST_GROUPS: Final = 16
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 DESCRIBE_CONFIGS: Final = 32
+ALTER_CONFIGS: Final = 33
+DELETE_GROUPS: Final = 42
+INCREMENTAL_ALTER_CONFIGS: Final = 44
+OFFSET_DELETE: Final = 47
 DESCRIBE_CLUSTER: Final = 60
+CONSUMER_GROUP_HEARTBEAT: Final = 68
+CONSUMER_GROUP_DESCRIBE: Final = 69
+LIST_CONFIG_RESOURCES: Final = 74
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
 
 PRODUCE_SERVED_FROM: Final = 3
@@ -43,14 +58,29 @@ _TABLE: Final = (
     Api(FETCH, "Fetch", 4, 18, 12),
     Api(LIST_OFFSETS, "ListOffsets", 1, 11, 6),
     Api(METADATA, "Metadata", 0, 13, 9),
+    Api(OFFSET_COMMIT, "OffsetCommit", 2, 10, 8),
+    Api(OFFSET_FETCH, "OffsetFetch", 1, 10, 6),
     Api(FIND_COORDINATOR, "FindCoordinator", 0, 6, 3),
+    Api(JOIN_GROUP, "JoinGroup", 0, 9, 6),
+    Api(HEARTBEAT, "Heartbeat", 0, 4, 4),
+    Api(LEAVE_GROUP, "LeaveGroup", 0, 5, 4),
+    Api(SYNC_GROUP, "SyncGroup", 0, 5, 4),
+    Api(DESCRIBE_GROUPS, "DescribeGroups", 0, 6, 5),
+    Api(LIST_GROUPS, "ListGroups", 0, 5, 3),
     Api(API_VERSIONS, "ApiVersions", 0, 4, 3),
     Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5),
     Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
     Api(INIT_PRODUCER_ID, "InitProducerId", 0, 5, 2),
     Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
     Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4),
+    Api(ALTER_CONFIGS, "AlterConfigs", 0, 2, 2),
+    Api(DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
+    Api(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 1),
+    Api(OFFSET_DELETE, "OffsetDelete", 0, 0, 1),
     Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
+    Api(CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, 0),
+    Api(CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0),
+    Api(LIST_CONFIG_RESOURCES, "ListConfigResources", 0, 1, 0),
     Api(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0),
 )
 

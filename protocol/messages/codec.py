@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from protocol import apis
 from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages import hot, requests, responses
+from protocol.messages import group_requests, group_responses, hot, requests, responses
 from protocol.primitives import (
     MALFORMED,
     array_count,
@@ -84,6 +84,36 @@ _SHAPES: Final[dict[int, tuple[type, type]]] = {
     apis.DESCRIBE_TOPIC_PARTITIONS: (
         requests.DescribeTopicPartitionsRequest,
         responses.DescribeTopicPartitionsResponse,
+    ),
+    apis.OFFSET_COMMIT: (group_requests.OffsetCommitRequest, group_responses.OffsetCommitResponse),
+    apis.OFFSET_FETCH: (group_requests.OffsetFetchRequest, group_responses.OffsetFetchResponse),
+    apis.JOIN_GROUP: (group_requests.JoinGroupRequest, group_responses.JoinGroupResponse),
+    apis.HEARTBEAT: (group_requests.HeartbeatRequest, group_responses.HeartbeatResponse),
+    apis.LEAVE_GROUP: (group_requests.LeaveGroupRequest, group_responses.LeaveGroupResponse),
+    apis.SYNC_GROUP: (group_requests.SyncGroupRequest, group_responses.SyncGroupResponse),
+    apis.DESCRIBE_GROUPS: (
+        group_requests.DescribeGroupsRequest,
+        group_responses.DescribeGroupsResponse,
+    ),
+    apis.LIST_GROUPS: (group_requests.ListGroupsRequest, group_responses.ListGroupsResponse),
+    apis.ALTER_CONFIGS: (requests.AlterConfigsRequest, responses.AlterConfigsResponse),
+    apis.DELETE_GROUPS: (group_requests.DeleteGroupsRequest, group_responses.DeleteGroupsResponse),
+    apis.INCREMENTAL_ALTER_CONFIGS: (
+        requests.IncrementalAlterConfigsRequest,
+        responses.IncrementalAlterConfigsResponse,
+    ),
+    apis.OFFSET_DELETE: (group_requests.OffsetDeleteRequest, group_responses.OffsetDeleteResponse),
+    apis.CONSUMER_GROUP_HEARTBEAT: (
+        group_requests.ConsumerGroupHeartbeatRequest,
+        group_responses.ConsumerGroupHeartbeatResponse,
+    ),
+    apis.CONSUMER_GROUP_DESCRIBE: (
+        group_requests.ConsumerGroupDescribeRequest,
+        group_responses.ConsumerGroupDescribeResponse,
+    ),
+    apis.LIST_CONFIG_RESOURCES: (
+        requests.ListConfigResourcesRequest,
+        responses.ListConfigResourcesResponse,
     ),
 }
 
@@ -401,10 +431,28 @@ def _value_layout(kafka_type: str, *, flexible: bool, nullable: bool) -> Layout:
                 functools.partial(read_string, flexible=flexible),
                 lambda out, value: out.extend(string(value or "", flexible=flexible)),
             )
+        case "bytes":
+            return _own_bytes(flexible=flexible)
         case "records":
             return _bytes(flexible=flexible)
         case _:
             return _fixed_layout([_FIXED[kafka_type]])
+
+
+def _own_bytes(*, flexible: bool) -> Layout:
+    """A copy, since what groups carry (KIP-429's metadata, assignments) outlives its frame."""
+
+    def read(view: memoryview, at: int) -> tuple[bytes, int]:
+        count, at = read_count(view, at, flexible=flexible)
+        if count < 0:
+            raise ProtocolError("null for bytes that cannot be null")
+        return bytes(view[at : at + count]), at + count
+
+    def write(out: bytearray, value: bytes) -> None:
+        out += array_count(len(value), flexible=flexible)
+        out += value
+
+    return Layout(read, write)
 
 
 def _bytes(*, flexible: bool) -> Layout:

@@ -169,3 +169,47 @@ class DescribeTopicPartitionsRequest:
     topics: list[TopicRequest] = field(default_factory=list)
     response_partition_limit: int = 2000
     cursor: Cursor | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterableConfig:
+    name: str = ""
+    value: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterConfigsResource:
+    resource_type: int = 0
+    resource_name: str = ""
+    configs: list[AlterableConfig] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterConfigsRequest:
+    resources: list[AlterConfigsResource] = field(default_factory=list)
+    validate_only: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class IncrementalAlterableConfig:
+    name: str = ""
+    config_operation: int = 0
+    value: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class IncrementalAlterConfigsResource:
+    resource_type: int = 0
+    resource_name: str = ""
+    configs: list[IncrementalAlterableConfig] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class IncrementalAlterConfigsRequest:
+    resources: list[IncrementalAlterConfigsResource] = field(default_factory=list)
+    validate_only: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class ListConfigResourcesRequest:
+    resource_types: list[int] = field(default_factory=list)

@@ -283,3 +283,36 @@ class DescribeTopicPartitionsResponse:
     throttle_time_ms: int = 0
     topics: list[DescribeTopicPartitionsResponseTopic] = field(default_factory=list)
     next_cursor: Cursor | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterConfigsResourceResponse:
+    error_code: int = ErrorCode.NONE
+    error_message: str | None = None
+    resource_type: int = 0
+    resource_name: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterConfigsResponse:
+    throttle_time_ms: int = 0
+    responses: list[AlterConfigsResourceResponse] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class IncrementalAlterConfigsResponse:
+    throttle_time_ms: int = 0
+    responses: list[AlterConfigsResourceResponse] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class ConfigResource:
+    resource_name: str = ""
+    resource_type: int = 16  # v1+
+
+
+@dataclass(slots=True, kw_only=True)
+class ListConfigResourcesResponse:
+    throttle_time_ms: int = 0
+    error_code: int = ErrorCode.NONE
+    config_resources: list[ConfigResource] = field(default_factory=list)

@@ -44,10 +44,12 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "int32": ints(32),
     "int64": ints(64),
     "string": texts(),
+    "bytes": st.binary(max_size=40),
     "records": st.binary(max_size=40),
     "uuid": st.one_of(st.none(), st.uuids()),
     "error_code": st.sampled_from(sorted(KioErrorCode, key=lambda code: code.value)),
     "timedelta_i32": ints(32).map(lambda ms: dt.timedelta(milliseconds=ms)),
+    "timedelta_i64": st.integers(-(1 << 45), 1 << 45).map(lambda ms: dt.timedelta(milliseconds=ms)),
     "datetime_i64": st.integers(0, 1 << 40).map(lambda ms: _EPOCH + dt.timedelta(milliseconds=ms)),
 }
 

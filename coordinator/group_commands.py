@@ -1,0 +1,172 @@
+"""What the metadata log says about groups: claims of shards, groups, committed offsets.
+
+Group ids hash to `GROUP_SHARDS` shards. A shard is claimed by one live incarnation, its
+*coordinator*, and everything about a group of the shard is refused with NOT_COORDINATOR unless
+the entry's writer holds the claim (design §10). So decisions of a coordinator are in the log in
+the order in which it made them, and nobody else's are between them.
+
+`apply` reads of a group what it fences with: its epoch, and its members' ids and epochs. What
+only the coordinator reads (timeouts, subscriptions, assignments) is a *body*: opaque bytes.
+
+A change too large for one entry is several `ChangeGroup`s, put in order: all but the last keep
+the group's epoch, so that whoever takes over in the middle sees members ahead of their group and
+lets them rebalance. Each of them is whole in itself.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from protocol.errors import ErrorCode
+from protocol.types import Incarnation, TopicId
+
+GROUP_SHARDS = 64
+GROUP_NEW = -1
+"""As `epoch_before`: the group must not exist."""
+EPOCH_NONE = -1
+"""Of a commit by no member."""
+
+
+class GroupKind(IntEnum):
+    """Which protocol a group follows."""
+
+    CLASSIC = 1
+    """JoinGroup and SyncGroup, or no members at all, just offsets."""
+    CONSUMER = 2
+    """KIP-848."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimShards:
+    """Be the coordinator of those of the shards that nobody holds. Outcome: `ShardsClaimed`."""
+
+    shards: tuple[int, ...]
+    """Ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseShards:
+    """Give up those of the shards that the writer holds, to a live successor or to nobody."""
+
+    shards: tuple[int, ...]
+    """Ascending."""
+    successor: Incarnation
+    """INCARNATION_NONE, or one that is not live: the shards are free."""
+
+
+class GroupMember(NamedTuple):
+    member_id: str
+    epoch: int
+    """Classic: the generation it is in; KIP-848: its member epoch."""
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeGroup:
+    """Create or change a group: put members, remove members, set kind, epoch and body."""
+
+    group_id: str
+    kind: GroupKind
+    epoch_before: int
+    """The epoch that the group has, or GROUP_NEW."""
+    epoch: int
+    """Not less than `epoch_before`. Classic: the generation; KIP-848: the group epoch."""
+    body: bytes
+    put: tuple[GroupMember, ...]
+    """New members, and members whose epoch or body is replaced."""
+    removed: tuple[str, ...]
+    """Ids of members, all of which the group has."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    """Delete a group without members, with its offsets."""
+
+    group_id: str
+    only_without_offsets: bool
+    """Tidying, not a user's wish: refused with NON_EMPTY_GROUP if there are offsets."""
+
+
+class CommittedOffset(NamedTuple):
+    topic_id: TopicId
+    partition: int
+    offset: int
+    leader_epoch: int
+    """-1: none."""
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOffsets:
+    """Commit offsets, fenced by member and epoch. Outcome: `OffsetsCommitted`, or all refused.
+
+    By no member ("" and EPOCH_NONE) only while the group has none; it is created when missing.
+    """
+
+    group_id: str
+    member_id: str
+    epoch: int
+    offsets: tuple[CommittedOffset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOffsets:
+    """Forget offsets, whether or not they are there."""
+
+    group_id: str
+    partitions: tuple[tuple[TopicId, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireOffsets:
+    """Forget those of the offsets that are older than the retention, by the machine's time.
+
+    An offset's age counts from its commit; in a group without members from when the last one
+    left, if that was later.
+    """
+
+    group_id: str
+    retention_ms: int
+    partitions: tuple[tuple[TopicId, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetGroupConfigs:
+    """Set configs of a group id, whether or not there is such a group; null removes one."""
+
+    group_id: str
+    configs: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetTopicConfigs:
+    """Set configs of a topic; null removes one."""
+
+    topic_id: TopicId
+    configs: tuple[tuple[str, str | None], ...]
+
+
+GroupCommand = (
+    ClaimShards
+    | ReleaseShards
+    | ChangeGroup
+    | DeleteGroup
+    | CommitOffsets
+    | DeleteOffsets
+    | ExpireOffsets
+    | SetGroupConfigs
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsClaimed:
+    """Of the shards asked for, those that the writer holds now."""
+
+    shards: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsCommitted:
+    """What became of each offset: NONE, or UNKNOWN_TOPIC_ID when its topic is gone."""
+
+    errors: tuple[ErrorCode, ...]
