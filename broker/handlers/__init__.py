@@ -19,19 +19,34 @@ from typing import Final
 
 from broker.dispatch import Cold, Handlers, Hot
 from broker.handlers import (
+    alter_configs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_topics,
+    delete_groups,
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_groups,
     describe_topic_partitions,
     fetch,
     find_coordinator,
+    heartbeat,
+    incremental_alter_configs,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_config_resources,
+    list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 from protocol import apis
 
@@ -40,7 +55,15 @@ HANDLERS: Final[Handlers] = {
     apis.FETCH: Hot(fetch.start),
     apis.LIST_OFFSETS: Cold(list_offsets.handle, list_offsets.refusal),
     apis.METADATA: Cold(metadata.handle, metadata.refusal),
+    apis.OFFSET_COMMIT: Cold(offset_commit.handle, offset_commit.refusal, changes=True),
+    apis.OFFSET_FETCH: Cold(offset_fetch.handle, offset_fetch.refusal),
     apis.FIND_COORDINATOR: Cold(find_coordinator.handle, find_coordinator.refusal),
+    apis.JOIN_GROUP: Cold(join_group.handle, join_group.refusal, changes=True),
+    apis.HEARTBEAT: Cold(heartbeat.handle, heartbeat.refusal),
+    apis.LEAVE_GROUP: Cold(leave_group.handle, leave_group.refusal, changes=True),
+    apis.SYNC_GROUP: Cold(sync_group.handle, sync_group.refusal, changes=True),
+    apis.DESCRIBE_GROUPS: Cold(describe_groups.handle, describe_groups.refusal),
+    apis.LIST_GROUPS: Cold(list_groups.handle, list_groups.refusal),
     apis.API_VERSIONS: Cold(api_versions.handle, api_versions.refusal),
     apis.CREATE_TOPICS: Cold(create_topics.handle, create_topics.refusal, changes=True),
     apis.DELETE_TOPICS: Cold(delete_topics.handle, delete_topics.refusal, changes=True),
@@ -49,7 +72,20 @@ HANDLERS: Final[Handlers] = {
         offset_for_leader_epoch.handle, offset_for_leader_epoch.refusal
     ),
     apis.DESCRIBE_CONFIGS: Cold(describe_configs.handle, describe_configs.refusal),
+    apis.ALTER_CONFIGS: Cold(alter_configs.handle, alter_configs.refusal, changes=True),
+    apis.DELETE_GROUPS: Cold(delete_groups.handle, delete_groups.refusal, changes=True),
+    apis.INCREMENTAL_ALTER_CONFIGS: Cold(
+        incremental_alter_configs.handle, incremental_alter_configs.refusal, changes=True
+    ),
+    apis.OFFSET_DELETE: Cold(offset_delete.handle, offset_delete.refusal, changes=True),
     apis.DESCRIBE_CLUSTER: Cold(describe_cluster.handle, describe_cluster.refusal),
+    apis.CONSUMER_GROUP_HEARTBEAT: Cold(
+        consumer_group_heartbeat.handle, consumer_group_heartbeat.refusal, changes=True
+    ),
+    apis.CONSUMER_GROUP_DESCRIBE: Cold(
+        consumer_group_describe.handle, consumer_group_describe.refusal
+    ),
+    apis.LIST_CONFIG_RESOURCES: Cold(list_config_resources.handle, list_config_resources.refusal),
     apis.DESCRIBE_TOPIC_PARTITIONS: Cold(
         describe_topic_partitions.handle, describe_topic_partitions.refusal
     ),

@@ -217,9 +217,18 @@ def test_every_api_that_changes_something_can_be_refused_after_a_stall():
     ]
     assert refusable == [
         apis.PRODUCE,
+        apis.OFFSET_COMMIT,
+        apis.JOIN_GROUP,
+        apis.LEAVE_GROUP,
+        apis.SYNC_GROUP,
         apis.CREATE_TOPICS,
         apis.DELETE_TOPICS,
         apis.INIT_PRODUCER_ID,
+        apis.ALTER_CONFIGS,
+        apis.DELETE_GROUPS,
+        apis.INCREMENTAL_ALTER_CONFIGS,
+        apis.OFFSET_DELETE,
+        apis.CONSUMER_GROUP_HEARTBEAT,
     ]
 
 

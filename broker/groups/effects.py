@@ -1,0 +1,41 @@
+"""What a group decides: answers to parked requests, and a write to the log. Pure.
+
+A method of a live group that takes a `Caller` consumes its token: the token is in one `Answer`,
+of this call or of a later one, exactly once. There is at most one `Write` in what a call returns,
+and it comes last. From then on the group is *writing*: nothing but `written` or `abandon` is
+called until the log has spoken. `written`: all commands are applied. `abandon`: they are not, or
+the shard is lost; the group is dropped and its successor is made from the row.
+"""
+
+from typing import Any, NamedTuple
+
+from coordinator.group_commands import ChangeGroup, DeleteGroup
+
+
+class Caller(NamedTuple):
+    """Who asks, and what chance and time have to say."""
+
+    token: int
+    version: int
+    """Of the request."""
+    client_id: str
+    client_host: str
+    """As Kafka tells it in descriptions: "/127.0.0.1"."""
+    now_ms: int
+    """The group clock: boot time without the stalls of this agent."""
+    fresh_id: str
+    """A random UUID, for a member id if one is needed."""
+
+
+class Answer(NamedTuple):
+    token: int
+    response: Any
+    """A response of `protocol.messages`."""
+
+
+class Write(NamedTuple):
+    commands: tuple[ChangeGroup | DeleteGroup, ...]
+    """In this order, nothing of the same group between them."""
+
+
+Effects = list[Answer | Write]

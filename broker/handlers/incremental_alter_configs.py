@@ -1,0 +1,35 @@
+"""IncrementalAlterConfigs, v0-1: not served yet, every request is refused.
+
+Errors: 15.
+"""
+
+from broker.dispatch import Call
+from broker.node import Node
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+async def handle(
+    node: Node, call: Call, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups are not served yet")
+
+
+def refusal(
+    call: Call, request: IncrementalAlterConfigsRequest, error: KafkaError
+) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=error.code,
+                error_message=error.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )

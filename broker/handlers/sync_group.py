@@ -1,0 +1,20 @@
+"""SyncGroup, v0-5: not served yet, every request is refused.
+
+Errors: 15.
+"""
+
+from broker.dispatch import Call
+from broker.node import Node
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import (
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+
+async def handle(node: Node, call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
+    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups are not served yet")
+
+
+def refusal(call: Call, request: SyncGroupRequest, error: KafkaError) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=error.code)
