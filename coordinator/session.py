@@ -40,7 +40,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_S = 0.2
 REFUSED_RETRY_S = 5.0
-RENEWALS_PER_TTL = 3
+RENEWALS_PER_TTL = 5
+"""One renewal may be late by half the deadline before the session is in doubt."""
 
 
 class ReplacedError(Exception):
@@ -346,7 +347,7 @@ class Membership:
             await asyncio.sleep(left_ms / 1000 if self._reached_end and left_ms > 0 else RETRY_S)
 
     async def _watch_sessions(self, session: Session) -> None:
-        """Every two seconds: does our session live, and that of the next agent?"""
+        """Every `session_read_ms`: does our session live, and that of the next agent?"""
         every_s = self._settings.session_read_ms / 1000
         while True:
             await asyncio.sleep(every_s)

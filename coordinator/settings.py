@@ -27,12 +27,17 @@ class AgentIdentity:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """Durations in ms; the defaults are those of design §13."""
+    """Durations in ms.
 
-    lease_ttl_ms: int = 10_000
-    session_deadline_ms: int = 7_000
+    The lease is short so that consumer groups go on within 5 s of their coordinator's death: its
+    ttl, etcd's half second to notice, the interval between reads, an entry for the Close and
+    one for the claim. etcd itself grants no less than one and a half of its election timeouts.
+    """
+
+    lease_ttl_ms: int = 3_000
+    session_deadline_ms: int = 2_000
     """An agent trusts its session this long after the last renewal that was answered was sent."""
-    session_read_ms: int = 2_000
+    session_read_ms: int = 500
     """Between linearizable reads of the session."""
     barrier_deadline_ms: int = 5_000
     leave_deadline_ms: int = 5_000

@@ -12,7 +12,9 @@ from coordinator.metadata_log import LogUnavailableError, Session
 from protocol.types import INCARNATION_NONE
 from tests.sim import loop as sim
 
-SETTINGS = CoordinatorSettings()
+SETTINGS = CoordinatorSettings(
+    lease_ttl_ms=10_000, session_deadline_ms=7_000, session_read_ms=2_000
+)
 """The defaults: lease 10 s, deadline 7 s, read every 2 s."""
 
 
