@@ -58,7 +58,7 @@ def read_subscription(data: bytes) -> Subscription:
         version, at = _read_version(view)
         topics, at = _read_strings(view, at)
         user_data, at = _read_bytes(view, at)
-        owned: dict[str, list[int]]
+        owned: dict[str, list[int]] = {}
         generation_id, rack_id = NO_GENERATION, None
         if version >= _OWNED_FROM:
             owned, at = _read_partitions(view, at)
