@@ -2,7 +2,8 @@
 
 Commands, not facts: two agents may append commands that exclude each other, and only the
 position decides. So `Machine.apply` answers every command with an outcome, and a refusal
-(`Rejected`) is a value that all replicas compute alike. Both unions are closed.
+(`Rejected`) is a value that all replicas compute alike. Both unions are closed. What concerns
+groups is in `group_commands`.
 
 Topics are named by id, never by name. Strings are bounded by the codec.
 """
@@ -10,6 +11,12 @@ Topics are named by id, never by name. Strings are bounded by the codec.
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from coordinator.group_commands import (
+    GroupCommand,
+    OffsetsCommitted,
+    SetTopicConfigs,
+    ShardsClaimed,
+)
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position, TopicId
 
@@ -145,6 +152,8 @@ Command = (
     | CommitChunk
     | Pin
     | Unpin
+    | SetTopicConfigs
+    | GroupCommand
 )
 
 
@@ -172,6 +181,9 @@ class Rejected:
 @dataclass(frozen=True, slots=True)
 class Done:
     """Carried out (or already so), and there is nothing to tell."""
+
+
+DONE = Done()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,4 +232,14 @@ class Pinned:
     """In the machine's time."""
 
 
-Outcome = Rejected | Done | Opened | TopicCreated | ProducerIdsAllocated | ChunkCommitted | Pinned
+Outcome = (
+    Rejected
+    | Done
+    | Opened
+    | TopicCreated
+    | ProducerIdsAllocated
+    | ChunkCommitted
+    | Pinned
+    | ShardsClaimed
+    | OffsetsCommitted
+)

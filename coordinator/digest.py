@@ -18,6 +18,7 @@ from coordinator.commands import (
     Rejected,
     TopicCreated,
 )
+from coordinator.group_commands import OffsetsCommitted, ShardsClaimed
 from protocol.types import Position
 
 DIGEST_BYTES = 16
@@ -55,5 +56,9 @@ def _outcome_bytes(outcome: Outcome) -> bytes:
             return pack("<Bqq", 6, outcome.first, outcome.count)
         case Pinned():
             return pack("<BQq", 7, outcome.position, outcome.expires_ms)
+        case ShardsClaimed():
+            return pack(f"<BI{len(outcome.shards)}B", 8, len(outcome.shards), *outcome.shards)
+        case OffsetsCommitted():
+            return pack(f"<BI{len(outcome.errors)}h", 9, len(outcome.errors), *outcome.errors)
         case _:
             assert_never(outcome)

@@ -17,7 +17,7 @@ from typing import NamedTuple, assert_never
 
 from crc32c import crc32c
 
-from coordinator.commands import Done, Rejected
+from coordinator.commands import DONE, Done, Rejected
 from coordinator.group_commands import (
     EPOCH_NONE,
     GROUP_NEW,
@@ -69,7 +69,6 @@ GROUPS_SIZE_MAX = 512 * 1024 * 1024
 _Fenced = ChangeGroup | DeleteGroup | CommitOffsets | DeleteOffsets | ExpireOffsets
 """Commands that only the holder of the group's shard may write."""
 
-_DONE = Done()
 _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 _NOT_HELD = Rejected(ErrorCode.NOT_COORDINATOR, "the group's shard is not held by the writer")
 _NO_GROUP = Rejected(ErrorCode.GROUP_ID_NOT_FOUND, "there is no group of this id")
@@ -209,7 +208,7 @@ class Groups:
         for shard in command.shards:
             if self._holders[shard] == writer:
                 self._holders[shard] = command.successor if live else None
-        return _DONE
+        return DONE
 
     # Groups.
 
@@ -237,7 +236,7 @@ class Groups:
         group.epoch = command.epoch
         group.body = command.body
         group.changed = position
-        return _DONE
+        return DONE
 
     def _judge_change(self, command: ChangeGroup, group: GroupRow | None) -> Rejected | None:
         if (group.epoch if group is not None else GROUP_NEW) != command.epoch_before:
@@ -285,7 +284,7 @@ class Groups:
         self._count -= 1
         self.offset_rows -= len(group.offsets)
         self.size -= len(group.group_id) + len(group.body) + group.offsets.metadata_size
-        return _DONE
+        return DONE
 
     # Offsets.
 
@@ -377,7 +376,7 @@ class Groups:
         if (rejected := _too_many_rows(len(command.partitions))) is not None:
             return rejected
         self._forget(group, command.partitions)
-        return _DONE
+        return DONE
 
     def _expire_offsets(self, command: ExpireOffsets, time_ms: int) -> Done | Rejected:
         group = self.get(command.group_id)
@@ -396,7 +395,7 @@ class Groups:
             ):
                 expired.append((topic_id, partition))
         self._forget(group, tuple(expired))
-        return _DONE
+        return DONE
 
     def _forget(self, group: GroupRow, partitions: tuple[tuple[TopicId, int], ...]) -> None:
         offsets = group.offsets
@@ -430,7 +429,7 @@ class Groups:
             self._configs[command.group_id] = after
         else:
             self._configs.pop(command.group_id, None)
-        return _DONE
+        return DONE
 
 
 def changed_configs(

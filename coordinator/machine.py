@@ -8,13 +8,15 @@ refused alone. Nothing here reads a clock, draws a number or iterates over a set
 Positions grow; an incarnation's entries are numbered without a hole. Entries of an incarnation
 that is not live change nothing: their commands are all refused with STALE_BROKER_EPOCH.
 
-Queries are the tables themselves: `topics`, `partitions`, `incarnations`, `pins`, `chunks`.
+Queries are the tables themselves: `topics`, `partitions`, `incarnations`, `groups`, `pins`,
+`chunks`.
 """
 
 from typing import assert_never
 
 from coordinator.chunks import CHUNK_NUMBERS_AHEAD_MAX, Chunks
 from coordinator.commands import (
+    DONE,
     AllocateProducerIds,
     ChunkCommitted,
     Close,
@@ -22,7 +24,6 @@ from coordinator.commands import (
     CommitChunk,
     CreateTopic,
     DeleteTopic,
-    Done,
     Entry,
     ItemResult,
     Open,
@@ -38,10 +39,22 @@ from coordinator.commands import (
     Unpin,
 )
 from coordinator.digest import DIGEST_ZERO, roll
+from coordinator.group_commands import (
+    ChangeGroup,
+    ClaimShards,
+    CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    ExpireOffsets,
+    ReleaseShards,
+    SetGroupConfigs,
+    SetTopicConfigs,
+)
+from coordinator.groups import Groups, changed_configs
 from coordinator.incarnations import IncarnationRow, Incarnations
 from coordinator.partitions import PURGE_ROWS_MAX, Partitions
 from coordinator.pins import Pins
-from coordinator.topics import Topic, Topics, topic_id_at
+from coordinator.topics import TOPIC_CONFIGS_MAX, Topic, Topics, topic_id_at
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
 from storage.spans import ChunkId
@@ -51,7 +64,6 @@ PRODUCER_IDS_MAX = 100_000
 
 _PRODUCER_ID_END = 1 << 62
 
-DONE = Done()
 FENCED = Rejected(ErrorCode.STALE_BROKER_EPOCH, "the incarnation of the writer is not live")
 
 
@@ -68,6 +80,7 @@ class Machine:
         self.partitions = Partitions(self.chunks)
         self.pins = Pins()
         self.topics = Topics()
+        self.groups = Groups(self.incarnations, self.topics)
         self.producer_id_next = 0
         self._digest = DIGEST_ZERO
 
@@ -132,16 +145,25 @@ class Machine:
         match command:
             case CommitChunk():
                 return self._commit_chunk(position, writer, command)
+            case (
+                CommitOffsets()
+                | ChangeGroup()
+                | DeleteGroup()
+                | DeleteOffsets()
+                | ExpireOffsets()
+                | SetGroupConfigs()
+                | ClaimShards()
+                | ReleaseShards()
+            ):
+                return self.groups.carry_out(
+                    command, writer=writer.incarnation, position=position, time_ms=self.time_ms
+                )
             case Tick():
                 return DONE
             case AllocateProducerIds():
                 return self._allocate_producer_ids(command)
-            case CreateTopic():
-                return self._create_topic(position, index, command)
-            case DeleteTopic():
-                return self._delete_topic(command)
-            case PurgePartitions():
-                return self._purge_partitions(position, command)
+            case CreateTopic() | DeleteTopic() | PurgePartitions() | SetTopicConfigs():
+                return self._change_topics(position, index, command)
             case Pin():
                 return self._pin(position, command)
             case Unpin():
@@ -179,6 +201,7 @@ class Machine:
 
     def _end(self, incarnation: Incarnation) -> None:
         self.incarnations.close(incarnation)
+        self.groups.close(incarnation)
         self.chunks.close(incarnation)
 
     def _advance_time(self) -> None:
@@ -186,6 +209,24 @@ class Machine:
         self.time_ms = max(self.time_ms, least_ms)
 
     # Topics.
+
+    def _change_topics(
+        self,
+        position: Position,
+        index: int,
+        command: CreateTopic | DeleteTopic | PurgePartitions | SetTopicConfigs,
+    ) -> Outcome:
+        match command:
+            case CreateTopic():
+                return self._create_topic(position, index, command)
+            case DeleteTopic():
+                return self._delete_topic(command)
+            case PurgePartitions():
+                return self._purge_partitions(position, command)
+            case SetTopicConfigs():
+                return self._set_topic_configs(command)
+            case _:
+                assert_never(command)
 
     def _create_topic(self, position: Position, index: int, command: CreateTopic) -> Outcome:
         rejected = self.topics.judge(command, partitions=len(self.partitions))
@@ -207,6 +248,17 @@ class Machine:
             return Rejected(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of this id")
         self.topics.remove(command.topic_id)
         self.partitions.delete_topic(command.topic_id)
+        return DONE
+
+    def _set_topic_configs(self, command: SetTopicConfigs) -> Outcome:
+        topic = self.topics.by_id(command.topic_id)
+        if topic is None:
+            return Rejected(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of this id")
+        configs = changed_configs(topic.configs, command.configs)
+        if len(configs) > max(len(topic.configs), TOPIC_CONFIGS_MAX):
+            reason = f"a topic has at most {TOPIC_CONFIGS_MAX} configs"
+            return Rejected(ErrorCode.POLICY_VIOLATION, reason)
+        self.topics.set_configs(command.topic_id, configs)
         return DONE
 
     def _purge_partitions(self, position: Position, command: PurgePartitions) -> Outcome:

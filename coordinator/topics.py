@@ -12,7 +12,7 @@ Left out: configs are checked by whoever proposes the command (`broker.topic_con
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coordinator.commands import CreateTopic, Rejected
 from protocol.errors import ErrorCode
@@ -20,6 +20,7 @@ from protocol.types import Position, TopicId
 
 TOPIC_NAME_MAX = 249
 TOPIC_PARTITIONS_MAX = 10_000
+TOPIC_CONFIGS_MAX = 1_000
 PARTITIONS_MAX = 100_000
 """Of the whole cluster (design §14), those of deleted topics that wait for the purge included."""
 
@@ -63,6 +64,9 @@ class Topics:
         self._by_id: dict[TopicId, Topic] = {}
         self._by_name: dict[str, Topic] = {}
         self._by_folded_name: dict[str, str] = {}
+        self.version = 0
+        """Grows whenever a topic is created or deleted; what is derived from names, ids and
+        numbers of partitions holds until then. Not when configs change."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -104,11 +108,19 @@ class Topics:
         self._by_id[topic.topic_id] = topic
         self._by_name[topic.name] = topic
         self._by_folded_name[_folded(topic.name)] = topic.name
+        self.version += 1
 
     def remove(self, topic_id: TopicId) -> None:
         topic = self._by_id.pop(topic_id)
         del self._by_name[topic.name]
         del self._by_folded_name[_folded(topic.name)]
+        self.version += 1
+
+    def set_configs(self, topic_id: TopicId, configs: dict[str, str]) -> None:
+        """The topic's row is replaced; who holds on to the old one has the old configs."""
+        topic = replace(self._by_id[topic_id], configs=configs)
+        self._by_id[topic_id] = topic
+        self._by_name[topic.name] = topic
 
 
 def _folded(name: str) -> str:
