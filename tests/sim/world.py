@@ -9,6 +9,7 @@ as a process is.
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from broker import config
@@ -39,6 +40,8 @@ class Shape:
     readers: int
     kinds: frozenset[str]
     """Of faults, besides weather: kill, pause, expire, away, break, skew."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """Of the agents, besides those of every run."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Shape":
@@ -76,6 +79,8 @@ class World:
     rng: random.Random
     shape: Shape
     account: Account = field(default_factory=Account)
+    watch: Callable[[Node], None] = lambda _node: None
+    """Called with every agent that begins."""
 
     def __post_init__(self) -> None:
         self.nodes: list[tuple[str, Node]] = []
@@ -111,6 +116,7 @@ class World:
     async def _live(self, life: Life, agent: Agent, owner: str) -> None:
         def watch(node: Node) -> None:
             self.nodes.append((owner, node))
+            self.watch(node)
             machine = node.coordinator.machine
             node.coordinator.on_applied(
                 lambda applied: self.account.digest(owner, applied.position, machine.digest())
@@ -132,6 +138,7 @@ class World:
             "puts.per.second": "100",
             "lease.ttl.ms": "5000",
             "session.deadline.ms": "3500",
+            **self.shape.settings,
         }
         flags = [f"{name}={value}" for name, value in given.items()]
         return config.load(

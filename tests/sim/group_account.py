@@ -1,0 +1,92 @@
+"""What must hold of groups in every run: who owned what when, and what was committed.
+
+A member *believes* that it owns a partition from the answer that gave it until it gives it up,
+or until a session timeout has passed since it last sent a heartbeat that was answered well: a
+member that counts on more is wrong in Kafka too.
+"""
+
+from dataclasses import dataclass, field
+
+from coordinator.coordinator import Applied
+from coordinator.group_commands import CommitOffsets, OffsetsCommitted
+from protocol.errors import ErrorCode
+
+
+@dataclass
+class Belief:
+    member: str
+    until_s: float
+
+
+@dataclass
+class GroupAccount:
+    """Of one group."""
+
+    group_id: str
+    violations: list[str] = field(default_factory=list)
+    beliefs: dict[int, Belief] = field(default_factory=dict)
+    given: dict[tuple[int, int], str] = field(default_factory=dict)
+    """(generation, partition) to member id, of a classic group."""
+    acknowledged: dict[int, int] = field(default_factory=dict)
+    """Highest offset per partition whose commit was acknowledged."""
+    in_log: dict[int, int] = field(default_factory=dict)
+    position: int = 0
+    commits: int = 0
+    rebalances: int = 0
+
+    def gives(self, generation: int, partition: int, member_id: str) -> None:
+        """A SyncGroup answer: one owner per partition and generation."""
+        other = self.given.setdefault((generation, partition), member_id)
+        if other != member_id:
+            self.violations.append(
+                f"partition {partition} of {self.group_id} belongs to {other} and to {member_id} "
+                f"in generation {generation}"
+            )
+
+    def owns(self, member: str, partitions: set[int], now_s: float, until_s: float) -> None:
+        """From now on the member believes that these, and no others, are its own."""
+        if until_s <= now_s:
+            partitions = set()  # The answer took too long: it believes in nothing.
+        for partition in [p for p, belief in self.beliefs.items() if belief.member == member]:
+            if partition not in partitions:
+                del self.beliefs[partition]
+        for partition in partitions:
+            belief = self.beliefs.get(partition)
+            if belief is not None and belief.member != member and belief.until_s > now_s:
+                self.violations.append(
+                    f"partition {partition} of {self.group_id} was given to {member} at {now_s:.3f}"
+                    f" while {belief.member} held it until {belief.until_s:.3f}"
+                )
+            self.beliefs[partition] = Belief(member, until_s)
+
+    def committed(self, partition: int, offset: int) -> None:
+        """A commit was acknowledged."""
+        self.commits += 1
+        self.acknowledged[partition] = max(self.acknowledged.get(partition, -1), offset)
+
+    def fetched(self, partition: int, offset: int, least: int) -> None:
+        """OffsetFetch, asked when `least` was the highest acknowledged commit, told this."""
+        if offset < least:
+            self.violations.append(
+                f"partition {partition} of {self.group_id} was told as {offset} after the commit "
+                f"of {least} had been acknowledged (P8)"
+            )
+
+    def applied(self, applied: Applied) -> None:
+        """An entry, from whichever agent applies it first: no offset moves back."""
+        if applied.position <= self.position:
+            return
+        self.position = applied.position
+        for command, outcome in zip(applied.entry.commands, applied.outcomes, strict=True):
+            if not isinstance(command, CommitOffsets) or command.group_id != self.group_id:
+                continue
+            if not isinstance(outcome, OffsetsCommitted):
+                continue
+            for committed, error in zip(command.offsets, outcome.errors, strict=True):
+                before = self.in_log.get(committed.partition, -1)
+                if error == ErrorCode.NONE and committed.offset < before:
+                    self.violations.append(
+                        f"partition {committed.partition} of {self.group_id} moved back from "
+                        f"{before} to {committed.offset} by {command.member_id!r}"
+                    )
+                self.in_log[committed.partition] = committed.offset

@@ -1,0 +1,393 @@
+"""Simulated members of groups: they follow the protocol, stall, crash, leave and come back.
+
+`ClassicMember` is an eager consumer (JoinGroup, SyncGroup; the leader deals the partitions out in
+turn); `ConsumerMember` speaks KIP-848. Both read nothing: their work is to commit offsets that
+grow, from the one they were told.
+"""
+
+import asyncio
+import random
+
+from protocol import apis, messages
+from protocol.consumer_protocol import (
+    Subscription,
+    read_assignment,
+    write_assignment,
+    write_subscription,
+)
+from protocol.errors import ErrorCode
+from tests.sim.client import Client, LostError
+from tests.sim.group_account import GroupAccount
+from tests.sim.workload import TOPIC, Addresses
+
+SESSION_S = 6.0
+CONSUMER_SESSION_S = 6.0
+REBALANCE_S = 30.0
+HEARTBEAT_S = 1.0
+
+ELSEWHERE = {
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.REQUEST_TIMED_OUT,
+}
+"""Nothing is wrong with the member: find the coordinator again."""
+
+
+class Member:
+    """What members of both protocols do."""
+
+    session_s = SESSION_S
+
+    def __init__(
+        self,
+        client: Client,
+        addresses: Addresses,
+        account: GroupAccount,
+        rng: random.Random,
+        *,
+        partitions: int,
+        instance_id: str | None = None,
+    ) -> None:
+        self.client = client
+        self.name = client.name
+        self.account = account
+        self.rng = rng
+        self.partitions = partitions
+        self.instance_id = instance_id
+        self.member_id = ""
+        self.epoch = -1
+        self.owned: set[int] = set()
+        self.positions: dict[int, int] = {}
+        self.settled = False
+        """The last heartbeat was answered well, and there was nothing to do."""
+        self._addresses = addresses
+        self._coordinator: tuple[str, int] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._proven_s = 0.0
+        self.stopping = False
+        self.calm = False
+        """No more stalls."""
+
+    def hold(self, partitions: set[int]) -> None:
+        """Believe in these partitions."""
+        self.owned = partitions
+        self.account.owns(self.name, partitions, self._loop.time(), self._proven_s + self.session_s)
+
+    def crash(self) -> None:
+        """What a killed process leaves behind: nothing."""
+        self.account.owns(self.name, set(), self._loop.time(), 0.0)
+
+    async def ask(self, key: int, version: int, request):
+        """From the coordinator; None when there is none to be had, or it changed."""
+        try:
+            if self._coordinator is None:
+                await self._find()
+            if self._coordinator is None:
+                return None
+            sent_s = self._loop.time()
+            answer = await self.client.ask(self._coordinator, key, version, request)
+        except LostError:
+            self._coordinator = None
+            return None
+        if error_of(answer) in ELSEWHERE:
+            self._coordinator = None
+            return None
+        if error_of(answer) == ErrorCode.NONE and key in (
+            apis.HEARTBEAT,
+            apis.CONSUMER_GROUP_HEARTBEAT,
+        ):
+            self._proven_s = sent_s
+        return answer
+
+    async def _find(self) -> None:
+        version = self.rng.choice((1, 2, 4, 6))
+        group_id = self.account.group_id
+        request = messages.FindCoordinatorRequest(
+            key=group_id, key_type=0, coordinator_keys=[group_id]
+        )
+        answer = await self.client.ask(
+            self._addresses.any(), apis.FIND_COORDINATOR, version, request
+        )
+        found = answer.coordinators[0] if version >= 4 else answer
+        if found.error_code == ErrorCode.NONE:
+            self._coordinator = (found.host, found.port)
+
+    async def rest(self, seconds: float) -> None:
+        """Between two steps; sometimes far too long, as in a garbage collection."""
+        if not self.calm and self.rng.random() < 0.02:
+            seconds = self.rng.choice((2.0, 4.0, 8.0, 12.0))
+        await asyncio.sleep(seconds)
+
+    async def fetch_offsets(self, partitions: set[int]) -> bool:
+        """Where to go on; True when all are known."""
+        wanted = sorted(partition for partition in partitions if partition not in self.positions)
+        if not wanted:
+            return True
+        least = {partition: self.account.acknowledged.get(partition, -1) for partition in wanted}
+        topic = messages.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=wanted)
+        group = messages.OffsetFetchRequestGroup(group_id=self.account.group_id, topics=[topic])
+        version = self.rng.choice((3, 7, 8, 9))
+        request = messages.OffsetFetchRequest(
+            group_id=self.account.group_id, topics=[topic], groups=[group]
+        )
+        answer = await self.ask(apis.OFFSET_FETCH, version, request)
+        if answer is None:
+            return False
+        told = answer.groups[0] if version >= 8 else answer
+        if told.error_code != ErrorCode.NONE:
+            return False
+        for partition in told.topics[0].partitions:
+            if partition.error_code != ErrorCode.NONE:
+                return False
+            index = partition.partition_index
+            self.account.fetched(index, partition.committed_offset, least[index])
+            self.positions[index] = max(partition.committed_offset, 0)
+        return True
+
+    async def commit(self) -> int:
+        """Commit a little progress of some owned partitions; the error, 0 when all went well."""
+        chosen = [partition for partition in sorted(self.owned) if self.rng.random() < 0.7]
+        if not chosen:
+            return ErrorCode.NONE
+        wanted = {
+            partition: self.positions[partition] + self.rng.randrange(3) for partition in chosen
+        }
+        topic = messages.OffsetCommitRequestTopic(
+            name=TOPIC,
+            partitions=[
+                messages.OffsetCommitRequestPartition(
+                    partition_index=partition, committed_offset=offset, committed_metadata=self.name
+                )
+                for partition, offset in wanted.items()
+            ],
+        )
+        request = messages.OffsetCommitRequest(
+            group_id=self.account.group_id,
+            generation_id_or_member_epoch=self.epoch,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            topics=[topic],
+        )
+        answer = await self.ask(apis.OFFSET_COMMIT, 9, request)
+        if answer is None:
+            return ErrorCode.NONE
+        for partition in answer.topics[0].partitions:
+            if partition.error_code != ErrorCode.NONE:
+                return partition.error_code
+            offset = wanted[partition.partition_index]
+            self.account.committed(partition.partition_index, offset)
+            self.positions[partition.partition_index] = offset
+        return ErrorCode.NONE
+
+
+def error_of(answer) -> int:
+    if hasattr(answer, "error_code") and answer.error_code != ErrorCode.NONE:
+        return answer.error_code
+    if getattr(answer, "groups", None):
+        return answer.groups[0].error_code
+    if isinstance(answer, messages.OffsetCommitResponse):
+        return answer.topics[0].partitions[0].error_code
+    return ErrorCode.NONE
+
+
+class ClassicMember(Member):
+    """An eager consumer of the classic protocol."""
+
+    async def run(self) -> None:
+        while not self.stopping:
+            if await self._join():
+                await self._work()
+            self.settled = False
+            self.hold(set())
+            await self.rest(self.rng.choice((0.1, 0.5)))
+        await self._leave()
+
+    async def _join(self) -> bool:
+        """Join and sync; True when there is an assignment."""
+        self.positions = {}
+        subscription = write_subscription(Subscription(topics=[TOPIC]))
+        request = messages.JoinGroupRequest(
+            group_id=self.account.group_id,
+            session_timeout_ms=int(SESSION_S * 1000),
+            rebalance_timeout_ms=int(REBALANCE_S * 1000),
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_type="consumer",
+            protocols=[messages.JoinGroupRequestProtocol(name="range", metadata=subscription)],
+        )
+        version = 9 if self.instance_id else self.rng.choice((2, 5, 9))
+        answer = await self.ask(apis.JOIN_GROUP, version, request)
+        if answer is None:
+            return False
+        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = answer.member_id
+            return False
+        if answer.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            self.member_id = ""
+            return False
+        if answer.error_code != ErrorCode.NONE:
+            return False
+        self.member_id = answer.member_id
+        self.epoch = answer.generation_id
+        self.account.rebalances += 1
+        assignments = []
+        if answer.leader == self.member_id and not answer.skip_assignment:
+            assignments = self._deal(answer)
+        return await self._sync(assignments)
+
+    def _deal(self, answer) -> list:
+        members = sorted(member.member_id for member in answer.members)
+        if len(set(members)) != len(members) or self.member_id not in members:
+            self.account.violations.append(f"{self.name} leads the members {members}")
+        return [
+            messages.SyncGroupRequestAssignment(
+                member_id=member_id,
+                assignment=write_assignment(
+                    {TOPIC: list(range(index, self.partitions, len(members)))}
+                ),
+            )
+            for index, member_id in enumerate(members)
+        ]
+
+    async def _sync(self, assignments: list) -> bool:
+        request = messages.SyncGroupRequest(
+            group_id=self.account.group_id,
+            generation_id=self.epoch,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=assignments,
+        )
+        sent_s = self._loop.time()
+        answer = await self.ask(apis.SYNC_GROUP, self.rng.choice((3, 5)), request)
+        if answer is None or answer.error_code != ErrorCode.NONE:
+            if answer is not None and answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                self.member_id = ""
+            return False
+        self._proven_s = sent_s
+        partitions = set(read_assignment(answer.assignment).get(TOPIC, []))
+        for partition in partitions:
+            self.account.gives(self.epoch, partition, self.member_id)
+        self.hold(partitions)
+        return await self.fetch_offsets(partitions)
+
+    async def _work(self) -> None:
+        """Until the group changes."""
+        while not self.stopping:
+            await self.rest(HEARTBEAT_S)
+            request = messages.HeartbeatRequest(
+                group_id=self.account.group_id,
+                generation_id=self.epoch,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+            )
+            answer = await self.ask(apis.HEARTBEAT, self.rng.choice((3, 4)), request)
+            if answer is None:
+                continue
+            if answer.error_code == ErrorCode.NONE:
+                self.hold(self.owned)
+                self.settled = bool(self.owned) or self.rng.random() < 0.5
+                error = await self.commit()
+            else:
+                error = answer.error_code
+            if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+                self.member_id = ""
+            if error != ErrorCode.NONE:
+                return
+
+    async def _leave(self) -> None:
+        self.hold(set())
+        request = messages.LeaveGroupRequest(
+            group_id=self.account.group_id,
+            members=[
+                messages.MemberIdentity(
+                    member_id=self.member_id, group_instance_id=self.instance_id
+                )
+            ],
+        )
+        await self.ask(apis.LEAVE_GROUP, self.rng.choice((3, 5)), request)
+
+
+class ConsumerMember(Member):
+    """A member of KIP-848: gives up what it is told to before it gets anything new."""
+
+    session_s = CONSUMER_SESSION_S
+
+    async def run(self) -> None:
+        self.member_id = f"{self.name}-{self.rng.getrandbits(32):08x}"
+        self.epoch = 0
+        full = True
+        while not self.stopping:
+            answer = await self._beat(full=full)
+            full = answer is None
+            if answer is not None:
+                full = await self._answered(answer)
+            await self.rest(HEARTBEAT_S)
+        self.hold(set())
+        self.epoch = -1 if self.instance_id is None else -2
+        await self._beat(full=False)
+
+    async def _beat(self, *, full: bool):
+        joining = self.epoch == 0
+        owned = []
+        if self.owned and self._topic_id is not None:
+            owned = [
+                messages.TopicPartitions(topic_id=self._topic_id, partitions=sorted(self.owned))
+            ]
+        request = messages.ConsumerGroupHeartbeatRequest(
+            group_id=self.account.group_id,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            instance_id=self.instance_id,
+            rebalance_timeout_ms=int(REBALANCE_S * 1000) if full or joining else -1,
+            subscribed_topic_names=[TOPIC] if full or joining else None,
+            topic_partitions=owned if full or joining or self._tell else None,
+        )
+        return await self.ask(apis.CONSUMER_GROUP_HEARTBEAT, 1, request)
+
+    _topic_id = None
+    _tell = False
+    """What it owns has changed since it last said so."""
+
+    async def _answered(self, answer) -> bool:
+        """Do as told; True when the next heartbeat must say everything."""
+        self.settled = False
+        fenced = (
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            ErrorCode.FENCED_INSTANCE_ID,
+        )
+        if answer.error_code in fenced:
+            self.hold(set())
+            self.positions = {}
+            self.epoch = 0
+            return True
+        if answer.error_code != ErrorCode.NONE:
+            return True
+        self._tell = False
+        self.epoch = answer.member_epoch
+        target = self.owned
+        if answer.assignment is not None:
+            self.account.rebalances += 1
+            target = set()
+            for topic in answer.assignment.topic_partitions:
+                self._topic_id = topic.topic_id
+                target |= set(topic.partitions)
+        self._tell = target != self.owned
+        for partition in self.owned - target:
+            self.positions.pop(partition, None)
+        self.hold(target)
+        if not await self.fetch_offsets(self.owned):
+            return False
+        self.settled = not self._tell
+        await self.commit()
+        return False
+
+    async def commit(self) -> int:
+        """Only where the position is known."""
+        if any(partition not in self.positions for partition in self.owned):
+            return ErrorCode.NONE
+        return await super().commit()
