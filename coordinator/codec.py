@@ -6,12 +6,12 @@
 
 Numbers are varints (base 128, least significant group first), those that may be negative
 zigzagged. `CommitChunk` is delta-coded: an idempotent batch costs about 12 bytes, one that goes
-on with the sequence of the batch before about 6.
+on with the sequence of the batch before about 6. Commands about groups are in `group_codec`.
 
 Invariants: `decode_entry(encode_entry(e)) == e`, but that an item without a producer id comes back
-with epoch and sequence -1, whatever its batch's header said; any other bytes raise CodecError, nothing else;
-what was decoded lies within the bounds named here, so the machine's columns can hold it. What a
-command means, and whether it makes sense, is not looked at.
+with epoch and sequence -1, whatever its batch's header said; any other bytes raise CodecError,
+nothing else; what was decoded lies within the bounds named here, so the machine's columns can
+hold it. What a command means, and whether it makes sense, is not looked at.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,24 +37,53 @@ from coordinator.commands import (
     Tick,
     Unpin,
 )
+from coordinator.encoding import (
+    CONFIGS_MAX,
+    I32,
+    STRING_BYTES_MAX,
+    TOPIC_ID_BYTES,
+    U31,
+    U32,
+    U63,
+    CodecError,
+    bounded,
+    put_number,
+    put_signed,
+    put_string,
+    put_topic_id,
+    put_varint,
+    put_zigzag,
+    read_number,
+    read_signed,
+    read_string,
+    read_topic_id,
+    read_varint,
+    read_zigzag,
+)
+from coordinator.group_codec import GROUP_DECODERS, GROUP_ENCODERS
 from protocol.types import Incarnation, TopicId
+
+__all__ = [
+    "ENTRY_BYTES_MAX",
+    "ENTRY_OVERHEAD_BYTES_MAX",
+    "FORMAT_VERSION",
+    "STRING_BYTES_MAX",
+    "CodecError",
+    "decode_entry",
+    "encode_command",
+    "encode_entry",
+    "encoded_size",
+    "join_entry",
+]
 
 FORMAT_VERSION = 1
 ENTRY_BYTES_MAX = 64 * 1024
 ENTRY_OVERHEAD_BYTES_MAX = 5 + 4 * 10
 """What an entry takes besides its commands, at most."""
 
-STRING_BYTES_MAX = 32_767
-"""Kafka's own bound on a string."""
 LISTENERS_MAX = 64
-CONFIGS_MAX = 1000
 
-_U31 = (1 << 31) - 1
-_U32 = (1 << 32) - 1
-_U63 = (1 << 63) - 1
 _I16 = range(-(1 << 15), 1 << 15)
-_I32 = range(-(1 << 31), 1 << 31)
-_TOPIC_ID_BYTES = 16
 
 _HEAD = Struct("<BI")
 _VERSION_CRC = crc32c(bytes([FORMAT_VERSION]))
@@ -66,10 +95,6 @@ _PRODUCER = 4
 _CONTINUES = 8
 """Producer and epoch of the item before in the span, and the sequence number that follows."""
 _FLAGS = _SKIPS | _TIMESTAMP_DIFFERS | _PRODUCER | _CONTINUES
-
-
-class CodecError(Exception):
-    """These bytes are no entry, or this value does not fit into one."""
 
 
 def encode_entry(entry: Entry) -> bytes:
@@ -90,10 +115,10 @@ def join_entry(
     Raises CodecError like `encode_entry`.
     """
     body = bytearray()
-    _put_number(body, incarnation, _U63)
-    _put_number(body, n, _U63)
-    _put_signed(body, clock_ms)
-    _put_number(body, len(commands), _U32)
+    put_number(body, incarnation, U63)
+    put_number(body, n, U63)
+    put_signed(body, clock_ms)
+    put_number(body, len(commands), U32)
     for command in commands:
         body += command
     if _HEAD.size + len(body) > ENTRY_BYTES_MAX:
@@ -124,10 +149,10 @@ def decode_entry(data: bytes) -> Entry:
     if crc32c(memoryview(data)[_HEAD.size :], _VERSION_CRC) != checksum:
         raise CodecError("an entry whose checksum is wrong")
     try:
-        incarnation, at = _number(data, _HEAD.size, _U63)
-        n, at = _number(data, at, _U63)
-        clock_ms, at = _signed(data, at)
-        count, at = _number(data, at, _U32)
+        incarnation, at = read_number(data, _HEAD.size, U63)
+        n, at = read_number(data, at, U63)
+        clock_ms, at = read_signed(data, at)
+        count, at = read_number(data, at, U32)
         commands: list[Command] = []
         while count > 0:
             if (decode := _DECODERS.get(data[at])) is None:
@@ -144,139 +169,37 @@ def decode_entry(data: bytes) -> Entry:
     return Entry(Incarnation(incarnation), n, clock_ms, tuple(commands))
 
 
-# Numbers, strings, topic ids. All readers take the bytes and a place, and return value and place.
-
-
-def _put_varint(out: bytearray, value: int) -> None:
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """At most 70 bits: room for the zigzagged difference of two timestamps of 64 bits."""
-    value = data[at]
-    at += 1
-    if value < 0x80:
-        return value, at
-    value &= 0x7F
-    shift = 7
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift >= 70:
-            raise CodecError("a number of more than ten bytes")
-
-
-def _put_number(out: bytearray, value: int, most: int) -> None:
-    if not 0 <= value <= most:
-        raise CodecError(f"{value} is not between 0 and {most}")
-    _put_varint(out, value)
-
-
-def _number(data: bytes, at: int, most: int) -> tuple[int, int]:
-    value, at = _varint(data, at)
-    if value > most:
-        raise CodecError(f"{value} is more than {most}")
-    return value, at
-
-
-def _put_zigzag(out: bytearray, value: int) -> None:
-    _put_varint(out, value << 1 if value >= 0 else ~value << 1 | 1)
-
-
-def _zigzag(data: bytes, at: int) -> tuple[int, int]:
-    value, at = _varint(data, at)
-    return value >> 1 ^ -(value & 1), at
-
-
-def _put_signed(out: bytearray, value: int) -> None:
-    if not -_U63 - 1 <= value <= _U63:
-        raise CodecError(f"{value} has more than 64 bits")
-    _put_zigzag(out, value)
-
-
-def _signed(data: bytes, at: int) -> tuple[int, int]:
-    value, at = _zigzag(data, at)
-    if not -_U63 - 1 <= value <= _U63:
-        raise CodecError(f"{value} has more than 64 bits")
-    return value, at
-
-
-def _put_string(out: bytearray, value: str) -> None:
-    try:
-        data = value.encode()
-    except UnicodeEncodeError:
-        raise CodecError(f"{value!r} is not a string of characters") from None
-    if len(data) > STRING_BYTES_MAX:
-        raise CodecError(f"a string of {len(data)} bytes, at most {STRING_BYTES_MAX}")
-    _put_varint(out, len(data))
-    out += data
-
-
-def _string(data: bytes, at: int) -> tuple[str, int]:
-    length, at = _number(data, at, STRING_BYTES_MAX)
-    return _bytes(data, at, length).decode(), at + length
-
-
-def _bytes(data: bytes, at: int, length: int) -> bytes:
-    if at + length > len(data):
-        raise CodecError("an entry that ends in the middle")
-    return data[at : at + length]
-
-
-def _put_topic_id(out: bytearray, topic_id: TopicId) -> None:
-    if len(topic_id) != _TOPIC_ID_BYTES:
-        raise CodecError(f"a topic id of {len(topic_id)} bytes")
-    out += topic_id
-
-
-def _topic_id(data: bytes, at: int) -> tuple[TopicId, int]:
-    return TopicId(_bytes(data, at, _TOPIC_ID_BYTES)), at + _TOPIC_ID_BYTES
-
-
-def _bounded(count: int, most: int, what: str) -> int:
-    if count > most:
-        raise CodecError(f"{count} {what}, at most {most}")
-    return count
-
-
 # The cold commands.
 
 
 def _put_open(out: bytearray, command: Open) -> None:
-    _put_number(out, command.session, _U63)
-    _put_string(out, command.node_name)
-    _put_number(out, command.node_id + 1, _U31)
-    _put_string(out, command.zone)
-    _put_varint(out, _bounded(len(command.listeners), LISTENERS_MAX, "listeners"))
+    put_number(out, command.session, U63)
+    put_string(out, command.node_name)
+    put_number(out, command.node_id + 1, U31)
+    put_string(out, command.zone)
+    put_varint(out, bounded(len(command.listeners), LISTENERS_MAX, "listeners"))
     for listener in command.listeners:
-        _put_string(out, listener.name)
-        _put_string(out, listener.host)
-        _put_number(out, listener.port, 0xFFFF)
-    _put_string(out, command.software_version)
-    _put_number(out, command.feature_level_max, _U31)
+        put_string(out, listener.name)
+        put_string(out, listener.host)
+        put_number(out, listener.port, 0xFFFF)
+    put_string(out, command.software_version)
+    put_number(out, command.feature_level_max, U31)
 
 
 def _open(data: bytes, at: int) -> tuple[Open, int]:
-    session, at = _number(data, at, _U63)
-    node_name, at = _string(data, at)
-    node_id, at = _number(data, at, _U31)
-    zone, at = _string(data, at)
-    count, at = _number(data, at, LISTENERS_MAX)
+    session, at = read_number(data, at, U63)
+    node_name, at = read_string(data, at)
+    node_id, at = read_number(data, at, U31)
+    zone, at = read_string(data, at)
+    count, at = read_number(data, at, LISTENERS_MAX)
     listeners = []
     for _ in range(count):
-        name, at = _string(data, at)
-        host, at = _string(data, at)
-        port, at = _number(data, at, 0xFFFF)
+        name, at = read_string(data, at)
+        host, at = read_string(data, at)
+        port, at = read_number(data, at, 0xFFFF)
         listeners.append(Listener(name, host, port))
-    software_version, at = _string(data, at)
-    feature_level_max, at = _number(data, at, _U31)
+    software_version, at = read_string(data, at)
+    feature_level_max, at = read_number(data, at, U31)
     command = Open(
         session=session,
         node_name=node_name,
@@ -290,13 +213,13 @@ def _open(data: bytes, at: int) -> tuple[Open, int]:
 
 
 def _put_close(out: bytearray, command: Close) -> None:
-    _put_number(out, command.incarnation, _U63)
-    _put_signed(out, command.last)
+    put_number(out, command.incarnation, U63)
+    put_signed(out, command.last)
 
 
 def _close(data: bytes, at: int) -> tuple[Close, int]:
-    incarnation, at = _number(data, at, _U63)
-    last, at = _signed(data, at)
+    incarnation, at = read_number(data, at, U63)
+    last, at = read_signed(data, at)
     return Close(Incarnation(incarnation), last), at
 
 
@@ -310,74 +233,74 @@ def _tick(data: bytes, at: int) -> tuple[Tick, int]:
 
 
 def _put_create_topic(out: bytearray, command: CreateTopic) -> None:
-    _put_string(out, command.name)
-    _put_signed(out, command.partition_count)
-    _put_varint(out, _bounded(len(command.configs), CONFIGS_MAX, "configs"))
+    put_string(out, command.name)
+    put_signed(out, command.partition_count)
+    put_varint(out, bounded(len(command.configs), CONFIGS_MAX, "configs"))
     for name, value in command.configs:
-        _put_string(out, name)
-        _put_string(out, value)
+        put_string(out, name)
+        put_string(out, value)
 
 
 def _create_topic(data: bytes, at: int) -> tuple[CreateTopic, int]:
-    name, at = _string(data, at)
-    partition_count, at = _signed(data, at)
-    count, at = _number(data, at, CONFIGS_MAX)
+    name, at = read_string(data, at)
+    partition_count, at = read_signed(data, at)
+    count, at = read_number(data, at, CONFIGS_MAX)
     configs = []
     for _ in range(count):
-        config, at = _string(data, at)
-        value, at = _string(data, at)
+        config, at = read_string(data, at)
+        value, at = read_string(data, at)
         configs.append((config, value))
     return CreateTopic(name, partition_count, tuple(configs)), at
 
 
 def _put_delete_topic(out: bytearray, command: DeleteTopic) -> None:
-    _put_topic_id(out, command.topic_id)
+    put_topic_id(out, command.topic_id)
 
 
 def _delete_topic(data: bytes, at: int) -> tuple[DeleteTopic, int]:
-    topic_id, at = _topic_id(data, at)
+    topic_id, at = read_topic_id(data, at)
     return DeleteTopic(topic_id), at
 
 
 def _put_purge(out: bytearray, command: PurgePartitions) -> None:
-    _put_topic_id(out, command.topic_id)
-    _put_number(out, command.first, _U31)
-    _put_number(out, command.count, _U31)
+    put_topic_id(out, command.topic_id)
+    put_number(out, command.first, U31)
+    put_number(out, command.count, U31)
 
 
 def _purge(data: bytes, at: int) -> tuple[PurgePartitions, int]:
-    topic_id, at = _topic_id(data, at)
-    first, at = _number(data, at, _U31)
-    count, at = _number(data, at, _U31)
+    topic_id, at = read_topic_id(data, at)
+    first, at = read_number(data, at, U31)
+    count, at = read_number(data, at, U31)
     return PurgePartitions(topic_id, first, count), at
 
 
 def _put_allocate(out: bytearray, command: AllocateProducerIds) -> None:
-    _put_signed(out, command.count)
+    put_signed(out, command.count)
 
 
 def _allocate(data: bytes, at: int) -> tuple[AllocateProducerIds, int]:
-    count, at = _signed(data, at)
+    count, at = read_signed(data, at)
     return AllocateProducerIds(count), at
 
 
 def _put_pin(out: bytearray, command: Pin) -> None:
-    _put_string(out, command.name)
-    _put_signed(out, command.lifetime_ms)
+    put_string(out, command.name)
+    put_signed(out, command.lifetime_ms)
 
 
 def _pin(data: bytes, at: int) -> tuple[Pin, int]:
-    name, at = _string(data, at)
-    lifetime_ms, at = _signed(data, at)
+    name, at = read_string(data, at)
+    lifetime_ms, at = read_signed(data, at)
     return Pin(name, lifetime_ms), at
 
 
 def _put_unpin(out: bytearray, command: Unpin) -> None:
-    _put_string(out, command.name)
+    put_string(out, command.name)
 
 
 def _unpin(data: bytes, at: int) -> tuple[Unpin, int]:
-    name, at = _string(data, at)
+    name, at = read_string(data, at)
     return Unpin(name), at
 
 
@@ -386,23 +309,23 @@ def _unpin(data: bytes, at: int) -> tuple[Unpin, int]:
 
 
 def _put_commit_chunk(out: bytearray, command: CommitChunk) -> None:
-    _put_number(out, command.number, _U32)
-    _put_number(out, command.length, _U32)
+    put_number(out, command.number, U32)
+    put_number(out, command.length, U32)
     topics: dict[TopicId, int] = {}
     for span in command.spans:
         topics.setdefault(span.topic_id, len(topics))
-    _put_varint(out, len(topics))
+    put_varint(out, len(topics))
     for topic_id in topics:
-        _put_topic_id(out, topic_id)
-    _put_varint(out, len(command.spans))
+        put_topic_id(out, topic_id)
+    put_varint(out, len(command.spans))
     end = timestamp = 0
     for topic_id, partition, start, items in command.spans:
-        if not (items and 0 <= start <= _U32):
+        if not (items and 0 <= start <= U32):
             raise CodecError(f"a span of {len(items)} items at {start}")
-        _put_varint(out, topics[topic_id])
-        _put_number(out, partition, _U31)
-        _put_zigzag(out, start - end)
-        _put_varint(out, len(items))
+        put_varint(out, topics[topic_id])
+        put_number(out, partition, U31)
+        put_zigzag(out, start - end)
+        put_varint(out, len(items))
         timestamp = _put_items(out, items, timestamp)
         end = start + sum(item.skip + item.length for item in items)
 
@@ -415,56 +338,56 @@ def _put_items(out: bytearray, items: tuple[Item, ...], timestamp: int) -> int:
     before: tuple[int, int, int] | None = None
     for skip, length, records, timestamp_max, producer_id, epoch, sequence in items:
         if not (
-            0 <= skip <= _U32
-            and 0 < length <= _U32
-            and 0 < records <= (_U31 if producer_id >= 0 else _U63)
-            and -_U63 - 1 <= timestamp_max <= _U63
+            0 <= skip <= U32
+            and 0 < length <= U32
+            and 0 < records <= (U31 if producer_id >= 0 else U63)
+            and -U63 - 1 <= timestamp_max <= U63
         ):
             raise CodecError(f"an item of {length} bytes, {records} records, skipping {skip}")
         flags = (_SKIPS if skip else 0) | (_TIMESTAMP_DIFFERS if timestamp_max != timestamp else 0)
         if producer_id >= 0:
-            if not (producer_id <= _U63 and epoch in _I16 and sequence in _I32):
+            if not (producer_id <= U63 and epoch in _I16 and sequence in I32):
                 raise CodecError(f"producer {producer_id}, epoch {epoch}, sequence {sequence}")
             follows = before == (producer_id, epoch, sequence)
             flags |= _CONTINUES if follows else _PRODUCER
-            before = (producer_id, epoch, (sequence + records) & _U31)
+            before = (producer_id, epoch, (sequence + records) & U31)
         else:
             before = None
         out.append(flags)
-        _put_varint(out, length)
-        _put_varint(out, records)
+        put_varint(out, length)
+        put_varint(out, records)
         if skip:
-            _put_varint(out, skip)
+            put_varint(out, skip)
         if timestamp_max != timestamp:
-            _put_zigzag(out, timestamp_max - timestamp)
+            put_zigzag(out, timestamp_max - timestamp)
             timestamp = timestamp_max
         if flags & _PRODUCER:
-            _put_varint(out, producer_id)
-            _put_zigzag(out, epoch)
-            _put_zigzag(out, sequence)
+            put_varint(out, producer_id)
+            put_zigzag(out, epoch)
+            put_zigzag(out, sequence)
     return timestamp
 
 
 def _commit_chunk(data: bytes, at: int) -> tuple[CommitChunk, int]:
-    number, at = _number(data, at, _U32)
-    length, at = _number(data, at, _U32)
-    topic_count, at = _number(data, at, len(data) // _TOPIC_ID_BYTES)
+    number, at = read_number(data, at, U32)
+    length, at = read_number(data, at, U32)
+    topic_count, at = read_number(data, at, len(data) // TOPIC_ID_BYTES)
     topics = []
     for _ in range(topic_count):
-        topic_id, at = _topic_id(data, at)
+        topic_id, at = read_topic_id(data, at)
         topics.append(topic_id)
-    span_count, at = _number(data, at, len(data))
+    span_count, at = read_number(data, at, len(data))
     spans = []
     end = timestamp = 0
     for _ in range(span_count):
-        topic, at = _varint(data, at)
+        topic, at = read_varint(data, at)
         if topic >= topic_count:
             raise CodecError(f"topic {topic} of {topic_count}")
-        partition, at = _number(data, at, _U31)
-        distance, at = _zigzag(data, at)
-        item_count, at = _varint(data, at)
+        partition, at = read_number(data, at, U31)
+        distance, at = read_zigzag(data, at)
+        item_count, at = read_varint(data, at)
         start = end + distance
-        if not (item_count > 0 and 0 <= start <= _U32):
+        if not (item_count > 0 and 0 <= start <= U32):
             raise CodecError(f"a span of {item_count} items at {start}")
         items, at, end, timestamp = _items(data, at, item_count, start, timestamp)
         spans.append(ChunkSpan(topics[topic], partition, start, items))
@@ -488,38 +411,38 @@ def _items(
         if length < 0x80:
             at += 2
         else:
-            length, at = _varint(data, at + 1)
+            length, at = read_varint(data, at + 1)
         records = data[at]
         if records < 0x80:
             at += 1
         else:
-            records, at = _varint(data, at)
+            records, at = read_varint(data, at)
         skip = 0
         if flags & _SKIPS:
-            skip, at = _varint(data, at)
+            skip, at = read_varint(data, at)
         if flags & _TIMESTAMP_DIFFERS:
-            distance, at = _varint(data, at)
+            distance, at = read_varint(data, at)
             timestamp += distance >> 1 ^ -(distance & 1)
         if flags & _PRODUCER:
-            producer_id, at = _number(data, at, _U63)
-            epoch, at = _zigzag(data, at)
-            sequence, at = _zigzag(data, at)
-            if epoch not in _I16 or sequence not in _I32:
+            producer_id, at = read_number(data, at, U63)
+            epoch, at = read_zigzag(data, at)
+            sequence, at = read_zigzag(data, at)
+            if epoch not in _I16 or sequence not in I32:
                 raise CodecError(f"producer {producer_id}, epoch {epoch}, sequence {sequence}")
         elif not flags & _CONTINUES:
             producer_id = epoch = sequence = -1
         if not (
-            0 < length <= _U32
-            and 0 < records <= (_U31 if producer_id >= 0 else _U63)
-            and skip <= _U32
-            and -_U63 - 1 <= timestamp <= _U63
+            0 < length <= U32
+            and 0 < records <= (U31 if producer_id >= 0 else U63)
+            and skip <= U32
+            and -U63 - 1 <= timestamp <= U63
         ):
             raise CodecError(f"an item of {length} bytes, {records} records, skipping {skip}")
         if flags > _FLAGS or (flags & _CONTINUES and (flags & _PRODUCER or producer_id < 0)):
             raise CodecError(f"an item with flags {flags:#x}")
         append(make((skip, length, records, timestamp, producer_id, epoch, sequence)))
         if producer_id >= 0:
-            sequence = (sequence + records) & _U31
+            sequence = (sequence + records) & U31
         end += skip + length
     return tuple(items), at, end, timestamp
 
@@ -535,6 +458,7 @@ _ENCODERS: Final[dict[type[Command], tuple[int, Callable[[bytearray, Any], None]
     CommitChunk: (8, _put_commit_chunk),
     Pin: (9, _put_pin),
     Unpin: (10, _put_unpin),
+    **GROUP_ENCODERS,
 }
 
 _DECODERS: Final[dict[int, Callable[[bytes, int], tuple[Command, int]]]] = {
@@ -548,4 +472,5 @@ _DECODERS: Final[dict[int, Callable[[bytes, int], tuple[Command, int]]]] = {
     8: _commit_chunk,
     9: _pin,
     10: _unpin,
+    **GROUP_DECODERS,
 }
