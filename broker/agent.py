@@ -26,6 +26,8 @@ from broker import identity, metrics, purging
 from broker.admin import AdminView, make_app
 from broker.config import Settings, advertised
 from broker.fetching import FetchPath
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.kinds import KINDS
 from broker.handlers import HANDLERS
 from broker.identity import WrongPlaceError
 from broker.node import Node
@@ -294,6 +296,13 @@ class Agent:
             fetching=fetching,
             reader=reader,
             producer_ids=ProducerIds(coordinator),
+            groups=GroupCoordinator(
+                coordinator,
+                settings=settings,
+                kinds=KINDS,
+                boot_ms=parts.boot_ms,
+                rng=parts.rng,
+            ),
             now_ms=parts.now_ms,
             boot_ms=parts.boot_ms,
             rng=parts.rng,

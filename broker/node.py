@@ -16,6 +16,7 @@ from coordinator.commands import Outcome
 if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here needs any of them.
     from broker.config import Settings
     from broker.fetching import FetchPath
+    from broker.groups.coordinator import GroupCoordinator
     from broker.producer_ids import ProducerIds
     from broker.producing import ProducePath
     from coordinator.coordinator import Coordinator
@@ -85,6 +86,7 @@ class Node:
     fetching: "FetchPath"
     reader: "Reader"
     producer_ids: "ProducerIds"
+    groups: "GroupCoordinator"
     now_ms: Callable[[], int]
     """Wall clock, ms since the epoch."""
     boot_ms: Callable[[], int]

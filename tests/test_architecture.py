@@ -48,6 +48,7 @@ SHELLS = {
         "dispatch",
         "doctor",
         "fetching",
+        "groups.coordinator",
         "handlers",
         "handling",
         "identity",

@@ -9,6 +9,8 @@ import contextlib
 import random
 
 from broker.fetching import FetchPath
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.kinds import KINDS
 from broker.handlers import HANDLERS
 from broker.node import Node
 from broker.producer_ids import ProducerIds
@@ -65,6 +67,13 @@ class Agent:
             ),
             reader=self.reader,
             producer_ids=ProducerIds(self.coordinator, block=10),
+            groups=GroupCoordinator(
+                self.coordinator,
+                settings=told,
+                kinds=KINDS,
+                boot_ms=world.boot_ms,
+                rng=rng,
+            ),
             now_ms=world.now_ms,
             boot_ms=world.boot_ms,
             rng=rng,
