@@ -1,7 +1,8 @@
 """Entries of the metadata log as plain values and as lines for people. Pure.
 
 `describe` gives what JSON can carry (the admin endpoint `/log` sends it), `lines` what
-`frazil log tail` prints. A chunk's items are summed up per span: their number, bytes and records.
+`frazil log tail` prints. A chunk's items are summed up per span: their number, bytes and records;
+of the body of a group or a member, which only its coordinator reads, the length is told.
 """
 
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from coordinator.commands import ChunkSpan, Command, Entry
+from coordinator.group_commands import GroupKind
 from protocol.types import Position, era_of, revision_of
 
 
@@ -39,9 +41,17 @@ def _place(position: int) -> str:
 
 
 def _command(command: Command) -> dict[str, Any]:
-    described: dict[str, Any] = {"command": type(command).__name__}
-    for item in fields(command):
-        described[item.name] = _plain(getattr(command, item.name))
+    values = {item.name: getattr(command, item.name) for item in fields(command)}
+    return {"command": type(command).__name__, **_plain_fields(values)}
+
+
+def _plain_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    described: dict[str, Any] = {}
+    for name, value in values.items():
+        if name == "body":
+            described["body_bytes"] = len(value)
+        else:
+            described[name] = _plain(value)
     return described
 
 
@@ -56,11 +66,13 @@ def _plain(value: Any) -> Any:
             "items": len(value.items),
             "records": sum(item.records for item in value.items),
         }
+    if isinstance(value, GroupKind):
+        return value.name
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, tuple):
         if hasattr(value, "_asdict"):
-            return {name: _plain(part) for name, part in value._asdict().items()}
+            return _plain_fields(value._asdict())
         return [_plain(part) for part in value]
     assert not is_dataclass(value)
     return value
@@ -76,4 +88,6 @@ def _word(value: Any) -> str:
         return "{" + " ".join(f"{name}={_word(part)}" for name, part in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(_word(part) for part in value) + "]"
+    if value is None:
+        return "null"
     return str(value) if value != "" else '""'

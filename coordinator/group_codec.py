@@ -31,14 +31,12 @@ from coordinator.encoding import (
     bounded,
     put_bytes,
     put_number,
-    put_signed,
     put_string,
     put_topic_id,
     put_varint,
     put_zigzag,
     read_bytes,
     read_number,
-    read_signed,
     read_string,
     read_topic_id,
     read_varint,
@@ -259,13 +257,13 @@ def _read_delete_offsets(data: bytes, at: int) -> tuple[DeleteOffsets, int]:
 
 def _put_expire(out: bytearray, command: ExpireOffsets) -> None:
     put_string(out, command.group_id)
-    put_signed(out, command.retention_ms)
+    put_number(out, command.retention_ms, U63)
     _put_places(out, command.partitions)
 
 
 def _read_expire(data: bytes, at: int) -> tuple[ExpireOffsets, int]:
     group_id, at = read_string(data, at)
-    retention_ms, at = read_signed(data, at)
+    retention_ms, at = read_number(data, at, U63)
     partitions, at = _read_places(data, at)
     return ExpireOffsets(group_id, retention_ms, partitions), at
 

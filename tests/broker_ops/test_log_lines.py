@@ -1,6 +1,7 @@
 """The metadata log, readable."""
 
 import json
+from typing import get_args
 
 import pytest
 
@@ -22,7 +23,9 @@ from coordinator.commands import (
     Tick,
     Unpin,
 )
+from coordinator.group_commands import ChangeGroup, SetTopicConfigs
 from protocol.types import Incarnation, TopicId, position
+from tests.coordinator.group_values import GROUP_COMMANDS
 
 AT = position(1, 42)
 BY = Incarnation(position(1, 7))
@@ -39,10 +42,21 @@ COMMANDS: list[Command] = [
     CommitChunk(1, 900, (ChunkSpan(TOPIC, 0, 0, (Item(0, 100, 2, 5), Item(8, 50, 1, 6))),)),
     Pin("export", 60_000),
     Unpin("export"),
+    *GROUP_COMMANDS,
 ]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
+def test_there_is_a_command_of_every_kind_here() -> None:
+    assert {type(command) for command in COMMANDS} == {*get_args(Command)}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, id=f"{index}-{type(command).__name__}")
+        for index, command in enumerate(COMMANDS)
+    ],
+)
 def test_every_command_is_told_in_json_and_in_one_line(command: Command) -> None:
     described = describe(AT, 9, Entry(BY, 4, 1000, (command,)))
     head, line = lines(json.loads(json.dumps(described)))
@@ -54,6 +68,26 @@ def test_items_of_a_chunk_are_summed_up_per_span() -> None:
     described = describe(AT, 9, Entry(BY, 4, 1000, (COMMANDS[7],)))
     (span,) = described["commands"][0]["spans"]
     assert (span["items"], span["records"], span["length"]) == (2, 3, 158)
+
+
+def test_what_only_a_coordinator_reads_is_told_by_its_length() -> None:
+    (change,) = (
+        command
+        for command in GROUP_COMMANDS
+        if isinstance(command, ChangeGroup) and command.group_id == "billing"
+    )
+    described = describe(AT, 9, Entry(BY, 4, 1000, (change,)))
+    assert lines(described)[1].strip() == (
+        "ChangeGroup group_id=billing kind=CONSUMER epoch_before=7 epoch=8 body_bytes=2"
+        " put=[{member_id=m-1 epoch=8 body_bytes=4}, {member_id=m-2 epoch=-2 body_bytes=0}]"
+        " removed=[m-0]"
+    )
+
+
+def test_a_config_that_is_removed_is_told_as_null() -> None:
+    command = SetTopicConfigs(TOPIC, (("a", "1"), ("b", None), ("c", "")))
+    described = describe(AT, 9, Entry(BY, 4, 1000, (command,)))
+    assert lines(described)[1].endswith('configs=[[a, 1], [b, null], [c, ""]]')
 
 
 def test_the_entry_that_opens_says_so() -> None:

@@ -1,6 +1,7 @@
 """Entries as bytes: what is pinned, what is refused, and that nothing else can happen."""
 
 from struct import pack
+from typing import get_args
 
 import pytest
 from crc32c import crc32c
@@ -36,13 +37,31 @@ from coordinator.commands import (
     Tick,
     Unpin,
 )
-from protocol.types import Incarnation, TopicId, position
+from coordinator.group_commands import (
+    ChangeGroup,
+    ClaimShards,
+    CommitOffsets,
+    CommittedOffset,
+    DeleteGroup,
+    DeleteOffsets,
+    ExpireOffsets,
+    GroupKind,
+    GroupMember,
+    ReleaseShards,
+    SetGroupConfigs,
+    SetTopicConfigs,
+)
+from protocol.types import Incarnation, TopicId
+from tests.coordinator.group_values import (
+    GROUP_COMMANDS,
+    GROUP_COMMANDS_GOLDEN,
+    INCARNATION,
+    OTHER,
+    TOPIC,
+    any_group_command,
+)
 
-TOPIC = TopicId(bytes(range(16)))
-OTHER = TopicId(bytes(range(16, 32)))
-INCARNATION = Incarnation(position(1, 9))
-
-COMMANDS: tuple[Command, ...] = (
+PLAIN_COMMANDS: tuple[Command, ...] = (
     Open(7587, "agent-0", -1, "eu-1a", (Listener("PLAIN", "10.0.0.1", 9092),), "0.1.0", 1),
     Close(INCARNATION, 41),
     Tick(),
@@ -71,6 +90,14 @@ COMMANDS: tuple[Command, ...] = (
     Pin("export-1", 600_000),
     Unpin("export-1"),
 )
+COMMANDS: tuple[Command, ...] = (*PLAIN_COMMANDS, *GROUP_COMMANDS)
+every_command = pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, id=f"{index}-{type(command).__name__}")
+        for index, command in enumerate(COMMANDS)
+    ],
+)
 
 # Format version 1. Entries of this form are in logs: they must be read for ever.
 GOLDEN = (
@@ -94,17 +121,26 @@ def sealed(body: bytes, version: int = FORMAT_VERSION) -> bytes:
     return head + pack("<I", crc32c(head + body)) + body
 
 
-def test_the_format_is_pinned():
-    assert encode_entry(entry(*COMMANDS)).hex() == GOLDEN
-    assert decode_entry(bytes.fromhex(GOLDEN)) == entry(*COMMANDS)
+def test_there_is_a_command_of_every_kind_here():
+    assert {type(command) for command in COMMANDS} == {*get_args(Command)}
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
+@pytest.mark.parametrize(
+    ("commands", "golden"),
+    [(PLAIN_COMMANDS, GOLDEN), (GROUP_COMMANDS, GROUP_COMMANDS_GOLDEN)],
+    ids=["plain", "groups"],
+)
+def test_the_format_is_pinned(commands: tuple[Command, ...], golden: str):
+    assert encode_entry(entry(*commands)).hex() == golden
+    assert decode_entry(bytes.fromhex(golden)) == entry(*commands)
+
+
+@every_command
 def test_every_command_comes_back(command: Command):
     assert decode_entry(encode_entry(entry(command))) == entry(command)
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
+@every_command
 def test_an_entry_is_as_long_as_its_commands_and_a_bounded_head(command: Command):
     alone = encoded_size(command)
     assert len(encode_entry(entry(command, command))) <= 2 * alone + ENTRY_OVERHEAD_BYTES_MAX
@@ -132,8 +168,17 @@ def test_an_entry_of_a_newer_version_is_refused():
         decode_entry(sealed(encode_entry(entry(Tick()))[5:], version=2))
 
 
+def test_a_commit_of_a_hundred_partitions_costs_less_than_ten_bytes_each():
+    offsets = tuple(
+        CommittedOffset(TOPIC, partition, 40_000_000_000 + 977 * partition**3, 0, "")
+        for partition in range(100)
+    )
+    member_id = "consumer-billing-1-6f1d9c5e-0d1f-4c6c-9a55-5b7f3c1f7a11"
+    assert encoded_size(CommitOffsets("billing", member_id, 12, offsets)) < 10 * 100
+
+
 def test_every_flipped_bit_is_noticed():
-    data = encode_entry(entry(*COMMANDS[:4]))
+    data = encode_entry(entry(*COMMANDS[:4], GROUP_COMMANDS[0]))
     for bit in range(8 * len(data)):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
@@ -168,6 +213,24 @@ def test_a_string_that_is_not_utf8_is_refused():
         decode_entry(sealed(bytes(body)))
 
 
+@pytest.mark.parametrize(
+    ("command", "ends"),
+    [
+        (DeleteGroup("g", only_without_offsets=True), b"\x02"),
+        (SetGroupConfigs("g", (("k", None),)), b"\x02"),
+        (ChangeGroup("g", GroupKind.CLASSIC, 0, 0, b"", (), ()), b"\x03\0\0\0\0\0"),
+        (DeleteOffsets("g", ((TOPIC, 0),)), b"\x01\x01\0"),
+        (DeleteOffsets("g", ((TOPIC, 0),)), b"\0\x01\x01"),
+        (ClaimShards((63,)), b"\x02"),
+    ],
+    ids=["neither yes nor no", "null or not", "kind", "topic", "partition -1", "shard 64"],
+)
+def test_values_out_of_bounds_are_not_decoded(command: Command, ends: bytes):
+    body = encode_entry(entry(command))[5:]
+    with pytest.raises(CodecError):
+        decode_entry(sealed(body[: -len(ends)] + ends))
+
+
 @pytest.mark.parametrize("flags", [0x10, 0x80, 0x0C])
 def test_unknown_flags_of_an_item_are_refused(flags: int):
     body = bytearray(encode_entry(entry(commit(Item(0, 9, 9, 0))))[5:])
@@ -186,6 +249,13 @@ def test_an_item_that_continues_nothing_is_refused():
 
 def commit(*items: Item, start: int = 0) -> CommitChunk:
     return CommitChunk(0, 100, (ChunkSpan(TOPIC, 0, start, items),))
+
+
+def commit_offsets(
+    partition: int = 0, offset: int = 0, leader_epoch: int = 0, metadata: str = ""
+) -> CommitOffsets:
+    committed = CommittedOffset(TOPIC, partition, offset, leader_epoch, metadata)
+    return CommitOffsets("g", "", -1, (committed,))
 
 
 @pytest.mark.parametrize(
@@ -209,6 +279,25 @@ def commit(*items: Item, start: int = 0) -> CommitChunk:
         Unpin("\ud800"),
         CreateTopic("t", 1, (("k", "v"),) * 1001),
         Close(Incarnation(-1), 0),
+        ClaimShards((64,)),
+        ClaimShards((-1,)),
+        ClaimShards((3, 3)),
+        ClaimShards((4, 3)),
+        ReleaseShards((), Incarnation(-1)),
+        DeleteGroup("x" * (STRING_BYTES_MAX + 1), only_without_offsets=False),
+        ChangeGroup("g", GroupKind.CLASSIC, 0, 2**31, b"", (), ()),
+        ChangeGroup("g", GroupKind.CLASSIC, 0, 0, b"", (GroupMember("m", -(2**31) - 1, b""),), ()),
+        CommitOffsets("g", "", 2**31, ()),
+        commit_offsets(partition=-1),
+        commit_offsets(partition=2**31),
+        commit_offsets(offset=2**63),
+        commit_offsets(leader_epoch=2**31),
+        commit_offsets(metadata="x" * (STRING_BYTES_MAX + 1)),
+        DeleteOffsets("g", ((TOPIC, -1),)),
+        DeleteOffsets("g", ((TopicId(b"short"), 1),)),
+        ExpireOffsets("g", -1, ()),
+        SetGroupConfigs("g", (("k", "v"),) * 1001),
+        SetTopicConfigs(TOPIC, (("k", None),) * 1001),
     ],
 )
 def test_values_out_of_bounds_are_not_encoded(command: Command):
@@ -295,6 +384,7 @@ commands = st.one_of(
     st.builds(CommitChunk, U32, U32, st.lists(spans, max_size=5).map(tuple)),
     st.builds(Pin, strings, I63),
     st.builds(Unpin, strings),
+    any_group_command,
 )
 entries = st.builds(
     Entry,
@@ -322,7 +412,9 @@ def test_any_bytes_are_an_entry_or_refused(data: bytes):
 @given(st.binary(max_size=60))
 def test_any_body_with_a_good_checksum_is_an_entry_or_refused(body: bytes):
     # The head of an entry, then anything.
-    for prefix in (b"", b"\x01\x01\x00\x01", b"\x01\x01\x00\x01\x08\x01\x7f\x00"):
+    one = b"\x01\x01\x00\x01"
+    of_group = [one + bytes([kind]) + b"\x01g" for kind in range(11, 20)]
+    for prefix in (b"", one, one + b"\x08\x01\x7f\x00", *of_group):
         try:
             found = decode_entry(sealed(prefix + body))
         except CodecError:
