@@ -1,0 +1,1 @@
+"""Consumer groups: live groups as pure values, and the shell around them."""
