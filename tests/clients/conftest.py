@@ -1,12 +1,25 @@
-"""The two kinds of cluster that every client is tried against."""
+"""The two kinds of cluster that every client is tried against, and Kafka to compare with.
 
+With `FRAZIL_CLIENTS_KAFKA=1` in the environment Apache Kafka takes the place of both, so that one
+sees whether it is the client, or the test, that behaves like that.
+"""
+
+import os
 from collections.abc import Iterator
 
 import pytest
 
-from tests.parts.servers import EtcdServer, FrazilCluster, FrazilDev, MinioServer
+from tests.clients.members import Host, java_host, kafkajs_host
+from tests.parts.servers import EtcdServer, FrazilCluster, FrazilDev, KafkaServer, MinioServer
 
-SETTINGS = ("num.partitions=4",)
+QUICK_GROUPS = (
+    "group.initial.rebalance.delay.ms=0",
+    "group.consumer.min.heartbeat.interval.ms=300",
+    "group.consumer.heartbeat.interval.ms=300",
+)
+"""So that members do not wait for each other longer than they must."""
+SETTINGS = ("num.partitions=4", *QUICK_GROUPS)
+AGAINST_KAFKA = os.environ.get("FRAZIL_CLIENTS_KAFKA") == "1"
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +38,30 @@ def three_agents(
         assert cluster.stop() == [0, 0, 0]
 
 
-@pytest.fixture(params=["embedded", "three_agents"])
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    server = KafkaServer(tmp_path_factory.mktemp("kafka"), *SETTINGS)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def java() -> Iterator[Host]:
+    """A JVM for the members of all tests."""
+    host = java_host()
+    yield host
+    host.stop()
+
+
+@pytest.fixture(scope="session")
+def kafkajs() -> Iterator[Host]:
+    host = kafkajs_host()
+    yield host
+    host.stop()
+
+
+@pytest.fixture(params=["kafka"] if AGAINST_KAFKA else ["embedded", "three_agents"])
 def bootstrap(request: pytest.FixtureRequest) -> str:
     """Where a client is told to connect: the embedded agent, or one of three."""
     return request.getfixturevalue(request.param).bootstrap

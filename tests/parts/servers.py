@@ -127,14 +127,14 @@ group.initial.rebalance.delay.ms=0
 class KafkaServer:
     """One Apache Kafka node (KRaft, broker and controller in one) from its published jars."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *properties: str) -> None:
+        """`properties`: more lines, or others, for its server.properties."""
         self.port = free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         folder.mkdir(parents=True, exist_ok=True)
         self._properties = folder / "server.properties"
-        self._properties.write_text(
-            KAFKA_PROPERTIES.format(port=self.port, controller=free_port(), folder=folder)
-        )
+        common = KAFKA_PROPERTIES.format(port=self.port, controller=free_port(), folder=folder)
+        self._properties.write_text("\n".join([common, *properties]))
         classes = [install.java(), "-Xmx1g", "-Xms1g", "-cp", f"{install.kafka_jars()}/*"]
         self._format = [
             *classes,
