@@ -4,7 +4,7 @@ Invariant: every field of `KafkaSettings` but `given` is named like a setting of
 `broker.kafka_table.SERVED` (dots for underscores) and has Kafka's default. A setting that is
 known and not served is taken with a warning; a name that Kafka does not have is a mistake.
 
-Left out: dynamic changes (AlterConfigs), which will be commands in the log.
+Left out: dynamic changes. An agent's settings are its own; they change when it is started again.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,17 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from broker import values
-from broker.kafka_table import INT_MAX, LONG_MAX, PREFIXES, SERVED, UNSERVED, Kind, Stance
+from broker.kafka_table import (
+    ANY_CASE,
+    DISTINCT,
+    INT_MAX,
+    LONG_MAX,
+    PREFIXES,
+    SERVED,
+    UNSERVED,
+    Kind,
+    Stance,
+)
 
 _LIMITS = {
     Kind.SHORT: (-(1 << 15), (1 << 15) - 1),
@@ -68,6 +78,22 @@ class KafkaSettings:
     """Negative: connections are never closed for idleness."""
     delete_topic_enable: bool = True
     fetch_max_bytes: int = 57_671_680
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """The first one is the default."""
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_heartbeat_interval_ms: int = 15_000
+    group_consumer_max_session_timeout_ms: int = 60_000
+    group_consumer_max_size: int = INT_MAX
+    group_consumer_migration_policy: str = "bidirectional"
+    group_consumer_min_heartbeat_interval_ms: int = 5_000
+    group_consumer_min_session_timeout_ms: int = 45_000
+    group_consumer_session_timeout_ms: int = 45_000
+    group_coordinator_rebalance_protocols: tuple[str, ...] = ("classic", "consumer", "streams")
+    """Of these, "consumer" has an effect, by its absence: KIP-848 is refused."""
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_max_size: int = INT_MAX
+    group_min_session_timeout_ms: int = 6_000
     log_cleanup_policy: tuple[str, ...] = ("delete",)
     log_message_timestamp_after_max_ms: int = 3_600_000
     log_message_timestamp_before_max_ms: int = LONG_MAX
@@ -77,6 +103,11 @@ class KafkaSettings:
     max_request_partition_size_limit: int = 2000
     message_max_bytes: int = 1_048_588
     num_partitions: int = 1
+    offset_metadata_max_bytes: int = 4_096
+    """Characters, in fact, as in Kafka."""
+    offsets_commit_timeout_ms: int = 5_000
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_retention_minutes: int = 10_080
     socket_listen_backlog_size: int = 50
     socket_request_max_bytes: int = 104_857_600
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -122,7 +153,31 @@ def parse(given: Mapping[str, str]) -> Parsed:
             parsed[name.replace(".", "_")] = value
         else:
             warnings.append(f"{name}: {row.stance.value}: {row.reason}")
-    return Parsed(KafkaSettings(given=taken, **parsed), mistakes, warnings)  # type: ignore[arg-type]
+    settings = KafkaSettings(given=taken, **parsed)  # type: ignore[arg-type]
+    mistakes += _contradictions(settings)
+    return Parsed(settings, mistakes, warnings)
+
+
+def _contradictions(settings: KafkaSettings) -> list[str]:
+    """Settings of KIP-848 that are right alone and wrong together, as Kafka says it at its start."""
+    mistakes = []
+    for what in ("heartbeat.interval.ms", "session.timeout.ms"):
+        least, middle, most = (f"group.consumer.{each}{what}" for each in ("min.", "", "max."))
+        for lower, upper in ((least, most), (least, middle), (middle, most)):
+            if _number(settings, lower) > _number(settings, upper):
+                mistakes.append(f"{upper} must be greater than or equal to {lower}")
+    heartbeat, session = "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"
+    if _number(settings, heartbeat) >= _number(settings, session):
+        mistakes.append(f"{heartbeat} must be less than {session}")
+    if "classic" not in settings.group_coordinator_rebalance_protocols:
+        mistakes.append("group.coordinator.rebalance.protocols: classic cannot be disabled")
+    return mistakes
+
+
+def _number(settings: KafkaSettings, name: str) -> int:
+    value = getattr(settings, name.replace(".", "_"))
+    assert isinstance(value, int)
+    return value
 
 
 def value_of(row: KafkaSetting, text: str) -> bool | int | float | str | tuple[str, ...]:
@@ -145,10 +200,13 @@ def value_of(row: KafkaSetting, text: str) -> bool | int | float | str | tuple[s
         case Kind.LIST:
             items = tuple(item.strip() for item in text.split(",") if item.strip())
             _check_choices(row, items)
+            if row.name in DISTINCT and not 0 < len(items) == len(dict.fromkeys(items)):
+                raise ValueError(f'"{text}" is empty or names one twice')
             return items
         case Kind.STRING | Kind.CLASS | Kind.PASSWORD:
-            _check_choices(row, (text,))
-            return text
+            word = text.lower() if row.name in ANY_CASE else text
+            _check_choices(row, (word,))
+            return word
 
 
 def _check_choices(row: KafkaSetting, items: tuple[str, ...]) -> None:

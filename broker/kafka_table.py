@@ -36,6 +36,14 @@ INT_MAX = (1 << 31) - 1
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("compact", "delete")
+ASSIGNORS = ("uniform", "range")
+MIGRATION_POLICIES = ("disabled", "downgrade", "upgrade", "bidirectional")
+REBALANCE_PROTOCOLS = ("classic", "consumer", "share", "streams")
+
+ANY_CASE = frozenset({"group.consumer.migration.policy"})
+"""Settings whose words Kafka takes in any case."""
+DISTINCT = frozenset({"group.consumer.assignors", "group.coordinator.rebalance.protocols"})
+"""Lists that Kafka wants to have an item, and none of them twice."""
 
 Row = tuple[str, Kind, str | None]
 """Name, type, default in Kafka's spelling (None: Kafka has none)."""
@@ -50,6 +58,26 @@ SERVED: tuple[tuple[str, Kind, str, int | tuple[str, ...] | None, int | None], .
     ("connections.max.idle.ms", Kind.LONG, "600000", None, None),
     ("delete.topic.enable", Kind.BOOLEAN, "true", None, None),
     ("fetch.max.bytes", Kind.INT, "57671680", 1024, None),
+    ("group.consumer.assignors", Kind.LIST, "uniform,range", ASSIGNORS, None),
+    ("group.consumer.heartbeat.interval.ms", Kind.INT, "5000", 1, None),
+    ("group.consumer.max.heartbeat.interval.ms", Kind.INT, "15000", 1, None),
+    ("group.consumer.max.session.timeout.ms", Kind.INT, "60000", 1, None),
+    ("group.consumer.max.size", Kind.INT, "2147483647", 1, None),
+    ("group.consumer.migration.policy", Kind.STRING, "bidirectional", MIGRATION_POLICIES, None),
+    ("group.consumer.min.heartbeat.interval.ms", Kind.INT, "5000", 1, None),
+    ("group.consumer.min.session.timeout.ms", Kind.INT, "45000", 1, None),
+    ("group.consumer.session.timeout.ms", Kind.INT, "45000", 1, None),
+    (
+        "group.coordinator.rebalance.protocols",
+        Kind.LIST,
+        "classic,consumer,streams",
+        REBALANCE_PROTOCOLS,
+        None,
+    ),
+    ("group.initial.rebalance.delay.ms", Kind.INT, "3000", None, None),
+    ("group.max.session.timeout.ms", Kind.INT, "1800000", None, None),
+    ("group.max.size", Kind.INT, "2147483647", 1, None),
+    ("group.min.session.timeout.ms", Kind.INT, "6000", None, None),
     ("log.cleanup.policy", Kind.LIST, "delete", CLEANUP_POLICIES, None),
     ("log.message.timestamp.after.max.ms", Kind.LONG, "3600000", 0, None),
     ("log.message.timestamp.before.max.ms", Kind.LONG, "9223372036854775807", 0, None),
@@ -59,39 +87,15 @@ SERVED: tuple[tuple[str, Kind, str, int | tuple[str, ...] | None, int | None], .
     ("max.request.partition.size.limit", Kind.INT, "2000", 1, None),
     ("message.max.bytes", Kind.INT, "1048588", 0, None),
     ("num.partitions", Kind.INT, "1", 1, None),
+    ("offset.metadata.max.bytes", Kind.INT, "4096", None, None),
+    ("offsets.commit.timeout.ms", Kind.INT, "5000", 1, None),
+    ("offsets.retention.check.interval.ms", Kind.LONG, "600000", 1, None),
+    ("offsets.retention.minutes", Kind.INT, "10080", 1, None),
     ("socket.listen.backlog.size", Kind.INT, "50", 1, None),
     ("socket.request.max.bytes", Kind.INT, "104857600", 1, None),
 )
 
 UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
-    (Stance.NOT_YET, "consumer groups are not served yet"): (
-        ("group.consumer.assignment.interval.ms", Kind.INT, "1000"),
-        ("group.consumer.assignors", Kind.LIST, "uniform,range"),
-        ("group.consumer.heartbeat.interval.ms", Kind.INT, "5000"),
-        ("group.consumer.max.assignment.interval.ms", Kind.INT, "15000"),
-        ("group.consumer.max.heartbeat.interval.ms", Kind.INT, "15000"),
-        ("group.consumer.max.session.timeout.ms", Kind.INT, "60000"),
-        ("group.consumer.max.size", Kind.INT, "2147483647"),
-        ("group.consumer.migration.policy", Kind.STRING, "bidirectional"),
-        ("group.consumer.min.assignment.interval.ms", Kind.INT, "0"),
-        ("group.consumer.min.heartbeat.interval.ms", Kind.INT, "5000"),
-        ("group.consumer.min.session.timeout.ms", Kind.INT, "45000"),
-        ("group.consumer.regex.refresh.interval.ms", Kind.INT, "600000"),
-        ("group.consumer.session.timeout.ms", Kind.INT, "45000"),
-        ("group.coordinator.append.linger.ms", Kind.INT, "-1"),
-        ("group.coordinator.background.threads", Kind.INT, "2"),
-        ("group.coordinator.cached.buffer.max.bytes", Kind.INT, "1048588"),
-        ("group.coordinator.rebalance.protocols", Kind.LIST, "classic,consumer,streams"),
-        ("group.coordinator.threads", Kind.INT, "4"),
-        ("group.initial.rebalance.delay.ms", Kind.INT, "3000"),
-        ("group.max.session.timeout.ms", Kind.INT, "1800000"),
-        ("group.max.size", Kind.INT, "2147483647"),
-        ("group.min.session.timeout.ms", Kind.INT, "6000"),
-        ("offset.metadata.max.bytes", Kind.INT, "4096"),
-        ("offsets.commit.timeout.ms", Kind.INT, "5000"),
-        ("offsets.retention.check.interval.ms", Kind.LONG, "600000"),
-        ("offsets.retention.minutes", Kind.INT, "10080"),
-    ),
     (Stance.NOT_YET, "share groups and streams groups are not served"): (
         ("group.share.assignment.interval.ms", Kind.INT, "1000"),
         ("group.share.assignors", Kind.LIST, "simple"),
@@ -299,6 +303,14 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
         ("transaction.state.log.replication.factor", Kind.SHORT, "3"),
         ("transaction.state.log.segment.bytes", Kind.INT, "104857600"),
     ),
+    (Stance.NOTHING, "a group's target assignment is computed as soon as it is due"): (
+        ("group.consumer.assignment.interval.ms", Kind.INT, "1000"),
+        ("group.consumer.max.assignment.interval.ms", Kind.INT, "15000"),
+        ("group.consumer.min.assignment.interval.ms", Kind.INT, "0"),
+    ),
+    (Stance.NOTHING, "a subscription by pattern is looked at again whenever topics change"): (
+        ("group.consumer.regex.refresh.interval.ms", Kind.INT, "600000"),
+    ),
     (Stance.NOTHING, "addresses are set by Frazil's own listen and advertise"): (
         ("advertised.listeners", Kind.LIST, None),
         ("early.start.listeners", Kind.LIST, None),
@@ -445,6 +457,10 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
         ("create.topic.policy.class.name", Kind.CLASS, None),
         ("delete.records.purgatory.purge.interval.requests", Kind.INT, "1"),
         ("fetch.purgatory.purge.interval.requests", Kind.INT, "1000"),
+        ("group.coordinator.append.linger.ms", Kind.INT, "-1"),
+        ("group.coordinator.background.threads", Kind.INT, "2"),
+        ("group.coordinator.cached.buffer.max.bytes", Kind.INT, "1048588"),
+        ("group.coordinator.threads", Kind.INT, "4"),
         ("kafka.metrics.polling.interval.secs", Kind.INT, "10"),
         ("kafka.metrics.reporters", Kind.LIST, ""),
         ("metric.reporters", Kind.LIST, "org.apache.kafka.common.metrics.JmxReporter"),

@@ -2,6 +2,8 @@
 
 from dataclasses import fields
 
+import pytest
+
 from broker.kafka_settings import TABLE, KafkaSettings, parse, value_of
 from broker.kafka_table import Stance
 
@@ -27,7 +29,7 @@ def test_the_table_has_all_settings_of_kafka_4_3() -> None:
 
 
 def test_setting_without_meaning_here_is_taken_with_a_warning() -> None:
-    parsed = parse({"log.segment.bytes": "1048576", "group.initial.rebalance.delay.ms": "0"})
+    parsed = parse({"log.segment.bytes": "1048576", "log.retention.ms": "0"})
     assert parsed.mistakes == []
     assert "means nothing here" in parsed.warnings[0]
     assert "not yet" in parsed.warnings[1]
@@ -60,3 +62,73 @@ def test_text_is_what_was_given_else_the_default() -> None:
     assert settings.text("log.retention.ms") == "5"
     assert settings.text("log.retention.hours") == "168"
     assert settings.text("log.flush.interval.ms") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "mistake"),
+    [
+        (
+            {"group.consumer.heartbeat.interval.ms": "4999"},
+            "group.consumer.heartbeat.interval.ms must be greater than or equal to"
+            " group.consumer.min.heartbeat.interval.ms",
+        ),
+        (
+            {"group.consumer.session.timeout.ms": "60001"},
+            "group.consumer.max.session.timeout.ms must be greater than or equal to"
+            " group.consumer.session.timeout.ms",
+        ),
+        (
+            {
+                "group.consumer.max.heartbeat.interval.ms": "45000",
+                "group.consumer.heartbeat.interval.ms": "45000",
+            },
+            "group.consumer.heartbeat.interval.ms must be less than"
+            " group.consumer.session.timeout.ms",
+        ),
+        (
+            {"group.coordinator.rebalance.protocols": "consumer"},
+            "group.coordinator.rebalance.protocols: classic cannot be disabled",
+        ),
+        (
+            {"group.consumer.assignors": "range,range"},
+            'group.consumer.assignors: "range,range" is empty or names one twice',
+        ),
+        (
+            {"group.consumer.assignors": " "},
+            'group.consumer.assignors: " " is empty or names one twice',
+        ),
+    ],
+)
+def test_settings_of_groups_that_contradict_each_other_are_a_mistake(given, mistake) -> None:
+    assert parse(given).mistakes == [mistake]
+
+
+def test_a_least_value_over_the_largest_is_a_mistake_for_each_that_it_contradicts() -> None:
+    parsed = parse({"group.consumer.min.session.timeout.ms": "70000"})
+    assert parsed.mistakes == [
+        "group.consumer.max.session.timeout.ms must be greater than or equal to"
+        " group.consumer.min.session.timeout.ms",
+        "group.consumer.session.timeout.ms must be greater than or equal to"
+        " group.consumer.min.session.timeout.ms",
+    ]
+
+
+def test_the_migration_policy_may_be_written_in_any_case() -> None:
+    parsed = parse({"group.consumer.migration.policy": "UpGrade"})
+    assert (parsed.mistakes, parsed.settings.group_consumer_migration_policy) == ([], "upgrade")
+    assert parse({"group.consumer.migration.policy": "sideways"}).mistakes
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("group.consumer.regex.refresh.interval.ms", "whenever topics change"),
+        ("group.consumer.assignment.interval.ms", "as soon as it is due"),
+        ("group.coordinator.threads", "Kafka's own process"),
+    ],
+)
+def test_settings_of_groups_that_are_not_needed_say_so(name, reason) -> None:
+    parsed = parse({name: "10000"})
+    (warning,) = parsed.warnings
+    assert "means nothing here" in warning
+    assert reason in warning
