@@ -64,26 +64,30 @@ def test_text_is_what_was_given_else_the_default() -> None:
     assert settings.text("log.flush.interval.ms") is None
 
 
+CONSUMER = "group.consumer."
+
+
+def at_least(larger: str, smaller: str) -> str:
+    return f"{CONSUMER}{larger} must be greater than or equal to {CONSUMER}{smaller}"
+
+
 @pytest.mark.parametrize(
     ("given", "mistake"),
     [
         (
             {"group.consumer.heartbeat.interval.ms": "4999"},
-            "group.consumer.heartbeat.interval.ms must be greater than or equal to"
-            " group.consumer.min.heartbeat.interval.ms",
+            at_least("heartbeat.interval.ms", "min.heartbeat.interval.ms"),
         ),
         (
             {"group.consumer.session.timeout.ms": "60001"},
-            "group.consumer.max.session.timeout.ms must be greater than or equal to"
-            " group.consumer.session.timeout.ms",
+            at_least("max.session.timeout.ms", "session.timeout.ms"),
         ),
         (
             {
                 "group.consumer.max.heartbeat.interval.ms": "45000",
                 "group.consumer.heartbeat.interval.ms": "45000",
             },
-            "group.consumer.heartbeat.interval.ms must be less than"
-            " group.consumer.session.timeout.ms",
+            f"{CONSUMER}heartbeat.interval.ms must be less than {CONSUMER}session.timeout.ms",
         ),
         (
             {"group.coordinator.rebalance.protocols": "consumer"},
@@ -106,10 +110,8 @@ def test_settings_of_groups_that_contradict_each_other_are_a_mistake(given, mist
 def test_a_least_value_over_the_largest_is_a_mistake_for_each_that_it_contradicts() -> None:
     parsed = parse({"group.consumer.min.session.timeout.ms": "70000"})
     assert parsed.mistakes == [
-        "group.consumer.max.session.timeout.ms must be greater than or equal to"
-        " group.consumer.min.session.timeout.ms",
-        "group.consumer.session.timeout.ms must be greater than or equal to"
-        " group.consumer.min.session.timeout.ms",
+        at_least("max.session.timeout.ms", "min.session.timeout.ms"),
+        at_least("session.timeout.ms", "min.session.timeout.ms"),
     ]
 
 
