@@ -27,7 +27,7 @@ assert 2 * TICK_MS <= STALL_MS_MAX
 class StallWatch:
     """Counts the stalls of one loop, by the boot-time clock (it goes on in suspend)."""
 
-    __slots__ = ("_ended_ms", "_seen_ms", "_stall_ms_max", "longest_ms", "stalls")
+    __slots__ = ("_ended_ms", "_seen_ms", "_stall_ms_max", "longest_ms", "stalled_ms", "stalls")
 
     def __init__(self, now_ms: int, *, stall_ms_max: int = STALL_MS_MAX) -> None:
         self._stall_ms_max = stall_ms_max
@@ -35,6 +35,8 @@ class StallWatch:
         self._ended_ms: int | None = None
         self.stalls = 0
         self.longest_ms = 0
+        self.stalled_ms = 0
+        """All of them together."""
 
     def observe(self, now_ms: int) -> None:
         """Look at the clock; to be called before anything that was read is handled."""
@@ -44,6 +46,7 @@ class StallWatch:
             self.stalls += 1
             self._ended_ms = now_ms
             self.longest_ms = max(self.longest_ms, gap_ms)
+            self.stalled_ms += gap_ms
 
     @property
     def just_ended(self) -> bool:
