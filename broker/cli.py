@@ -1,4 +1,4 @@
-"""The command line: `frazil dev | serve | log tail | doctor | export …`.
+"""The command line: `frazil dev | serve | group … | log tail | doctor | export …`.
 
 Arguments become settings and calls; every foreseeable failure becomes one sentence on standard
 error and an exit code other than 0 (1 it did not work, 2 wrong use). What a command needs is
@@ -12,18 +12,29 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from typing_extensions import override
 
 from broker.config import Loaded, SettingsError, load
+from broker.values import whole_number
+from protocol.errors import KafkaError
 from protocol.types import position
+
+if TYPE_CHECKING:
+    from broker.group_reset import Target
+    from broker.group_tool import Said
+    from broker.kafka_client import Address, KafkaClient
+
+T = TypeVar("T")
 
 FAILED = 1
 MISUSED = 2
 INTERRUPTED = 130
+OFFSET_MAX = (1 << 63) - 1
 
 
 class _FailedError(Exception):
@@ -83,6 +94,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(doctor)
     doctor.set_defaults(run=_doctor, name="frazil doctor")
 
+    _add_group(commands)
+
     log = commands.add_parser("log", help="the metadata log")
     log.set_defaults(run=_need_log_command, name="frazil log")
     tail = log.add_subparsers(metavar="COMMAND", parser_class=_Parser).add_parser(
@@ -96,6 +109,64 @@ def _parser() -> argparse.ArgumentParser:
 
     commands.add_parser("export", help="turn topics into Iceberg tables (run, status, verify)")
     return parser
+
+
+def _add_group(commands: Any) -> None:
+    """`frazil group`, with its commands; flags are those of kafka-consumer-groups.sh."""
+    group = commands.add_parser("group", help="consumer groups: list, describe, reset, delete")
+    group.set_defaults(run=_need_group_command, name="frazil group")
+    below = group.add_subparsers(metavar="COMMAND", parser_class=_Parser)
+
+    def add(name: str, run: Callable[[argparse.Namespace], int], text: str) -> _Parser:
+        parser: _Parser = below.add_parser(name, help=text, description=text)
+        parser.add_argument(
+            "--bootstrap", type=_addresses, default="localhost:9092", metavar="HOST:PORT"
+        )
+        parser.add_argument(
+            "--timeout-ms", type=_timeout_ms, default=15_000, metavar="MS", help="(15000)"
+        )
+        parser.set_defaults(run=run, name=f"frazil group {name}")
+        return parser
+
+    listing = add("list", _group_list, "all groups, with type and state")
+    listing.add_argument("--state", action="append", default=[], type=_state, metavar="STATE")
+    listing.add_argument("--type", action="append", default=[], choices=("classic", "consumer"))
+
+    describing = add("describe", _group_describe, "one group: offsets and lag, or its members")
+    describing.add_argument("group", metavar="GROUP")
+    describing.add_argument("--members", action="store_true", help="members and what they have")
+    describing.add_argument("--json", action="store_true", help="everything, as one JSON object")
+
+    _add_reset(add("reset", _group_reset, "say where an inactive group goes on; a plan at first"))
+
+    deleting = add("delete", _group_delete, "delete inactive groups with their offsets")
+    deleting.add_argument("groups", metavar="GROUP", nargs="+")
+
+
+def _add_reset(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "--topic",
+        action="append",
+        metavar="TOPIC[:P,P]",
+        help="a topic, or some partitions of it; may be repeated",
+    )
+    which.add_argument("--all-topics", action="store_true", help="those with committed offsets")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to-earliest", action="store_true", help="to the first record there is")
+    where.add_argument("--to-latest", action="store_true", help="to the end")
+    where.add_argument("--to-current", action="store_true", help="to what is committed, or the end")
+    where.add_argument("--to-offset", type=_offset, metavar="N")
+    where.add_argument("--shift-by", type=_shift, metavar="N", help="forward, or back if negative")
+    where.add_argument(
+        "--to-datetime",
+        type=_datetime_ms,
+        metavar="TIME",
+        help="to the first record from then on: 2026-01-31T08:00:00, UTC unless it says +02:00",
+    )
+    where.add_argument("--by-duration", type=_duration_ms, metavar="PnDTnHnMnS", help="so long ago")
+    parser.add_argument("--execute", action="store_true", help="do it; else only the plan is shown")
 
 
 def _add_set(parser: argparse.ArgumentParser) -> None:
@@ -128,11 +199,67 @@ def _position(text: str) -> int:
     return position(int(era), int(revision)) if colon else int(text)
 
 
+def _checked(read: Callable[[str], T], text: str) -> T:
+    """What `read` makes of an argument; its sentence when it is none."""
+    try:
+        return read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _addresses(text: str) -> tuple["Address", ...]:
+    from broker.kafka_client import addresses
+
+    return _checked(addresses, text)
+
+
+def _timeout_ms(text: str) -> int:
+    return _checked(lambda text: whole_number(text, minimum=100, maximum=3_600_000), text)
+
+
+def _offset(text: str) -> int:
+    return _checked(lambda text: whole_number(text, minimum=0, maximum=OFFSET_MAX), text)
+
+
+def _shift(text: str) -> int:
+    return _checked(lambda text: whole_number(text, minimum=-OFFSET_MAX, maximum=OFFSET_MAX), text)
+
+
+def _datetime_ms(text: str) -> int:
+    """ms since the epoch of an ISO 8601 time; UTC when it names no zone, as Kafka's tool."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is not a time (example: 2026-01-31T08:00:00)'
+        ) from error
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return int(at.timestamp() * 1000)
+
+
+def _duration_ms(text: str) -> int:
+    from broker.group_reset import duration_ms
+
+    return _checked(duration_ms, text)
+
+
+def _state(text: str) -> str:
+    """A group's state by its name, whatever the case."""
+    from broker.group_report import STATES
+
+    for state in STATES:
+        if state.lower() == text.lower():
+            return state
+    raise argparse.ArgumentTypeError(f'"{text}" is not a state ({", ".join(STATES)})')
+
+
 def _version(options: argparse.Namespace) -> int:
     from broker.process import software_version
 
     if not options.version:
-        raise _FailedError("what should it do? dev, serve, doctor, log tail or export (--help)")
+        raise _FailedError(
+            "what should it do? dev, serve, group, doctor, log tail or export (--help)"
+        )
     print(f"frazil {software_version()}")
     return 0
 
@@ -186,6 +313,88 @@ def _doctor(options: argparse.Namespace) -> int:
     for finding in findings:
         print(finding.line())
     return FAILED if any(finding.bad for finding in findings) else 0
+
+
+def _need_group_command(_options: argparse.Namespace) -> int:
+    raise _FailedError("what of them? list, describe, reset or delete (frazil group --help)")
+
+
+def _group_list(options: argparse.Namespace) -> int:
+    from broker import group_tool
+
+    return _on_groups(
+        options,
+        lambda client: group_tool.list_groups(client, states=options.state, kinds=options.type),
+    )
+
+
+def _group_describe(options: argparse.Namespace) -> int:
+    from broker import group_tool
+
+    return _on_groups(
+        options,
+        lambda client: group_tool.describe(
+            client, options.group, members=options.members, as_json=options.json
+        ),
+    )
+
+
+def _group_reset(options: argparse.Namespace) -> int:
+    from broker import group_reset, group_tool
+
+    chosen = None if options.all_topics else group_reset.topics(options.topic)
+    return _on_groups(
+        options,
+        lambda client: group_tool.reset(
+            client, options.group, _target(options), chosen, execute=options.execute
+        ),
+    )
+
+
+def _target(options: argparse.Namespace) -> "Target":
+    from broker.group_reset import Rule, Target
+    from broker.process import now_ms
+
+    if options.to_offset is not None:
+        return Target(Rule.OFFSET, options.to_offset)
+    if options.shift_by is not None:
+        return Target(Rule.SHIFT, options.shift_by)
+    if options.to_datetime is not None:
+        return Target(Rule.TIME, options.to_datetime)
+    if options.by_duration is not None:
+        return Target(Rule.TIME, now_ms() - options.by_duration)
+    if options.to_current:
+        return Target(Rule.CURRENT)
+    return Target(Rule.EARLIEST if options.to_earliest else Rule.LATEST)
+
+
+def _group_delete(options: argparse.Namespace) -> int:
+    from broker import group_tool
+
+    return _on_groups(options, lambda client: group_tool.delete(client, options.groups))
+
+
+def _on_groups(
+    options: argparse.Namespace, command: Callable[["KafkaClient"], Awaitable["Said"]]
+) -> int:
+    """Run a command of `group_tool`; print what it says."""
+    from broker import group_tool, process
+    from broker.kafka_client import ClientError, KafkaClient
+
+    async def work() -> group_tool.Said:
+        async with KafkaClient(options.bootstrap, timeout_ms=options.timeout_ms) as client:
+            return await command(client)
+
+    try:
+        said = process.run_once(work())
+    except (ClientError, group_tool.GroupError) as error:
+        raise _FailedError(str(error)) from error
+    except KafkaError as error:
+        raise _FailedError(f"refused: {error.message or error.code.name}") from error
+    for line in said.lines:
+        print(line)
+    _complain(options.name, *said.warnings, *said.failures)
+    return FAILED if said.failures else 0
 
 
 def _log_tail(options: argparse.Namespace) -> int:

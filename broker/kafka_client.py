@@ -1,0 +1,279 @@
+"""A small Kafka client for Frazil's own tools, in neutral shapes: ask an agent, get its answer.
+
+Each request goes out in the newest version that both sides know (ApiVersions). A connection has
+one request under way at a time. Everything ends at the client's deadline; no agent gets more
+than a part of that time, so that one that is silent leaves some for the others. What may pass by
+itself (an agent that is gone, a coordinator that moves) is a `PassingError`, and `until_done`
+tries again. It speaks to any cluster that speaks Kafka's protocol.
+
+Leaves out: TLS and SASL, several requests in flight, records.
+"""
+
+import asyncio
+import contextlib
+import re
+import struct
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+from typing_extensions import override
+
+from protocol import apis, messages
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.framing import (
+    FRAME_BYTES_MAX_DEFAULT,
+    parse_response_header,
+    request_frame,
+)
+
+T = TypeVar("T")
+
+CLIENT_ID: Final = "frazil"
+FIRST_VERSION: Final = 3
+"""Of ApiVersions, asked before anything is known; every server of the last years has it."""
+RETRY_S: Final = 0.2
+ASK_SHARE: Final = 3
+"""One request may take a third of the time there is."""
+
+_ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
+
+PASSING: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""Errors that go away when one looks for the right agent again, or waits."""
+
+
+class ClientError(Exception):
+    """The cluster cannot be asked; the sentence says why, and what to do where that is known."""
+
+
+class PassingError(ClientError):
+    """As its parent, but it may work when tried again."""
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    @override
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def addresses(text: str) -> tuple[Address, ...]:
+    """The addresses in `host:port,host:port`. Raises ValueError with a sentence."""
+    found = []
+    for item in text.split(","):
+        match = _ADDRESS.fullmatch(item.strip())
+        if match is None or not 0 < int(match["port"]) < 1 << 16:
+            raise ValueError(f'"{item.strip()}" is not an address (example: localhost:9092)')
+        found.append(Address(match["host"].strip("[]"), int(match["port"])))
+    return tuple(found)
+
+
+def check(error_code: int, message: str = "") -> None:
+    """Nothing for NONE. Raises PassingError for what may pass, else KafkaError."""
+    if error_code == ErrorCode.NONE:
+        return
+    try:
+        code = ErrorCode(error_code)
+    except ValueError:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        message = message or f"an error of number {error_code}, which this tool does not know"
+    if code in PASSING:
+        raise PassingError(f"{message or 'the cluster is not ready for it'} ({code.name})")
+    raise KafkaError(code, message)
+
+
+class _Connection:
+    """To one agent; opened by the first request, and again after a failure."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.is_open = False
+        self._lock = asyncio.Lock()
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._ranges: dict[int, tuple[int, int]] = {}
+        self._correlation_id = 0
+
+    async def ask(self, key: int, request: object, versions: tuple[int, int], *, end: float) -> Any:
+        """The answer, before `end` (the loop's time). Raises PassingError, ClientError."""
+        try:
+            async with asyncio.timeout_at(end), self._lock:
+                if not self.is_open:
+                    await self._open()
+                return await self._exchange(key, self._version(key, versions), request)
+        except TimeoutError as error:
+            raise PassingError(f"{self.address} does not answer") from error
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise PassingError(f"{self.address} cannot be reached ({reason})") from error
+        except asyncio.IncompleteReadError as error:
+            raise PassingError(
+                f"{self.address} closed the connection instead of answering"
+                " (is it a Kafka listener without TLS?)"
+            ) from error
+        except ProtocolError as error:
+            raise ClientError(f"{self.address} does not speak Kafka's protocol: {error}") from error
+
+    async def _open(self) -> None:
+        self._streams = await asyncio.open_connection(*self.address)
+        asked = messages.ApiVersionsRequest(
+            client_software_name=CLIENT_ID, client_software_version="0"
+        )
+        answer = await self._exchange(apis.API_VERSIONS, FIRST_VERSION, asked)
+        self._ranges = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+
+    def _version(self, key: int, versions: tuple[int, int]) -> int:
+        oldest, newest = self._ranges.get(key, (0, -1))
+        version = min(newest, versions[1])
+        if version < max(oldest, versions[0]):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{self.address} serves {apis.APIS[key].name} in no version that this tool knows",
+            )
+        return version
+
+    async def _exchange(self, key: int, version: int, request: object) -> Any:
+        assert self._streams is not None
+        reader, writer = self._streams
+        self._correlation_id += 1
+        body = messages.encode_request(key, version, request)
+        # Closed until the whole answer is here: a late one must not be taken for another's.
+        self.is_open = False
+        try:
+            writer.write(request_frame(key, version, self._correlation_id, CLIENT_ID, body))
+            (length,) = struct.unpack(">i", await reader.readexactly(4))
+            if not 4 <= length <= FRAME_BYTES_MAX_DEFAULT:
+                raise ProtocolError(f"an answer of {length} bytes")
+            answered, rest = parse_response_header(key, version, await reader.readexactly(length))
+            if answered != self._correlation_id:
+                raise ProtocolError("an answer to something else")
+            answer = messages.decode_response(key, version, rest)
+            self.is_open = True
+            return answer
+        finally:
+            if not self.is_open:
+                writer.close()
+
+    async def close(self) -> None:
+        self.is_open = False
+        if self._streams is not None:
+            self._streams[1].close()
+            with contextlib.suppress(OSError):
+                await self._streams[1].wait_closed()
+
+
+class KafkaClient:
+    """One cluster, as a tool sees it. To be used in `async with`, within one event loop."""
+
+    def __init__(self, bootstrap: Sequence[Address], *, timeout_ms: int) -> None:
+        assert bootstrap
+        self.brokers: dict[int, Address] = {}
+        """The agents by node id, as of the last `refresh`."""
+        self._bootstrap = tuple(bootstrap)
+        self._timeout_s = timeout_ms / 1000
+        self._deadline = 0.0
+        self._connections: dict[Address, _Connection] = {}
+
+    async def __aenter__(self) -> Self:
+        """The time runs from here on. Raises ClientError when no agent answers."""
+        self._deadline = asyncio.get_running_loop().time() + self._timeout_s
+        await self.refresh()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for connection in self._connections.values():
+            await connection.close()
+
+    async def ask(
+        self,
+        key: int,
+        request: object,
+        *,
+        node: int | None = None,
+        oldest: int = 0,
+        newest: int | None = None,
+    ) -> Any:
+        """The answer of an agent, of any one when no `node` is given, as a neutral shape.
+
+        `oldest` and `newest` narrow the versions that may be used. Raises PassingError,
+        ClientError, and KafkaError (UNSUPPORTED_VERSION) when there is no version in common.
+        """
+        api = apis.APIS[key]
+        versions = (
+            max(oldest, api.min_version),
+            api.max_version if newest is None else min(newest, api.max_version),
+        )
+        now = asyncio.get_running_loop().time()
+        end = min(self._deadline, now + self._timeout_s / ASK_SHARE)
+        if node is not None:
+            if node not in self.brokers:
+                raise PassingError(f"agent {node} is gone")
+            return await self._connection(self.brokers[node]).ask(key, request, versions, end=end)
+        reasons = []
+        for connection in self._anyone():
+            try:
+                return await connection.ask(key, request, versions, end=end)
+            except PassingError as error:
+                reasons.append(str(error))
+                now = asyncio.get_running_loop().time()
+                end = min(self._deadline, now + self._timeout_s / ASK_SHARE)
+        raise PassingError(
+            f"no agent answers: {'; '.join(reasons)}: is one running? (--bootstrap says where)"
+        )
+
+    def _connection(self, address: Address) -> _Connection:
+        return self._connections.setdefault(address, _Connection(address))
+
+    def _anyone(self) -> list[_Connection]:
+        """Connections to try in turn, open ones first."""
+        known = dict.fromkeys([*self._bootstrap, *self.brokers.values()])
+        return sorted(map(self._connection, known), key=lambda connection: not connection.is_open)
+
+    async def refresh(self, topics: Collection[str] | None = ()) -> messages.MetadataResponse:
+        """Learn who the agents are; the answer also tells of the topics (None: of all)."""
+        asked = None
+        if topics is not None:
+            asked = [messages.MetadataRequestTopic(name=name) for name in topics]
+        request = messages.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        answer: messages.MetadataResponse = await self.ask(apis.METADATA, request, oldest=1)
+        self.brokers = {row.node_id: Address(row.host, row.port) for row in answer.brokers}
+        return answer
+
+    async def find_coordinator(self, group_id: str) -> int:
+        """Node id of a group's coordinator. Raises as `ask` and `check`."""
+        request = messages.FindCoordinatorRequest(coordinator_keys=[group_id])
+        answer = await self.ask(apis.FIND_COORDINATOR, request, oldest=4)
+        (found,) = answer.coordinators
+        check(found.error_code, f'the coordinator of group "{group_id}" is not known')
+        self.brokers[found.node_id] = Address(found.host, found.port)
+        return int(found.node_id)
+
+    async def until_done(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """What `attempt` returns, tried again after a PassingError with the agents refreshed.
+
+        Raises ClientError with the last reason when the time is up, else what `attempt` raises.
+        """
+        loop = asyncio.get_running_loop()
+        again = False
+        while True:
+            try:
+                if again:
+                    await self.refresh()
+                return await attempt()
+            except PassingError as error:
+                again = True
+                if loop.time() + RETRY_S >= self._deadline:
+                    raise ClientError(
+                        f"{error}; tried for {self._timeout_s:g} s (--timeout-ms gives it longer)"
+                    ) from error
+            await asyncio.sleep(RETRY_S)
