@@ -5,7 +5,7 @@ Kafka's synonyms (`max.message.bytes` of a topic is `message.max.bytes` of the b
 order topic, broker, Kafka's default. All names that Kafka has are taken and told back, also
 those without an effect here, since tools set them by habit.
 
-Left out: dynamic broker configs as a source (they come with AlterConfigs).
+Left out: dynamic configs of brokers as a source; an agent's settings are its own.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,6 +31,7 @@ class Source(IntEnum):
     DYNAMIC_TOPIC = 1
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class TopicConfig(NamedTuple):
