@@ -239,8 +239,9 @@ class Groups:
         return DONE
 
     def _judge_change(self, command: ChangeGroup, group: GroupRow | None) -> Rejected | None:
-        if (group.epoch if group is not None else GROUP_NEW) != command.epoch_before:
-            reason = f"the group is not at epoch {command.epoch_before}"
+        epoch = group.epoch if group is not None else GROUP_NEW
+        if epoch != command.epoch_before:
+            reason = f"the group is at epoch {epoch}, not {command.epoch_before} (new: {GROUP_NEW})"
             return Rejected(ErrorCode.ILLEGAL_GENERATION, reason)
         if command.epoch < max(command.epoch_before, 0):
             reason = f"epoch {command.epoch} after {command.epoch_before}"

@@ -22,11 +22,33 @@ from coordinator.commands import (
     Tick,
     Unpin,
 )
+from coordinator.group_commands import (
+    EPOCH_NONE,
+    GROUP_NEW,
+    GROUP_SHARDS,
+    ChangeGroup,
+    ClaimShards,
+    CommitOffsets,
+    CommittedOffset,
+    DeleteGroup,
+    DeleteOffsets,
+    ExpireOffsets,
+    GroupCommand,
+    GroupKind,
+    GroupMember,
+    ReleaseShards,
+    SetGroupConfigs,
+    SetTopicConfigs,
+)
+from coordinator.groups import shard_of
 from coordinator.machine import Machine
-from protocol.types import TopicId
+from protocol.types import INCARNATION_NONE, Incarnation, TopicId
+from tests.coordinator.group_model import group_state
 from tests.coordinator.story import Story, opening
 
 TOPIC_NAMES = ("orders", "clicks", "orders.eu", "orders_eu", "bad name", "logs")
+GROUP_IDS = ("billing", "audit", "search", "simple")
+MEMBER_IDS = ("m1", "m2", "m3", "m4")
 
 
 class History:
@@ -38,7 +60,7 @@ class History:
         self.topics: list[TopicId] = [TopicId(bytes(16))]
         self.sequences: dict[tuple[TopicId, int, int], int] = {}
         self.sent: dict[tuple[TopicId, int], list[Item]] = {}
-        self.opened: list[int] = [self.story.open("agent-0")]
+        self.opened: list[Incarnation] = [self.story.open("agent-0")]
 
     def step(self) -> None:
         rng, story = self.rng, self.story
@@ -51,12 +73,85 @@ class History:
             return
         # Also agents that were replaced or closed: they may still try.
         writer = rng.choice(self.opened)
+        if rng.random() < 0.4:
+            self._group_step(writer)
+            return
         count = rng.choice([1, 1, 1, 2, 3])
         if story.machine.incarnations.get(writer) is None and rng.random() < 0.95:
             return
         story.do_all(writer, *[self._command(writer) for _ in range(count)], clock_ms=self._clock())
 
-    def _command(self, writer: int) -> Command:
+    def _group_step(self, writer: Incarnation) -> None:
+        """A command about a group, mostly of the agent that holds its shard."""
+        rng, story = self.rng, self.story
+        groups = story.machine.groups
+        group_id = rng.choice(GROUP_IDS)
+        if rng.random() < 0.9:
+            writer = groups.holder(shard_of(group_id)) or writer
+        if story.machine.incarnations.get(writer) is not None:
+            story.do(writer, self._group_command(group_id, writer), clock_ms=self._clock())
+
+    def _group_command(self, group_id: str, writer: Incarnation) -> GroupCommand | SetTopicConfigs:
+        rng = self.rng
+        if self.story.machine.groups.holder(shard_of(group_id)) is None or rng.random() < 0.05:
+            return ClaimShards(tuple(range(rng.randrange(2), GROUP_SHARDS)))
+        changes = tuple((name, rng.choice([None, "1", "2"])) for name in rng.sample("abc", 2))
+        places = tuple(self._place() for _ in range(rng.randrange(4)))
+        match rng.randrange(16):
+            case 0:
+                shards = range(GROUP_SHARDS)
+                successor = rng.choice([INCARNATION_NONE, *self.opened])
+                return ReleaseShards(tuple(sorted(rng.sample(shards, 30))), successor)
+            case 1:
+                return DeleteGroup(group_id, only_without_offsets=rng.random() < 0.5)
+            case 2:
+                return DeleteOffsets(group_id, places)
+            case 3:
+                return ExpireOffsets(group_id, rng.randrange(5_000), places)
+            case 4:
+                return SetGroupConfigs(group_id, changes)
+            case 5:
+                return SetTopicConfigs(self._topic_id(), changes)
+            case 6 | 7 | 8 | 9:
+                return self._change_group(group_id)
+            case _:
+                return self._commit_offsets(group_id)
+
+    def _change_group(self, group_id: str) -> ChangeGroup:
+        rng = self.rng
+        group = self.story.machine.groups.get(group_id)
+        before = GROUP_NEW if group is None else group.epoch
+        known = [] if group is None else [*group.members]
+        epoch = max(before, 0) + rng.choice([0, 1])
+        put = [
+            GroupMember(member_id, epoch, rng.randbytes(rng.randrange(9)))
+            for member_id in rng.sample(MEMBER_IDS, rng.randrange(3))
+        ]
+        return ChangeGroup(
+            group_id=group_id,
+            kind=rng.choice([*GroupKind]),
+            epoch_before=before + rng.choice([0, 0, 0, 0, 1]),
+            epoch=epoch,
+            body=rng.randbytes(rng.randrange(20)),
+            put=tuple(put),
+            removed=tuple(rng.sample(known, rng.randrange(len(known) + 1))),
+        )
+
+    def _commit_offsets(self, group_id: str) -> CommitOffsets:
+        rng = self.rng
+        group = self.story.machine.groups.get(group_id)
+        by = ("", EPOCH_NONE)
+        if group is not None and group.members:
+            member_id = rng.choice(["m9", *group.members, *group.members])
+            epoch = group.members[member_id].epoch if member_id in group.members else 1
+            by = (member_id, epoch + rng.choice([0, 0, 0, 1]))
+        offsets = tuple(
+            CommittedOffset(*self._place(), rng.randrange(99), -1, rng.choice(["", "", "tag"]))
+            for _ in range(rng.randrange(5))
+        )
+        return CommitOffsets(group_id, *by, offsets)
+
+    def _command(self, writer: Incarnation) -> Command:
         rng = self.rng
         machine = self.story.machine
         draw = rng.randrange(30)
@@ -165,6 +260,8 @@ def state(machine: Machine) -> object:
         machine.partitions.span_count,
         machine.partitions.window_count,
         list(machine.partitions.deleted()),
+        machine.topics.version,
+        group_state(machine.groups),
         partitions,
     )
 

@@ -8,6 +8,8 @@
     topic NAME PARTITIONS · delete TOPIC · purge [TOPIC FIRST COUNT]
     chunk [#NUMBER] PLACE ITEM ... [| PLACE ITEM ...]
 
+What is said about groups, and about configs, is in `group_words`.
+
 PLACE is TOPIC/PARTITION. ITEM is xRECORDS (plain) or ID:EPOCH:SEQUENCExRECORDS (idempotent), then
 @TIMESTAMP and +BYTES to be skipped before it if wanted; every item has 100 bytes. A topic that was
 deleted keeps its name here until the name is created again; NAME' is the incarnation of NAME before
@@ -41,10 +43,12 @@ from coordinator.commands import (
     TopicCreated,
     Unpin,
 )
+from coordinator.group_commands import CommitOffsets, OffsetsCommitted, ShardsClaimed
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, TopicId, revision_of
 from storage.spans import ChunkId
 from tests.coordinator.story import Story, opening
+from tests.scripts.group_words import group_command, show_groups, told_commit, told_shards
 
 ITEM = re.compile(r"(?:(\d+):(\d+):(\d+))?x(\d+)(?:@(-?\d+))?(?:\+(\d+))?")
 ITEM_BYTES = 100
@@ -87,6 +91,9 @@ class Script:
         return f"opened: node {outcome.node_id}, rank {outcome.rank}"
 
     def _command(self, agent: Incarnation, text: str) -> Command:
+        command = group_command(text, topics=self.topics, agents=self.agents)
+        if command is not None:
+            return command
         word, *words = text.split()
         makers: dict[str, Callable[..., Command]] = {
             "tick": Tick,
@@ -145,6 +152,11 @@ class Script:
             case ChunkCommitted(results):
                 assert isinstance(command, CommitChunk)
                 return f"committed: {self._results(command, results)}"
+            case ShardsClaimed(shards):
+                return f"holds: {told_shards(shards)}"
+            case OffsetsCommitted():
+                assert isinstance(command, CommitOffsets)
+                return f"committed: {told_commit(command, outcome, self.topics)}"
             case _:
                 raise AssertionError(outcome)
 
@@ -184,7 +196,8 @@ class Script:
             case "digest":
                 yield machine.digest().hex()
             case _:
-                yield from self._show_partition(what)
+                rows = show_groups(what, machine, topics=self.topics, agents=self.agents)
+                yield from self._show_partition(what) if rows is None else rows
 
     def _show_partition(self, place: str) -> Iterator[str]:
         name, _, number = place.rpartition("/")
