@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from broker import values
+from broker.config_changes import Rules
 from broker.kafka_settings import TABLE, KafkaSetting, KafkaSettings, value_of
 from broker.kafka_table import (
     CLEANUP_POLICIES,
@@ -321,6 +322,16 @@ def check(name: str, value: str | None) -> str | None:
     except ValueError as error:
         return f"Invalid value {value} for configuration {name}: {error}"
     return None
+
+
+def rules(kafka: KafkaSettings) -> Rules:
+    """How configs of topics may be altered."""
+    return Rules(
+        check=check,
+        check_together=lambda _: None,
+        is_list=lambda name: name in TABLE_OF_TOPICS and TABLE_OF_TOPICS[name].kind is Kind.LIST,
+        inherited=lambda name: _synonyms(TABLE_OF_TOPICS[name], {}, kafka)[0].value,
+    )
 
 
 @dataclass(frozen=True, slots=True)

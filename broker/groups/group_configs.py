@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from broker import values
+from broker.config_changes import Rules
 from broker.groups.settings import MINUTE_MS, GroupSettings
 from broker.kafka_settings import KafkaSettings
 from broker.kafka_table import INT_MAX, Kind
@@ -114,6 +115,16 @@ def check_together(configs: Mapping[str, str], kafka: KafkaSettings) -> str | No
     if settings.consumer_session_timeout_ms <= settings.consumer_heartbeat_interval_ms:
         return f"{SESSION_TIMEOUT} must be greater than {HEARTBEAT_INTERVAL}"
     return None
+
+
+def rules(kafka: KafkaSettings) -> Rules:
+    """How configs of groups may be altered."""
+    return Rules(
+        check=lambda name, value: check(name, value, kafka),
+        check_together=lambda configs: check_together(configs, kafka),
+        is_list=lambda _: False,
+        inherited=lambda name: TABLE_OF_GROUPS[name].default,
+    )
 
 
 def group_settings(kafka: KafkaSettings, configs: Mapping[str, str]) -> GroupSettings:

@@ -1,9 +1,9 @@
-"""DescribeConfigs, v1-4: configs of topics, and the settings of this agent.
+"""DescribeConfigs, v1-4: configs of topics and groups, and the settings of this agent.
 
-KIP-133, KIP-226 (synonyms), KIP-569 (type and documentation, v3+). Topics are described behind a
-barrier (P8). Brokers: this agent's own settings only, since nobody else knows them; the cluster
-default ("") is empty, as there are no dynamic configs yet. Loggers, client metrics and groups
-have none.
+KIP-133, KIP-226 (synonyms), KIP-569 (type and documentation, v3+), KIP-848 (groups). Topics and
+groups are described behind a barrier (P8). Brokers: this agent's own settings only, since nobody
+else knows them; the cluster default ("") is empty, as settings are not dynamic. Loggers and client
+metrics have none.
 
 Errors, per resource: 3, 7 (no barrier to be had), 17, 42.
 """
@@ -11,6 +11,7 @@ Errors, per resource: 3, 7 (no barrier to be had), 17, 42.
 from enum import IntEnum
 
 from broker.dispatch import Call
+from broker.groups.group_configs import describe_group
 from broker.node import Node
 from broker.topic_configs import ConfigEntry, describe_broker, describe_topic
 from coordinator.topics import name_error
@@ -38,7 +39,8 @@ class ResourceType(IntEnum):
 async def handle(
     node: Node, call: Call, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    if any(resource.resource_type == ResourceType.TOPIC for resource in request.resources):
+    shared = (ResourceType.TOPIC, ResourceType.GROUP)
+    if any(resource.resource_type in shared for resource in request.resources):
         await node.coordinator.barrier()
     return DescribeConfigsResponse(
         results=[_describe(node, request, resource) for resource in request.resources]
@@ -88,7 +90,12 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
                 reason = f"Unexpected broker id, expected {node.coordinator.node_id()}: {name}"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
             return describe_broker(node.settings.kafka)
-        case ResourceType.BROKER_LOGGER | ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+        case ResourceType.GROUP:
+            if name == "":
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+            configs = node.coordinator.machine.groups.configs(name)
+            return describe_group(configs, node.settings.kafka)
+        case ResourceType.BROKER_LOGGER | ResourceType.CLIENT_METRICS:
             return []
         case kind:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")

@@ -1,13 +1,19 @@
-"""IncrementalAlterConfigs, v0-1: not served yet, every request is refused.
+"""IncrementalAlterConfigs, v0-1: single configs of topics and groups are set, unset, added to.
 
-Errors: 15.
+KIP-339, KIP-848 (groups). What is not named stays as it is. The rest is as in AlterConfigs
+(`broker.handlers.alter_configs`).
+
+Errors, per resource: 3, 7, 17, 40, 41, 42 (also an unknown operation), 44.
 """
 
+from collections.abc import Mapping
+
+from broker.config_changes import Changes, Rules, Wish, changed
 from broker.dispatch import Call
+from broker.handlers.alter_configs import Alteration, alter, refused
 from broker.node import Node
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import KafkaError
 from protocol.messages import (
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -16,7 +22,18 @@ from protocol.messages import (
 async def handle(
     node: Node, call: Call, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups are not served yet")
+    alterations = []
+    for resource in request.resources:
+        wishes = [
+            Wish(config.name, config.config_operation, config.value) for config in resource.configs
+        ]
+
+        def judge(before: Mapping[str, str], rules: Rules, wishes: list[Wish] = wishes) -> Changes:
+            return changed(before, wishes, rules)
+
+        alterations.append(Alteration(resource.resource_type, resource.resource_name, judge))
+    responses = await alter(node, alterations, validate_only=request.validate_only)
+    return IncrementalAlterConfigsResponse(responses=responses)
 
 
 def refusal(
@@ -24,12 +41,7 @@ def refusal(
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
         responses=[
-            AlterConfigsResourceResponse(
-                error_code=error.code,
-                error_message=error.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
+            refused(resource.resource_type, resource.resource_name, error)
             for resource in request.resources
         ]
     )

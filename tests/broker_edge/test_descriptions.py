@@ -237,7 +237,6 @@ def test_an_agent_describes_its_own_settings_only():
         (TOPIC, "nothing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (TOPIC, "a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (99, "x", ErrorCode.INVALID_REQUEST),
-        (32, "a-group", ErrorCode.NONE),
     ],
 )
 def test_what_has_no_configs_is_answered_per_resource(kind, name, code):

@@ -1,0 +1,121 @@
+"""What AlterConfigs and IncrementalAlterConfigs make of a resource's configs. Pure.
+
+KIP-133 replaces all that was set; KIP-339 changes single configs, and items of lists. Both end
+in the same: names with their new values, null for those that go, only where something changes.
+So two clients that change different configs at the same time do not undo each other.
+
+Left out: two appends to one list at the same time; the later one then has not seen the earlier.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from protocol.errors import ErrorCode, KafkaError
+
+Changes = tuple[tuple[str, str | None], ...]
+"""Sorted by name; null removes."""
+
+
+class Operation(IntEnum):
+    """`org.apache.kafka.clients.admin.AlterConfigOp.OpType`."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Wish(NamedTuple):
+    """One change of an incremental request."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class Rules(NamedTuple):
+    """What a kind of resource says about its configs."""
+
+    check: Callable[[str, str], str | None]
+    """Why a value may not be set, None when it may."""
+    check_together: Callable[[Mapping[str, str]], str | None]
+    """The same for all that would be set afterwards, each right alone."""
+    is_list: Callable[[str], bool]
+    inherited: Callable[[str], str]
+    """The value of a list that is not set."""
+
+
+def replaced(
+    before: Mapping[str, str], wanted: Sequence[tuple[str, str | None]], rules: Rules
+) -> Changes:
+    """AlterConfigs: from now on what is wanted is set, and nothing else.
+
+    Raises KafkaError: INVALID_REQUEST for a name given twice or without value, INVALID_CONFIG.
+    """
+    _refuse_doubtful(
+        [name for name, _ in wanted], [name for name, value in wanted if value is None]
+    )
+    after = {name: value for name, value in wanted if value is not None}
+    return _difference(before, after, rules)
+
+
+def changed(before: Mapping[str, str], wishes: Sequence[Wish], rules: Rules) -> Changes:
+    """IncrementalAlterConfigs: what is not named stays as it is. Raises KafkaError likewise."""
+    unknown = [str(wish.operation) for wish in wishes if wish.operation not in list(Operation)]
+    if unknown:
+        reason = f"Unknown config operation: {', '.join(unknown)}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    without_value = [
+        wish.name for wish in wishes if wish.value is None and wish.operation != Operation.DELETE
+    ]
+    _refuse_doubtful([wish.name for wish in wishes], without_value)
+    after = dict(before)
+    for name, operation, value in wishes:
+        if operation == Operation.DELETE:
+            after.pop(name, None)
+        else:
+            assert value is not None
+            after[name] = value
+            if operation != Operation.SET:
+                after[name] = _changed_list(before, name, Operation(operation), value, rules)
+    return _difference(before, after, rules)
+
+
+def _refuse_doubtful(names: list[str], without_value: list[str]) -> None:
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        reason = f"Error due to duplicate config keys: {', '.join(twice)}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    if without_value:
+        reason = f"Null value not supported for: {', '.join(without_value)}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+
+
+def _changed_list(
+    before: Mapping[str, str], name: str, operation: Operation, value: str, rules: Rules
+) -> str:
+    if not rules.is_list(name):
+        reason = f"Can't {operation.name} to key {name} because its type is not LIST."
+        raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
+    items = _items(before[name] if name in before else rules.inherited(name))
+    named = _items(value)
+    if operation is Operation.SUBTRACT:
+        return ",".join(item for item in items if item not in named)
+    return ",".join(dict.fromkeys([*items, *named]))
+
+
+def _items(value: str) -> list[str]:
+    return [item.strip() for item in value.split(",") if item.strip()]
+
+
+def _difference(before: Mapping[str, str], after: Mapping[str, str], rules: Rules) -> Changes:
+    changes: dict[str, str | None] = {name: None for name in before if name not in after}
+    for name, value in after.items():
+        if before.get(name) != value:
+            if (reason := rules.check(name, value)) is not None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
+            changes[name] = value
+    if changes and (reason := rules.check_together(after)) is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
+    return tuple(sorted(changes.items()))

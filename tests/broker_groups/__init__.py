@@ -1,0 +1,1 @@
+"""Groups through whole agents: their requests, their offsets, their administration."""
