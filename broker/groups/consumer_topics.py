@@ -1,0 +1,98 @@
+"""Which topics a KIP-848 group subscribes to, by name and by regular expression. Pure.
+
+A subscription is names, most of which may not exist, and perhaps a pattern (KIP-848, RE2). What
+it means changes with the topics that there are, so it is looked at anew whenever
+`Topics.version` has grown (Kafka: every ten minutes, or when a new image of the metadata comes).
+
+A topic that was deleted and created again under its name is another topic. The *fingerprint* is of
+ids and numbers of partitions, so it shows that; whoever computed a target from the same
+fingerprint computed it from the same topics.
+"""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from broker.groups.consumer_members import Subscription
+from broker.groups.subscriptions import check, resolve
+from coordinator.topics import Topics
+from protocol.types import TopicId
+
+FINGERPRINT_BYTES: Final = 8
+LOOK_EVERY_MS: Final = 1_000
+"""However many topics come and go, a group asks what its subscriptions mean once in this time."""
+
+
+class Look(NamedTuple):
+    """What the subscriptions of a group mean at one version of the topics."""
+
+    ids: dict[Subscription, frozenset[TopicId]]
+    partitions: dict[TopicId, int]
+    """Of all topics that somebody subscribes to."""
+    fingerprint: bytes
+
+
+class SubscribedTopics:
+    """Looks at topics; remembers what regular expressions matched at the newest version."""
+
+    __slots__ = ("_looked_ms", "_matches", "_matches_version", "_version")
+
+    def __init__(self) -> None:
+        self._version: int | None = None
+        self._looked_ms = 0
+        self._matches: dict[str, frozenset[str]] = {}
+        self._matches_version: int | None = None
+
+    def is_due(self, topics: Topics, now_ms: int) -> bool:
+        """Whether there are other topics than at the last look, and it was long enough ago."""
+        if topics.version == self._version:
+            return False
+        return self._version is None or now_ms - self._looked_ms >= LOOK_EVERY_MS
+
+    def look(self, subscriptions: Iterable[Subscription], topics: Topics, now_ms: int) -> Look:
+        matches = self._matches if topics.version == self._matches_version else {}
+        self._matches = {}
+        self._matches_version = topics.version
+        ids: dict[Subscription, frozenset[TopicId]] = {}
+        partitions: dict[TopicId, int] = {}
+        for subscription in subscriptions:
+            names: Iterable[str] = subscription.names
+            if regex := subscription.regex:
+                found = matches[regex] if regex in matches else _resolved(regex, topics)
+                matches[regex] = self._matches[regex] = found
+                names = found | subscription.names
+            of_this = []
+            for name in names:
+                if (topic := topics.by_name(name)) is not None:
+                    of_this.append(topic.topic_id)
+                    partitions[topic.topic_id] = topic.partition_count
+            ids[subscription] = frozenset(of_this)
+        self._version = topics.version
+        self._looked_ms = now_ms
+        return Look(ids, partitions, _fingerprint(partitions))
+
+
+def check_regex(regex: str) -> None:
+    """Raises KafkaError (INVALID_REGULAR_EXPRESSION)."""
+    check(regex)
+
+
+def subscribes(subscriptions: Iterable[Subscription], topic_name: str) -> bool:
+    """Whether a topic of this name is, or would be, among the topics of one of them."""
+    return any(
+        topic_name in subscription.names
+        or (subscription.regex and resolve(subscription.regex, (topic_name,)))
+        for subscription in subscriptions
+    )
+
+
+def _resolved(regex: str, topics: Topics) -> frozenset[str]:
+    return resolve(regex, [topic.name for topic in topics])
+
+
+def _fingerprint(partitions: dict[TopicId, int]) -> bytes:
+    digest = blake2b(digest_size=FINGERPRINT_BYTES)
+    for topic_id in sorted(partitions):
+        digest.update(topic_id)
+        digest.update(partitions[topic_id].to_bytes(4, "big"))
+    return digest.digest()
