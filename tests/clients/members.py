@@ -53,8 +53,12 @@ class ThreadedMember(Member):
         self._asked.put((lambda: self.commit_now(offsets), future))
         future.result(ANSWER_S)
 
-    def close(self) -> None:
+    def leave(self) -> None:
+        """Begin to close, and do not wait for the end of it."""
         self._closing.set()
+
+    def close(self) -> None:
+        self.leave()
         self._thread.join(ANSWER_S)
         assert not self._thread.is_alive(), f"{self.name} does not close\n{self.told()}"
 

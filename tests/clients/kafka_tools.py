@@ -1,0 +1,63 @@
+"""Kafka's own command line tools, kept running in one JVM, and a reader of the tables they print."""
+
+import subprocess
+from pathlib import Path
+
+from tests.parts import install
+
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+"""kafka-consumer-groups.sh"""
+CONFIGS = "kafka.admin.ConfigCommand"
+"""kafka-configs.sh"""
+
+
+class KafkaTools:
+    """A process that runs one tool after the other (`java/Tools.java`)."""
+
+    def __init__(self) -> None:
+        program = Path(__file__).parent / "java" / "Tools.java"
+        self._process = subprocess.Popen(
+            [
+                *(install.java(), "-Xmx256m", "-XX:+UseSerialGC"),
+                *("-cp", f"{install.kafka_jars()}/*", str(program)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, tool: str, bootstrap: str, *arguments: str) -> str:
+        """What a tool prints, its errors included."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        words = [tool, "--bootstrap-server", bootstrap, *arguments]
+        self._process.stdin.write("\t".join(words) + "\n")
+        self._process.stdin.flush()
+        printed = []
+        for line in self._process.stdout:
+            if line.startswith("ended "):
+                return "".join(printed)
+            printed.append(line)
+        raise AssertionError(f"the tools ended: {''.join(printed)}")
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def table(printed: str) -> list[dict[str, str]]:
+    """The rows below the header that begins with GROUP or TOPIC, by column."""
+    lines = iter(printed.splitlines())
+    for line in lines:
+        names = line.split()
+        if len(names) > 1 and names[0] in ("GROUP", "TOPIC"):
+            break
+    else:
+        raise AssertionError(f"no table in: {printed}")
+    rows = []
+    for line in lines:
+        if not line.strip():
+            break
+        rows.append(dict(zip(names, line.split(), strict=False)))
+    return rows

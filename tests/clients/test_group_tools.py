@@ -1,0 +1,377 @@
+"""kafka-consumer-groups.sh and kafka-configs.sh of Kafka 4.3, and `frazil group`, on live groups.
+
+Everything is tried against Apache Kafka too: what holds there must hold here.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.clients.kafka_tools import CONFIGS, GROUPS, KafkaTools, table
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "tooled"
+OTHER = "tooled-too"
+PARTITIONS = 4
+RECORDS = 20
+PROTOCOLS = ("classic", "consumer")
+
+
+class Cluster(NamedTuple):
+    """Two groups of two consumers that have committed 10 in partition 0, 11 in 1, …"""
+
+    bootstrap: str
+    is_kafka: bool
+
+
+@pytest.fixture(scope="module")
+def tools() -> Iterator[KafkaTools]:
+    tools = KafkaTools()
+    yield tools
+    tools.stop()
+
+
+@pytest.fixture(scope="module", params=["kafka", "embedded", "three_agents"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    bootstrap = request.getfixturevalue(request.param).bootstrap
+    fill(bootstrap)
+    with contextlib.ExitStack() as stack:
+        for protocol in PROTOCOLS:
+            stack.enter_context(members(bootstrap, protocol))
+        yield Cluster(bootstrap, is_kafka=request.param == "kafka")
+
+
+def fill(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics(
+        [NewTopic(name, PARTITIONS, 1) for name in (TOPIC, OTHER)]
+    ).values():
+        future.result(30)
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for number in range(RECORDS * PARTITIONS):
+        for topic in (TOPIC, OTHER):
+            producer.produce(topic, b"record", partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+
+
+@contextlib.contextmanager
+def members(bootstrap: str, protocol: str) -> Iterator[None]:
+    """Two consumers in a group called after the protocol, settled; they heartbeat by themselves."""
+    consumers = [
+        Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": protocol,
+                "group.protocol": protocol,
+                "client.id": f"{protocol}-{number}",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        for number in range(2)
+    ]
+    try:
+        for consumer in consumers:
+            consumer.subscribe([TOPIC])
+        deadline = time.monotonic() + 60
+        while [len(consumer.assignment()) for consumer in consumers] != [2, 2]:
+            assert time.monotonic() < deadline, "the group does not settle"
+            for consumer in consumers:
+                consumer.consume(RECORDS, 0.1)
+        for consumer in consumers:
+            own = [part.partition for part in consumer.assignment()]
+            consumer.commit(
+                offsets=[TopicPartition(TOPIC, number, 10 + number) for number in own],
+                asynchronous=False,
+            )
+        yield
+    finally:
+        for consumer in consumers:
+            consumer.close()
+
+
+def commit(bootstrap: str, group: str, offsets: dict[int, int], *, topic: str = TOPIC) -> None:
+    """Offsets of a group that has no members."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
+    )
+    consumer.commit(
+        offsets=[TopicPartition(topic, *item) for item in offsets.items()], asynchronous=False
+    )
+    consumer.close()
+
+
+def committed(bootstrap: str, group: str, *, topic: str = TOPIC) -> list[int]:
+    """Offsets of all partitions; negative where there is none."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    asked = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    found = [part.offset for part in consumer.committed(asked, timeout=30)]
+    consumer.close()
+    return found
+
+
+def frazil(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            *(str(Path(sys.executable).parent / "frazil"), "group", *arguments),
+            *("--bootstrap", cluster.bootstrap),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_kafkas_tool_lists_groups_with_their_types_and_states(
+    tools: KafkaTools, cluster: Cluster
+) -> None:
+    commit(cluster.bootstrap, "simple", {0: 1})
+    listed = tools.run(GROUPS, cluster.bootstrap, "--list").split()
+    assert {"classic", "consumer", "simple"} <= set(listed)
+    stated = {
+        row["GROUP"]: (row["TYPE"], row["STATE"])
+        for row in table(tools.run(GROUPS, cluster.bootstrap, "--list", "--state", "--type"))
+    }
+    assert stated["classic"] == ("Classic", "Stable")
+    assert stated["consumer"] == ("Consumer", "Stable")
+    assert stated["simple"] == ("Classic", "Empty")
+
+
+def test_kafkas_tool_lists_only_the_states_and_types_asked_for(
+    tools: KafkaTools, cluster: Cluster
+) -> None:
+    commit(cluster.bootstrap, "simple", {0: 1})
+    asked = ("--list", "--state", "stable", "--type", "classic")
+    assert [row["GROUP"] for row in table(tools.run(GROUPS, cluster.bootstrap, *asked))] == [
+        "classic"
+    ]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_kafkas_tool_describes_offsets_lag_and_owners(
+    tools: KafkaTools, cluster: Cluster, protocol: str
+) -> None:
+    rows = table(tools.run(GROUPS, cluster.bootstrap, "--describe", "--group", protocol))
+    assert sorted(
+        (row["TOPIC"], row["PARTITION"], row["CURRENT-OFFSET"], row["LOG-END-OFFSET"], row["LAG"])
+        for row in rows
+    ) == [(TOPIC, str(n), str(10 + n), str(RECORDS), str(RECORDS - 10 - n)) for n in range(4)]
+    clients = sorted(row["CLIENT-ID"] for row in rows)
+    assert clients == [f"{protocol}-{number}" for number in (0, 0, 1, 1)]
+    assert {row["HOST"] for row in rows} == {"/127.0.0.1"}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_kafkas_tool_describes_members_with_their_partitions(
+    tools: KafkaTools, cluster: Cluster, protocol: str
+) -> None:
+    asked = ("--describe", "--group", protocol, "--members", "--verbose")
+    rows = table(tools.run(GROUPS, cluster.bootstrap, *asked))
+    assert sorted(row["CLIENT-ID"] for row in rows) == [f"{protocol}-0", f"{protocol}-1"]
+    assert {row["#PARTITIONS"] for row in rows} == {"2"}
+    owned = [row["CURRENT-ASSIGNMENT"].removeprefix(f"{TOPIC}:").split(",") for row in rows]
+    assert sorted(number for numbers in owned for number in numbers) == ["0", "1", "2", "3"]
+    if protocol == "consumer":
+        for row in rows:
+            assert row["TARGET-ASSIGNMENT"] == row["CURRENT-ASSIGNMENT"]
+            assert row["TARGET-EPOCH"] == row["CURRENT-EPOCH"]
+
+
+@pytest.mark.parametrize(("protocol", "assignor"), [("classic", "range"), ("consumer", "uniform")])
+def test_kafkas_tool_describes_state_assignor_and_coordinator(
+    tools: KafkaTools, cluster: Cluster, protocol: str, assignor: str
+) -> None:
+    asked = ("--describe", "--group", protocol, "--state")
+    last = tools.run(GROUPS, cluster.bootstrap, *asked).split("\n" + protocol)[1].split()
+    address, node_id, *rest = last
+    assert address.startswith("127.0.0.1:")
+    assert node_id.strip("()").isdigit()
+    assert rest == [assignor, "Stable", "2"]
+
+
+def test_kafkas_tool_says_that_a_group_is_not_there(tools: KafkaTools, cluster: Cluster) -> None:
+    printed = tools.run(GROUPS, cluster.bootstrap, "--describe", "--group", "nobody")
+    assert "GroupIdNotFoundException: Group nobody not found." in printed
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (("--to-earliest",), [0, 0, 0, 0]),
+        (("--to-latest",), [RECORDS] * 4),
+        (("--to-offset", "1000"), [RECORDS] * 4),
+        (("--shift-by", "-2"), [3, 4, 5, 6]),
+        (("--to-current",), [5, 6, 7, 8]),
+        (("--to-datetime", "2020-01-01T00:00:00.000"), [0, 0, 0, 0]),
+        (("--by-duration", "PT0S"), [RECORDS] * 4),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+@pytest.mark.parametrize("tool", ["kafka", "frazil"])
+def test_offsets_are_reset_by_kafkas_tool_and_ours_alike(
+    tools: KafkaTools,
+    cluster: Cluster,
+    tool: str,
+    where: tuple[str, ...],
+    expected: list[int],
+) -> None:
+    group = f"reset-{tool}-{where[0].strip('-')}"
+    commit(cluster.bootstrap, group, {0: 5, 1: 6, 2: 7, 3: 8})
+    scope = ("--topic", TOPIC, *where)
+    if tool == "kafka":
+        asked = ("--reset-offsets", "--group", group, *scope)
+        planned = table(tools.run(GROUPS, cluster.bootstrap, *asked, "--dry-run"))
+        assert sorted((int(row["PARTITION"]), int(row["NEW-OFFSET"])) for row in planned) == list(
+            enumerate(expected)
+        )
+        assert committed(cluster.bootstrap, group) == [5, 6, 7, 8]
+        tools.run(GROUPS, cluster.bootstrap, *asked, "--execute")
+    else:
+        planned = table(frazil(cluster, "reset", group, *scope).stdout)
+        assert [(int(row["PARTITION"]), int(row["NEW"])) for row in planned] == list(
+            enumerate(expected)
+        )
+        assert committed(cluster.bootstrap, group) == [5, 6, 7, 8]
+        done = frazil(cluster, "reset", group, *scope, "--execute")
+        assert done.returncode == 0, done.stderr
+    assert committed(cluster.bootstrap, group) == expected
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_kafkas_tool_resets_no_group_that_has_members(
+    tools: KafkaTools, cluster: Cluster, protocol: str
+) -> None:
+    asked = ("--reset-offsets", "--group", protocol, "--topic", TOPIC, "--to-earliest")
+    printed = tools.run(GROUPS, cluster.bootstrap, *asked, "--execute")
+    assert "but the current state is Stable" in printed
+    assert committed(cluster.bootstrap, protocol) == [10, 11, 12, 13]
+
+
+def test_kafkas_tool_deletes_offsets_of_single_partitions(
+    tools: KafkaTools, cluster: Cluster
+) -> None:
+    commit(cluster.bootstrap, "forgetful", {0: 5, 1: 6})
+    asked = ("--delete-offsets", "--group", "forgetful", "--topic", f"{TOPIC}:0")
+    printed = tools.run(GROUPS, cluster.bootstrap, *asked)
+    assert table(printed) == [{"TOPIC": TOPIC, "PARTITION": "0", "STATUS": "Successful"}]
+    offsets = committed(cluster.bootstrap, "forgetful")
+    assert offsets[0] < 0
+    assert offsets[1] == 6
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_kafkas_tool_deletes_no_offsets_of_a_topic_that_is_consumed(
+    tools: KafkaTools, cluster: Cluster, protocol: str
+) -> None:
+    # The classic group commits to a topic that it does not subscribe to: that may be deleted.
+    asked = ("--delete-offsets", "--group", protocol, "--topic", f"{TOPIC}:0")
+    assert "GroupSubscribedToTopicException" in tools.run(GROUPS, cluster.bootstrap, *asked)
+    assert committed(cluster.bootstrap, protocol) == [10, 11, 12, 13]
+
+
+def test_kafkas_tool_deletes_groups_that_have_no_members(
+    tools: KafkaTools, cluster: Cluster
+) -> None:
+    commit(cluster.bootstrap, "done-with", {0: 5})
+    names = ("done-with", *PROTOCOLS, "nobody")
+    groups = [word for name in names for word in ("--group", name)]
+    printed = tools.run(GROUPS, cluster.bootstrap, "--delete", *groups)
+    for protocol in PROTOCOLS:
+        assert f"'{protocol}' could not be deleted due to:" in printed
+    assert printed.count("GroupNotEmptyException") == 2
+    assert printed.count("GroupIdNotFoundException") == 1
+    listed = tools.run(GROUPS, cluster.bootstrap, "--list").split()
+    assert "done-with" not in listed
+    assert set(PROTOCOLS) <= set(listed)
+    assert committed(cluster.bootstrap, "done-with")[0] < 0
+
+
+def test_kafkas_tool_sets_describes_and_removes_configs_of_a_group(
+    tools: KafkaTools, cluster: Cluster
+) -> None:
+    entity = ("--entity-type", "groups", "--entity-name", "tuned")
+    setting = "consumer.session.timeout.ms"
+
+    def configs(*arguments: str) -> str:
+        return tools.run(CONFIGS, cluster.bootstrap, *arguments, *entity)
+
+    assert "Completed updating" in configs("--alter", "--add-config", f"{setting}=50000")
+    described = configs("--describe")
+    assert f"{setting}=50000 sensitive=false" in described
+    assert f"DYNAMIC_GROUP_CONFIG:{setting}=50000" in described
+    assert f"DEFAULT_CONFIG:group.{setting}=45000" in described
+    assert "InvalidConfigurationException" in configs("--alter", "--add-config", f"{setting}=5")
+    assert "Completed updating" in configs("--alter", "--delete-config", setting)
+    assert setting not in configs("--describe")
+    assert f"{setting}=45000" in configs("--describe", "--all")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_our_tool_says_what_kafkas_does(tools: KafkaTools, cluster: Cluster, protocol: str) -> None:
+    theirs = table(tools.run(GROUPS, cluster.bootstrap, "--describe", "--group", protocol))
+    ours = json.loads(frazil(cluster, "describe", protocol, "--json").stdout)
+    assert [
+        (row["topic"], row["partition"], row["committed"], row["end"], row["lag"], row["member"])
+        for row in ours["partitions"]
+    ] == sorted(
+        (
+            row["TOPIC"],
+            int(row["PARTITION"]),
+            int(row["CURRENT-OFFSET"]),
+            int(row["LOG-END-OFFSET"]),
+            int(row["LAG"]),
+            row["CONSUMER-ID"],
+        )
+        for row in theirs
+    )
+    assert (ours["type"], ours["state"]) == (protocol, "Stable")
+
+
+def test_our_tool_lists_the_groups_of_all_agents(cluster: Cluster) -> None:
+    # Many, so that every agent of a cluster has some.
+    names = {f"listed-{number}" for number in range(20)}
+    for name in names:
+        commit(cluster.bootstrap, name, {0: 1})
+    rows = table(frazil(cluster, "list").stdout)
+    assert names < {row["GROUP"] for row in rows}
+    stable = table(frazil(cluster, "list", "--state", "stable", "--type", "consumer").stdout)
+    assert [tuple(row.values()) for row in stable] == [
+        ("consumer", "consumer", "Stable", "consumer")
+    ]
+
+
+def test_our_tool_resets_and_deletes_only_groups_without_members(cluster: Cluster) -> None:
+    commit(cluster.bootstrap, "left", {0: 5, 1: 6})
+    for protocol in PROTOCOLS:
+        refused = frazil(cluster, "reset", protocol, "--all-topics", "--to-latest", "--execute")
+        assert refused.returncode == 1
+        assert "stop its consumers first" in refused.stderr
+    deleted = frazil(cluster, "delete", "left", *PROTOCOLS, "nobody")
+    assert deleted.returncode == 1
+    assert deleted.stdout == 'group "left" is deleted\n'
+    assert deleted.stderr.count("it has members; stop its consumers first") == 2
+    assert 'group "nobody" is not deleted: there is no such group' in deleted.stderr
+    assert frazil(cluster, "describe", "left").returncode == 1
+    assert committed(cluster.bootstrap, "classic") == [10, 11, 12, 13]
+
+
+def test_our_tool_shows_offsets_of_a_topic_that_nobody_consumes(cluster: Cluster) -> None:
+    commit(cluster.bootstrap, "two-topics", {0: 5})
+    commit(cluster.bootstrap, "two-topics", {3: 20}, topic=OTHER)
+    printed = frazil(cluster, "describe", "two-topics").stdout
+    assert [(row["TOPIC"], row["COMMITTED"], row["LAG"]) for row in table(printed)] == [
+        (TOPIC, "5", "15"),
+        (OTHER, "20", "0"),
+    ]
+    assert "lag 15 in 2 partitions" in printed
