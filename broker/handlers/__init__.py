@@ -8,7 +8,7 @@ closes the connection as in Kafka:
     transactions        AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit,
                         WriteTxnMarkers, Describe- and ListTransactions, DescribeProducers
     security            SaslHandshake, SaslAuthenticate, ACLs, SCRAM users, delegation tokens
-    changes of configs  AlterConfigs, IncrementalAlterConfigs, client quotas, UpdateFeatures
+    changes of configs  of brokers; client quotas, UpdateFeatures
     records, partitions DeleteRecords, CreatePartitions
     share and streams   ShareGroup*, ShareFetch, ShareAcknowledge, StreamsGroup*
     replicas, disks     ElectLeaders, reassignments, log dirs, DescribeQuorum: there are none
