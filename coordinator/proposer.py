@@ -57,6 +57,10 @@ class NotDoneError(Exception):
         self.reason = reason
 
 
+class MisfitError(NotDoneError):
+    """It cannot be written, by any agent at any time: too large, or not to be encoded."""
+
+
 class _Proposal(NamedTuple):
     command: Command
     encoded_bytes: int
@@ -128,19 +132,19 @@ class Proposer:
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         encoded_bytes, misfit = _measure(command)
         if misfit is not None:
-            refusal = misfit
+            refusal: NotDoneError = MisfitError(misfit)
         elif self._session is None or not self._may_send():
-            refusal = "this agent has no proven session"
+            refusal = NotDoneError("this agent has no proven session")
         elif incarnation is not None and incarnation != self._session.incarnation:
-            refusal = f"incarnation {incarnation} is over"
+            refusal = NotDoneError(f"incarnation {incarnation} is over")
         elif len(self._waiting) >= COMMANDS_WAITING_MAX:
-            refusal = f"{COMMANDS_WAITING_MAX} commands are waiting already"
+            refusal = NotDoneError(f"{COMMANDS_WAITING_MAX} commands are waiting already")
         else:
             self._waiting.append(_Proposal(command, encoded_bytes, incarnation, future))
             self._work.set()
             return future
         self._stats.commands_not_done += 1
-        _fail(future, NotDoneError(refusal))
+        _fail(future, refusal)
         return future
 
     def applied(self, applied: Applied) -> None:

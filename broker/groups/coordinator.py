@@ -1,20 +1,46 @@
-"""The coordinator of the groups whose shards this agent holds: requests in, answers out."""
+"""The coordinator of the groups whose shards this agent holds, as handlers and jobs see it.
+
+    claims    which shards are this agent's, and since when it may act for them
+    hosting   the live groups: requests, queues, writes, deadlines
+    shards    who should hold what (pure)
+
+Parked requests belong to no task: a group answers them by callback, now or later, and a connection
+that closes leaves its join where it is, as in Kafka. Heartbeats are answered in the call.
+
+Left out: offsets, descriptions and configs of groups, whose handlers ask here for the live group,
+the right to answer for it, and a way into the log.
+"""
 
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from broker.config import Settings
 from broker.dispatch import Call
+from broker.groups.claims import Claims
+from broker.groups.clock import GroupClock
+from broker.groups.effects import Caller, Effects
+from broker.groups.group_configs import group_settings
+from broker.groups.hosted import Asked
+from broker.groups.hosting import NOT_OURS, Hosting
 from broker.groups.live import Kinds, LiveGroup
 from broker.groups.settings import GroupSettings
+from broker.groups.stats import GroupStats
+from broker.stalls import TICK_MS
 from coordinator.commands import Outcome, Rejected
 from coordinator.coordinator import Coordinator
-from coordinator.group_commands import GroupCommand
+from coordinator.group_commands import (
+    CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    ExpireOffsets,
+    GroupCommand,
+    GroupKind,
+)
 from coordinator.groups import shard_of
 from coordinator.metadata_log import LogError
-from coordinator.proposer import NotDoneError
+from coordinator.proposer import MisfitError, NotDoneError
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     ConsumerGroupHeartbeatRequest,
@@ -28,11 +54,8 @@ from protocol.messages import (
 )
 from protocol.types import Incarnation
 
-WAIT_S_MAX: Final = 5.0
-"""As Kafka's offsets.commit.timeout.ms."""
-
-_NOT_OURS: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.STALE_BROKER_EPOCH)
-"""What apply says to whoever does not hold the shard, or is dead."""
+CONSUMER_PROTOCOL: Final = "consumer"
+"""In `group.coordinator.rebalance.protocols`: KIP-848 is served."""
 
 
 class GroupCoordinator:
@@ -47,25 +70,47 @@ class GroupCoordinator:
         boot_ms: Callable[[], int],
         rng: random.Random,
     ) -> None:
+        self.stats = GroupStats()
         self._coordinator = coordinator
         self._settings = settings
-        self._kinds = kinds
-        self._boot_ms = boot_ms
         self._rng = rng
+        self._clock = GroupClock(boot_ms, stall_ms_max=settings.stall_ms)
+        self.hosting = Hosting(
+            coordinator,
+            kinds=kinds,
+            clock=self._clock,
+            settings_for=self.settings_for,
+            stats=self.stats,
+        )
+        self.claims = Claims(coordinator, self.hosting, self._clock)
 
     async def run(self) -> None:
         """Coordinate for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._look_at_clock(), name="group clock")
+            tasks.create_task(self.claims.run(), name="group shards")
+            tasks.create_task(self.hosting.run_loading(), name="group loading")
 
     async def depart(self) -> None:
         """Give the shards to others; from now on nothing is coordinated here (design §13)."""
+        await self.claims.leave()
+
+    async def _look_at_clock(self) -> None:
+        """Often enough that no stall passes for time."""
+        while True:
+            await asyncio.sleep(TICK_MS / 1000)
+            self._clock.now_ms()
+
+    # For handlers and jobs.
 
     def now_ms(self) -> int:
         """The group clock: boot time without the stalls of this agent."""
-        return self._boot_ms()
+        return self._clock.now_ms()
 
     def settings_for(self, group_id: str) -> GroupSettings:
         """The agent's settings and the group's own configs, in one."""
-        return GroupSettings()
+        configs = self._coordinator.machine.groups.configs(group_id)
+        return group_settings(self._settings.kafka, configs)
 
     def coordinates(self, group_id: str) -> None:
         """Return if this agent may answer for the group at this instant (P5).
@@ -73,10 +118,12 @@ class GroupCoordinator:
         Raises KafkaError: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE (leaving), INVALID_GROUP_ID.
         """
         if group_id == "":
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
-        incarnation = self._coordinator.incarnation()
-        if incarnation is None or self.coordinator_of(group_id) != incarnation:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, "another agent coordinates this group")
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+        if self.claims.leaving:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "This agent is leaving.")
+        if not self.hosting.serves(group_id):
+            reason = "This agent does not coordinate the group."
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, reason)
 
     def coordinator_of(self, group_id: str) -> Incarnation | None:
         """The live incarnation that holds the group's shard, as far as this agent knows."""
@@ -89,51 +136,170 @@ class GroupCoordinator:
         and UNKNOWN_SERVER_ERROR for a row that this version cannot read.
         """
         self.coordinates(group_id)
-        row = self._coordinator.machine.groups.get(group_id)
-        if row is None:
-            return None
-        return self._kinds.loaded(row, self.settings_for(group_id), self.now_ms())
+        return self.hosting.live(group_id)
 
     async def settled(self, group_id: str) -> None:
         """Wait until no write of the group is under way. Raises KafkaError as `coordinates`."""
+        self.coordinates(group_id)
+        await self.hosting.settled(group_id)
         self.coordinates(group_id)
 
     async def propose(self, command: GroupCommand) -> Outcome:
         """Put a command about a group into the log, under the incarnation that coordinates now.
 
+        What creates or deletes the group's row is carried out between the group's own writes, so
+        the group never finds another row than it knew.
+
         Raises KafkaError: NOT_COORDINATOR when it did not happen and will not, REQUEST_TIMED_OUT
         when it still may (P4), UNKNOWN_SERVER_ERROR when it cannot be written. What apply refuses
         for other reasons is an outcome.
         """
-        incarnation = self._coordinator.incarnation()
-        future = self._coordinator.propose(command, incarnation)
+        if isinstance(command, CommitOffsets | DeleteOffsets | ExpireOffsets | DeleteGroup):
+            self.coordinates(command.group_id)
         try:
-            async with asyncio.timeout(WAIT_S_MAX):
-                outcome = await asyncio.shield(future)
+            async with asyncio.timeout(self._settings.kafka.offsets_commit_timeout_ms / 1000):
+                outcome = await asyncio.shield(await self._proposed(command))
+        except MisfitError as error:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.reason) from error
         except NotDoneError as error:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"not done: {error.reason}") from error
-        except (LogError, TimeoutError) as error:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "it may still happen") from error
-        if isinstance(outcome, Rejected) and outcome.error in _NOT_OURS:
+        except LogError as error:
+            reason = f"it may still happen: {error}"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, reason) from error
+        except TimeoutError as error:
+            reason = "not yet in the metadata log; it may still be"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, reason) from error
+        if isinstance(outcome, Rejected) and outcome.error in NOT_OURS:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, outcome.message)
         return outcome
+
+    async def _proposed(self, command: GroupCommand) -> asyncio.Future[Outcome]:
+        hosting = self.hosting
+        match command:
+            case DeleteGroup(group_id):
+                return await hosting.change(group_id, command)
+            case CommitOffsets(group_id) if self._row_is_missing(group_id):
+                return await hosting.change(group_id, command)
+            case CommitOffsets() | DeleteOffsets() | ExpireOffsets():
+                return hosting.propose(command)
+            case _:
+                return self._coordinator.propose(command, self._coordinator.incarnation())
+
+    def _row_is_missing(self, group_id: str) -> bool:
+        return self._coordinator.machine.groups.get(group_id) is None
 
     # The protocols.
 
     async def join(self, call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
+        """Raises KafkaError, as all of these."""
         self.coordinates(request.group_id)
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        response: JoinGroupResponse = await self._answer(
+            call, request.group_id, lambda group, caller: group.join(caller, request)
+        )
+        return response
 
     async def sync(self, call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
-        self.coordinates(request.group_id)
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._must_be_there(request.group_id)
+        response: SyncGroupResponse = await self._answer(
+            call, request.group_id, lambda group, caller: group.sync(caller, request)
+        )
+        return response
 
     async def leave(self, call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        self.coordinates(request.group_id)
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._must_be_there(request.group_id)
+        response: LeaveGroupResponse = await self._answer(
+            call, request.group_id, lambda group, caller: group.leave(caller, request)
+        )
+        return response
 
-    async def consumer_heartbeat(
-        self, call: Call, request: ConsumerGroupHeartbeatRequest
-    ) -> ConsumerGroupHeartbeatResponse:
-        self.coordinates(request.group_id)
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    def heartbeat(
+        self,
+        group_id: str,
+        member_id: str,
+        generation: int,
+        instance_id: str | None,
+        respond: Callable[[ErrorCode], None],
+    ) -> ErrorCode | None:
+        """The answer; None: `respond` is called with it, once a write of the group is settled."""
+        self.stats.heartbeats += 1
+        try:
+            self.coordinates(group_id)
+            return self.hosting.beat(group_id, member_id, generation, instance_id, respond)
+        except KafkaError as error:
+            return error.code
+
+    def consumer_heartbeat(
+        self,
+        call: Call,
+        request: ConsumerGroupHeartbeatRequest,
+        respond: Callable[[ConsumerGroupHeartbeatResponse], None],
+        refuse: Callable[[KafkaError], None],
+    ) -> None:
+        """`respond` or `refuse` is called once; where nothing must be written, in this call."""
+        self.stats.heartbeats += 1
+        try:
+            if CONSUMER_PROTOCOL not in self._settings.kafka.group_coordinator_rebalance_protocols:
+                reason = "The consumer protocol is switched off by this agent's settings."
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
+            self.coordinates(request.group_id)
+        except KafkaError as error:
+            refuse(error)
+            return
+        topics = self._coordinator.machine.topics
+        asked = Asked(
+            GroupKind.CONSUMER,
+            lambda group, caller: group.consumer_heartbeat(caller, request, topics),
+            call.version,
+            call.client_id or "",
+            _host_of(call),
+            self._fresh_id(),
+            respond,
+            refuse,
+        )
+        self.hosting.submit(request.group_id, asked)
+
+    def _must_be_there(self, group_id: str) -> None:
+        """A group that is not there has no member that could ask. Raises KafkaError."""
+        self.coordinates(group_id)
+        if not self.hosting.knows(group_id):
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "There is no group of this id.")
+
+    async def _answer(
+        self, call: Call, group_id: str, ask: Callable[[LiveGroup, Caller], Effects]
+    ) -> Any:
+        """What the group answers, sooner or later. Raises KafkaError."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def respond(response: Any) -> None:
+            if not future.done():
+                future.set_result(response)
+
+        def refuse(error: KafkaError) -> None:
+            if not future.done():
+                future.set_exception(error)
+                # When the group has a bug, that is what is raised here, and this is not heard.
+                future.exception()
+
+        asked = Asked(
+            GroupKind.CLASSIC,
+            ask,
+            call.version,
+            call.client_id or "",
+            _host_of(call),
+            self._fresh_id(),
+            respond,
+            refuse,
+        )
+        self.hosting.submit(group_id, asked)
+        return await future
+
+    def _fresh_id(self) -> str:
+        """A random UUID (version 4) from this agent's chance."""
+        bits = self._rng.getrandbits(128) & ~(0xF << 76 | 0x3 << 62) | 4 << 76 | 2 << 62
+        text = f"{bits:032x}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _host_of(call: Call) -> str:
+    """The client's address, as Kafka tells it in descriptions."""
+    return "/" + call.connection.peer.rpartition(":")[0]

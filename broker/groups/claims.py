@@ -1,0 +1,168 @@
+"""Which shards this agent coordinates: claims and releases in the log, and what follows here.
+
+What holds (P5): an incarnation is served only while its session is proven, and begins to be
+served, also again after a lapse, only when the fate of everything that was proposed about groups
+before is known. A shard is served while the replica shows that incarnation as its holder; its
+groups are dropped in the call in which the replica shows another one.
+
+Left out: which shards should be whose (`broker.groups.shards`).
+"""
+
+import asyncio
+import functools
+import logging
+from typing import Final
+
+from broker.groups.clock import GroupClock
+from broker.groups.hosting import Hosting
+from broker.groups.shards import LiveAgent, Release, ShardBalance
+from coordinator.commands import Close, Open, Outcome
+from coordinator.coordinator import Applied, Coordinator
+from coordinator.group_commands import GROUP_SHARDS, ClaimShards, ReleaseShards, SetGroupConfigs
+from protocol.types import Incarnation
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+LEAVE_S_MAX: Final = 2.0
+"""For the releases of a leaving agent; without them its Close frees the shards."""
+
+_WATCHED: Final = frozenset({Open, Close, ClaimShards, ReleaseShards, SetGroupConfigs})
+
+
+class Claims:
+    """`run` must be going; it hears of the log and of the session by callbacks."""
+
+    def __init__(self, coordinator: Coordinator, hosting: Hosting, clock: GroupClock) -> None:
+        self.leaving = False
+        self._coordinator = coordinator
+        self._hosting = hosting
+        self._clock = clock
+        self._balance = ShardBalance()
+        self._served: frozenset[int] = frozenset()
+        self._under_way: set[asyncio.Future[Outcome]] = set()
+        """Claims and releases whose fate is not known."""
+        coordinator.on_applied(self._applied)
+        coordinator.on_incarnation(self._session_changed)
+        hosting.on_settled(self._all_settled)
+
+    @property
+    def served(self) -> frozenset[int]:
+        """Shards coordinated here now."""
+        return self._served
+
+    async def run(self) -> None:
+        """Look again now and then, for ever: some things follow from the time alone."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self._look()
+
+    async def leave(self) -> None:
+        """Give every shard to the one who is next for it; coordinate nothing from now on."""
+        self.leaving = True
+        me = self._coordinator.incarnation()
+        self._serve(None)
+        if me is None:
+            return
+        self._release(me, self._balance.to_leave(self._held_by(me)))
+        if self._under_way:
+            await asyncio.wait([*self._under_way], timeout=LEAVE_S_MAX)
+
+    # What happens.
+
+    def _applied(self, applied: Applied) -> None:
+        relevant = False
+        for command in applied.entry.commands:
+            if type(command) not in _WATCHED:
+                continue
+            if isinstance(command, SetGroupConfigs):
+                self._hosting.reconfigure(command.group_id)
+                continue
+            relevant = True
+            if isinstance(command, ClaimShards):
+                self._balance.claimed(applied.incarnation)
+            elif isinstance(command, ReleaseShards):
+                self._balance.released(applied.incarnation, command.shards)
+        if relevant:
+            self._look()
+
+    def _session_changed(self, _incarnation: Incarnation | None) -> None:
+        self._look()
+
+    def _all_settled(self) -> None:
+        if self._hosting.incarnation is None:
+            self._look()
+
+    def _look(self) -> None:
+        """Serve what is ours, claim what should be, give up what should not."""
+        me = self._coordinator.incarnation()
+        machine = self._coordinator.machine
+        now_ms = self._clock.now_ms()
+        self._balance.look(
+            me=me,
+            agents=(LiveAgent(row.incarnation, row.node_id) for row in machine.incarnations),
+            holders=[machine.groups.holder(shard) for shard in range(GROUP_SHARDS)],
+            now_ms=now_ms,
+        )
+        self._serve(None if self.leaving else me)
+        if me is None or self._under_way:
+            return
+        if self.leaving:
+            # Somebody meant well before it was seen that this agent leaves.
+            self._release(me, self._balance.to_leave(self._held_by(me)))
+        else:
+            self._claim(me, self._balance.to_claim())
+            if not self._under_way:
+                busy = functools.cache(self._hosting.busy_shards)
+                self._release(me, self._balance.to_release(now_ms, lambda shard: shard in busy()))
+
+    def _serve(self, me: Incarnation | None) -> None:
+        """Bring the live groups in line with the session and the table of shards."""
+        hosting = self._hosting
+        if hosting.incarnation is not None and hosting.incarnation != me:
+            hosting.drop(range(GROUP_SHARDS))
+            hosting.incarnation = None
+            self._served = frozenset()
+        if me is None or (hosting.incarnation is None and hosting.in_doubt):
+            return
+        hosting.incarnation = me
+        held = frozenset(self._held_by(me))
+        lost, gained = self._served - held, held - self._served
+        self._served = held
+        if lost:
+            hosting.drop(lost)
+        if gained:
+            logger.info("coordinating %d shards of groups, %d of them new", len(held), len(gained))
+            hosting.load_shards(sorted(gained))
+
+    def _held_by(self, me: Incarnation) -> tuple[int, ...]:
+        return self._coordinator.machine.groups.held_by(me)
+
+    # What is proposed.
+
+    def _claim(self, me: Incarnation, shards: tuple[int, ...]) -> None:
+        if shards:
+            self._hosting.stats.shards_claimed += len(shards)
+            self._propose(ClaimShards(shards), me)
+
+    def _release(self, me: Incarnation, releases: list[Release]) -> None:
+        for release in releases:
+            self._hosting.stats.shards_released += len(release.shards)
+            logger.info(
+                "giving %d shards of groups to incarnation %d",
+                len(release.shards),
+                release.successor,
+            )
+            self._propose(ReleaseShards(release.shards, release.successor), me)
+
+    def _propose(self, command: ClaimShards | ReleaseShards, me: Incarnation) -> None:
+        future = self._coordinator.propose(command, me)
+        self._under_way.add(future)
+        future.add_done_callback(self._settled)
+
+    def _settled(self, future: asyncio.Future[Outcome]) -> None:
+        self._under_way.discard(future)
+        if (error := future.exception()) is not None:
+            logger.info("a claim or release of shards was not done: %s", error)
+        elif not self._under_way:
+            self._look()

@@ -1,0 +1,558 @@
+"""Live groups at work: requests in, answers out, writes to the log and what comes of them.
+
+What holds:
+
+* While a change of a group's row is under way nothing else happens to the group: what comes waits
+  in its queue, which is bounded (P15). The commands of one `Write` are proposed one after the
+  other, each when the one before is applied, under the incarnation that is served.
+* A write that is not applied, for whatever reason, ends the live group; those who wait are
+  refused, and the next one to ask finds it as its row has it. There is no undo.
+* Every request is answered or refused once, also when its group has a bug: then the group ends.
+* A group without members, parked requests or queue is not kept: its row says all about it.
+
+`incarnation` is the one that is served; the owner (`broker.groups.claims`) sets it, and drops the
+groups of shards that were lost. Left out: which shards those are.
+"""
+
+import asyncio
+import contextlib
+import functools
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from broker.groups.clock import GroupClock
+from broker.groups.effects import Answer, Caller, Effects, Write
+from broker.groups.hosted import Asked, Beat, Hosted
+from broker.groups.live import Kinds, LiveGroup
+from broker.groups.settings import GroupSettings
+from broker.groups.stats import GroupStats
+from broker.groups.timers import Timers
+from coordinator.commands import Outcome, Rejected
+from coordinator.coordinator import Coordinator
+from coordinator.group_commands import ChangeGroup, DeleteGroup, GroupCommand, GroupKind
+from coordinator.groups import shard_of
+from coordinator.metadata_log import LogError
+from coordinator.proposer import MisfitError, NotDoneError
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import Incarnation
+
+logger = logging.getLogger(__name__)
+
+QUEUE_MAX: Final = 5_000
+"""Requests that wait for one group's write."""
+EVENTS_PER_TURN_MAX: Final = 100
+LOADED_PER_TURN_MAX: Final = 100
+LOADING_TURN_S: Final = 0.005
+
+STABLE: Final = "Stable"
+REBALANCING: Final = frozenset(
+    {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
+)
+NOT_OURS: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.STALE_BROKER_EPOCH})
+"""What apply says to whoever does not hold the shard, or is dead."""
+FENCED: Final = frozenset(
+    {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.INVALID_REQUEST}
+)
+"""What apply says to a coordinator that does not know its own group."""
+
+
+class Hosting:
+    """The live groups of one agent."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        *,
+        kinds: Kinds,
+        clock: GroupClock,
+        settings_for: Callable[[str], GroupSettings],
+        stats: GroupStats,
+    ) -> None:
+        self.incarnation: Incarnation | None = None
+        """Served now; None: nothing is."""
+        self.stats = stats
+        self._coordinator = coordinator
+        self._kinds = kinds
+        self._clock = clock
+        self._settings_for = settings_for
+        self._groups: dict[str, Hosted] = {}
+        self._timers = Timers(clock, self._due)
+        self._tokens = itertools.count(1)
+        self._open: set[asyncio.Future[Outcome]] = set()
+        """Proposals about groups whose fate is not known."""
+        self._on_settled: Callable[[], None] = lambda: None
+        self._to_load: deque[str] = deque()
+        self._loading = asyncio.Event()
+
+    def __iter__(self) -> Iterator[Hosted]:
+        return iter(self._groups.values())
+
+    @property
+    def in_doubt(self) -> bool:
+        """The fate of something that was proposed about groups is not known."""
+        return bool(self._open)
+
+    def on_settled(self, callback: Callable[[], None]) -> None:
+        """Call whenever `in_doubt` has become false."""
+        self._on_settled = callback
+
+    @property
+    def proven(self) -> bool:
+        """May this agent act as the incarnation that it serves, at this instant (P5)?"""
+        return self.incarnation is not None and self._coordinator.incarnation() == self.incarnation
+
+    def serves(self, group_id: str) -> bool:
+        """May this agent answer for the group at this instant?"""
+        if not self.proven:
+            return False
+        return self._coordinator.machine.groups.holder(shard_of(group_id)) == self.incarnation
+
+    # Requests.
+
+    def submit(self, group_id: str, asked: Asked) -> None:
+        """Have a group answer a request, now or when it can. Its shard is served."""
+        hosted = self._groups.get(group_id)
+        if hosted is None:
+            hosted = self._host(group_id)
+        if hosted.writing or hosted.queue:
+            self._enqueue(hosted, asked)
+            return
+        self._perform(hosted, asked)
+        self._after(hosted)
+
+    def beat(
+        self,
+        group_id: str,
+        member_id: str,
+        generation: int,
+        instance_id: str | None,
+        respond: Callable[[ErrorCode], None],
+    ) -> ErrorCode | None:
+        """The answer to a heartbeat; None: `respond` is called with it when the group can tell."""
+        hosted = self._groups.get(group_id)
+        if hosted is None and (hosted := self._with_members(group_id)) is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if hosted.writing or hosted.queue or hosted.group is None:
+            self._enqueue(hosted, Beat(member_id, generation, instance_id, respond))
+            return None
+        return self._heartbeat(hosted, hosted.group, member_id, generation, instance_id)
+
+    def live(self, group_id: str) -> LiveGroup | None:
+        """The group as it is; None when there is neither a row nor soft state of it."""
+        hosted = self._groups.get(group_id) or self._with_members(group_id)
+        if hosted is not None and hosted.group is not None:
+            return hosted.group
+        row = self._coordinator.machine.groups.get(group_id)
+        return None if row is None else self._make(group_id, row.kind)
+
+    def knows(self, group_id: str) -> bool:
+        """Is there a row, or soft state, of the group?"""
+        return (
+            group_id in self._groups or self._coordinator.machine.groups.get(group_id) is not None
+        )
+
+    async def settled(self, group_id: str) -> None:
+        """Wait until no change of the group's row is under way, or it is dropped."""
+        while (hosted := self._groups.get(group_id)) is not None and hosted.writing:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            hosted.waiting.append(functools.partial(_set, future))
+            await future
+
+    def _enqueue(self, hosted: Hosted, item: Asked | Beat) -> None:
+        if len(hosted.queue) >= QUEUE_MAX:
+            self.stats.overflows += 1
+            reason = f"{QUEUE_MAX} requests wait for this group already"
+            item.refuse(KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, reason))
+            return
+        self.stats.parked += 1
+        hosted.queue.append(item)
+
+    def _perform(self, hosted: Hosted, asked: Asked) -> None:
+        try:
+            group = hosted.group or self._make(hosted.group_id, asked.kind)
+        except KafkaError as error:
+            asked.refuse(error)
+            return
+        hosted.group = group
+        token = next(self._tokens)
+        hosted.parked[token] = asked
+        self.stats.parked += 1
+        caller = Caller(
+            token,
+            asked.version,
+            asked.client_id,
+            asked.client_host,
+            self._clock.now_ms(),
+            asked.fresh_id,
+        )
+        self._guarded(hosted, lambda: asked.ask(group, caller))
+
+    def _guarded(self, hosted: Hosted, act: Callable[[], Effects]) -> None:
+        """Carry out what the group says. A bug in it ends it, and is raised."""
+        sound = False
+        try:
+            for effect in act():
+                if isinstance(effect, Answer):
+                    asked = hosted.parked.pop(effect.token)
+                    self.stats.parked -= 1
+                    asked.respond(effect.response)
+                else:
+                    self._write(hosted, effect)
+            sound = True
+        finally:
+            if not sound:
+                self._condemn(hosted)
+
+    def _heartbeat(
+        self,
+        hosted: Hosted,
+        group: LiveGroup,
+        member_id: str,
+        generation: int,
+        instance_id: str | None,
+    ) -> ErrorCode:
+        sound = False
+        try:
+            code = group.heartbeat(member_id, generation, instance_id, self._clock.now_ms())
+            sound = True
+        finally:
+            if not sound:
+                self._condemn(hosted)
+        return code
+
+    def _condemn(self, hosted: Hosted) -> None:
+        """The group has a bug: nobody can tell what state it is in."""
+        self._remove(hosted)
+        reason = "the coordinator of the group failed"
+        self._refuse_all(hosted, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, reason))
+
+    def _after(self, hosted: Hosted) -> None:
+        """Something happened to the group: keep it or not, and see when it is due."""
+        if not hosted.ready:
+            return
+        group = hosted.group
+        if group is None or not (hosted.queue or hosted.parked or group.has_members()):
+            if not hosted.queue:
+                self._remove(hosted)
+            return
+        self._look_at_state(hosted, group)
+        self._timers.arm(hosted, group.deadline_ms())
+
+    def _look_at_state(self, hosted: Hosted, group: LiveGroup) -> None:
+        stable = group.state() == STABLE
+        if stable and not hosted.stable:
+            self.stats.rebalances += 1
+        hosted.stable = stable
+
+    # Time.
+
+    def _due(self, hosted: Hosted) -> None:
+        if not hosted.ready or hosted.group is None or not self.proven:
+            return  # It is armed again when it is written; without a session it is dropped.
+        self._tick(hosted, hosted.group)
+        self._after(hosted)
+
+    def _tick(self, hosted: Hosted, group: LiveGroup) -> None:
+        def tick() -> Effects:
+            effects = group.tick(self._clock.now_ms())
+            for effect in effects:
+                if isinstance(effect, Write):
+                    self.stats.expired_members += _removed(effect.commands)
+            return effects
+
+        self._guarded(hosted, tick)
+
+    # Writes.
+
+    def _write(self, hosted: Hosted, write: Write) -> None:
+        assert not hosted.writing
+        assert write.commands
+        hosted.writing = True
+        self._append(hosted, write.commands, 0)
+
+    def _append(
+        self, hosted: Hosted, commands: tuple[ChangeGroup | DeleteGroup, ...], index: int
+    ) -> None:
+        future = self.propose(commands[index])
+        future.add_done_callback(functools.partial(self._appended, hosted, commands, index))
+
+    def propose(self, command: GroupCommand) -> asyncio.Future[Outcome]:
+        """Propose under the incarnation that is served, and know of it until it is settled."""
+        assert self.incarnation is not None
+        future = self._coordinator.propose(command, self.incarnation)
+        self._open.add(future)
+        future.add_done_callback(self._closed)
+        return future
+
+    def _closed(self, future: asyncio.Future[Outcome]) -> None:
+        self._open.discard(future)
+        if not self._open:
+            self._on_settled()
+
+    def _appended(
+        self,
+        hosted: Hosted,
+        commands: tuple[ChangeGroup | DeleteGroup, ...],
+        index: int,
+        future: asyncio.Future[Outcome],
+    ) -> None:
+        """One command of a write has its outcome."""
+        if hosted.dead:
+            return
+        code, reason = _verdict(future)
+        if code is not ErrorCode.NONE:
+            self._fail(hosted, code, reason)
+        elif index + 1 < len(commands):
+            self._append(hosted, commands, index + 1)
+        elif self.proven:
+            self._written(hosted)
+
+    def _written(self, hosted: Hosted) -> None:
+        group = hosted.group
+        assert group is not None
+        self.stats.writes += 1
+        hosted.writing = False
+        self._guarded(hosted, lambda: group.written(self._clock.now_ms()))
+        self._go_on(hosted)
+
+    def _fail(self, hosted: Hosted, code: ErrorCode, reason: str) -> None:
+        """The write is not in: the live group is ahead of its row, so it ends."""
+        self.stats.writes_failed += 1
+        if code in FENCED:
+            self.stats.writes_fenced += 1
+            logger.error("the log fenced the coordinator of group %r: %s", hosted.group_id, reason)
+            code = ErrorCode.NOT_COORDINATOR
+        else:
+            logger.warning("group %r was not changed: %s", hosted.group_id, reason)
+        self._remove(hosted)
+        self._bury(hosted, KafkaError(code, reason))
+        self.load([hosted.group_id])
+
+    # Changes of a row by others than the group.
+
+    async def change(self, group_id: str, command: GroupCommand) -> asyncio.Future[Outcome]:
+        """Propose what creates or deletes a row, with nothing else happening to the group.
+
+        If it is carried out the live group, if there is one, ends. Raises KafkaError.
+        """
+        await self.settled(group_id)
+        if not self.serves(group_id):
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        hosted = self._groups.get(group_id) or self._with_members(group_id)
+        if hosted is None:
+            hosted = self._host(group_id)
+        future = self.propose(command)
+        hosted.writing = True
+        future.add_done_callback(functools.partial(self._changed, hosted))
+        return future
+
+    def _changed(self, hosted: Hosted, future: asyncio.Future[Outcome]) -> None:
+        if hosted.dead:
+            return
+        hosted.writing = False
+        code, _ = _verdict(future)
+        if code is ErrorCode.NONE and (group := hosted.group) is not None:
+            hosted.group = None
+            error = KafkaError(ErrorCode.NOT_COORDINATOR, "the group was created or deleted")
+            self._abandon(hosted, group, error)
+        self._go_on(hosted)
+
+    # What waited.
+
+    def _go_on(self, hosted: Hosted) -> None:
+        """Serve what waited for a write, unless there is another one already."""
+        if hosted.ready:
+            _wake(hosted)
+        for _ in range(EVENTS_PER_TURN_MAX):
+            if not hosted.ready or not hosted.queue:
+                break
+            item = hosted.queue.popleft()
+            self.stats.parked -= 1
+            if isinstance(item, Asked):
+                self._perform(hosted, item)
+            else:
+                self._beat_late(hosted, item)
+        if hosted.ready and hosted.queue:
+            asyncio.get_running_loop().call_soon(self._go_on, hosted)
+        self._after(hosted)
+
+    def _beat_late(self, hosted: Hosted, beat: Beat) -> None:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        try:
+            if hosted.group is None:
+                code = ErrorCode.UNKNOWN_MEMBER_ID
+            else:
+                code = self._heartbeat(
+                    hosted, hosted.group, beat.member_id, beat.generation, beat.instance_id
+                )
+        finally:
+            beat.respond(code)
+
+    # The table.
+
+    def _host(self, group_id: str) -> Hosted:
+        hosted = Hosted(group_id, shard_of(group_id))
+        self._groups[group_id] = hosted
+        return hosted
+
+    def _make(self, group_id: str, kind: GroupKind) -> LiveGroup:
+        """The group from its row, or a new one. Raises KafkaError for a row of another version."""
+        settings = self._settings_for(group_id)
+        row = self._coordinator.machine.groups.get(group_id)
+        if row is None:
+            return self._kinds.new(kind, group_id, settings)
+        try:
+            return self._kinds.loaded(row, settings, self._clock.now_ms())
+        except ValueError as error:
+            self.stats.unreadable += 1
+            logger.exception("group %r cannot be read", group_id)
+            reason = f"this agent cannot read the group: {error}"
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, reason) from error
+
+    def _with_members(self, group_id: str) -> Hosted | None:
+        """The group from its row, kept; None when the row has no members."""
+        row = self._coordinator.machine.groups.get(group_id)
+        if row is None or not row.members:
+            return None
+        group = self._make(group_id, row.kind)
+        hosted = self._host(group_id)
+        hosted.group = group
+        hosted.stable = group.state() == STABLE
+        self._timers.arm(hosted, group.deadline_ms())
+        return hosted
+
+    def _remove(self, hosted: Hosted) -> None:
+        """Forget the group; what waits for it is the caller's."""
+        if not hosted.dead:
+            hosted.dead = True
+            self._timers.disarm(hosted)
+            del self._groups[hosted.group_id]
+
+    def drop(self, shards: Iterable[int]) -> None:
+        """The shards are lost, or the right to act for them: their groups end, elsewhere to go on.
+
+        What is parked is refused in the next turn of the loop: this may be called by the replica.
+        """
+        lost = frozenset(shards)
+        dropped = [hosted for hosted in self._groups.values() if hosted.shard in lost]
+        for hosted in dropped:
+            self._remove(hosted)
+        reason = "this agent does not coordinate the group any more"
+        error = KafkaError(ErrorCode.NOT_COORDINATOR, reason)
+        for hosted in dropped:
+            asyncio.get_running_loop().call_soon(self._bury, hosted, error)
+
+    def _bury(self, hosted: Hosted, error: KafkaError) -> None:
+        """Refuse whatever waits for a group that was removed."""
+        if hosted.group is not None:
+            self._abandon(hosted, hosted.group, error)
+        # What waited in the queue is not to blame for what failed.
+        self._refuse_all(hosted, KafkaError(ErrorCode.NOT_COORDINATOR, error.message))
+
+    def _abandon(self, hosted: Hosted, group: LiveGroup, error: KafkaError) -> None:
+        self._guarded(hosted, lambda: [*group.abandon(error.code)])
+        if hosted.parked:
+            logger.error("group %r kept requests when it was abandoned", hosted.group_id)
+            self._refuse([*hosted.parked.values()], error)
+            hosted.parked.clear()
+
+    def _refuse_all(self, hosted: Hosted, error: KafkaError) -> None:
+        """Nobody waits for a group that is no more."""
+        waiting = [*hosted.parked.values(), *hosted.queue]
+        hosted.parked.clear()
+        hosted.queue.clear()
+        self._refuse(waiting, error)
+        _wake(hosted)
+
+    def _refuse(self, waiting: Sequence[Asked | Beat], error: KafkaError) -> None:
+        self.stats.parked -= len(waiting)
+        for item in waiting:
+            item.refuse(error)
+
+    # Loading.
+
+    def load_shards(self, shards: Iterable[int]) -> None:
+        """The shards are ours: load their groups that have members, so that dead ones expire."""
+        groups = self._coordinator.machine.groups
+        taken = [row.group_id for shard in shards for row in groups.of_shard(shard) if row.members]
+        self.stats.takeovers += len(taken)
+        self.load(taken)
+
+    def load(self, group_ids: Iterable[str]) -> None:
+        """Load these groups soon, in slices; whoever asks for one before gets it at once."""
+        self._to_load.extend(group_ids)
+        self._loading.set()
+
+    async def run_loading(self) -> None:
+        """Load what is to be loaded, for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._loading.wait()
+            turn_s = loop.time()
+            for _ in range(LOADED_PER_TURN_MAX):
+                if not self._to_load or loop.time() - turn_s > LOADING_TURN_S:
+                    break
+                self._load_next()
+            if not self._to_load:
+                self._loading.clear()
+            await asyncio.sleep(0)
+
+    def _load_next(self) -> None:
+        group_id = self._to_load.popleft()
+        holder = self._coordinator.machine.groups.holder(shard_of(group_id))
+        if group_id in self._groups or self.incarnation is None or holder != self.incarnation:
+            return
+        # A row that cannot be read is logged and counted; whoever asks for the group is told.
+        with contextlib.suppress(KafkaError):
+            self._with_members(group_id)
+
+    # Questions.
+
+    def busy_shards(self) -> frozenset[int]:
+        """Shards with a group in a rebalance, or being changed."""
+        return frozenset(
+            hosted.shard
+            for hosted in self._groups.values()
+            if hosted.writing or hosted.group is None or hosted.group.state() in REBALANCING
+        )
+
+    def reconfigure(self, group_id: str) -> None:
+        """The configs of a group id have changed."""
+        hosted = self._groups.get(group_id)
+        if hosted is not None and hosted.group is not None:
+            hosted.group.settings = self._settings_for(group_id)
+
+
+def _verdict(future: asyncio.Future[Outcome]) -> tuple[ErrorCode, str]:
+    """What became of a proposal about a group; NONE: it is carried out."""
+    try:
+        outcome = future.result()
+    except MisfitError as error:
+        return ErrorCode.UNKNOWN_SERVER_ERROR, error.reason
+    except NotDoneError as error:
+        return ErrorCode.NOT_COORDINATOR, error.reason
+    except LogError as error:
+        return ErrorCode.NOT_COORDINATOR, str(error)
+    if not isinstance(outcome, Rejected):
+        return ErrorCode.NONE, ""
+    if outcome.error in NOT_OURS:
+        return ErrorCode.NOT_COORDINATOR, outcome.message
+    return outcome.error, outcome.message
+
+
+def _removed(commands: Sequence[ChangeGroup | DeleteGroup]) -> int:
+    return sum([len(each.removed) for each in commands if isinstance(each, ChangeGroup)])
+
+
+def _wake(hosted: Hosted) -> None:
+    waiting, hosted.waiting = hosted.waiting, []
+    for callback in waiting:
+        callback()
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
