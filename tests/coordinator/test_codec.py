@@ -121,6 +121,17 @@ def sealed(body: bytes, version: int = FORMAT_VERSION) -> bytes:
     return head + pack("<I", crc32c(head + body)) + body
 
 
+def commit(*items: Item, start: int = 0) -> CommitChunk:
+    return CommitChunk(0, 100, (ChunkSpan(TOPIC, 0, start, items),))
+
+
+def commit_offsets(
+    partition: int = 0, offset: int = 0, leader_epoch: int = 0, metadata: str = ""
+) -> CommitOffsets:
+    committed = CommittedOffset(TOPIC, partition, offset, leader_epoch, metadata)
+    return CommitOffsets("g", "", -1, (committed,))
+
+
 def test_there_is_a_command_of_every_kind_here():
     assert {type(command) for command in COMMANDS} == {*get_args(Command)}
 
@@ -222,8 +233,23 @@ def test_a_string_that_is_not_utf8_is_refused():
         (DeleteOffsets("g", ((TOPIC, 0),)), b"\x01\x01\0"),
         (DeleteOffsets("g", ((TOPIC, 0),)), b"\0\x01\x01"),
         (ClaimShards((63,)), b"\x02"),
+        (commit_offsets(), b"\x05\0\0"),
+        (commit_offsets(offset=2**63 - 1, leader_epoch=-1), b"\xfe" + b"\xff" * 8 + b"\x03"),
+        (commit_offsets(leader_epoch=2**31 - 1), b"\x80\x80\x80\x80\x10"),
+        (CommitOffsets("g", "", 2**31 - 1, ()), b"\x80\x80\x80\x80\x10\0\0"),
     ],
-    ids=["neither yes nor no", "null or not", "kind", "topic", "partition -1", "shard 64"],
+    ids=[
+        "neither yes nor no",
+        "null or not",
+        "kind",
+        "topic",
+        "partition -1",
+        "shard 64",
+        "partition -1 of an offset",
+        "offset",
+        "leader epoch",
+        "epoch",
+    ],
 )
 def test_values_out_of_bounds_are_not_decoded(command: Command, ends: bytes):
     body = encode_entry(entry(command))[5:]
@@ -245,17 +271,6 @@ def test_an_item_that_continues_nothing_is_refused():
     body[-3] = 8
     with pytest.raises(CodecError, match="flags 0x8"):
         decode_entry(sealed(bytes(body)))
-
-
-def commit(*items: Item, start: int = 0) -> CommitChunk:
-    return CommitChunk(0, 100, (ChunkSpan(TOPIC, 0, start, items),))
-
-
-def commit_offsets(
-    partition: int = 0, offset: int = 0, leader_epoch: int = 0, metadata: str = ""
-) -> CommitOffsets:
-    committed = CommittedOffset(TOPIC, partition, offset, leader_epoch, metadata)
-    return CommitOffsets("g", "", -1, (committed,))
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,16 @@ def test_a_member_whose_id_and_body_are_empty_counts_like_any_other():
 # Bounds (P15).
 
 
+def test_a_deleted_group_gives_its_room_back():
+    world = World()
+    world.done(change("m1", body=b"body"))
+    world.done(change(before=1, removed=("m1",), body=b"body"))
+    world.story.do(world.agent, world.commit(0, 1, metadata="tag"))
+    assert (len(world.groups), world.groups.offset_rows, world.groups.size) == (1, 2, 11)
+    world.done(DeleteGroup("g", only_without_offsets=False))
+    assert (len(world.groups), world.groups.offset_rows, world.groups.size) == (0, 0, 0)
+
+
 def test_no_more_groups_than_the_bound(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(table, "GROUPS_MAX", 2)
     world = World()
