@@ -119,6 +119,7 @@ class ConfluentMember(ThreadedMember):
         self._consumer.close()
 
     def commit_now(self, offsets: dict[Place, int] | None) -> None:
+        self.member_id = self._consumer.memberid()
         try:
             if offsets is None:
                 self._consumer.commit(asynchronous=False)

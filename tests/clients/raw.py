@@ -2,11 +2,13 @@
 
 import socket
 import struct
-from typing import Any
+from collections import deque
+from typing import Any, Self
 
 from protocol import framing, messages
 from protocol.errors import ErrorCode
 from protocol.messages import (
+    ConsumerGroupDescribeRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,
     OffsetCommitRequest,
@@ -14,33 +16,56 @@ from protocol.messages import (
     OffsetCommitRequestTopic,
 )
 
-OFFSET_COMMIT, FIND_COORDINATOR, HEARTBEAT = 8, 10, 12
-OFFSET_COMMIT_VERSION, FIND_COORDINATOR_VERSION, HEARTBEAT_VERSION = 8, 3, 4
+OFFSET_COMMIT, FIND_COORDINATOR, HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 8, 10, 12, 69
+OFFSET_COMMIT_VERSION, FIND_COORDINATOR_VERSION, HEARTBEAT_VERSION = 9, 3, 4
+CONSUMER_GROUP_DESCRIBE_VERSION = 0
 
+Place = tuple[str, int]
 GENERATIONS_MAX = 200
 """More than any test's group goes through."""
 
 
-def ask(address: str, key: int, version: int, request: Any, *, seconds: float = 10.0) -> Any:
-    """One request on a connection of its own, and its answer. Raises OSError."""
-    host, _, port = address.rpartition(":")
-    body = messages.encode_request(key, version, request)
-    with socket.create_connection((host, int(port)), timeout=seconds) as connection:
-        connection.settimeout(seconds)
-        connection.sendall(framing.request_frame(key, version, 1, "raw", body))
-        (length,) = struct.unpack(">i", _exactly(connection, 4))
-        _, answer = framing.parse_response_header(key, version, _exactly(connection, length))
+class Connection:
+    """One connection; requests may be sent long before their answers are asked for."""
+
+    def __init__(self, address: str, *, seconds: float = 10.0) -> None:
+        host, _, port = address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=seconds)
+        self._sent: deque[tuple[int, int]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def send(self, key: int, version: int, request: Any) -> None:
+        body = messages.encode_request(key, version, request)
+        self._socket.sendall(framing.request_frame(key, version, 1, "raw", body))
+        self._sent.append((key, version))
+
+    def receive(self) -> Any:
+        """The answer to the oldest request that has none. Raises OSError."""
+        key, version = self._sent.popleft()
+        (length,) = struct.unpack(">i", self._exactly(4))
+        _, answer = framing.parse_response_header(key, version, self._exactly(length))
         return messages.decode_response(key, version, answer)
 
+    def _exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            more = self._socket.recv(count - len(data))
+            if not more:
+                raise ConnectionError("the connection was closed")
+            data += more
+        return data
 
-def _exactly(connection: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        more = connection.recv(count - len(data))
-        if not more:
-            raise ConnectionError("the connection was closed")
-        data += more
-    return data
+
+def ask(address: str, key: int, version: int, request: Any, *, seconds: float = 10.0) -> Any:
+    """One request on a connection of its own, and its answer. Raises OSError."""
+    with Connection(address, seconds=seconds) as connection:
+        connection.send(key, version, request)
+        return connection.receive()
 
 
 def coordinator(address: str, group: str) -> str | None:
@@ -66,17 +91,31 @@ def generation(address: str, group: str, member_id: str) -> int:
     raise AssertionError(f"{group} is beyond generation {GENERATIONS_MAX}")
 
 
-def commit(
-    address: str, group: str, place: tuple[str, int], offset: int, *, epoch: int, member_id: str
-) -> int:
-    """The error code that one partition's commit is answered with."""
+def epochs(address: str, group: str) -> tuple[int, dict[str, int]]:
+    """Of a group of KIP-848: its epoch, and its members' by their ids."""
+    asked = ConsumerGroupDescribeRequest(group_ids=[group])
+    answered = ask(address, CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_DESCRIBE_VERSION, asked)
+    (found,) = answered.groups
+    assert found.error_code == ErrorCode.NONE, found
+    return found.group_epoch, {row.member_id: row.member_epoch for row in found.members}
+
+
+def commit_of(group: str, place: Place, offset: int, *, epoch: int, member_id: str) -> Any:
+    """The request that commits one partition's offset."""
     topic, partition = place
     row = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-    asked = OffsetCommitRequest(
+    return OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=epoch,
         member_id=member_id,
         topics=[OffsetCommitRequestTopic(name=topic, partitions=[row])],
     )
+
+
+def commit(
+    address: str, group: str, place: Place, offset: int, *, epoch: int, member_id: str
+) -> int:
+    """The error code that one partition's commit is answered with."""
+    asked = commit_of(group, place, offset, epoch=epoch, member_id=member_id)
     answered = ask(address, OFFSET_COMMIT, OFFSET_COMMIT_VERSION, asked)
     return answered.topics[0].partitions[0].error_code

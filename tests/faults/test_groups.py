@@ -1,0 +1,231 @@
+"""The agent that coordinates a group is killed, or stands still: members and offsets stay."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ErrorCode
+from tests.clients import raw
+from tests.clients.groups import (
+    CommitError,
+    Member,
+    Place,
+    Stream,
+    assert_no_errors,
+    read_by,
+    until_read,
+    until_shared,
+)
+from tests.clients.members import ConfluentMember, Host, java_host
+from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer
+
+pytestmark = pytest.mark.integration
+
+SETTINGS = (
+    "group.initial.rebalance.delay.ms=0",
+    "group.consumer.min.heartbeat.interval.ms=300",
+    "group.consumer.heartbeat.interval.ms=300",
+)
+"""So that groups are stable soon, and a member that had to rejoin would. Leases as they are."""
+KINDS = {
+    "classic": {"partition.assignment.strategy": "range"},
+    "consumer": {"group.protocol": "consumer"},
+}
+JAVA_KINDS = {
+    "classic": {"partition.assignment.strategy": "org.apache.kafka.clients.consumer.RangeAssignor"},
+    "consumer": {"group.protocol": "consumer"},
+}
+LIBRDKAFKA_MEMBERS, JAVA_MEMBERS, PARTITIONS = 15, 5, 40
+COMMITS_AGAIN_S = 5.0
+PAUSE_S = 12.0
+
+Epochs = tuple[int, dict[str, int]]
+"""The generation or epoch of a group, and of its members by their ids."""
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[Host]:
+    host = java_host()
+    yield host
+    host.stop()
+
+
+def _until(reached: Callable[[], bool], what: str, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline, f"not in {seconds:.0f} s: {what}"
+        time.sleep(0.02)
+
+
+def _coordinator(agents: Sequence[Frazil], group: str) -> Frazil | None:
+    """The one of these agents that all of them name as coordinator, if they do."""
+    named = {raw.coordinator(agent.bootstrap, group) for agent in agents}
+    found = [agent for agent in agents if named == {agent.bootstrap}]
+    return found[0] if found else None
+
+
+def _new_coordinator(agents: Sequence[Frazil], group: str, seconds: float) -> Frazil:
+    found: list[Frazil] = []
+
+    def asked() -> bool:
+        agent = _coordinator(agents, group)
+        found.extend([agent] if agent is not None else [])
+        return agent is not None
+
+    _until(asked, "the group has a coordinator", seconds)
+    return found[0]
+
+
+def _epochs(agent: Frazil, group: str, members: Sequence[Member], kind: str) -> Epochs:
+    """As this coordinator has them. All the members must be known to it."""
+    if kind == "consumer":
+        return raw.epochs(agent.bootstrap, group)
+    number = raw.generation(agent.bootstrap, group, members[0].member_id)
+    for member in members:
+        error = raw.heartbeat(agent.bootstrap, group, number, member.member_id)
+        assert error == ErrorCode.NONE, f"{member.name}: {ErrorCode(error).name}"
+    return number, {member.member_id: number for member in members}
+
+
+def _some_place(member: Member) -> Place:
+    return min(member.owned)
+
+
+def _commits_again(member: Member, offset: int, began_s: float) -> float:
+    """Commit until it is done; seconds since `began_s`."""
+    while time.monotonic() < began_s + 30:
+        try:
+            member.commit({_some_place(member): offset})
+            return time.monotonic() - began_s
+        except CommitError:
+            time.sleep(0.02)
+    raise AssertionError(f"no commit in 30 s\n{member.told()}")
+
+
+def _raw_commits_again(
+    agents: Sequence[Frazil], group: str, member: Member, epoch: int, offset: int
+) -> None:
+    """As the quickest client could: ask all agents, and commit to the one that they name."""
+
+    def committed() -> bool:
+        agent = _coordinator(agents, group)
+        if agent is None:
+            return False
+        place, member_id = _some_place(member), member.member_id
+        return (
+            raw.commit(agent.bootstrap, group, place, offset, epoch=epoch, member_id=member_id)
+            == ErrorCode.NONE
+        )
+
+    _until(committed, "a commit is taken again", 30)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_group_of_twenty_outlives_its_coordinator(
+    tmp_path: Path, etcd: EtcdServer, minio: MinioServer, java: Host, kind: str
+) -> None:
+    group = f"kill-coordinator-{kind}"
+    with FrazilCluster(tmp_path / group, etcd, minio, *SETTINGS) as cluster:
+        everywhere = ",".join(agent.bootstrap for agent in cluster.agents)
+        stream = Stream(everywhere, group, PARTITIONS)
+        members: list[Member] = [
+            ConfluentMember(f"m{index}", everywhere, group, [group], **KINDS[kind])
+            for index in range(LIBRDKAFKA_MEMBERS)
+        ]
+        for index in range(JAVA_MEMBERS):
+            members.append(java.open(f"j{index}", everywhere, group, group, **JAVA_KINDS[kind]))
+        until_shared(members, stream.places, seconds=60)
+        stream.send(5)
+        until_read(members, stream.records_from([0] * PARTITIONS))
+        for member in members:
+            member.commit()
+        agent = _new_coordinator(cluster.agents, group, 10)
+        before = _epochs(agent, group, members, kind)
+        assert set(before[1]) == {member.member_id for member in members}
+        heard = {member.name: list(member.events) for member in members}
+
+        agent.child.kill()
+        began_s = time.monotonic()
+        rest = [other for other in cluster.agents if other is not agent]
+        with ThreadPoolExecutor(len(members)) as pool:
+            waiting = [pool.submit(_commits_again, member, 5, began_s) for member in members]
+            _raw_commits_again(rest, group, members[0], before[1][members[0].member_id], 5)
+            raw_s = time.monotonic() - began_s
+            clients_s = sorted(future.result(60) for future in waiting)
+        print(
+            f"{kind}: commits again after {raw_s:.1f} s, clients {clients_s[0]:.1f} to {clients_s[-1]:.1f}"
+        )
+
+        stream.send(5)
+        until_read(members, stream.records_from([0] * PARTITIONS))
+        for member in members:
+            member.commit()
+        assert read_by(members) == Counter(stream.records_from([0] * PARTITIONS))
+        assert stream.committed(group) == stream.ends
+        assert _epochs(_new_coordinator(rest, group, 10), group, members, kind) == before
+        assert {member.name: member.events for member in members} == heard
+        assert set(before[1]) == {member.member_id for member in members}
+        for member in members:
+            member.close()
+        assert raw_s < COMMITS_AGAIN_S
+        assert clients_s[-1] < COMMITS_AGAIN_S
+
+
+def test_a_coordinator_that_stood_still_moves_no_offset_back(
+    tmp_path: Path, etcd: EtcdServer, minio: MinioServer
+) -> None:
+    group = "pause-coordinator"
+    with FrazilCluster(tmp_path / group, etcd, minio, *SETTINGS) as cluster:
+        everywhere = ",".join(agent.bootstrap for agent in cluster.agents)
+        stream = Stream(everywhere, group)
+        # Their connections to the paused agent stay open, and they wait in vain for so long.
+        patience = {"socket.timeout.ms": 1000}
+        members: list[Member] = [
+            ConfluentMember(f"m{index}", everywhere, group, [group], **patience)
+            for index in range(2)
+        ]
+        until_shared(members, stream.places)
+        agent = _new_coordinator(cluster.agents, group, 10)
+        generation = raw.generation(agent.bootstrap, group, members[0].member_id)
+        place, member_id = _some_place(members[0]), members[0].member_id
+        late = raw.commit_of(group, place, 1, epoch=generation, member_id=member_id)
+        heard = {member.name: list(member.events) for member in members}
+
+        with raw.Connection(agent.bootstrap, seconds=30) as connection:
+            agent.child.pause()
+            began_s = time.monotonic()
+            # What it will find in the kernel when it goes on: a commit by a member in good order.
+            connection.send(raw.OFFSET_COMMIT, raw.OFFSET_COMMIT_VERSION, late)
+            rounds = 0
+            while time.monotonic() < began_s + PAUSE_S:
+                stream.send(1)
+                for member in members:
+                    _commits_again(member, stream.ends[0], time.monotonic())
+                rounds += 1
+            assert rounds > 3
+            agent.child.resume()
+            refused = connection.receive().topics[0].partitions[0].error_code
+        assert refused == ErrorCode.NOT_COORDINATOR
+        asked = {"epoch": generation, "member_id": member_id}
+        again = raw.commit(agent.bootstrap, group, place, 1, **asked)
+        assert again == ErrorCode.NOT_COORDINATOR
+        assert stream.committed(group) == stream.ends
+        # It gets its groups back when it is well again, and nobody hears of that either.
+        agent.until_ready()
+        _until(lambda: _coordinator(cluster.agents, group) is agent, "the group is back", 30)
+        assert stream.committed(group) == stream.ends
+        assert raw.generation(agent.bootstrap, group, member_id) == generation
+        stream.send(1)
+        until_read(members, stream.records_from([0] * 4))
+        for member in members:
+            member.commit()
+        assert stream.committed(group) == stream.ends
+        assert {member.name: member.events for member in members} == heard
+        for member in members:
+            member.close()
+        assert_no_errors(*members)
+        assert cluster.stop() == [0, 0, 0]
