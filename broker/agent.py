@@ -356,6 +356,7 @@ class Agent:
         tasks.create_task(shells.coordinator.run(), name="coordinator")
         tasks.create_task(shells.producing.run(), name="produce deadlines")
         tasks.create_task(purging.run(shells.coordinator), name="purging")
+        tasks.create_task(shells.node.groups.run(), name="groups")
         await _load_layouts()
         await self._member.wait()
         self._server = KafkaServer(shells.node, HANDLERS)
@@ -426,6 +427,8 @@ class Agent:
         logger.info("leaving")
         shells.node.leaving = True
         drain_ms = self._settings.drain_ms
+        # First of all: members that are sent away by the drain find their new coordinator.
+        await shells.node.groups.depart()
         async with asyncio.TaskGroup() as tasks:
             # Requests are taken no more; those under way are answered as they are settled.
             tasks.create_task(server.drain(drain_ms))

@@ -3,8 +3,6 @@
 Versions are in `protocol.apis`. Deliberately absent, so not advertised, and a request for one
 closes the connection as in Kafka:
 
-    consumer groups     OffsetCommit, OffsetFetch, JoinGroup, Heartbeat, LeaveGroup, SyncGroup,
-                        DescribeGroups, ListGroups, DeleteGroups, OffsetDelete, ConsumerGroup*
     transactions        AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit,
                         WriteTxnMarkers, Describe- and ListTransactions, DescribeProducers
     security            SaslHandshake, SaslAuthenticate, ACLs, SCRAM users, delegation tokens
@@ -59,7 +57,7 @@ HANDLERS: Final[Handlers] = {
     apis.OFFSET_FETCH: Cold(offset_fetch.handle, offset_fetch.refusal),
     apis.FIND_COORDINATOR: Cold(find_coordinator.handle, find_coordinator.refusal),
     apis.JOIN_GROUP: Cold(join_group.handle, join_group.refusal, changes=True),
-    apis.HEARTBEAT: Cold(heartbeat.handle, heartbeat.refusal),
+    apis.HEARTBEAT: Hot(heartbeat.start),
     apis.LEAVE_GROUP: Cold(leave_group.handle, leave_group.refusal, changes=True),
     apis.SYNC_GROUP: Cold(sync_group.handle, sync_group.refusal, changes=True),
     apis.DESCRIBE_GROUPS: Cold(describe_groups.handle, describe_groups.refusal),
@@ -79,8 +77,8 @@ HANDLERS: Final[Handlers] = {
     ),
     apis.OFFSET_DELETE: Cold(offset_delete.handle, offset_delete.refusal, changes=True),
     apis.DESCRIBE_CLUSTER: Cold(describe_cluster.handle, describe_cluster.refusal),
-    apis.CONSUMER_GROUP_HEARTBEAT: Cold(
-        consumer_group_heartbeat.handle, consumer_group_heartbeat.refusal, changes=True
+    apis.CONSUMER_GROUP_HEARTBEAT: Hot(
+        consumer_group_heartbeat.start, consumer_group_heartbeat.refuse
     ),
     apis.CONSUMER_GROUP_DESCRIBE: Cold(
         consumer_group_describe.handle, consumer_group_describe.refusal

@@ -1,11 +1,13 @@
-"""FindCoordinator, v0-6: there are no coordinators yet.
+"""FindCoordinator, v0-6: which agent coordinates a group.
 
-KIP-699 (several keys, v4+). Groups, transactions and share groups are not served, so no agent
-coordinates any. The API is there because clients take its absence for a broker of before 0.8.2
-(librdkafka then does without lz4). Every key is answered with COORDINATOR_NOT_AVAILABLE, to
-which clients that only assign partitions are indifferent, and a sentence that says why.
+KIP-699 (several keys, v4+), KIP-932 (v6: share groups). A group's coordinator is the live agent
+that holds its shard in the log, at its address on the caller's listener. While a shard is free
+clients are told to ask again, which they do soon; a lagging agent may name the one before, which
+then says that it is not. Any key is looked up, the empty one too, as in Kafka.
 
-Errors: 15; 42 for a key type that does not exist.
+Transactions and share groups are not served: their keys are answered with 15 and a sentence.
+
+Errors: 15; 42 for a key type that does not exist, or not yet in the request's version.
 """
 
 from typing import Final
@@ -16,17 +18,21 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 SEVERAL_SINCE: Final = 4
-KINDS: Final = ("consumer groups", "transactions", "share groups")
-"""By key type."""
+SHARE_SINCE: Final = 6
+GROUP: Final = 0
+TRANSACTION: Final = 1
+SHARE: Final = 2
 
 
 async def handle(
     node: Node, call: Call, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    if not 0 <= request.key_type < len(KINDS):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown key type {request.key_type}")
-    kind = KINDS[request.key_type]
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{kind} are not served yet")
+    if call.version >= SEVERAL_SINCE:
+        return FindCoordinatorResponse(
+            coordinators=[_answer(node, call, request, key) for key in request.coordinator_keys]
+        )
+    found = _find(node, call, request.key_type, request.key)
+    return FindCoordinatorResponse(node_id=found.node_id, host=found.host, port=found.port)
 
 
 def refusal(
@@ -34,9 +40,47 @@ def refusal(
 ) -> FindCoordinatorResponse:
     if call.version >= SEVERAL_SINCE:
         return FindCoordinatorResponse(
-            coordinators=[
-                Coordinator(key=key, error_code=error.code, error_message=error.message)
-                for key in request.coordinator_keys
-            ]
+            coordinators=[_refused(key, error) for key in request.coordinator_keys]
         )
-    return FindCoordinatorResponse(error_code=error.code, error_message=error.message)
+    none = _refused("", error)
+    return FindCoordinatorResponse(
+        error_code=error.code,
+        error_message=error.message,
+        node_id=none.node_id,
+        host=none.host,
+        port=none.port,
+    )
+
+
+def _answer(node: Node, call: Call, request: FindCoordinatorRequest, key: str) -> Coordinator:
+    try:
+        return _find(node, call, request.key_type, key)
+    except KafkaError as error:
+        return _refused(key, error)
+
+
+def _refused(key: str, error: KafkaError) -> Coordinator:
+    return Coordinator(
+        key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
+    )
+
+
+def _find(node: Node, call: Call, key_type: int, key: str) -> Coordinator:
+    """The coordinator of one key. Raises KafkaError."""
+    if key_type not in (GROUP, TRANSACTION, SHARE) or (
+        key_type == SHARE and call.version < SHARE_SINCE
+    ):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
+    if key_type != GROUP:
+        what = "transactions" if key_type == TRANSACTION else "share groups"
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{what} are not served yet")
+    incarnation = node.groups.coordinator_of(key)
+    row = None if incarnation is None else node.coordinator.machine.incarnations.get(incarnation)
+    if row is None:
+        reason = "no agent coordinates the group at the moment"
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
+    for address in row.listeners:
+        if address.name == call.connection.listener:
+            return Coordinator(key=key, node_id=row.node_id, host=address.host, port=address.port)
+    reason = f"the group's coordinator has no listener {call.connection.listener}"
+    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)

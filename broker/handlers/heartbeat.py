@@ -1,20 +1,26 @@
-"""Heartbeat, v0-4: not served yet, every request is refused.
+"""Heartbeat, v0-4: a member of a group of the classic protocol lives.
 
-Errors: 15.
+KIP-345 (v3+: static members). Hot: most are answered in the call; one that comes while the group
+is being written waits for the log. After a stall none is refused (P17): a heartbeat that comes
+late does no harm, since it says no more than that its member lived when it sent it, and its
+session timeout counts without the stall.
+
+Errors: 14 (too many wait), 15, 16, 22, 24, 25, 27, 82.
 """
 
 from broker.dispatch import Call
 from broker.node import Node
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-)
+from protocol import heartbeat
+from protocol.errors import ErrorCode
 
 
-async def handle(node: Node, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups are not served yet")
+def start(node: Node, call: Call) -> None:
+    version = call.version
+    group_id, generation, member_id, instance_id = heartbeat.parse_request(version, call.body)
 
+    def respond(code: ErrorCode) -> None:
+        call.answer(heartbeat.response(version, code))
 
-def refusal(call: Call, request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
-    return HeartbeatResponse(error_code=error.code)
+    code = node.groups.heartbeat(group_id, member_id, generation, instance_id, respond)
+    if code is not None:
+        respond(code)

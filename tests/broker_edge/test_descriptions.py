@@ -13,7 +13,6 @@ from protocol.messages import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeTopicPartitionsRequest,
-    FindCoordinatorRequest,
     InitProducerIdRequest,
     TopicRequest,
 )
@@ -34,8 +33,27 @@ def test_every_api_of_the_table_is_advertised_in_every_version(version):
                 key: (api.min_version, api.max_version) for key, api in apis.APIS.items()
             }
             if version >= 3:
-                assert [each.name for each in answer.supported_features] == ["metadata.version"]
                 assert answer.finalized_features_epoch >= 0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_features_are_told_and_only_to_new_clients_those_that_could_be_at_level_zero(version):
+    """KIP-584; clients of before version 4 cannot read a least level of 0 (KAFKA-17011)."""
+
+    async def scenario(world):
+        async with world.agents("one") as (one,):
+            answer = await one.ask(apis.API_VERSIONS, CLIENT, version=version)
+            supported = {
+                row.name: (row.min_version, row.max_version) for row in answer.supported_features
+            }
+            assert supported.pop("group.version", None) == (None if version == 3 else (0, 1))
+            assert supported == {"metadata.version": (7, 30)}
+            assert {
+                row.name: (row.min_version_level, row.max_version_level)
+                for row in answer.finalized_features
+            } == {"metadata.version": (30, 30), "group.version": (1, 1)}
 
     run(scenario)
 
@@ -113,29 +131,6 @@ def test_without_a_session_no_producer_id_is_given_although_there_are_some_left(
             await one.lose_session()
             answer = await one.ask(apis.INIT_PRODUCER_ID, InitProducerIdRequest())
             assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-
-    run(scenario)
-
-
-@pytest.mark.parametrize("version", range(7))
-def test_there_is_no_coordinator_yet(version):
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            request = FindCoordinatorRequest(key="g", coordinator_keys=["g", "h"])
-            answer = await one.ask(apis.FIND_COORDINATOR, request, version=version)
-            rows = answer.coordinators if version >= 4 else [answer]
-            assert len(rows) == (2 if version >= 4 else 1)
-            assert {row.error_code for row in rows} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
-
-    run(scenario)
-
-
-def test_an_unknown_kind_of_coordinator_is_refused():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            request = FindCoordinatorRequest(key_type=9, coordinator_keys=["g"])
-            (row,) = (await one.ask(apis.FIND_COORDINATOR, request)).coordinators
-            assert row.error_code == ErrorCode.INVALID_REQUEST
 
     run(scenario)
 

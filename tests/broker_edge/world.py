@@ -70,7 +70,7 @@ class Agent:
             groups=GroupCoordinator(
                 self.coordinator,
                 settings=told,
-                kinds=KINDS,
+                kinds=world.kinds,
                 boot_ms=world.boot_ms,
                 rng=rng,
             ),
@@ -81,6 +81,7 @@ class Agent:
         self.server = KafkaServer(self.node, HANDLERS)
         tasks.create_task(self.coordinator.run())
         tasks.create_task(self.node.producing.run())
+        tasks.create_task(self.node.groups.run())
         tasks.create_task(self.server.run())
 
     @property
@@ -147,6 +148,8 @@ class World:
         self.loop = loop
         self.cluster = MemoryLogCluster()
         self.store = FaultyStore()
+        self.kinds = KINDS
+        """How live groups are made."""
 
     def now_ms(self) -> int:
         return NOW_MS + self.boot_ms()
