@@ -129,6 +129,19 @@ class GroupCoordinator:
         """The live incarnation that holds the group's shard, as far as this agent knows."""
         return self._coordinator.machine.groups.holder(shard_of(group_id))
 
+    def coordinated(self) -> list[str]:
+        """Ids of all groups that this agent coordinates, of soft state only too.
+
+        Raises KafkaError(COORDINATOR_NOT_AVAILABLE) when it may not act, or is leaving.
+        """
+        if self.claims.leaving or not self.hosting.proven:
+            reason = "This agent coordinates no groups at the moment."
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
+        groups = self._coordinator.machine.groups
+        rows = [row.group_id for shard in self.claims.served for row in groups.of_shard(shard)]
+        soft = [hosted.group_id for hosted in self.hosting if groups.get(hosted.group_id) is None]
+        return sorted(rows + soft)
+
     def live(self, group_id: str) -> LiveGroup | None:
         """The group; None when there is neither a row nor soft state of it.
 
