@@ -378,7 +378,9 @@ def _on_groups(
     options: argparse.Namespace, command: Callable[["KafkaClient"], Awaitable["Said"]]
 ) -> int:
     """Run a command of `group_tool`; print what it says."""
-    from broker import group_tool, process
+    import asyncio
+
+    from broker import group_tool
     from broker.kafka_client import ClientError, KafkaClient
 
     async def work() -> group_tool.Said:
@@ -386,7 +388,8 @@ def _on_groups(
             return await command(client)
 
     try:
-        said = process.run_once(work())
+        # Not `process.run_once`: what an agent is made of takes longer to import than all this.
+        said = asyncio.run(work())
     except (ClientError, group_tool.GroupError) as error:
         raise _FailedError(str(error)) from error
     except KafkaError as error:

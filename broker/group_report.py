@@ -64,9 +64,16 @@ class MemberView(NamedTuple):
     """What it will have when the group has settled (KIP-848)."""
 
 
+class CoordinatorView(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+
+
 class GroupView(NamedTuple):
     group_id: str
     kind: str
+    """CLASSIC or CONSUMER."""
     state: str
     protocol_type: str
     """What the members are: "consumer", "connect", …; "" when there were never any."""
@@ -74,7 +81,7 @@ class GroupView(NamedTuple):
     epoch: int | None
     """Group epoch (KIP-848)."""
     target_epoch: int | None
-    coordinator: str
+    coordinator: CoordinatorView
     members: Sequence[MemberView]
 
 
@@ -103,7 +110,7 @@ def in_words(code: ErrorCode, message: str = "") -> str:
     return f"{message} ({code.name})" if message else code.name
 
 
-def of_classic(group: DescribedGroup, coordinator: str) -> GroupView:
+def of_classic(group: DescribedGroup, coordinator: CoordinatorView) -> GroupView:
     return GroupView(
         group_id=group.group_id,
         kind=CLASSIC,
@@ -139,7 +146,7 @@ def _classic_assignment(protocol_type: str, data: bytes) -> Mapping[str, Sequenc
         return {}
 
 
-def of_consumer(group: DescribedConsumerGroup, coordinator: str) -> GroupView:
+def of_consumer(group: DescribedConsumerGroup, coordinator: CoordinatorView) -> GroupView:
     return GroupView(
         group_id=group.group_id,
         kind=CONSUMER,
@@ -252,22 +259,22 @@ def _headline(group: GroupView) -> str:
         parts.append(f"epoch {group.epoch}{behind}")
     if group.assignor:
         parts.append(f"assignor {group.assignor}")
-    parts.append(f"coordinator {group.coordinator}")
+    node_id, host, port = group.coordinator
+    parts.append(f"coordinator {node_id} at {host}:{port}")
     return f"{group.group_id}: {', '.join(parts)}"
 
 
 def describe_json(group: GroupView, partitions: Sequence[PartitionView]) -> dict[str, Any]:
     """Everything that `describe` knows, for programs."""
-    members = [member._asdict() for member in group.members]
-    rows = [
-        {
-            **row._asdict(),
-            "lag": row.lag,
-            "member": row.member and row.member.member_id,
-        }
+    described = group._asdict()
+    described["type"] = described.pop("kind")
+    described["coordinator"] = group.coordinator._asdict()
+    described["members"] = [member._asdict() for member in group.members]
+    described["partitions"] = [
+        {**row._asdict(), "lag": row.lag, "member": row.member and row.member.member_id}
         for row in partitions
     ]
-    return {**group._asdict(), "members": members, "partitions": rows}
+    return described
 
 
 def compact(assigned: Mapping[str, Sequence[int]]) -> str | None:

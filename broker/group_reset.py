@@ -114,7 +114,7 @@ def plan_lines(changes: Sequence[Change]) -> list[str]:
             change.partition,
             change.before,
             change.after,
-            None if change.before is None else f"{change.after - change.before:+d}",
+            None if change.before is None else change.after - change.before,
         ]
         for change in changes
     ]

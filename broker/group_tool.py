@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from broker import group_report, group_reset
-from broker.group_report import GroupView, Partition, PartitionView
+from broker.group_report import CoordinatorView, GroupView, Partition, PartitionView
 from broker.group_reset import Place, Rule, Target
 from broker.kafka_client import ClientError, KafkaClient, PassingError, check
 from protocol import apis, messages
@@ -166,7 +166,7 @@ async def describe_group(client: KafkaClient, group_id: str) -> GroupView | None
 
     async def attempt() -> GroupView | None:
         node = await client.find_coordinator(group_id)
-        at = f"{node} at {client.brokers[node]}"
+        at = CoordinatorView(node, *client.brokers[node])
         group = await _described_consumer(client, group_id, node, at)
         return group or await _described_classic(client, group_id, node, at)
 
@@ -174,7 +174,7 @@ async def describe_group(client: KafkaClient, group_id: str) -> GroupView | None
 
 
 async def _described_consumer(
-    client: KafkaClient, group_id: str, node: int, coordinator: str
+    client: KafkaClient, group_id: str, node: int, coordinator: CoordinatorView
 ) -> GroupView | None:
     request = messages.ConsumerGroupDescribeRequest(group_ids=[group_id])
     try:
@@ -190,7 +190,7 @@ async def _described_consumer(
 
 
 async def _described_classic(
-    client: KafkaClient, group_id: str, node: int, coordinator: str
+    client: KafkaClient, group_id: str, node: int, coordinator: CoordinatorView
 ) -> GroupView | None:
     request = messages.DescribeGroupsRequest(groups=[group_id])
     answer = await client.ask(apis.DESCRIBE_GROUPS, request, node=node)
