@@ -225,22 +225,26 @@ def _put_offsets(out: bytearray, run: list[CommittedOffset]) -> None:
 def _read_offsets(
     data: bytes, at: int, topic_id: TopicId, count: int, offsets: list[CommittedOffset]
 ) -> int:
-    """Appends the offsets of a run; the place after it."""
-    partition_next = offset = 0
+    """Appends the offsets of a run; the place after it. One-byte numbers are read in line."""
+    append, make = offsets.append, CommittedOffset._make
+    partition = -1
+    offset = 0
     leader_epoch, metadata = -1, ""
     for _ in range(count):
-        head, at = read_varint(data, at)
-        distance, at = read_zigzag(data, at)
-        partition = partition_next + _unzigzagged(head >> _FLAG_BITS)
-        offset += distance
+        head = data[at]
+        at += 1
+        if head >= 0x80:
+            head, at = read_varint(data, at - 1)
+        distance, at = read_varint(data, at)
+        partition += 1 + _unzigzagged(head >> _FLAG_BITS) if head >> _FLAG_BITS else 1
+        offset += distance >> 1 ^ -(distance & 1)
         if head & _LEADER_EPOCH:
-            leader_epoch, at = read_zigzag(data, at)
+            leader_epoch, at = _read_epoch(data, at)
         if head & _METADATA:
             metadata, at = read_string(data, at)
-        if not (0 <= partition <= U31 and -U63 - 1 <= offset <= U63 and leader_epoch in I32):
-            raise CodecError(f"offset {offset} of partition {partition}, epoch {leader_epoch}")
-        offsets.append(CommittedOffset(topic_id, partition, offset, leader_epoch, metadata))
-        partition_next = partition + 1
+        if not (0 <= partition <= U31 and -U63 - 1 <= offset <= U63):
+            raise CodecError(f"offset {offset} of partition {partition}")
+        append(make((topic_id, partition, offset, leader_epoch, metadata)))
     return at
 
 

@@ -38,7 +38,7 @@ from coordinator.group_commands import (
 )
 from coordinator.group_offsets import GroupOffsets, OffsetRow
 from coordinator.incarnations import Incarnations
-from coordinator.topics import Topics
+from coordinator.topics import Topic, Topics
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position, TopicId
 
@@ -295,12 +295,7 @@ class Groups:
         group = self.get(command.group_id)
         if (rejected := self._judge_commit(command, group)) is not None:
             return rejected
-        errors = tuple([self._offset_error(committed) for committed in command.offsets])
-        accepted = [
-            committed
-            for committed, error in zip(command.offsets, errors, strict=True)
-            if error is ErrorCode.NONE
-        ]
+        errors, accepted = self._sort_out(command.offsets)
         if not accepted:
             return OffsetsCommitted(errors)
         if (rejected := self._judge_room(command.group_id, group, accepted)) is not None:
@@ -335,13 +330,26 @@ class Groups:
             return Rejected(ErrorCode.STALE_MEMBER_EPOCH, reason)
         return Rejected(ErrorCode.ILLEGAL_GENERATION, reason)
 
-    def _offset_error(self, committed: CommittedOffset) -> ErrorCode:
-        topic = self._topics.by_id(committed.topic_id)
-        if topic is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        if not 0 <= committed.partition < topic.partition_count:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.NONE
+    def _sort_out(
+        self, offsets: tuple[CommittedOffset, ...]
+    ) -> tuple[tuple[ErrorCode, ...], list[CommittedOffset]]:
+        """An error for each of the offsets, and those that can be committed."""
+        errors: list[ErrorCode] = []
+        accepted: list[CommittedOffset] = []
+        topic_id: TopicId | None = None
+        topic: Topic | None = None
+        for committed in offsets:
+            if committed.topic_id != topic_id:
+                topic_id = committed.topic_id
+                topic = self._topics.by_id(topic_id)
+            if topic is None:
+                errors.append(ErrorCode.UNKNOWN_TOPIC_ID)
+            elif not 0 <= committed.partition < topic.partition_count:
+                errors.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                errors.append(ErrorCode.NONE)
+                accepted.append(committed)
+        return tuple(errors), accepted
 
     def _judge_room(
         self, group_id: str, group: GroupRow | None, accepted: list[CommittedOffset]

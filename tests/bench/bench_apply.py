@@ -1,8 +1,8 @@
 """What an entry costs a replica: `python -m tests.bench.bench_apply`.
 
-Prints microseconds of CPU per entry and per span, to encode, to decode and to apply, for shapes
-from one span to an entry full of them; best of several rounds. No test: it measures, it does not
-judge. The budget is 8 µs a span, decoding included (design §14).
+Prints microseconds of CPU per entry and per span or committed offset, to encode, to decode and to
+apply, for shapes from one to an entry full of them; best of several rounds. No test: it measures,
+it does not judge. The budget is 8 µs a span, decoding included (design §14).
 """
 
 import time
@@ -10,6 +10,13 @@ from collections.abc import Callable
 
 from coordinator.codec import decode_entry, encode_entry
 from coordinator.commands import ChunkSpan, CommitChunk, CreateTopic, Entry, Item, Open
+from coordinator.group_commands import (
+    EPOCH_NONE,
+    GROUP_SHARDS,
+    ClaimShards,
+    CommitOffsets,
+    CommittedOffset,
+)
 from coordinator.machine import Machine
 from coordinator.topics import topic_id_at
 from protocol.types import INCARNATION_NONE, Incarnation, Position, position
@@ -26,7 +33,8 @@ def opened(partitions: int) -> Machine:
     command = Open(1, "agent-0", -1, "zone-a", (), "0.1.0", 1)
     machine.apply(START, Entry(INCARNATION_NONE, 0, 0, (command,)))
     create = CreateTopic("events", partitions, ())
-    machine.apply(Position(START + 1), Entry(Incarnation(START), 1, 0, (create,)))
+    claim = ClaimShards(tuple(range(GROUP_SHARDS)))
+    machine.apply(Position(START + 1), Entry(Incarnation(START), 1, 0, (create, claim)))
     return machine
 
 
@@ -67,8 +75,31 @@ def _seconds(run: Callable[[], None]) -> float:
     return time.process_time() - began
 
 
-def measure(*, spans: int, items: int, partitions: int, idempotent: bool) -> None:
-    made = entries(spans=spans, items=items, partitions=partitions, idempotent=idempotent)
+def commits(*, offsets: int, groups: int, metadata: bool) -> list[Entry]:
+    """`ENTRIES` entries of one commit each, of the same partitions over and over.
+
+    Offsets are some 10^10 and apart; metadata, if any, are 12 characters, other ones each.
+    """
+    made = []
+    for number in range(ENTRIES):
+        rows = tuple(
+            CommittedOffset(
+                topic_id=TOPIC,
+                partition=index,
+                offset=(10**10 + 7919**3 * index) % 10**11 + number,
+                leader_epoch=0,
+                metadata=f"{index:06}{number:06}" * metadata,
+            )
+            for index in range(offsets)
+        )
+        command = CommitOffsets(f"group-{number % groups}", "", EPOCH_NONE, rows)
+        clock_ms = 1_700_000_000_000 + 100 * number
+        made.append(Entry(Incarnation(START), 2 + number, clock_ms, (command,)))
+    return made
+
+
+def measure(what: str, made: list[Entry], *, partitions: int, rows: int, row: str) -> None:
+    """Print what one of the entries costs, and what one of its `rows` does."""
     data = [encode_entry(entry) for entry in made]
     machines = iter([opened(partitions) for _ in range(ROUNDS)])
 
@@ -87,22 +118,36 @@ def measure(*, spans: int, items: int, partitions: int, idempotent: bool) -> Non
 
     encode_us, decode_us = best_us(encode_all), best_us(decode_all)
     apply_us = best_us(apply_all)
-    kind = "idempotent" if idempotent else "plain"
     print(
-        f"{spans:4} spans of {items} {kind:10} over {partitions:5} partitions,"
-        f" {len(data[-1]):6} bytes | per entry: encode {encode_us:7.1f}"
+        f"{what}, {len(data[-1]):6} bytes | per entry: encode {encode_us:7.1f}"
         f" decode {decode_us:7.1f} apply {apply_us:7.1f} µs"
-        f" | decode + apply per span {(decode_us + apply_us) / spans:5.2f} µs"
+        f" | decode + apply per {row} {(decode_us + apply_us) / rows:5.2f} µs"
     )
+
+
+def measure_spans(*, spans: int, items: int, partitions: int, idempotent: bool) -> None:
+    made = entries(spans=spans, items=items, partitions=partitions, idempotent=idempotent)
+    kind = "idempotent" if idempotent else "plain"
+    what = f"{spans:4} spans of {items} {kind:10} over {partitions:5} partitions"
+    measure(what, made, partitions=partitions, rows=spans, row="span")
+
+
+def measure_commits(*, offsets: int, metadata: bool = False) -> None:
+    made = commits(offsets=offsets, groups=10, metadata=metadata)
+    what = f"{offsets:4} committed offsets {'with' if metadata else 'without'} metadata"
+    measure(what, made, partitions=1000, rows=offsets, row="offset")
 
 
 def main() -> None:
     for idempotent in (True, False):
-        measure(spans=1, items=1, partitions=16, idempotent=idempotent)
-        measure(spans=4, items=1, partitions=64, idempotent=idempotent)
-        measure(spans=64, items=1, partitions=64, idempotent=idempotent)
-        measure(spans=64, items=5, partitions=64, idempotent=idempotent)
-        measure(spans=250, items=1, partitions=4096, idempotent=idempotent)
+        measure_spans(spans=1, items=1, partitions=16, idempotent=idempotent)
+        measure_spans(spans=4, items=1, partitions=64, idempotent=idempotent)
+        measure_spans(spans=64, items=1, partitions=64, idempotent=idempotent)
+        measure_spans(spans=64, items=5, partitions=64, idempotent=idempotent)
+        measure_spans(spans=250, items=1, partitions=4096, idempotent=idempotent)
+    for offsets in (1, 10, 100, 1000):
+        measure_commits(offsets=offsets)
+    measure_commits(offsets=100, metadata=True)
 
 
 if __name__ == "__main__":

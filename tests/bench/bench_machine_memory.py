@@ -1,7 +1,8 @@
 """What the machine's rows cost in memory: `python -m tests.bench.bench_machine_memory`.
 
-Prints bytes per partition, per span and per window, as the process grows, against the budgets of
-design §14; and how long a full garbage collection takes with all of them.
+Prints bytes per partition, per span, per window, per group and per committed offset, as the process
+grows, against the budgets of design §14; and how long a full garbage collection takes with all of
+them.
 """
 
 import gc
@@ -10,12 +11,25 @@ from pathlib import Path
 
 from coordinator.commands import (
     ChunkSpan,
+    Command,
     CommitChunk,
     CreateTopic,
     Entry,
     Item,
     Open,
     TopicCreated,
+)
+from coordinator.group_commands import (
+    EPOCH_NONE,
+    GROUP_NEW,
+    GROUP_SHARDS,
+    ChangeGroup,
+    ClaimShards,
+    CommitOffsets,
+    CommittedOffset,
+    GroupKind,
+    GroupMember,
+    OffsetsCommitted,
 )
 from coordinator.machine import Machine
 from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, position
@@ -24,6 +38,9 @@ PARTITIONS = 10_000
 WINDOWS_PER_PARTITION = 10
 SPANS_PER_PARTITION = 100
 SPANS_PER_CHUNK = 100
+GROUPS = 2_000
+MEMBERS_PER_GROUP = 5
+OFFSETS_PER_GROUP = 100
 
 
 class Filled:
@@ -38,7 +55,7 @@ class Filled:
         command = Open(1, "agent-0", -1, "zone-a", (), "0.1.0", 1)
         self.machine.apply(self.position, Entry(INCARNATION_NONE, 0, 0, (command,)))
 
-    def apply(self, command: CreateTopic | CommitChunk) -> object:
+    def apply(self, command: Command) -> object:
         self.n += 1
         self.position = Position(self.position + 1)
         (outcome,) = self.machine.apply(
@@ -53,6 +70,30 @@ class Filled:
             spans = tuple(ChunkSpan(topic_id, number, 0, (item,)) for number in numbers)
             self.apply(CommitChunk(self.chunks, item.length, spans))
             self.chunks += 1
+
+    def groups(self) -> None:
+        """Groups with members whose bodies are of the size of a subscription."""
+        self.apply(ClaimShards(tuple(range(GROUP_SHARDS))))
+        for group in range(GROUPS):
+            members = tuple(
+                GroupMember(f"consumer-{group}-{index}-{'0' * 36}", 1, bytes(100))
+                for index in range(MEMBERS_PER_GROUP)
+            )
+            change = ChangeGroup(
+                f"group-{group}", GroupKind.CLASSIC, GROUP_NEW, 1, bytes(20), members, ()
+            )
+            self.apply(change)
+
+    def offsets(self, topic_id: TopicId, name: str, count: int, *, metadata: bool) -> None:
+        """Commits of simple groups, each of partitions in no order."""
+        for group in range(count // OFFSETS_PER_GROUP):
+            numbers = [(group * 37 + index * 71) % PARTITIONS for index in range(OFFSETS_PER_GROUP)]
+            rows = tuple(
+                CommittedOffset(topic_id, at, 10**10 + at, 0, f"{group:06}{at:06}" * metadata)
+                for at in numbers
+            )
+            outcome = self.apply(CommitOffsets(f"{name}-{group}", "", EPOCH_NONE, rows))
+            assert isinstance(outcome, OffsetsCommitted)
 
 
 def resident_bytes() -> int:
@@ -84,6 +125,13 @@ def main() -> None:
                 outcome.topic_id, Item(0, 9000, 20, 1_700_000_000_000, producer_id, 0, 20 * batch)
             )
     told("window of five batches, with its five spans", PARTITIONS * WINDOWS_PER_PARTITION)
+    filled.groups()
+    told(f"group of {MEMBERS_PER_GROUP} members", GROUPS)
+    for name, metadata in (("plain", False), ("with 12 characters of metadata", True)):
+        count = 400_000
+        filled.offsets(outcome.topic_id, name, count, metadata=metadata)
+        told(f"committed offset, {name}, of {OFFSETS_PER_GROUP} in a group", count)
+    assert filled.machine.groups.offset_rows == 800_000
     began = time.perf_counter()
     gc.collect()
     print(f"{(time.perf_counter() - began) * 1e3:8.1f} ms for a full garbage collection")
