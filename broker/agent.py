@@ -26,6 +26,7 @@ from broker import identity, metrics, purging
 from broker.admin import AdminView, make_app
 from broker.config import Settings, advertised
 from broker.fetching import FetchPath
+from broker.groups import expiring
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.kinds import KINDS
 from broker.handlers import HANDLERS
@@ -357,6 +358,7 @@ class Agent:
         tasks.create_task(shells.producing.run(), name="produce deadlines")
         tasks.create_task(purging.run(shells.coordinator), name="purging")
         tasks.create_task(shells.node.groups.run(), name="groups")
+        tasks.create_task(expiring.run(shells.node), name="expiry of offsets")
         await _load_layouts()
         await self._member.wait()
         self._server = KafkaServer(shells.node, HANDLERS)

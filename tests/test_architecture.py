@@ -51,6 +51,7 @@ SHELLS = {
         "group_tool",
         "groups.claims",
         "groups.coordinator",
+        "groups.expiring",
         "groups.hosting",
         "groups.timers",
         "handlers",

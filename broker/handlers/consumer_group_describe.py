@@ -1,9 +1,15 @@
-"""ConsumerGroupDescribe, v0-1: not served yet, every request is refused.
+"""ConsumerGroupDescribe, v0-1: groups of KIP-848, with assignments and targets.
 
-Errors: 15.
+KIP-848, KIP-1099 (type of each member, v1). A group of the classic protocol is "not found" here,
+which sends tools to DescribeGroups. Between the changes of a group, and behind a barrier (P8).
+
+Errors, per group: 14, 15, 16, 24, 35 (the protocol is switched off), 69.
 """
 
 from broker.dispatch import Call
+from broker.groups.consumer import ConsumerGroup
+from broker.groups.group_configs import consumer_protocol_enabled
+from broker.handlers.describe_groups import GROUP_OPERATIONS
 from broker.node import Node
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
@@ -16,17 +22,44 @@ from protocol.messages import (
 async def handle(
     node: Node, call: Call, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups are not served yet")
+    if not consumer_protocol_enabled(node.settings.kafka):
+        reason = "The consumer protocol is switched off by this agent's settings."
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
+    await node.coordinator.barrier()
+    response = ConsumerGroupDescribeResponse()
+    for group_id in request.group_ids:
+        try:
+            group = await _describe(node, group_id)
+        except KafkaError as error:
+            group = _refused(group_id, error)
+        else:
+            if request.include_authorized_operations:
+                group.authorized_operations = GROUP_OPERATIONS
+        response.groups.append(group)
+    return response
 
 
 def refusal(
     call: Call, request: ConsumerGroupDescribeRequest, error: KafkaError
 ) -> ConsumerGroupDescribeResponse:
     return ConsumerGroupDescribeResponse(
-        groups=[
-            DescribedConsumerGroup(
-                group_id=group_id, error_code=error.code, error_message=error.message
-            )
-            for group_id in request.group_ids
-        ]
+        groups=[_refused(group_id, error) for group_id in request.group_ids]
+    )
+
+
+async def _describe(node: Node, group_id: str) -> DescribedConsumerGroup:
+    """Raises KafkaError."""
+    await node.groups.settled(group_id)
+    group = node.groups.live(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    if not isinstance(group, ConsumerGroup):
+        reason = f"Group {group_id} is not a consumer group."
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, reason)
+    return group.describe_consumer(node.coordinator.machine.topics)
+
+
+def _refused(group_id: str, error: KafkaError) -> DescribedConsumerGroup:
+    return DescribedConsumerGroup(
+        group_id=group_id, error_code=error.code, error_message=error.message or None
     )

@@ -1,10 +1,18 @@
-"""DeleteGroups, v0-2: not served yet, every request is refused.
+"""DeleteGroups, v0-2: groups without members are deleted, with their offsets (KIP-229).
 
-Errors: 15.
+Each by itself, so many at a time. A group that somebody is about to join, and nobody has joined, is
+empty; whoever was about to joins a new one.
+
+Errors, per group: 7 (may still happen), 14, 15, 16, 24, 68, 69.
 """
+
+import asyncio
+from typing import Final
 
 from broker.dispatch import Call
 from broker.node import Node
+from coordinator.commands import Rejected
+from coordinator.group_commands import DeleteGroup
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DeletableGroupResult,
@@ -12,15 +20,40 @@ from protocol.messages import (
     DeleteGroupsResponse,
 )
 
+AT_ONCE_MAX: Final = 100
+
 
 async def handle(node: Node, call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups are not served yet")
+    group_ids = list(dict.fromkeys(request.groups_names))
+    results: list[DeletableGroupResult] = []
+    for first in range(0, len(group_ids), AT_ONCE_MAX):
+        some = group_ids[first : first + AT_ONCE_MAX]
+        results += await asyncio.gather(*[_delete(node, group_id) for group_id in some])
+    return DeleteGroupsResponse(results=results)
 
 
 def refusal(call: Call, request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
         results=[
             DeletableGroupResult(group_id=group_id, error_code=error.code)
-            for group_id in request.groups_names
+            for group_id in dict.fromkeys(request.groups_names)
         ]
     )
+
+
+async def _delete(node: Node, group_id: str) -> DeletableGroupResult:
+    result = DeletableGroupResult(group_id=group_id)
+    try:
+        await node.groups.settled(group_id)
+        group = node.groups.live(group_id)
+        if group is None:
+            result.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+        elif group.state() != "Empty":
+            result.error_code = ErrorCode.NON_EMPTY_GROUP
+        else:
+            outcome = await node.groups.propose(DeleteGroup(group_id, only_without_offsets=False))
+            if isinstance(outcome, Rejected) and outcome.error is not ErrorCode.GROUP_ID_NOT_FOUND:
+                result.error_code = outcome.error
+    except KafkaError as error:
+        result.error_code = error.code
+    return result

@@ -1,7 +1,13 @@
-"""DescribeGroups, v0-6: not served yet, every request is refused.
+"""DescribeGroups, v0-6: groups of the classic protocol, as their coordinator has them.
 
-Errors: 15.
+KIP-430 (operations, v3+), KIP-345 (instance ids, v4+), KIP-1043 (what is no such group is an error
+with a sentence from v6 on; before, it is called Dead). Between the changes of a group, and behind
+a barrier (P8).
+
+Errors, per group: 14, 15, 16, 24, 69 (v6+).
 """
+
+from typing import Final
 
 from broker.dispatch import Call
 from broker.node import Node
@@ -12,17 +18,49 @@ from protocol.messages import (
     DescribeGroupsResponse,
 )
 
+GROUP_OPERATIONS: Final = 0b1101_0100_1000
+"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, as bits of their numbers: all that can
+be done to a group, since nothing is forbidden yet."""
+SINCE_NOT_FOUND: Final = 6
+DEAD: Final = "Dead"
+
 
 async def handle(node: Node, call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups are not served yet")
+    await node.coordinator.barrier()
+    response = DescribeGroupsResponse()
+    for group_id in request.groups:
+        try:
+            group = await _describe(node, group_id)
+        except KafkaError as error:
+            group = _refused(group_id, error)
+        if group.error_code == ErrorCode.NONE:
+            if request.include_authorized_operations:
+                group.authorized_operations = GROUP_OPERATIONS
+        elif group.error_code == ErrorCode.GROUP_ID_NOT_FOUND and call.version < SINCE_NOT_FOUND:
+            group = DescribedGroup(group_id=group_id, group_state=DEAD)
+        response.groups.append(group)
+    return response
 
 
 def refusal(
     call: Call, request: DescribeGroupsRequest, error: KafkaError
 ) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(
-        groups=[
-            DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
-            for group_id in request.groups
-        ]
+    return DescribeGroupsResponse(groups=[_refused(group_id, error) for group_id in request.groups])
+
+
+async def _describe(node: Node, group_id: str) -> DescribedGroup:
+    """Raises KafkaError."""
+    await node.groups.settled(group_id)
+    group = node.groups.live(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    return group.describe()
+
+
+def _refused(group_id: str, error: KafkaError) -> DescribedGroup:
+    return DescribedGroup(
+        group_id=group_id,
+        error_code=error.code,
+        error_message=error.message or None,
+        group_state=DEAD if error.code is ErrorCode.GROUP_ID_NOT_FOUND else "",
     )

@@ -1,20 +1,82 @@
-"""ListGroups, v0-5: not served yet, every request is refused.
+"""ListGroups, v0-5: the groups that this agent coordinates; clients ask every agent.
 
-Errors: 15.
+KIP-518 (by state, v4+), KIP-848 (by type, v5+). Both filters are words in any case; a word that
+nobody knows fits no group, as in Kafka. Behind a barrier (P8), so that a shard that has just been
+given is listed here and not nowhere.
+
+Errors: 14 (no barrier to be had), 15 (no session, or leaving: another agent will list them).
 """
 
+import asyncio
+from typing import Final
+
 from broker.dispatch import Call
+from broker.handling import live_incarnation
 from broker.node import Node
+from coordinator.group_commands import GroupKind
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
+    ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
 )
 
+TYPES: Final = {GroupKind.CLASSIC: "classic", GroupKind.CONSUMER: "consumer"}
+
+
+GROUPS_PER_TURN_MAX: Final = 200
+"""Of the loop; a group without members is made from its row to be listed."""
+
 
 async def handle(node: Node, call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups are not served yet")
+    await node.coordinator.barrier()
+    live_incarnation(node, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if node.groups.claims.leaving:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "This agent is leaving.")
+    states = frozenset(state.strip().lower() for state in request.states_filter)
+    types = frozenset(kind.strip().lower() for kind in request.types_filter)
+    groups = []
+    for count, group_id in enumerate(_group_ids(node), start=1):
+        listed = _listed(node, group_id)
+        if (
+            listed is not None
+            and (not states or listed.group_state.lower() in states)
+            and (not types or listed.group_type in types)
+        ):
+            groups.append(listed)
+        if count % GROUPS_PER_TURN_MAX == 0:
+            await asyncio.sleep(0)
+    return ListGroupsResponse(groups=groups)
 
 
 def refusal(call: Call, request: ListGroupsRequest, error: KafkaError) -> ListGroupsResponse:
     return ListGroupsResponse(error_code=error.code)
+
+
+def _group_ids(node: Node) -> list[str]:
+    """All that are coordinated here: those with rows, and those that nobody has finished joining."""
+    groups = node.coordinator.machine.groups
+    served = sorted(node.groups.claims.served)
+    ids = [row.group_id for shard in served for row in groups.of_shard(shard)]
+    soft = [hosted.group_id for hosted in node.groups.hosting if hosted.shard in served]
+    return [*dict.fromkeys([*ids, *soft])]
+
+
+def _listed(node: Node, group_id: str) -> ListedGroup | None:
+    """None when the group has gone, or has gone elsewhere."""
+    try:
+        group = node.groups.live(group_id)
+    except KafkaError as error:
+        row = node.coordinator.machine.groups.get(group_id)
+        if error.code is not ErrorCode.UNKNOWN_SERVER_ERROR or row is None:
+            return None
+        # Of a newer version: whoever looks for it should see that it is there.
+        return ListedGroup(group_id=group_id, group_state="Dead", group_type=TYPES[row.kind])
+    if group is None:
+        return None
+    return ListedGroup(
+        group_id=group_id,
+        protocol_type=group.protocol_type,
+        group_state=group.state(),
+        group_type=TYPES[group.kind],
+    )

@@ -1,36 +1,168 @@
-"""OffsetCommit, v2-10: not served yet, every request is refused.
+"""OffsetCommit, v2-10: how far a group has come, fenced by member and generation or epoch.
 
-Errors: 15.
+KIP-211 (no retention of its own; the field of v2-4 is not looked at), KIP-320 (leader epoch, v6+),
+KIP-345 (instance id, v7+), KIP-848 (member epoch, v9+; topics by id, v10). Commits do not wait for
+each other: each is proposed as soon as no change of its group is under way, and apply fences it
+(`coordinator.groups`). What does not fit into one command goes as several; each partition's answer
+is that of its own command. `frazil.commit.owner.only`: see `broker.groups.commits`.
+
+Errors, per partition: 3, 100 (v10), 7 (may still happen), 12, 14, 15, 16, 22, 24, 25, 27, 28 (fits
+into no entry), 35 (a member of KIP-848 before v9), 44 (more than a cluster keeps), 69 (v9+), 82, 113.
 """
 
+import asyncio
+
 from broker.dispatch import Call
+from broker.groups import commits
+from broker.groups.commits import Committer, Wanted
 from broker.node import Node
+from coordinator.commands import Rejected
+from coordinator.encoding import CodecError
+from coordinator.group_commands import CommitOffsets, CommittedOffset, OffsetsCommitted
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 
+_NONE = ErrorCode.NONE
+
 
 async def handle(node: Node, call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups are not served yet")
+    node.groups.coordinates(request.group_id)
+    wanted = _wanted(node, call.version, request)
+    if not all(map(commits.is_known, wanted)):
+        await node.coordinator.barrier()
+        wanted = _wanted(node, call.version, request)
+    await node.groups.settled(request.group_id)
+    codes = await _commit(node, call.version, request, wanted)
+    rest = iter(codes)
+    return OffsetCommitResponse(
+        topics=[_answer(topic, [next(rest) for _ in topic.partitions]) for topic in request.topics]
+    )
 
 
 def refusal(call: Call, request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
     return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=error.code
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+        topics=[_answer(topic, [error.code] * len(topic.partitions)) for topic in request.topics]
     )
+
+
+def _answer(topic: OffsetCommitRequestTopic, codes: list[ErrorCode]) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(
+                partition_index=partition.partition_index, error_code=code
+            )
+            for partition, code in zip(topic.partitions, codes, strict=True)
+        ],
+    )
+
+
+def _wanted(node: Node, version: int, request: OffsetCommitRequest) -> list[Wanted]:
+    """The offsets of the request in their order, one after the other."""
+    topics = node.coordinator.machine.topics
+    by_id = version >= commits.SINCE_TOPIC_IDS
+    wanted = []
+    for each in request.topics:
+        topic = topics.by_id(each.topic_id) if by_id else topics.by_name(each.name)
+        wanted += [
+            Wanted(
+                topic,
+                partition.partition_index,
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                partition.committed_metadata or "",
+            )
+            for partition in each.partitions
+        ]
+    return wanted
+
+
+async def _commit(
+    node: Node, version: int, request: OffsetCommitRequest, wanted: list[Wanted]
+) -> list[ErrorCode]:
+    """What becomes of each. The group is not writing; until the proposal nothing is waited for."""
+    codes = [
+        _NONE if commits.is_known(each) else commits.unknown_code(each, version) for each in wanted
+    ]
+    if _NONE not in codes:
+        return codes
+    group = node.groups.live(request.group_id)
+    try:
+        by = commits.committer(
+            group,
+            member_id=request.member_id,
+            epoch=request.generation_id_or_member_epoch,
+            instance_id=request.group_instance_id,
+            version=version,
+            now_ms=node.groups.now_ms(),
+        )
+    except KafkaError as error:
+        return [error.code if code is _NONE else code for code in codes]
+    settings = node.groups.settings_for(request.group_id)
+    taken: list[int] = []
+    offsets: list[CommittedOffset] = []
+    for index, each in enumerate(wanted):
+        if codes[index] is _NONE:
+            codes[index] = commits.judge(each, settings=settings, group=group, by=by)
+        if codes[index] is _NONE:
+            assert each.topic is not None
+            taken.append(index)
+            offsets.append(CommittedOffset(each.topic.topic_id, *each[1:]))
+    for index, code in zip(taken, await _put(node, version, request, by, offsets), strict=True):
+        codes[index] = code
+    return codes
+
+
+async def _put(
+    node: Node,
+    version: int,
+    request: OffsetCommitRequest,
+    by: Committer,
+    offsets: list[CommittedOffset],
+) -> list[ErrorCode]:
+    try:
+        wanted = commits.commands(request.group_id, by.member_id, by.epoch, offsets)
+    except CodecError:
+        return [ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * len(offsets)
+    if len(wanted) == 1:
+        # Not as a task of its own, which would begin later than in this very call.
+        return await _propose(node, version, by, wanted[0])
+    parts = await asyncio.gather(*[_propose(node, version, by, command) for command in wanted])
+    return [code for part in parts for code in part]
+
+
+async def _propose(
+    node: Node, version: int, by: Committer, command: CommitOffsets
+) -> list[ErrorCode]:
+    try:
+        outcome = await node.groups.propose(command)
+    except KafkaError as error:
+        return [error.code] * len(command.offsets)
+    if isinstance(outcome, Rejected):
+        return [_refused(outcome.error, version, by)] * len(command.offsets)
+    assert isinstance(outcome, OffsetsCommitted)
+    by_name = version < commits.SINCE_TOPIC_IDS
+    return [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if code is ErrorCode.UNKNOWN_TOPIC_ID and by_name
+        else code
+        for code in outcome.errors
+    ]
+
+
+def _refused(code: ErrorCode, version: int, by: Committer) -> ErrorCode:
+    """The log's refusal, as a client of this version and protocol knows it."""
+    match code:
+        case ErrorCode.GROUP_ID_NOT_FOUND:
+            return commits.not_found_code(version)
+        case ErrorCode.ILLEGAL_GENERATION | ErrorCode.STALE_MEMBER_EPOCH:
+            return by.stale
+        case _:
+            return code

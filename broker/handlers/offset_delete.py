@@ -1,20 +1,89 @@
-"""OffsetDelete, v0: not served yet, every request is refused.
+"""OffsetDelete, v0: offsets of topics that a group does not subscribe to are forgotten (KIP-496).
 
-Errors: 15.
+Offsets that are not there are no error. What is to be forgotten is proposed like commits, between
+the changes of the group.
+
+Errors, of the request: 7 (may still happen), 14, 15, 16, 24, 68 (members, and not of consumers),
+69; per partition: 3, 86.
 """
 
+import asyncio
+
 from broker.dispatch import Call
+from broker.groups.commits import places
+from broker.groups.live import LiveGroup
 from broker.node import Node
+from coordinator.commands import Rejected
+from coordinator.group_commands import DeleteOffsets
+from coordinator.groups import GroupRow
+from coordinator.topics import Topic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
 )
+from protocol.types import TopicId
+
+CONSUMERS = "consumer"
+"""Protocol type of groups whose subscriptions are known."""
 
 
 async def handle(node: Node, call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups are not served yet")
+    group_id = request.group_id
+    node.groups.coordinates(group_id)
+    if not all(_exist(node, request)):
+        await node.coordinator.barrier()
+    await node.groups.settled(group_id)
+    group = node.groups.live(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "There is no group of this id.")
+    if group.state() != "Empty" and group.protocol_type != CONSUMERS:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group has members.")
+    response = OffsetDeleteResponse()
+    forgotten: list[tuple[TopicId, int]] = []
+    row = node.coordinator.machine.groups.get(group_id)
+    for wanted in request.topics:
+        topic = node.coordinator.machine.topics.by_name(wanted.name)
+        answer = OffsetDeleteResponseTopic(name=wanted.name)
+        response.topics.append(answer)
+        for partition in wanted.partitions:
+            index = partition.partition_index
+            code = _judge(group, topic, index)
+            answer.partitions.append(
+                OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+            )
+            if code is ErrorCode.NONE and topic is not None and _is_there(row, topic, index):
+                forgotten.append((topic.topic_id, index))
+    await _forget(node, group_id, forgotten)
+    return response
 
 
 def refusal(call: Call, request: OffsetDeleteRequest, error: KafkaError) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(error_code=error.code)
+
+
+def _exist(node: Node, request: OffsetDeleteRequest) -> list[bool]:
+    topics = node.coordinator.machine.topics
+    return [topics.by_name(topic.name) is not None for topic in request.topics]
+
+
+def _judge(group: LiveGroup, topic: Topic | None, index: int) -> ErrorCode:
+    if topic is None or not 0 <= index < topic.partition_count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if group.subscribes(topic.name):
+        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    return ErrorCode.NONE
+
+
+def _is_there(row: GroupRow | None, topic: Topic, index: int) -> bool:
+    return row is not None and row.offsets.get(topic.topic_id, index) is not None
+
+
+async def _forget(node: Node, group_id: str, partitions: list[tuple[TopicId, int]]) -> None:
+    """Raises KafkaError; then some may be forgotten, which the next attempt will find."""
+    commands = [DeleteOffsets(group_id, slice_) for slice_ in places(partitions)]
+    for outcome in await asyncio.gather(*map(node.groups.propose, commands)):
+        if isinstance(outcome, Rejected):
+            raise KafkaError(outcome.error, outcome.message)

@@ -1,27 +1,143 @@
-"""OffsetFetch, v1-10: not served yet, every request is refused.
+"""OffsetFetch, v1-10: how far a group has come, behind a barrier (P8).
 
-Errors: 15.
+KIP-709 (several groups, v8+), KIP-447 (require_stable, v7+), KIP-320 (leader epoch, v5+), KIP-848
+(member epoch, v9+; topics by id, v10). A group that nobody knows has committed nothing, and that is
+no error. Offsets of deleted topics are not told, though their rows may still be there. Null topics
+mean all. No offset is pending in a transaction yet: `require_stable` will answer 88 for those.
+
+Errors, per group (v1: per partition): 14, 15, 16, 24, 25 and 113 (v9+); per partition: 100 (v10).
 """
 
 from broker.dispatch import Call
+from broker.groups.commits import SINCE_TOPIC_IDS
 from broker.node import Node
+from coordinator.groups import GroupOffsets, OffsetRow
+from coordinator.topics import Topic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
 )
+
+SINCE_GROUPS = 8
+"""Version that asks for several groups; before, what would be a group's is the request's."""
+SINCE_REQUEST_ERROR = 2
 
 
 async def handle(node: Node, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups are not served yet")
+    await node.coordinator.barrier()
+    groups = [await _answer(node, call.version, wanted) for wanted in _groups(call, request)]
+    return _response(call, request, groups)
 
 
 def refusal(call: Call, request: OffsetFetchRequest, error: KafkaError) -> OffsetFetchResponse:
-    return OffsetFetchResponse(
-        error_code=error.code,
-        groups=[
-            OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
-            for group in request.groups
-        ],
+    groups = [
+        OffsetFetchResponseGroup(group_id=wanted.group_id, error_code=error.code)
+        for wanted in _groups(call, request)
+    ]
+    return _response(call, request, groups)
+
+
+def _groups(call: Call, request: OffsetFetchRequest) -> list[OffsetFetchRequestGroup]:
+    if call.version >= SINCE_GROUPS:
+        return request.groups
+    return [OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)]
+
+
+def _response(
+    call: Call, request: OffsetFetchRequest, groups: list[OffsetFetchResponseGroup]
+) -> OffsetFetchResponse:
+    if call.version >= SINCE_GROUPS:
+        return OffsetFetchResponse(groups=groups)
+    (group,) = groups
+    if group.error_code and call.version < SINCE_REQUEST_ERROR:
+        topics = [
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[_none(index, group.error_code) for index in topic.partition_indexes],
+            )
+            for topic in request.topics or []
+        ]
+        return OffsetFetchResponse(topics=topics)
+    return OffsetFetchResponse(topics=group.topics, error_code=group.error_code)
+
+
+async def _answer(
+    node: Node, version: int, wanted: OffsetFetchRequestGroup
+) -> OffsetFetchResponseGroup:
+    try:
+        node.groups.coordinates(wanted.group_id)
+        if wanted.member_id is not None or wanted.member_epoch >= 0:
+            await _check_member(node, wanted)
+    except KafkaError as error:
+        return OffsetFetchResponseGroup(group_id=wanted.group_id, error_code=error.code)
+    row = node.coordinator.machine.groups.get(wanted.group_id)
+    offsets = GroupOffsets() if row is None else row.offsets
+    if wanted.topics is None:
+        topics = _all(node, offsets)
+    else:
+        topics = [_topic(node, version, offsets, topic) for topic in wanted.topics]
+    return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics)
+
+
+async def _check_member(node: Node, wanted: OffsetFetchRequestGroup) -> None:
+    """A member that was fenced must not begin where others stand. Raises KafkaError."""
+    await node.groups.settled(wanted.group_id)
+    group = node.groups.live(wanted.group_id)
+    if group is None:
+        return
+    member_id = wanted.member_id or ""
+    code = group.check_fetch(member_id, wanted.member_epoch, now_ms=node.groups.now_ms())
+    if code is not ErrorCode.NONE:
+        raise KafkaError(code)
+
+
+def _all(node: Node, offsets: GroupOffsets) -> list[OffsetFetchResponseTopic]:
+    topics = node.coordinator.machine.topics
+    return [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            topic_id=topic_id,
+            partitions=[_told(index, row) for index, row in offsets.of_topic(topic_id)],
+        )
+        for topic_id in offsets.topics()
+        if (topic := topics.by_id(topic_id)) is not None
+    ]
+
+
+def _topic(
+    node: Node, version: int, offsets: GroupOffsets, wanted: OffsetFetchRequestTopic
+) -> OffsetFetchResponseTopic:
+    topics = node.coordinator.machine.topics
+    topic: Topic | None
+    if version >= SINCE_TOPIC_IDS:
+        topic = topics.by_id(wanted.topic_id)
+        code = ErrorCode.NONE if topic is not None else ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        topic = topics.by_name(wanted.name)
+        code = ErrorCode.NONE
+    answer = OffsetFetchResponseTopic(name=wanted.name, topic_id=wanted.topic_id)
+    for index in wanted.partition_indexes:
+        row = None
+        if topic is not None and 0 <= index < topic.partition_count:
+            row = offsets.get(topic.topic_id, index)
+        answer.partitions.append(_none(index, code) if row is None else _told(index, row))
+    return answer
+
+
+def _told(index: int, row: OffsetRow) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=index,
+        committed_offset=row.offset,
+        committed_leader_epoch=row.leader_epoch,
+        metadata=row.metadata,
     )
+
+
+def _none(index: int, code: int) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(partition_index=index, error_code=code)
