@@ -110,12 +110,17 @@ async def reset(
         )
     committed = {} if group is None else await _committed(client, group_id)
     chosen = await _chosen(client, group_id, topics, committed)
+    places = await _places(client, target, chosen)
+    warnings = [
+        f"{topic}:{partition} is left out: its topic or partition is gone"
+        for topic, partition in sorted(chosen.keys() - places)
+    ]
     try:
-        changes, warnings = group_reset.plan(target, await _places(client, target, chosen))
+        changes, more = group_reset.plan(target, places)
     except group_reset.ResetError as error:
         raise GroupError(str(error)) from error
     lines = group_reset.plan_lines(changes)
-    warnings = [*warnings]
+    warnings += more
     if group is None:
         warnings.append(f'there is no group "{group_id}"; its offsets make one')
     if not execute:
@@ -346,7 +351,7 @@ async def _chosen(
 async def _places(
     client: KafkaClient, target: Target, chosen: Mapping[Partition, int | None]
 ) -> dict[Partition, Place]:
-    """What a plan needs. Partitions whose topic is gone cannot be reset and are left out."""
+    """What a plan needs, without partitions that are gone. Raises GroupError when all are."""
     starts = await offsets_at(client, EARLIEST, chosen)
     ends = await offsets_at(client, LATEST, chosen)
     at_time: dict[Partition, int | None] = {}

@@ -11,6 +11,7 @@ Leaves out: TLS and SASL, several requests in flight, records.
 
 import asyncio
 import contextlib
+import os
 import re
 import struct
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -114,8 +115,7 @@ class _Connection:
         except TimeoutError as error:
             raise PassingError(f"{self.address} does not answer") from error
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise PassingError(f"{self.address} cannot be reached ({reason})") from error
+            raise PassingError(f"{self.address} cannot be reached ({_reason(error)})") from error
         except asyncio.IncompleteReadError as error:
             raise PassingError(
                 f"{self.address} closed the connection instead of answering"
@@ -170,6 +170,12 @@ class _Connection:
             self._streams[1].close()
             with contextlib.suppress(OSError):
                 await self._streams[1].wait_closed()
+
+
+def _reason(error: OSError) -> str:
+    """The system's own words: asyncio says "Connect call failed", once for every address."""
+    number = re.search(r"\[Errno (\d+)\]", str(error))
+    return os.strerror(int(number[1])) if number else error.strerror or str(error)
 
 
 class KafkaClient:

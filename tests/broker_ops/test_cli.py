@@ -44,6 +44,19 @@ def run(*arguments: str) -> int:
         (["serve", "--set", "store=file:///s"], "log is not set"),
         (["serve", "--set", "store=s3:/b", "--set", "log=sqlite:///l"], "is not one of s3://"),
         (["doctor", "--set", "store=file:///s"], "log is not set"),
+        (["group"], "list, describe, reset or delete"),
+        (["group", "list", "--bootstrap", "nowhere"], '"nowhere" is not an address'),
+        (["group", "list", "--bootstrap", "localhost:1"], "is one running?"),
+        (["group", "list", "--state", "Fine"], '"Fine" is not a state (Empty, '),
+        (["group", "list", "--timeout-ms", "1"], "1 is too small: at least 100"),
+        (["group", "describe"], "required: GROUP"),
+        (["group", "reset", "g", "--to-latest"], "--topic --all-topics is required"),
+        (["group", "reset", "g", "--all-topics"], "--to-latest"),
+        (["group", "reset", "g", "--topic", "t:x", "--to-latest"], '"t:x" is not a topic with'),
+        (["group", "reset", "g", "--all-topics", "--to-offset", "-1"], "-1 is too small"),
+        (["group", "reset", "g", "--all-topics", "--to-datetime", "now"], '"now" is not a time'),
+        (["group", "reset", "g", "--all-topics", "--by-duration", "x"], '"x" is not a duration'),
+        (["group", "delete"], "required: GROUP"),
         (["log"], "frazil log tail"),
         (["log", "tail", "--agent", "nowhere"], "is not an address like http://"),
         (["log", "tail", "--agent", "http://127.0.0.1:1"], "is one running?"),
@@ -78,6 +91,25 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_positions_are_read_as_they_are_printed() -> None:
     options = cli._parser().parse_args(["log", "tail", "--after", "1:42"])
     assert options.after == (1 << 48) + 42
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1970-01-02T00:00:00",
+        "1970-01-02T00:00:00.000Z",
+        "1970-01-02T02:00:00+02:00",
+        "1970-01-01T19:00-0500",
+    ],
+)
+def test_times_are_utc_unless_they_say_otherwise(text: str) -> None:
+    words = ["group", "reset", "g", "--all-topics", "--to-datetime", text]
+    assert cli._parser().parse_args(words).to_datetime == 86_400_000
+
+
+def test_a_negative_shift_is_no_flag() -> None:
+    words = ["group", "reset", "g", "--all-topics", "--shift-by", "-3"]
+    assert cli._parser().parse_args(words).shift_by == -3
 
 
 def test_assertions_cannot_be_switched_off() -> None:
