@@ -1,8 +1,8 @@
 """What the metadata log says about groups: claims of shards, groups, committed offsets.
 
 Group ids hash to `GROUP_SHARDS` shards. A shard is claimed by one live incarnation, its
-*coordinator*, and everything about a group of the shard is refused with NOT_COORDINATOR unless
-the entry's writer holds the claim (design §10). So decisions of a coordinator are in the log in
+*coordinator*, and what changes a group of the shard is refused with NOT_COORDINATOR unless the
+entry's writer holds the claim (design §10). So decisions of a coordinator are in the log in
 the order in which it made them, and nobody else's are between them.
 
 `apply` reads of a group what it fences with: its epoch, and its members' ids and epochs. What
@@ -75,7 +75,8 @@ class ChangeGroup:
     put: tuple[GroupMember, ...]
     """New members, and members whose epoch or body is replaced."""
     removed: tuple[str, ...]
-    """Ids of members, all of which the group has."""
+    """Ids of members, all of which the group has. They go first: one that is put as well comes
+    back behind all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,8 @@ class CommittedOffset(NamedTuple):
 class CommitOffsets:
     """Commit offsets, fenced by member and epoch. Outcome: `OffsetsCommitted`, or all refused.
 
-    By no member ("" and EPOCH_NONE) only while the group has none; it is created when missing.
+    By no member ("" and EPOCH_NONE) only while the group has none; it is created when missing,
+    as a classic group of epoch 0, unless nothing was committed.
     """
 
     group_id: str
@@ -119,10 +121,10 @@ class DeleteOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ExpireOffsets:
-    """Forget those of the offsets that are older than the retention, by the machine's time.
+    """Forget those of the offsets that are as old as the retention, by the machine's time.
 
     An offset's age counts from its commit; in a group without members from when the last one
-    left, if that was later.
+    left, if that was later. Offsets of a deleted topic go whatever their age.
     """
 
     group_id: str
@@ -132,7 +134,10 @@ class ExpireOffsets:
 
 @dataclass(frozen=True, slots=True)
 class SetGroupConfigs:
-    """Set configs of a group id, whether or not there is such a group; null removes one."""
+    """Set configs of a group id, whether or not there is such a group; null removes one.
+
+    Any agent may: configs are an operator's word, and no decision of the group's coordinator.
+    """
 
     group_id: str
     configs: tuple[tuple[str, str | None], ...]
@@ -167,6 +172,10 @@ class ShardsClaimed:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsCommitted:
-    """What became of each offset: NONE, or UNKNOWN_TOPIC_ID when its topic is gone."""
+    """What became of each offset.
+
+    NONE, or UNKNOWN_TOPIC_ID when its topic is gone, or UNKNOWN_TOPIC_OR_PARTITION when the topic
+    has fewer partitions.
+    """
 
     errors: tuple[ErrorCode, ...]

@@ -18,6 +18,7 @@ from typing import NamedTuple, assert_never
 from crc32c import crc32c
 
 from coordinator.commands import DONE, Done, Rejected
+from coordinator.encoding import STRING_BYTES_MAX
 from coordinator.group_commands import (
     EPOCH_NONE,
     GROUP_NEW,
@@ -57,7 +58,7 @@ MEMBERS_MAX = 5_000
 """Of one group."""
 OFFSET_ROWS_MAX = 2_000_000
 """Of the whole cluster, those of deleted topics included."""
-GROUP_ID_BYTES_MAX = 32_767
+GROUP_ID_BYTES_MAX = STRING_BYTES_MAX
 CONFIGURED_GROUPS_MAX = 10_000
 GROUP_CONFIGS_MAX = 100
 """Of one group id."""
@@ -479,6 +480,7 @@ def _after_change(command: ChangeGroup, group: GroupRow | None) -> tuple[int, in
 
 
 def _member_size(member_id: str, body: bytes) -> int:
+    """Never 0, which means above that there is no such member."""
     return 1 + len(member_id) + len(body)
 
 

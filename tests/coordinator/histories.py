@@ -1,7 +1,7 @@
 """Random histories of commands from a seed, and a machine that has applied them.
 
-`python -m tests.coordinator.histories SEED` prints the digests on the way: what a replica under
-another hash seed must reach as well.
+`python -m tests.coordinator.histories SEED` prints the digests on the way, and all of the state in
+the end: what a replica under another hash seed must reach as well.
 """
 
 import random
@@ -272,6 +272,7 @@ def main() -> None:
     for place, entry in story.log:
         machine.apply(place, decode_entry(encode_entry(entry)))
         print(machine.digest().hex())
+    print(state(machine))
 
 
 if __name__ == "__main__":
