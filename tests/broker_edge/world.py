@@ -45,7 +45,11 @@ class Agent:
                 (Listener("PLAINTEXT", name, 9092), Listener("OUTSIDE", f"{name}.example", 19092)),
                 "0",
             ),
-            settings=CoordinatorSettings(),
+            settings=CoordinatorSettings(
+                lease_ttl_ms=told.lease_ttl_ms,
+                session_deadline_ms=told.session_deadline_ms,
+                session_read_ms=told.session_read_ms,
+            ),
             now_ms=world.now_ms,
             boot_ms=world.boot_ms,
         )
