@@ -337,6 +337,10 @@ class Host:
         """The last lines that it wrote besides what it tells of its members."""
         return "\n".join(self._noise)
 
+    def kill(self) -> None:
+        """SIGKILL: its members die without a word."""
+        self._process.kill()
+
     def stop(self) -> None:
         if self._process.poll() is None:
             assert self._process.stdin is not None

@@ -8,6 +8,7 @@ from tests.clients.groups import (
     Stream,
     come_back_unnoticed,
     share_leave_and_go_on,
+    until,
     until_read,
     until_shared,
 )
@@ -75,3 +76,26 @@ def test_java_members_subscribe_by_a_pattern_that_the_broker_resolves(
     assert not [got for member in members for got in member.records if got.topic == other.topic]
     for member in members:
         member.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "stays", "error"),
+    [("range", 1, "FencedInstanceIdException"), ("uniform", 0, "UnreleasedInstanceIdException")],
+)
+def test_of_two_java_members_with_one_instance_id_one_is_turned_away(
+    bootstrap: str, java: Host, kind: str, stays: int, error: str
+) -> None:
+    """The classic protocol fences the one that was there, KIP-848 the one that comes."""
+    name = _fresh(f"instance-{kind}")
+    stream = Stream(bootstrap, name)
+    members: list[HostedMember] = []
+    for member in ("first", "second"):
+        more = {**ALL[kind], "group.instance.id": "one"}
+        members.append(java.open(member, bootstrap, name, name, **more))
+        until(lambda: members[0].owned == stream.places, members, "the first one has all")
+    turned_away = members[1 - stays]
+    until(lambda: bool(turned_away.errors), members, "one is turned away")
+    assert error in turned_away.errors[0]
+    stream.send(10)
+    until_read([members[stays]], stream.records_from([0] * 4))
+    members[stays].close()

@@ -25,6 +25,7 @@ async function open(name, topics, settings) {
   const consumer = kafka.consumer({
     groupId: config["group.id"],
     heartbeatInterval: Number(config["heartbeat.interval.ms"]),
+    sessionTimeout: Number(config["session.timeout.ms"] || 30000),
     maxWaitTimeInMs: 100,
     retry: { initialRetryTime: 50 },
   });
