@@ -10,9 +10,10 @@ JoinGroup names by its protocol type what is to happen:
     bug       raises in the call;  late-bug  raises in `written`
 
 SyncGroup is answered at once with the generation. LeaveGroup of a member writes. Generation: the
-row's epoch. `FakeGroup.made` has every object that was made, with the time of its making.
+row's epoch. `FakeGroup.made` has every object that was made.
 """
 
+import asyncio
 import struct
 from typing import ClassVar
 
@@ -52,6 +53,8 @@ class FakeGroup:
         self.then = None
         self.dead = False
         self.calls = []
+        self.made_in = asyncio.get_running_loop().steps
+        """The callback of the loop that made it."""
         FakeGroup.made.append(self)
 
     def _call(self, what):
