@@ -60,7 +60,6 @@ async def list_groups(
         found.update({row.group_id: row for row in answer.groups})
 
     async def attempt() -> None:
-        found.clear()
         await _all(map(ask, client.brokers))
 
     failures = []

@@ -132,9 +132,12 @@ def test_the_json_has_everything_and_can_be_written() -> None:
     ]
 
 
-@pytest.mark.parametrize("protocol_type", ["consumer", "connect"])
-def test_an_assignment_that_is_no_consumers_is_none(protocol_type: str) -> None:
-    member = messages.DescribedGroupMember(member_id="m", member_assignment=b"\0\1\0\0\0\7?")
+@pytest.mark.parametrize(
+    ("protocol_type", "data"),
+    [("consumer", b"\0\1\0\0\0\7?"), ("connect", write_assignment({"orders": [0]}))],
+)
+def test_an_assignment_that_is_no_consumers_is_none(protocol_type: str, data: bytes) -> None:
+    member = messages.DescribedGroupMember(member_id="m", member_assignment=data)
     group = messages.DescribedGroup(protocol_type=protocol_type, members=[member])
     assert group_report.of_classic(group, COORDINATOR).members[0].assigned == {}
 

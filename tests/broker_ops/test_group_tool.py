@@ -135,6 +135,30 @@ def test_the_lag_of_a_topic_that_is_gone_is_unknown() -> None:
     on_cluster(play)
 
 
+def test_the_lag_of_a_partition_that_goes_meanwhile_is_unknown() -> None:
+    gone = messages.ListOffsetsPartitionResponse(
+        partition_index=0, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    topic = messages.ListOffsetsTopicResponse(name="orders", partitions=[gone])
+
+    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+        cluster.answers[apis.LIST_OFFSETS] = messages.ListOffsetsResponse(topics=[topic])
+        cluster.answers[apis.OFFSET_FETCH] = fetched({("orders", 0): 5})
+        said = await group_tool.describe(client, "g")
+        assert said.lines[3].split()[:5] == ["orders", "0", "5", "-", "-"]
+
+    on_cluster(play)
+
+
+def test_a_partition_without_offset_is_not_committed() -> None:
+    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+        cluster.answers[apis.OFFSET_FETCH] = fetched({("orders", 0): -1, ("orders", 1): 0})
+        said = await group_tool.describe(client, "g")
+        assert [line.split()[:5] for line in said.lines[3:-2]] == [["orders", "1", "0", "20", "20"]]
+
+    on_cluster(play)
+
+
 def test_a_reset_is_only_shown_until_told_to_execute() -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         cluster.answers[apis.OFFSET_FETCH] = fetched({("orders", 0): 5})
