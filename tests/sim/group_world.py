@@ -6,6 +6,7 @@ left agree, and every partition belongs to exactly one of them.
 """
 
 import asyncio
+import logging
 import random
 from dataclasses import dataclass
 
@@ -37,6 +38,7 @@ class Group:
 
 async def simulate_groups(loop: SimLoop, rng: random.Random) -> list[str]:
     """One run. The violations found; none is a pass."""
+    logging.getLogger().setLevel(logging.CRITICAL)
     world = World(loop, rng, _shape(rng))
     groups = _groups(rng)
     world.watch = lambda node: _watch(node, groups)
