@@ -61,6 +61,8 @@ TELL_AGAIN_S = 30.0
 STORE_PROBE_S = 5.0
 STORE_PROBE_FAILED_S = 1.0
 STORE_PROBE_TIMEOUT_S = 5.0
+DEPART_S_MAX = 2.0
+"""Of the drain: to give shards of groups to others. Without that the Close frees them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -428,9 +430,11 @@ class Agent:
             return
         logger.info("leaving")
         shells.node.leaving = True
-        drain_ms = self._settings.drain_ms
-        # First of all: members that are sent away by the drain find their new coordinator.
-        await shells.node.groups.depart()
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        # First of all: members whose connections end by the drain then find their new coordinator.
+        await shells.node.groups.depart(min(DEPART_S_MAX, self._settings.drain_ms / 2000))
+        drain_ms = max(0, self._settings.drain_ms - int((loop.time() - begun_s) * 1000))
         async with asyncio.TaskGroup() as tasks:
             # Requests are taken no more; those under way are answered as they are settled.
             tasks.create_task(server.drain(drain_ms))

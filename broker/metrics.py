@@ -7,7 +7,7 @@ the dashboard and the alerts in `deploy/` can be checked against the table.
 Left out: metrics of the process itself (CPU, memory, files), which prometheus-client brings.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -52,15 +52,19 @@ class Type(Enum):
     HISTOGRAM = "histogram"
 
 
+Numbers = Mapping[str, float] | Mapping[tuple[str, str], float]
+
+
 class Row(NamedTuple):
-    """One metric. `read` gives a number, or numbers by the value of `label`."""
+    """One metric. `read` gives a number, or numbers by the values of `labels`."""
 
     name: str
     """Without Prometheus' `_total`, which counters get."""
     type: Type
     help: str
-    read: Callable[[Sources], float | Mapping[str, float]]
-    label: str = ""
+    read: Callable[[Sources], "float | Numbers"]
+    labels: str | tuple[str, str] | tuple[()] = ()
+    """One name: keys are strings; two: pairs of them."""
 
 
 def _api(api_key: int) -> str:
@@ -132,6 +136,37 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.producing.stats.chunks_committed),
     Row("frazil_chunks_given_up", COUNTER, "Chunks whose records were refused to producers.",
         lambda s: s.producing.stats.chunks_given_up),
+    # Groups that this agent coordinates.
+    Row("frazil_group_shards", GAUGE, "Shards of groups held by this agent.",
+        lambda s: len(s.node.groups.claims.served)),
+    Row("frazil_groups", GAUGE, "Groups with members coordinated here, by protocol and state.",
+        lambda s: s.node.groups.states(), ("protocol", "state")),
+    Row("frazil_group_members", GAUGE, "Members of them that are in the log.",
+        lambda s: s.node.groups.member_count()),
+    Row("frazil_group_rebalances", COUNTER, "Times that a group became stable.",
+        lambda s: s.node.groups.stats.rebalances),
+    Row("frazil_group_heartbeats", COUNTER, "Heartbeats of both protocols.",
+        lambda s: s.node.groups.stats.heartbeats),
+    Row("frazil_group_members_expired", COUNTER, "Members removed because they were silent.",
+        lambda s: s.node.groups.stats.expired_members),
+    Row("frazil_group_requests_parked", GAUGE, "Requests waiting for other members or the log.",
+        lambda s: s.node.groups.stats.parked),
+    Row("frazil_group_requests_overflowed", COUNTER, "Requests refused: too many waited.",
+        lambda s: s.node.groups.stats.overflows),
+    Row("frazil_group_writes", COUNTER, "Changes of groups put into the log.",
+        lambda s: s.node.groups.stats.writes),
+    Row("frazil_group_writes_failed", COUNTER, "Changes of groups that did not happen.",
+        lambda s: s.node.groups.stats.writes_failed),
+    Row("frazil_group_writes_fenced", COUNTER, "Of them, those that the log fenced: bugs.",
+        lambda s: s.node.groups.stats.writes_fenced),
+    Row("frazil_group_takeovers", COUNTER, "Groups with members taken over with their shard.",
+        lambda s: s.node.groups.stats.takeovers),
+    Row("frazil_group_shards_claimed", COUNTER, "Shards that this agent asked for.",
+        lambda s: s.node.groups.stats.shards_claimed),
+    Row("frazil_group_shards_released", COUNTER, "Shards that it gave to other agents.",
+        lambda s: s.node.groups.stats.shards_released),
+    Row("frazil_group_rows_unreadable", COUNTER, "Groups of a version that this agent cannot read.",
+        lambda s: s.node.groups.stats.unreadable),
     # The object store.
     Row("frazil_store_puts", COUNTER, "Chunks written.", lambda s: s.writer.stats.puts),
     Row("frazil_store_put_bytes", COUNTER, "Bytes of chunks written.",
@@ -220,6 +255,11 @@ NAMES: tuple[str, ...] = (
 """All series that the agent's own metrics make, as Prometheus stores them."""
 
 
+def _tuple(labels: Sequence[str]) -> Sequence[str]:
+    """Labels as the library wants them: one stands alone in the table."""
+    return (labels,) if isinstance(labels, str) else labels
+
+
 class AgentCollector(Collector):
     """Reads the table when a scrape comes."""
 
@@ -230,12 +270,12 @@ class AgentCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         for row in TABLE:
             family = (CounterMetricFamily if row.type is COUNTER else GaugeMetricFamily)(
-                row.name, row.help, labels=[row.label] if row.label else []
+                row.name, row.help, labels=_tuple(row.labels)
             )
             value = row.read(self._sources)
             if isinstance(value, Mapping):
-                for label, number in sorted(value.items()):
-                    family.add_metric([label], number)
+                for labels, number in sorted(value.items()):
+                    family.add_metric(_tuple(labels), number)
             else:
                 family.add_metric([], value)
             yield family

@@ -24,8 +24,6 @@ from protocol.types import Incarnation
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-LEAVE_S_MAX: Final = 2.0
-"""For the releases of a leaving agent; without them its Close frees the shards."""
 
 _WATCHED: Final = frozenset({Open, Close, ClaimShards, ReleaseShards, SetGroupConfigs})
 
@@ -57,8 +55,11 @@ class Claims:
             await asyncio.sleep(LOOK_S)
             self._look()
 
-    async def leave(self) -> None:
-        """Give every shard to the one who is next for it; coordinate nothing from now on."""
+    async def leave(self, timeout_s: float) -> None:
+        """Give every shard to the one who is next for it; coordinate nothing from now on.
+
+        Ends in time, whatever the log does.
+        """
         self.leaving = True
         me = self._coordinator.incarnation()
         self._serve(None)
@@ -66,7 +67,7 @@ class Claims:
             return
         self._release(me, self._balance.to_leave(self._held_by(me)))
         if self._under_way:
-            await asyncio.wait([*self._under_way], timeout=LEAVE_S_MAX)
+            await asyncio.wait([*self._under_way], timeout=timeout_s)
 
     # What happens.
 

@@ -91,9 +91,12 @@ class GroupCoordinator:
             tasks.create_task(self.claims.run(), name="group shards")
             tasks.create_task(self.hosting.run_loading(), name="group loading")
 
-    async def depart(self) -> None:
-        """Give the shards to others; from now on nothing is coordinated here (design §13)."""
-        await self.claims.leave()
+    async def depart(self, timeout_s: float) -> None:
+        """Give the shards to others; from now on nothing is coordinated here (design §13).
+
+        Ends within `timeout_s`, whatever the log does.
+        """
+        await self.claims.leave(timeout_s)
 
     async def _look_at_clock(self) -> None:
         """Often enough that no stall passes for time."""
@@ -141,6 +144,21 @@ class GroupCoordinator:
         rows = [row.group_id for shard in self.claims.served for row in groups.of_shard(shard)]
         soft = [hosted.group_id for hosted in self.hosting if groups.get(hosted.group_id) is None]
         return sorted(rows + soft)
+
+    def states(self) -> dict[tuple[str, str], int]:
+        """How many live groups there are, by protocol and state."""
+        counts: dict[tuple[str, str], int] = {}
+        for hosted in self.hosting:
+            if (group := hosted.group) is not None:
+                key = (group.kind.name.lower(), group.state())
+                counts[key] = counts.get(key, 0) + 1
+        return counts
+
+    def member_count(self) -> int:
+        """Members of live groups, as the log has them."""
+        groups = self._coordinator.machine.groups
+        rows = (groups.get(hosted.group_id) for hosted in self.hosting)
+        return sum(len(row.members) for row in rows if row is not None)
 
     def live(self, group_id: str) -> LiveGroup | None:
         """The group; None when there is neither a row nor soft state of it.

@@ -261,7 +261,7 @@ def test_a_leaving_agent_gives_its_shards_to_the_others_and_refuses_who_waits() 
             assert await member.join() == 0
             parked.send_join("park")
             await settle()
-            await two.node.groups.depart()
+            await two.node.groups.depart(2.0)
             assert await parked.joined() == NOT_COORDINATOR
             assert await member.heartbeat() == ErrorCode.COORDINATOR_NOT_AVAILABLE
             assert await until_served(member.group_id, one, seconds=0.5) is one
@@ -293,7 +293,7 @@ def test_the_last_agent_leaves_without_waiting_for_anybody() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("one") as (one,):
             await until_held(one)
-            await one.node.groups.depart()
+            await one.node.groups.depart(2.0)
             assert one.machine.groups.holder(0) is None
 
     play(scenario)
@@ -304,7 +304,7 @@ def test_leaving_ends_in_time_though_the_log_does_not_answer() -> None:
         async with world.agents("one", "two") as (one, _two):
             one.lag()
             async with asyncio.timeout(2.5):
-                await one.node.groups.depart()
+                await one.node.groups.depart(2.0)
 
     play(scenario)
 

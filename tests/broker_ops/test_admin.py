@@ -130,7 +130,7 @@ def test_the_log_is_streamed_up_to_its_end() -> None:
             _, text = await running.http("GET", "/log")
             entries = [json.loads(line) for line in text.splitlines()]
             names = [command["command"] for entry in entries for command in entry["commands"]]
-            assert names == ["Open", "CreateTopic", "CommitChunk", "CommitChunk"]
+            assert names == ["Open", "ClaimShards", "CreateTopic", "CommitChunk", "CommitChunk"]
             _, rest = await running.http("GET", f"/log?after={entries[-2]['position']}")
             assert [json.loads(line) for line in rest.splitlines()] == entries[-1:]
 
@@ -162,10 +162,12 @@ def test_every_metric_of_the_table_is_on_the_page() -> None:
             status, page = await running.http("GET", "/metrics")
             assert status == 200
             series = {line.split("{")[0].split(" ")[0] for line in page.splitlines()}
-            labelled = {"frazil_connections_closed_total"}  # No value before the first close.
+            # No value before the first close, and the first group.
+            labelled = {"frazil_connections_closed_total", "frazil_groups"}
             assert set(metrics.NAMES) - labelled <= series
             values = dict(line.rsplit(" ", 1) for line in page.splitlines() if line[0] != "#")
             assert float(values["frazil_ready"]) == 1
+            assert float(values["frazil_group_shards"]) == 64
             assert float(values["frazil_produce_records_total"]) == 3
             assert float(values['frazil_requests_total{api="Produce"}']) == 2
             assert float(values['frazil_request_seconds_count{api="Produce"}']) == 2
