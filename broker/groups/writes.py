@@ -1,14 +1,15 @@
 """A change of a group, cut into commands that each fit into an entry. Pure.
 
 `ChangeGroup` says what a cut change means: all commands but the last keep the group's epoch, so
-whoever takes over in the middle sees members ahead of their group. Removals come first: a prefix
-then has members too few, who are told to join again, rather than dead ones to be waited for.
+whoever takes over in the middle sees members ahead of their group. Hence one is put before
+anything else; then come the removals: a prefix has members too few, who are told to join again,
+rather than dead ones to be waited for. (Removals alone leave members who are on their way out.)
 
 Invariants: the commands put together are the change; each of them has at most
 GROUP_COMMAND_ROWS_MAX rows and COMMAND_BYTES_MAX bytes; there is at least one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from broker.groups.effects import Write
@@ -36,7 +37,7 @@ def change(
     epoch_before: int,
     epoch: int,
     body: bytes,
-    put: Iterable[GroupMember] = (),
+    put: Sequence[GroupMember] = (),
     removed: Iterable[str] = (),
 ) -> Write:
     """The Write that changes a group; fields as in `ChangeGroup`. Raises TooLargeError.
@@ -46,13 +47,12 @@ def change(
     """
     assert epoch >= max(epoch_before, 0)
     parts = _Parts(COMMAND_BYTES_MAX - _NUMBERS_BYTES - _bytes_of(group_id) - len(body))
+    for member in put[:1]:
+        parts.add_put(member)
     for member_id in removed:
-        parts.room_for(_ROW_NUMBERS_BYTES + _bytes_of(member_id))
-        parts.removed[-1].append(member_id)
-    for member in put:
-        size = _ROW_NUMBERS_BYTES + _bytes_of(member.member_id) + len(member.body)
-        parts.room_for(size)
-        parts.put[-1].append(member)
+        parts.add_removed(member_id)
+    for member in put[1:]:
+        parts.add_put(member)
     commands = []
     last = len(parts.put) - 1
     for index, (some_put, some_removed) in enumerate(zip(parts.put, parts.removed, strict=True)):
@@ -84,7 +84,15 @@ class _Parts:
         self.put: list[list[GroupMember]] = [[]]
         self.removed: list[list[str]] = [[]]
 
-    def room_for(self, size: int) -> None:
+    def add_put(self, member: GroupMember) -> None:
+        self._find_room(_ROW_NUMBERS_BYTES + _bytes_of(member.member_id) + len(member.body))
+        self.put[-1].append(member)
+
+    def add_removed(self, member_id: str) -> None:
+        self._find_room(_ROW_NUMBERS_BYTES + _bytes_of(member_id))
+        self.removed[-1].append(member_id)
+
+    def _find_room(self, size: int) -> None:
         """Let the last command be one that a row of `size` bytes fits into."""
         if size > self._room:
             raise TooLargeError(f"a member of {size} bytes, at most {self._room}")
