@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker import cli
 from tests.clients.kafka_tools import CONFIGS, GROUPS, KafkaTools, table
+from tests.parts.servers import FrazilDev
 
 pytestmark = pytest.mark.integration
 
@@ -310,12 +311,16 @@ def test_kafkas_tool_sets_describes_and_removes_configs_of_a_group(
     assert f"{setting}=45000" in configs("--describe", "--all")
 
 
-def test_kafkas_tool_sets_what_only_our_groups_have(tools: KafkaTools, bootstrap: str) -> None:
+def test_kafkas_tool_sets_what_only_our_groups_have(tools: KafkaTools, embedded: FrazilDev) -> None:
     entity = ("--entity-type", "groups", "--entity-name", "careful")
     setting = "frazil.commit.owner.only"
-    added = tools.run(CONFIGS, bootstrap, "--alter", "--add-config", f"{setting}=true", *entity)
+    added = tools.run(
+        CONFIGS, embedded.bootstrap, "--alter", "--add-config", f"{setting}=true", *entity
+    )
     assert "Completed updating" in added
-    assert f"{setting}=true sensitive=false" in tools.run(CONFIGS, bootstrap, "--describe", *entity)
+    assert f"{setting}=true sensitive=false" in tools.run(
+        CONFIGS, embedded.bootstrap, "--describe", *entity
+    )
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
