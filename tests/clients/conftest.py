@@ -24,7 +24,8 @@ AGAINST_KAFKA = os.environ.get("FRAZIL_CLIENTS_KAFKA") == "1"
 
 @pytest.fixture(scope="session")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrazilDev]:
-    with FrazilDev(tmp_path_factory.mktemp("embedded"), "--set", *SETTINGS) as agent:
+    settings = [word for setting in SETTINGS for word in ("--set", setting)]
+    with FrazilDev(tmp_path_factory.mktemp("embedded"), *settings) as agent:
         yield agent
         assert agent.stop() == 0
 
