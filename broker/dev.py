@@ -54,6 +54,7 @@ def greeting(
     """
     _, port = next(value for name, value in listening.items() if name != "http")
     server = f"localhost:{port}"
+    bootstrap_flag = "" if port == 9092 else f" --bootstrap {server}"
     lines = ["Frazil is running.", "", f"  Kafka clients    {server}"]
     admin = None
     if "http" in listening:
@@ -65,8 +66,9 @@ def greeting(
         f"  produce  kafka-console-producer.sh --bootstrap-server {server} --topic hello",
         f"           kcat -P -b {server} -t hello",
         f"  consume  kafka-console-consumer.sh --bootstrap-server {server} --topic hello \\",
-        "             --partition 0 --offset earliest",
-        f"           kcat -C -b {server} -t hello",
+        "             --group readers --from-beginning",
+        f"           kcat -b {server} -X auto.offset.reset=earliest -G readers hello",
+        f"  lag      {command} group describe readers{bootstrap_flag}",
     ]
     if admin is not None:
         data_flag = "" if data == Path("frazil-data") else f" --data {data}"

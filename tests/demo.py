@@ -1,7 +1,7 @@
 """`make demo`: one record set, the whole way, counted three times.
 
-Starts an embedded agent on free ports, produces with a progress bar, consumes, exports, and reads
-the table with Spark SQL and with DuckDB. Everything happens in a temporary folder that goes away.
+Starts an embedded agent on free ports, produces with a progress bar, consumes in a group, shows the
+group's lag, exports, and reads the table with Spark SQL and with DuckDB. Everything happens in a temporary folder that goes away.
 """
 
 import json
@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 
 from tests.parts import install
 from tests.parts.servers import FrazilDev
@@ -20,7 +20,9 @@ from tests.parts.servers import FrazilDev
 RECORDS = 100_000
 PARTITIONS = 4
 TOPIC = "demo"
+GROUP = "readers"
 BAR = 30
+FRAZIL = str(Path(sys.executable).parent / "frazil")
 
 
 def progress(title: str, done: int, total: int) -> None:
@@ -59,10 +61,11 @@ def produce(bootstrap: str) -> None:
 
 
 def consume(bootstrap: str) -> int:
+    """How many records a group reads; it commits when it closes."""
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "demo", "enable.auto.commit": False}
+        {"bootstrap.servers": bootstrap, "group.id": GROUP, "auto.offset.reset": "earliest"}
     )
-    consumer.assign([TopicPartition(TOPIC, index, OFFSET_BEGINNING) for index in range(PARTITIONS)])
+    consumer.subscribe([TOPIC])
     count = 0
     while count < RECORDS:
         messages = consumer.consume(5000, timeout=30)
@@ -77,11 +80,16 @@ def consume(bootstrap: str) -> int:
     return count
 
 
+def describe(bootstrap: str) -> None:
+    """Show what the group has read."""
+    subprocess.run([FRAZIL, "group", "describe", GROUP, "--bootstrap", bootstrap], check=True)
+
+
 def export(agent: FrazilDev, data: Path) -> Path:
     """Run the export; the table's newest metadata file."""
     subprocess.run(
         [
-            *(str(Path(sys.executable).parent / "frazil"), "export", "run", "--once"),
+            *(FRAZIL, "export", "run", "--once"),
             *("--agent", f"http://127.0.0.1:{agent.http_port}", "--data", str(data)),
         ],
         check=True,
@@ -145,6 +153,8 @@ def steps(agent: FrazilDev, folder: Path) -> Sequence[int]:
     print(f"An agent runs at {agent.bootstrap}.")
     produce(agent.bootstrap)
     consumed = consume(agent.bootstrap)
+    print("The group has read it all:", flush=True)
+    describe(agent.bootstrap)
     print("Exporting to an Iceberg table:")
     metadata = export(agent, folder / "tables")
     print("Spark SQL says:")

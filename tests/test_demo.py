@@ -16,4 +16,5 @@ def test_the_demo_counts_the_same_three_times_and_ends_clean() -> None:
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert "lag 0 in 4 partitions" in done.stdout
     assert "consumer 100000 · Spark SQL 100000 · DuckDB 100000" in done.stdout
