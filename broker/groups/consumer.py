@@ -272,7 +272,8 @@ class ConsumerGroup:
             return [*answers]
         assert self._writing is None
         picture = self.picture
-        write = written_as(self.group_id, picture.body, picture.row_epoch, change)
+        row_ids = picture.row_ids if picture.is_fresh else None
+        write = written_as(self.group_id, picture.body, picture.row_epoch, change, row_ids)
         self._writing = change, answers
         return [write]
 
@@ -293,6 +294,8 @@ class ConsumerGroup:
                 self._limit_revocation(member, now_ms)
         if change.beats is not None:
             self._restart_session(change.beats, now_ms)
+        if change.look is not None:
+            self.subscribed.saw(change.look)
         return [*answers]
 
     def abandon(self, code: ErrorCode) -> list[Answer]:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from broker.groups.consumer_members import Member
 from broker.groups.consumer_rows import GroupBody, encode_group, encode_member
+from broker.groups.consumer_topics import Look
 from broker.groups.effects import Write
 from coordinator.encoding import CodecError
 from coordinator.group_commands import ChangeGroup, GroupKind, GroupMember
@@ -41,15 +42,27 @@ class Change(NamedTuple):
     removed: tuple[str, ...] = ()
     beats: Member | None = None
     """The member that has shown that it lives."""
+    look: Look | None = None
+    """At the topics that the targets take account of."""
 
 
-def written_as(group_id: str, before: GroupBody, epoch_before: int, change: Change) -> Write:
+def written_as(
+    group_id: str,
+    before: GroupBody,
+    epoch_before: int,
+    change: Change,
+    row_ids: Sequence[str] | None = None,
+) -> Write:
     """The change as commands; `before` and `epoch_before` are what the log has.
 
+    `row_ids`: the ids that the log has, when all members are put; those of others go first.
     Raises KafkaError when a member does not fit into an entry.
     """
     rows = [_row(member) for member in change.put]
-    if rows:
+    if row_ids is not None:
+        ids = {row.member_id for row in rows}
+        batches = _batches([*(gone for gone in row_ids if gone not in ids), *rows[:-1]], rows[-1:])
+    elif rows:
         batches = _batches(rows[:-1], [*change.removed, rows[-1]])
     else:
         batches = _batches(change.removed, [])

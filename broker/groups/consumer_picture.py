@@ -4,7 +4,7 @@ Invariants: the assignment epoch is not above the group epoch; no partition has 
 instance id is of one member; `subscriptions` counts those of all members.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 from broker.groups.consumer_changes import Change
@@ -24,13 +24,16 @@ class Picture:
         "members",
         "owners",
         "row_epoch",
+        "row_ids",
         "subscriptions",
     )
 
-    def __init__(self, row_epoch: int = GROUP_NEW) -> None:
-        """A group without members, of which nothing is in the log but `row_epoch`."""
+    def __init__(self, row_epoch: int = GROUP_NEW, row_ids: Sequence[str] = ()) -> None:
+        """A group without members, of which nothing is in the log but `row_epoch` and these ids."""
         self.row_epoch = row_epoch
         """What ChangeGroup names as the epoch before."""
+        self.row_ids = row_ids
+        """While `is_fresh`: ids that the log has, of members of another protocol."""
         self.is_fresh = True
         """The next change writes all members, whatever the log has of them."""
         self.epoch = max(row_epoch, 0)
@@ -53,6 +56,17 @@ class Picture:
         picture.assignment_epoch, picture.fingerprint = decode_group(row.body)
         for member_id, (epoch, body) in row.members.items():
             picture._add(decode_member(member_id, epoch, body))
+        return picture
+
+    @classmethod
+    def converted(
+        cls, row_epoch: int, row_ids: Sequence[str], epoch: int, members: Iterable[Member]
+    ) -> Self:
+        """A group that has been of another protocol; its members have the targets of `epoch`."""
+        picture = cls(row_epoch, row_ids)
+        picture.epoch = picture.assignment_epoch = epoch
+        for member in members:
+            picture._add(member)
         return picture
 
     @property

@@ -75,10 +75,13 @@ def advance(
         subscribed=look.ids[after.subscription] if look and subscription_changed else None,
     )
     if settled == known and epoch == picture.epoch and assignment_epoch == picture.assignment_epoch:
+        if look is not None:
+            subscribed.saw(look)
         return known, None
     removed = (replaced.member_id,) if replaced is not None else ()
     put = (*others, settled)
-    return settled, Change(epoch, assignment_epoch, fingerprint, put, removed, beats=settled)
+    change = Change(epoch, assignment_epoch, fingerprint, put, removed, beats=settled, look=look)
+    return settled, change
 
 
 def preferred_assignor(members: Iterable[Member], served: Sequence[str]) -> str:

@@ -30,24 +30,32 @@ class Look(NamedTuple):
     partitions: dict[TopicId, int]
     """Of all topics that somebody subscribes to."""
     fingerprint: bytes
+    version: int
+    at_ms: int
 
 
 class SubscribedTopics:
     """Looks at topics; remembers what regular expressions matched at the newest version."""
 
-    __slots__ = ("_looked_ms", "_matches", "_matches_version", "_version")
+    __slots__ = ("_matches", "_matches_version", "_seen_ms", "_version")
 
     def __init__(self) -> None:
         self._version: int | None = None
-        self._looked_ms = 0
+        """Of the topics that the group's targets take account of."""
+        self._seen_ms = 0
         self._matches: dict[str, frozenset[str]] = {}
         self._matches_version: int | None = None
 
     def is_due(self, topics: Topics, now_ms: int) -> bool:
-        """Whether there are other topics than at the last look, and it was long enough ago."""
+        """Whether there are other topics than those seen, and that was long enough ago."""
         if topics.version == self._version:
             return False
-        return self._version is None or now_ms - self._looked_ms >= LOOK_EVERY_MS
+        return self._version is None or now_ms - self._seen_ms >= LOOK_EVERY_MS
+
+    def saw(self, look: Look) -> None:
+        """What the look showed has been acted upon; if there was nothing to do, that is it."""
+        self._version = look.version
+        self._seen_ms = look.at_ms
 
     def look(self, subscriptions: Iterable[Subscription], topics: Topics, now_ms: int) -> Look:
         matches = self._matches if topics.version == self._matches_version else {}
@@ -67,9 +75,7 @@ class SubscribedTopics:
                     of_this.append(topic.topic_id)
                     partitions[topic.topic_id] = topic.partition_count
             ids[subscription] = frozenset(of_this)
-        self._version = topics.version
-        self._looked_ms = now_ms
-        return Look(ids, partitions, _fingerprint(partitions))
+        return Look(ids, partitions, _fingerprint(partitions), topics.version, now_ms)
 
 
 def check_regex(regex: str) -> None:

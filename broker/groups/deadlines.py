@@ -14,6 +14,9 @@ class Deadlines:
         self.next_ms: int | None = None
         """Nothing is due before; None: nothing at all."""
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._at_ms
+
     def set(self, key: str, at_ms: int) -> None:
         self._at_ms[key] = at_ms
         if self.next_ms is None or at_ms < self.next_ms:
@@ -21,6 +24,8 @@ class Deadlines:
 
     def drop(self, key: str) -> None:
         self._at_ms.pop(key, None)
+        if not self._at_ms:
+            self.next_ms = None
 
     def take_due(self, now_ms: int) -> list[str]:
         """Those that have come, in the order in which they were first set; they are forgotten."""
