@@ -73,15 +73,12 @@ def read_subscription(data: bytes) -> Subscription:
 
 def read_assignment(data: bytes) -> dict[str, list[int]]:
     """Partitions by topic name in what a leader gave to a member. Raises ProtocolError."""
-    view = memoryview(data)
-    try:
-        _, at = _read_version(view)
-        assigned, at = _read_partitions(view, at)
-        # The user data is not wanted, but has to be there.
-        _read_bytes(view, at)
-    except MALFORMED as error:
-        raise malformed("a consumer's assignment", error) from error
-    return assigned
+    return _read_assignment(data)[0]
+
+
+def read_assignment_user_data(data: bytes) -> bytes:
+    """What an assignor told the member besides; the plain ones say nothing. Raises ProtocolError."""
+    return _read_assignment(data)[1] or b""
 
 
 def write_subscription(subscription: Subscription) -> bytes:
@@ -111,6 +108,17 @@ def write_assignment(
     """The bytes of an assignment, topics and partitions in the order given."""
     assert 0 <= version <= VERSION_MAX
     return INT16.pack(version) + _partitions(assigned) + _bytes(user_data)
+
+
+def _read_assignment(data: bytes) -> tuple[dict[str, list[int]], bytes | None]:
+    view = memoryview(data)
+    try:
+        _, at = _read_version(view)
+        assigned, at = _read_partitions(view, at)
+        user_data, at = _read_bytes(view, at)
+    except MALFORMED as error:
+        raise malformed("a consumer's assignment", error) from error
+    return assigned, user_data
 
 
 def _read_version(view: memoryview) -> tuple[int, int]:

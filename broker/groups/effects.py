@@ -5,6 +5,10 @@ of this call or of a later one, exactly once. There is at most one `Write` in wh
 and it comes last. From then on the group is *writing*: nothing but `written` or `abandon` is
 called until the log has spoken. `written`: all commands are applied. `abandon`: they are not, or
 the shard is lost; the group is dropped and its successor is made from the row.
+
+A group that changes its protocol says `Become`: from there on the other object is the group, also
+for a Write that follows. Whoever was parked with the old one has been answered before; the caller's
+token is the new one's.
 """
 
 from typing import Any, NamedTuple
@@ -38,4 +42,9 @@ class Write(NamedTuple):
     """In this order, nothing of the same group between them."""
 
 
-Effects = list[Answer | Write]
+class Become(NamedTuple):
+    group: Any
+    """A `broker.groups.live.LiveGroup`, of the same id."""
+
+
+Effects = list[Answer | Become | Write]

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from broker.groups.clock import GroupClock
-from broker.groups.effects import Answer, Caller, Effects, Write
+from broker.groups.effects import Answer, Become, Caller, Effects, Write
 from broker.groups.hosted import Asked, Beat, Hosted
 from broker.groups.live import Kinds, LiveGroup
 from broker.groups.settings import GroupSettings
@@ -199,6 +199,9 @@ class Hosting:
                     asked = hosted.parked.pop(effect.token)
                     self.stats.parked -= 1
                     asked.respond(effect.response)
+                elif isinstance(effect, Become):
+                    logger.info("group %r becomes %s", hosted.group_id, effect.group.kind.name)
+                    hosted.group = effect.group
                 else:
                     self._write(hosted, effect)
             sound = True
@@ -221,6 +224,9 @@ class Hosting:
         finally:
             if not sound:
                 self._condemn(hosted)
+        if code is ErrorCode.REBALANCE_IN_PROGRESS:
+            # It may be limited from now on how long the member takes to join again.
+            self._timers.arm(hosted, group.deadline_ms())
         return code
 
     def _condemn(self, hosted: Hosted) -> None:
@@ -401,11 +407,12 @@ class Hosting:
     def _make(self, group_id: str, kind: GroupKind) -> LiveGroup:
         """The group from its row, or a new one. Raises KafkaError for a row of another version."""
         settings = self._settings_for(group_id)
-        row = self._coordinator.machine.groups.get(group_id)
+        machine = self._coordinator.machine
+        row = machine.groups.get(group_id)
         if row is None:
-            return self._kinds.new(kind, group_id, settings)
+            return self._kinds.new(kind, group_id, settings, machine.topics)
         try:
-            return self._kinds.loaded(row, settings, self._clock.now_ms())
+            return self._kinds.loaded(row, settings, machine.topics, self._clock.now_ms())
         except ValueError as error:
             self.stats.unreadable += 1
             logger.exception("group %r cannot be read", group_id)

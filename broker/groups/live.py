@@ -107,8 +107,8 @@ class LiveGroup(Protocol):
 class Kinds(NamedTuple):
     """How live groups are made."""
 
-    new: Callable[[GroupKind, str, GroupSettings], LiveGroup]
-    """Of an id that has no row."""
-    loaded: Callable[[GroupRow, GroupSettings, int], LiveGroup]
+    new: Callable[[GroupKind, str, GroupSettings, Topics], LiveGroup]
+    """Of an id that has no row, over the machine's topics."""
+    loaded: Callable[[GroupRow, GroupSettings, Topics, int], LiveGroup]
     """From a row, at a time of the group clock. Raises ValueError for a body of an unknown
     version."""

@@ -183,10 +183,14 @@ class FakeGroup:
         return DescribedGroup(group_id=self.group_id, group_state=self.state())
 
 
-def _loaded(row, settings, now_ms):
+def _new(kind, group_id, settings, topics):
+    return FakeGroup(kind, group_id, settings)
+
+
+def _loaded(row, settings, topics, now_ms):
     if row.body == b"of tomorrow":
         raise ValueError("version 200")
     return FakeGroup(row.kind, row.group_id, settings, row=row, now_ms=now_ms)
 
 
-KINDS = Kinds(FakeGroup, _loaded)
+KINDS = Kinds(_new, _loaded)

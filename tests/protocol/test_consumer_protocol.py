@@ -12,6 +12,7 @@ from protocol.consumer_protocol import (
     VERSION_MAX,
     Subscription,
     read_assignment,
+    read_assignment_user_data,
     read_subscription,
     write_assignment,
     write_subscription,
@@ -76,7 +77,9 @@ def test_a_subscription_is_written_as_kio_writes_it(version: int, data: st.DataO
 def test_an_assignment_is_read_as_kio_wrote_it(version: int, data: st.DataObject) -> None:
     message = data.draw(messages(kio_class("Assignment", version)))
     expected = by_topic(message.assigned_partitions)
-    assert read_assignment(prefixed(version, encode(message))) == expected
+    data = prefixed(version, encode(message))
+    assert read_assignment(data) == expected
+    assert read_assignment_user_data(data) == (message.user_data or b"")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
