@@ -4,11 +4,16 @@ import asyncio
 
 import pytest
 
-from coordinator.commands import DeleteTopic
+from coordinator.commands import DeleteTopic, Rejected
 from coordinator.group_commands import CommitOffsets, SetGroupConfigs
 from protocol import apis
+from protocol.consumer_protocol import write_assignment
 from protocol.errors import ErrorCode
-from protocol.messages import OffsetCommitRequestPartition
+from protocol.messages import (
+    OffsetCommitRequestPartition,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 from tests.broker_edge.world import run
 from tests.broker_groups.members import (
     classic_group,
@@ -520,5 +525,59 @@ def test_the_answer_names_topics_as_the_request_did():
         by_id = await one.ask(apis.OFFSET_COMMIT, commit("g", {topic_id: {0: 7, 9: 8}}), version=10)
         assert [topic.topic_id for topic in by_id.topics] == [topic_id]
         assert codes(by_id) == {(topic_id, 0): 0, (topic_id, 9): 3}
+
+    scene(play)
+
+
+def test_a_commit_waits_while_its_group_is_written():
+    async def play(one):
+        member = one.peer()
+        joined = await member.ask(apis.JOIN_GROUP, 3, join_request("g"))
+        one.lag()
+        share = SyncGroupRequestAssignment(
+            member_id=joined.member_id, assignment=write_assignment({"logs": [0]})
+        )
+        sync = SyncGroupRequest(
+            group_id="g",
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            assignments=[share],
+        )
+        member.send(apis.SYNC_GROUP, 4, sync)
+        await asyncio.sleep(0.1)
+        epoch = joined.generation_id
+        asked = asyncio.create_task(
+            put(one, "g", {"logs": {0: 7}}, member_id=joined.member_id, epoch=epoch)
+        )
+        await asyncio.sleep(0.1)
+        assert not asked.done()
+        one.catch_up()
+        assert await asked == {LOGS0: 0}
+
+    scene(play)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "version", "code"),
+    [
+        (ErrorCode.GROUP_ID_NOT_FOUND, 8, ErrorCode.ILLEGAL_GENERATION),
+        (ErrorCode.GROUP_ID_NOT_FOUND, 9, ErrorCode.GROUP_ID_NOT_FOUND),
+        (ErrorCode.STALE_MEMBER_EPOCH, 9, ErrorCode.ILLEGAL_GENERATION),
+        (ErrorCode.ILLEGAL_GENERATION, 9, ErrorCode.ILLEGAL_GENERATION),
+        (ErrorCode.UNKNOWN_MEMBER_ID, 9, ErrorCode.UNKNOWN_MEMBER_ID),
+        (ErrorCode.POLICY_VIOLATION, 9, ErrorCode.POLICY_VIOLATION),
+    ],
+)
+def test_what_the_log_refuses_a_classic_member_is_said_in_its_words(
+    refusal, version, code, monkeypatch
+):
+    async def play(one):
+        (joined,) = await classic_group(one, "g", {"logs": [0]})
+
+        async def refuse(command):
+            return Rejected(refusal)
+
+        monkeypatch.setattr(one.node.groups, "propose", refuse)
+        assert await joined.commit({"logs": {0: 7}}, version=version) == {LOGS0: code}
 
     scene(play)
