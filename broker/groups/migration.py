@@ -19,7 +19,8 @@ a member that was behind may share a partition with its next owner until its nex
 
 Refused with GROUP_ID_NOT_FOUND, as in Kafka: groups of other protocol types, larger than a
 KIP-848 group may be, with a custom assignor (its user data would be lost) or metadata that cannot
-be read; and, beyond Kafka, with a partition that two members have.
+be read; and, beyond Kafka, with a partition that two members have. Also beyond Kafka: a member
+that was given up before a downgrade is told UNKNOWN_MEMBER_ID, so that it comes back.
 """
 
 from collections.abc import Iterable
@@ -124,7 +125,7 @@ class MigratingClassicGroup(ClassicGroup):
         try:
             validate(request, caller.version, self.settings.consumer_assignors)
             if request.member_epoch != 0:
-                raise _not_found(f"Group {self.group_id} is not a consumer group.")
+                raise self._not_a_member(request)
             group = self._upgraded(topics, caller.now_ms)
         except KafkaError as error:
             return [Answer(caller.token, refused(error))]
@@ -133,6 +134,21 @@ class MigratingClassicGroup(ClassicGroup):
             return effects  # It may not join; nothing has happened here.
         parked = self.abandon(ErrorCode.REBALANCE_IN_PROGRESS)
         return [*parked, Become(group), *effects]
+
+    def _not_a_member(self, request: ConsumerGroupHeartbeatRequest) -> KafkaError:
+        """It was given up before the group went back to the classic protocol.
+
+        Kafka's GROUP_ID_NOT_FOUND would end the consumer for good. Unknown, it joins again, and
+        the group with it, if that is allowed.
+        """
+        may_join = self._state is State.EMPTY or (
+            self.protocol_type == PROTOCOL_TYPE
+            and self.settings.consumer_migration_policy in UPGRADES
+        )
+        if request.member_epoch > 0 and may_join:
+            message = f"Member {request.member_id} is not a member of group {self.group_id}."
+            return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, message)
+        return _not_found(f"Group {self.group_id} is not a consumer group.")
 
     def _upgraded(self, topics: Topics, now_ms: int) -> "MigratingConsumerGroup":
         """The group in which that member is to join. Raises KafkaError."""
