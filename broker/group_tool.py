@@ -69,6 +69,8 @@ async def list_groups(
         failures.append(f"some groups may be missing: {error}")
     if failures and not found:
         return Said([], failures=failures)
+    if not found and (states or kinds):
+        return Said(["no group has that state and type"])
     return Said(group_report.group_lines(found.values()), failures=failures)
 
 

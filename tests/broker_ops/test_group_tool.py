@@ -40,6 +40,16 @@ def test_groups_of_all_agents_are_listed() -> None:
     on_cluster(play, agents=3)
 
 
+def test_that_nothing_is_like_what_was_asked_for_is_told() -> None:
+    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+        cluster.answers[apis.LIST_GROUPS] = listed()
+        assert (await group_tool.list_groups(client)).lines == ["there are no groups"]
+        said = await group_tool.list_groups(client, states=["Stable"])
+        assert said.lines == ["no group has that state and type"]
+
+    on_cluster(play)
+
+
 def test_an_agent_that_is_not_ready_is_asked_again() -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         cluster.answers[apis.LIST_GROUPS] = listed("a")

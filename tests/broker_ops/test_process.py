@@ -70,7 +70,6 @@ def produce(port: int, count: int, *, first: int = 0) -> None:
 
 
 def consume(port: int, count: int) -> list[int]:
-    # Committing at the end would wait for a group coordinator, which there is not.
     consumer = Consumer(
         {
             "bootstrap.servers": f"localhost:{port}",
