@@ -7,8 +7,9 @@ import pytest
 
 from tests.sim.__main__ import violations
 
-SEEDS = 200
-SEEDS_A_TEST = 10
+SEEDS = 400
+"""Half of them of records, half of groups."""
+SEEDS_A_TEST = 20
 
 
 @pytest.mark.sim
@@ -22,10 +23,12 @@ def test_clusters_keep_their_promises(first: int) -> None:
 @pytest.mark.sim
 def test_a_seed_gives_the_same_run_whatever_the_hash_seed() -> None:
     program = (
-        "import random; from tests.sim.loop import run; from tests.sim.world import simulate\n"
+        "from tests.sim.loop import run; from tests.sim.world import simulate\n"
+        "from tests.sim.group_world import simulate_groups\n"
         "async def main(loop, rng):\n"
-        "    found = await simulate(loop, rng)\n"
-        "    print(loop.steps, loop.time(), found)\n"
+        "    for run_one in (simulate, simulate_groups):\n"
+        "        found = await run_one(loop, rng)\n"
+        "        print(loop.steps, loop.time(), found)\n"
         "run(main, seed=5)\n"
     )
     runs = {
