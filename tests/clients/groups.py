@@ -11,8 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.clients import raw
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -94,11 +96,15 @@ class Stream:
         self.bootstrap = bootstrap
         self.topic = topic
         self.ends = [0] * partitions
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
-        self._admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "linger.ms": 5, "reconnect.backoff.max.ms": 500}
-        )
+        # An agent that stands still is given up after the time-out; then the others are asked.
+        common = {
+            "bootstrap.servers": bootstrap,
+            "socket.timeout.ms": 3_000,
+            "reconnect.backoff.max.ms": 500,
+        }
+        admin = AdminClient(common)
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+        self._producer = Producer({**common, "enable.idempotence": True, "linger.ms": 5})
 
     @property
     def places(self) -> set[Place]:
@@ -127,16 +133,10 @@ class Stream:
             for number in range(start, self.ends[index])
         }
 
-    def committed(self, group: str) -> list[int]:
-        """The group's committed offset of each partition; -1 where there is none."""
-        asked = [ConsumerGroupTopicPartitions(group)]
-        answered = self._admin.list_consumer_group_offsets(asked)[group].result(30)
-        found = {
-            row.partition: max(-1, row.offset)
-            for row in answered.topic_partitions
-            if row.topic == self.topic
-        }
-        return [found.get(index, -1) for index in range(len(self.ends))]
+    def committed(self, group: str, address: str = "") -> list[int]:
+        """The group's committed offset of each partition, -1 where there is none, asked there."""
+        asked = address or self.bootstrap.split(",")[0]
+        return raw.committed(asked, group, self.topic, len(self.ends))
 
 
 def until(

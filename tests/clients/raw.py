@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import time
 from collections import deque
 from typing import Any, Self
 
@@ -14,13 +15,28 @@ from protocol.messages import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
 )
 
-OFFSET_COMMIT, FIND_COORDINATOR, HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 8, 10, 12, 69
-OFFSET_COMMIT_VERSION, FIND_COORDINATOR_VERSION, HEARTBEAT_VERSION = 9, 3, 4
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 8, 9, 10, 12, 69
+OFFSET_COMMIT_VERSION, OFFSET_FETCH_VERSION, FIND_COORDINATOR_VERSION, HEARTBEAT_VERSION = (
+    9,
+    7,
+    3,
+    4,
+)
 CONSUMER_GROUP_DESCRIBE_VERSION = 0
 
+MOVING = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+"""Ask again, and ask who the coordinator is."""
+
 Place = tuple[str, int]
+COMMITTED_S = 20.0
 GENERATIONS_MAX = 200
 """More than any test's group goes through."""
 
@@ -119,3 +135,26 @@ def commit(
     asked = commit_of(group, place, offset, epoch=epoch, member_id=member_id)
     answered = ask(address, OFFSET_COMMIT, OFFSET_COMMIT_VERSION, asked)
     return answered.topics[0].partitions[0].error_code
+
+
+def committed(address: str, group: str, topic: str, partitions: int) -> list[int]:
+    """The committed offset of each partition, -1 where there is none.
+
+    librdkafka's AdminClient remembers the coordinator, and dies of NOT_COORDINATOR.
+    """
+    rows = OffsetFetchRequestTopic(name=topic, partition_indexes=list(range(partitions)))
+    asked = OffsetFetchRequest(group_id=group, topics=[rows])
+    deadline = time.monotonic() + COMMITTED_S
+    while time.monotonic() < deadline:
+        found = coordinator(address, group)
+        if found is not None:
+            answered = ask(found, OFFSET_FETCH, OFFSET_FETCH_VERSION, asked)
+            if answered.error_code not in MOVING:
+                assert answered.error_code == ErrorCode.NONE, answered
+                (of_topic,) = answered.topics
+                return [
+                    row.committed_offset
+                    for row in sorted(of_topic.partitions, key=lambda row: row.partition_index)
+                ]
+        time.sleep(0.02)
+    raise AssertionError(f"{group} has no coordinator for {COMMITTED_S:.0f} s")
