@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from coordinator.commands import Rejected
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (
@@ -375,6 +376,19 @@ def test_who_was_told_an_id_and_has_not_joined_does_not_keep_a_group():
             apis.JOIN_GROUP, join_request("g", member_id=asked.member_id), version=4
         )
         assert joined.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    scene(play)
+
+
+def test_a_group_that_somebody_has_joined_meanwhile_stays(monkeypatch):
+    async def play(one):
+        await put(one, "g", {"logs": {0: 1}})
+
+        async def refuse(command):
+            return Rejected(ErrorCode.NON_EMPTY_GROUP)
+
+        monkeypatch.setattr(one.node.groups, "propose", refuse)
+        assert await deleted(one, "g") == {"g": ErrorCode.NON_EMPTY_GROUP}
 
     scene(play)
 

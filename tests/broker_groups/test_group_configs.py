@@ -369,6 +369,21 @@ def test_resources_that_can_have_configs_are_listed_by_kind():
     run(scenario)
 
 
+def test_a_lagging_agent_lists_what_another_agent_made():
+    """P8."""
+
+    async def scenario(world):
+        async with world.agents("one", "two") as (one, two):
+            two.lag()
+            await codes(one, change((GROUP, "g", [(OWNER_ONLY, SET, "true")])))
+            asked = asyncio.create_task(listed(two, GROUP))
+            await asyncio.sleep(0.5)
+            two.catch_up()
+            assert await asked == [(GROUP, "g")]
+
+    run(scenario)
+
+
 def test_a_group_whose_configs_are_all_gone_is_listed_no_more():
     async def scenario(world):
         async with world.agents("one") as (one,):

@@ -122,6 +122,15 @@ def test_a_topic_is_unknown_only_behind_a_barrier():
     scene(play, "one", "two")
 
 
+def test_whose_group_it_is_comes_before_topics_that_only_a_barrier_can_tell_of():
+    async def play(one, two):
+        one.log.down = True
+        answer = await put(one, group_of(two), {"gone": {0: 7}})
+        assert answer == {("gone", 0): ErrorCode.NOT_COORDINATOR}
+
+    scene(play, "one", "two")
+
+
 def test_unknown_partitions_are_told_whoever_asks():
     """As Kafka, which looks at topics before it looks at the group."""
 
@@ -384,6 +393,7 @@ def test_a_member_of_kip_848_that_is_not_there_is_unknown():
 def test_a_topic_that_is_deleted_while_its_offset_is_on_the_way_is_unknown(version, monkeypatch):
     async def play(one):
         topic = one.machine.topics.by_name("logs")
+        more = await one.create_topic("more")
         settled = one.node.groups.settled
 
         async def settled_before_a_deletion(group_id: str) -> None:
@@ -391,9 +401,10 @@ def test_a_topic_that_is_deleted_while_its_offset_is_on_the_way_is_unknown(versi
             one.coordinator.propose(DeleteTopic(topic.topic_id))
 
         monkeypatch.setattr(one.node.groups, "settled", settled_before_a_deletion)
-        name = topic.topic_id if version >= 10 else "logs"
-        answer = await put(one, "g", {name: {0: 7}}, version=version)
-        assert [*answer.values()] == [100 if version >= 10 else 3]
+        logs, other = (topic.topic_id, more.topic_id) if version >= 10 else ("logs", "more")
+        answer = await put(one, "g", {logs: {0: 7, 1: 8}, other: {0: 9, 5: 1}}, version=version)
+        gone = 100 if version >= 10 else 3
+        assert answer == {(logs, 0): gone, (logs, 1): gone, (other, 0): 0, (other, 5): 3}
 
     scene(play)
 

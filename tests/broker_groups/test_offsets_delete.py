@@ -154,6 +154,19 @@ def test_a_member_that_is_about_to_join_for_the_first_time_holds_offsets_back():
     scene(play)
 
 
+def test_who_was_told_an_id_and_has_not_joined_holds_no_offsets_back():
+    """KIP-394: a pending member is no member."""
+
+    async def play(one):
+        await put(one, "g", {"logs": {0: 1}})
+        request = join_request("g", protocol_type="connect")
+        asked = await one.ask(apis.JOIN_GROUP, request, version=4)
+        assert asked.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        assert await deleted(one, "g", {"logs": [0]}) == {("logs", 0): 0}
+
+    scene(play)
+
+
 def test_what_is_not_there_is_no_error_and_writes_nothing():
     async def play(one):
         await put(one, "g", {"logs": {0: 1}})

@@ -176,6 +176,8 @@ def test_the_machines_time_decides_and_not_the_clock_of_one_agent():
             await one.create_topic("logs", 4)
             await until_held(one)
             await put(one, "g", {"logs": {0: 1}})
+            (member,) = await classic_group(one, "without-offsets", {})
+            await member.leave()
             one.node.now_ms = lambda: world.now_ms() + 10**12
             one.coordinator._proposer._now_ms = one.node.now_ms
             await one.create_topic("written-by-a-wild-clock")

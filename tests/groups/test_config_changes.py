@@ -118,6 +118,7 @@ def test_all_that_would_be_set_is_checked_together() -> None:
 
     rules = Rules(lambda name, value: None, check_together, lambda name: False, lambda name: "")
     assert changed({"a": "1"}, [Wish("a", DELETE, None), Wish("b", SET, "2")], rules)
+    assert changed({"a": "1", "b": "2"}, [Wish("a", SET, "1")], rules) == ()
     with pytest.raises(KafkaError, match="do not go together"):
         changed({"a": "1"}, [Wish("b", SET, "2")], rules)
     assert seen == [{"b": "2"}, {"a": "1", "b": "2"}]
