@@ -360,7 +360,9 @@ class Hosting:
             return
         hosted.writing = False
         code, _ = _verdict(future)
-        if code is ErrorCode.NONE and (group := hosted.group) is not None:
+        # A group of nothing but soft state has no row to delete, and ends all the same.
+        done = code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND)
+        if done and (group := hosted.group) is not None:
             hosted.group = None
             error = KafkaError(ErrorCode.NOT_COORDINATOR, "the group was created or deleted")
             self._abandon(hosted, group, error)

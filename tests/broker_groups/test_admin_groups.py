@@ -364,11 +364,13 @@ def test_a_deleted_group_begins_anew():
     scene(play)
 
 
-def test_who_was_told_an_id_and_has_not_joined_does_not_keep_a_group():
+@pytest.mark.parametrize("has_row", [True, False])
+def test_who_was_told_an_id_and_has_not_joined_does_not_keep_a_group(has_row):
     """KIP-394: a pending member is no member."""
 
     async def play(one):
-        await put(one, "g", {"logs": {0: 1}})
+        if has_row:
+            await put(one, "g", {"logs": {0: 1}})
         asked = await one.ask(apis.JOIN_GROUP, join_request("g"), version=4)
         assert asked.error_code == ErrorCode.MEMBER_ID_REQUIRED
         assert await deleted(one, "g") == {"g": 0}
