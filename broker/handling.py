@@ -4,12 +4,15 @@ Leaves out what one API alone needs.
 """
 
 import asyncio
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
+from broker.dispatch import Call, unavailable_code
 from broker.node import Node
 from coordinator.commands import Outcome
 from coordinator.metadata_log import LogError
 from coordinator.proposer import NotDoneError
+from protocol import messages
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Incarnation
 
@@ -68,6 +71,25 @@ def _consume(future: asyncio.Future[Outcome]) -> None:
 def forget(future: asyncio.Future[Outcome]) -> None:
     """Nobody will ask what became of this proposal."""
     future.add_done_callback(_consume)
+
+
+class Reply(NamedTuple):
+    """Where the answer to a hot request in neutral shapes goes."""
+
+    call: Call
+    refusal: Callable[[KafkaError], Any]
+    """The response that says so."""
+
+    def respond(self, response: Any) -> None:
+        call = self.call
+        call.answer([messages.encode_response(call.api_key, call.version, response)])
+
+    def refuse(self, error: KafkaError) -> None:
+        self.respond(self.refusal(error))
+
+    def refuse_stale(self, error: KafkaError) -> None:
+        """As the dispatcher refuses cold requests after a stall (P17)."""
+        self.refuse(KafkaError(unavailable_code(self.call.api_key), error.message))
 
 
 async def caught_up(node: Node) -> bool:

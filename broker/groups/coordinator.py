@@ -4,8 +4,8 @@
     hosting   the live groups: requests, queues, writes, deadlines
     shards    who should hold what (pure)
 
-Parked requests belong to no task: a group answers them by callback, now or later, and a connection
-that closes leaves its join where it is, as in Kafka. Heartbeats are answered in the call.
+Requests of the protocols belong to no task: a group answers them by callback, in the call or much
+later, and a connection that closes leaves its join where it is, as in Kafka.
 
 Left out: offsets, descriptions and configs of groups, whose handlers ask here for the live group,
 the right to answer for it, and a way into the log.
@@ -14,7 +14,7 @@ the right to answer for it, and a way into the log.
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from broker.config import Settings
 from broker.dispatch import Call
@@ -56,6 +56,17 @@ from protocol.types import Incarnation
 
 CONSUMER_PROTOCOL: Final = "consumer"
 """In `group.coordinator.rebalance.protocols`: KIP-848 is served."""
+
+
+_ResponseT_contra = TypeVar("_ResponseT_contra", contravariant=True)
+
+
+class Asker(Protocol[_ResponseT_contra]):
+    """Where the answer to a request goes; one of the two is called, once."""
+
+    def respond(self, response: _ResponseT_contra) -> None: ...
+
+    def refuse(self, error: KafkaError) -> None: ...
 
 
 class GroupCoordinator:
@@ -219,29 +230,37 @@ class GroupCoordinator:
     def _row_is_missing(self, group_id: str) -> bool:
         return self._coordinator.machine.groups.get(group_id) is None
 
-    # The protocols.
+    # The protocols. `respond` or `refuse` is called once, now or later.
 
-    async def join(self, call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
-        """Raises KafkaError, as all of these."""
-        self.coordinates(request.group_id)
-        response: JoinGroupResponse = await self._answer(
-            call, request.group_id, lambda group, caller: group.join(caller, request)
-        )
-        return response
+    def join(self, call: Call, request: JoinGroupRequest, to: Asker[JoinGroupResponse]) -> None:
+        self._ask(call, request.group_id, lambda group, by: group.join(by, request), to)
 
-    async def sync(self, call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
-        self._must_be_there(request.group_id)
-        response: SyncGroupResponse = await self._answer(
-            call, request.group_id, lambda group, caller: group.sync(caller, request)
-        )
-        return response
+    def sync(self, call: Call, request: SyncGroupRequest, to: Asker[SyncGroupResponse]) -> None:
+        self._ask_member(call, request.group_id, lambda group, by: group.sync(by, request), to)
 
-    async def leave(self, call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        self._must_be_there(request.group_id)
-        response: LeaveGroupResponse = await self._answer(
-            call, request.group_id, lambda group, caller: group.leave(caller, request)
+    def leave(self, call: Call, request: LeaveGroupRequest, to: Asker[LeaveGroupResponse]) -> None:
+        self._ask_member(call, request.group_id, lambda group, by: group.leave(by, request), to)
+
+    def consumer_heartbeat(
+        self,
+        call: Call,
+        request: ConsumerGroupHeartbeatRequest,
+        to: Asker[ConsumerGroupHeartbeatResponse],
+    ) -> None:
+        """Where nothing must be written the answer comes in this call."""
+        self.stats.heartbeats += 1
+        if CONSUMER_PROTOCOL not in self._settings.kafka.group_coordinator_rebalance_protocols:
+            reason = "The consumer protocol is switched off by this agent's settings."
+            to.refuse(KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason))
+            return
+        topics = self._coordinator.machine.topics
+        self._ask(
+            call,
+            request.group_id,
+            lambda group, by: group.consumer_heartbeat(by, request, topics),
+            to,
+            kind=GroupKind.CONSUMER,
         )
-        return response
 
     def heartbeat(
         self,
@@ -259,70 +278,44 @@ class GroupCoordinator:
         except KafkaError as error:
             return error.code
 
-    def consumer_heartbeat(
+    def _ask_member(
         self,
         call: Call,
-        request: ConsumerGroupHeartbeatRequest,
-        respond: Callable[[ConsumerGroupHeartbeatResponse], None],
-        refuse: Callable[[KafkaError], None],
+        group_id: str,
+        ask: Callable[[LiveGroup, Caller], Effects],
+        to: Asker[Any],
     ) -> None:
-        """`respond` or `refuse` is called once; where nothing must be written, in this call."""
-        self.stats.heartbeats += 1
+        """A group that is not there has no member that could ask."""
+        if self.hosting.serves(group_id) and group_id and not self.hosting.knows(group_id):
+            to.refuse(KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "There is no group of this id."))
+        else:
+            self._ask(call, group_id, ask, to)
+
+    def _ask(
+        self,
+        call: Call,
+        group_id: str,
+        ask: Callable[[LiveGroup, Caller], Effects],
+        to: Asker[Any],
+        *,
+        kind: GroupKind = GroupKind.CLASSIC,
+    ) -> None:
         try:
-            if CONSUMER_PROTOCOL not in self._settings.kafka.group_coordinator_rebalance_protocols:
-                reason = "The consumer protocol is switched off by this agent's settings."
-                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
-            self.coordinates(request.group_id)
+            self.coordinates(group_id)
         except KafkaError as error:
-            refuse(error)
+            to.refuse(error)
             return
-        topics = self._coordinator.machine.topics
         asked = Asked(
-            GroupKind.CONSUMER,
-            lambda group, caller: group.consumer_heartbeat(caller, request, topics),
-            call.version,
-            call.client_id or "",
-            _host_of(call),
-            self._fresh_id(),
-            respond,
-            refuse,
-        )
-        self.hosting.submit(request.group_id, asked)
-
-    def _must_be_there(self, group_id: str) -> None:
-        """A group that is not there has no member that could ask. Raises KafkaError."""
-        self.coordinates(group_id)
-        if not self.hosting.knows(group_id):
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "There is no group of this id.")
-
-    async def _answer(
-        self, call: Call, group_id: str, ask: Callable[[LiveGroup, Caller], Effects]
-    ) -> Any:
-        """What the group answers, sooner or later. Raises KafkaError."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def respond(response: Any) -> None:
-            if not future.done():
-                future.set_result(response)
-
-        def refuse(error: KafkaError) -> None:
-            if not future.done():
-                future.set_exception(error)
-                # When the group has a bug, that is what is raised here, and this is not heard.
-                future.exception()
-
-        asked = Asked(
-            GroupKind.CLASSIC,
+            kind,
             ask,
             call.version,
             call.client_id or "",
             _host_of(call),
             self._fresh_id(),
-            respond,
-            refuse,
+            to.respond,
+            to.refuse,
         )
         self.hosting.submit(group_id, asked)
-        return await future
 
     def _fresh_id(self) -> str:
         """A random UUID (version 4) from this agent's chance."""

@@ -8,31 +8,35 @@ Errors: 14 (refused unread, or too many wait: send again), 15, 16, 24, 25, 35 (s
 `group.coordinator.rebalance.protocols`), 42, 69, 81, 82, 110, 111, 112, 128.
 """
 
+from functools import partial
+
 from broker.dispatch import Call
+from broker.handling import Reply
 from broker.node import Node
 from protocol import messages
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import KafkaError
 from protocol.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 
 def start(node: Node, call: Call) -> None:
-    request: ConsumerGroupHeartbeatRequest = messages.decode_request(
-        call.api_key, call.version, call.body
-    )
-
-    def respond(response: ConsumerGroupHeartbeatResponse) -> None:
-        call.answer([messages.encode_response(call.api_key, call.version, response)])
-
-    node.groups.consumer_heartbeat(
-        call, request, respond, lambda error: respond(_refusal(error.code, error.message))
-    )
+    request = _request(call)
+    node.groups.consumer_heartbeat(call, request, Reply(call, partial(_refusal, call, request)))
 
 
 def refuse(node: Node, call: Call, error: KafkaError) -> None:
-    """After a stall (P17): joining or leaving late could undo what was done elsewhere since."""
-    response = _refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message)
-    call.answer([messages.encode_response(call.api_key, call.version, response)])
+    Reply(call, partial(_refusal, call, _request(call))).refuse_stale(error)
 
 
-def _refusal(code: ErrorCode, message: str) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message or None)
+def _request(call: Call) -> ConsumerGroupHeartbeatRequest:
+    request: ConsumerGroupHeartbeatRequest = messages.decode_request(
+        call.api_key, call.version, call.body
+    )
+    return request
+
+
+def _refusal(
+    call: Call, request: ConsumerGroupHeartbeatRequest, error: KafkaError
+) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        error_code=error.code, error_message=error.message or None
+    )

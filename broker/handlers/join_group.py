@@ -9,27 +9,29 @@ Errors: 14 (refused unread, or too many wait: send again), 15, 16, 23, 24, 25, 2
 when the member's metadata fits into no entry of the log.
 """
 
-from typing import Final
+from functools import partial
 
 from broker.dispatch import Call
+from broker.handling import Reply
 from broker.node import Node
+from protocol import messages
 from protocol.errors import KafkaError
 from protocol.messages import JoinGroupRequest, JoinGroupResponse
 
-NULL_PROTOCOL_SINCE: Final = 7
+
+def start(node: Node, call: Call) -> None:
+    request = _request(call)
+    node.groups.join(call, request, Reply(call, partial(_refusal, call, request)))
 
 
-async def handle(node: Node, call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
-    return _named(call, await node.groups.join(call, request))
+def refuse(node: Node, call: Call, error: KafkaError) -> None:
+    Reply(call, partial(_refusal, call, _request(call))).refuse_stale(error)
 
 
-def refusal(call: Call, request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
-    response = JoinGroupResponse(error_code=error.code, member_id=request.member_id)
-    return _named(call, response)
+def _request(call: Call) -> JoinGroupRequest:
+    request: JoinGroupRequest = messages.decode_request(call.api_key, call.version, call.body)
+    return request
 
 
-def _named(call: Call, response: JoinGroupResponse) -> JoinGroupResponse:
-    """Before version 7 a protocol that was not chosen is "", not null."""
-    if response.protocol_name is None and call.version < NULL_PROTOCOL_SINCE:
-        response.protocol_name = ""
-    return response
+def _refusal(call: Call, request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=error.code, member_id=request.member_id)

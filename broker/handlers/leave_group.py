@@ -6,15 +6,29 @@ The group's coordinator decides (`broker.groups`).
 Errors: 14 (refused unread, or too many wait: send again), 15, 16, 24, 25, 82.
 """
 
+from functools import partial
+
 from broker.dispatch import Call
+from broker.handling import Reply
 from broker.node import Node
+from protocol import messages
 from protocol.errors import KafkaError
 from protocol.messages import LeaveGroupRequest, LeaveGroupResponse
 
 
-async def handle(node: Node, call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    return await node.groups.leave(call, request)
+def start(node: Node, call: Call) -> None:
+    request = _request(call)
+    node.groups.leave(call, request, Reply(call, partial(_refusal, call, request)))
 
 
-def refusal(call: Call, request: LeaveGroupRequest, error: KafkaError) -> LeaveGroupResponse:
+def refuse(node: Node, call: Call, error: KafkaError) -> None:
+    Reply(call, partial(_refusal, call, _request(call))).refuse_stale(error)
+
+
+def _request(call: Call) -> LeaveGroupRequest:
+    request: LeaveGroupRequest = messages.decode_request(call.api_key, call.version, call.body)
+    return request
+
+
+def _refusal(call: Call, request: LeaveGroupRequest, error: KafkaError) -> LeaveGroupResponse:
     return LeaveGroupResponse(error_code=error.code)

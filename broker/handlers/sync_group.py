@@ -8,15 +8,29 @@ Errors: 14 (refused unread, or too many wait: send again), 15, 16, 22, 23, 24, 2
 an assignment fits into no entry of the log.
 """
 
+from functools import partial
+
 from broker.dispatch import Call
+from broker.handling import Reply
 from broker.node import Node
+from protocol import messages
 from protocol.errors import KafkaError
 from protocol.messages import SyncGroupRequest, SyncGroupResponse
 
 
-async def handle(node: Node, call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
-    return await node.groups.sync(call, request)
+def start(node: Node, call: Call) -> None:
+    request = _request(call)
+    node.groups.sync(call, request, Reply(call, partial(_refusal, call, request)))
 
 
-def refusal(call: Call, request: SyncGroupRequest, error: KafkaError) -> SyncGroupResponse:
+def refuse(node: Node, call: Call, error: KafkaError) -> None:
+    Reply(call, partial(_refusal, call, _request(call))).refuse_stale(error)
+
+
+def _request(call: Call) -> SyncGroupRequest:
+    request: SyncGroupRequest = messages.decode_request(call.api_key, call.version, call.body)
+    return request
+
+
+def _refusal(call: Call, request: SyncGroupRequest, error: KafkaError) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=error.code)

@@ -1,6 +1,7 @@
 """One agent's live groups: writes, queues, refusals, deadlines; groups are fakes."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -15,7 +16,7 @@ from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import ConsumerGroupHeartbeatRequest
 from tests.broker_edge.wire import settle
-from tests.broker_groups.fake import FakeGroup
+from tests.broker_groups.fake import BugError, FakeGroup
 from tests.broker_groups.world import Member, World, join_request, play, until_held
 
 GROUP = "g"
@@ -275,7 +276,8 @@ def test_a_bug_in_a_group_ends_the_group_and_nobody_waits_for_it(what) -> None:
         parked.send_join("park")
         await settle()
         culprit = Member(one, GROUP)
-        culprit.send_join(what)
+        with contextlib.suppress(BugError):  # There is no loop between the peer and the agent.
+            culprit.send_join(what)
         assert await parked.joined() == ErrorCode.UNKNOWN_SERVER_ERROR
         await settle()
         assert culprit.peer.closed or await culprit.joined() == ErrorCode.UNKNOWN_SERVER_ERROR
