@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from tests.bench import load
+from tests.bench.cpu import cpu_seconds
 from tests.parts.servers import FrazilDev, KafkaServer
 
 ROOT = Path(__file__).parent.parent.parent
@@ -71,11 +72,7 @@ class Broker:
     pid: int
 
     def cpu_seconds(self) -> float:
-        """User and system time of the process, all its threads, dead ones too, to the ns.
-
-        The id of another process's CPU clock, as clock_getcpuclockid(3) makes it.
-        """
-        return time.clock_gettime((~self.pid << 3) | 2)
+        return cpu_seconds(self.pid)
 
 
 Run = Callable[[Broker], load.Measured]

@@ -153,17 +153,22 @@ class KafkaServer:
         self.child.stop()
 
 
-def get_json(port: int, path: str) -> object:
-    """The JSON that GET answers. Raises AssertionError unless the status is 200."""
+def get_text(port: int, path: str) -> str:
+    """What GET answers. Raises AssertionError unless the status is 200."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
         body = answer.read()
         assert answer.status == 200, f"{path}: {answer.status} {body!r}"
-        return json.loads(body)
+        return body.decode()
     finally:
         connection.close()
+
+
+def get_json(port: int, path: str) -> object:
+    """The JSON that GET answers. Raises AssertionError unless the status is 200."""
+    return json.loads(get_text(port, path))
 
 
 class Frazil:
