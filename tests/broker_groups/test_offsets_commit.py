@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from coordinator.commands import DeleteTopic, Rejected
-from coordinator.group_commands import CommitOffsets, SetGroupConfigs
+from coordinator.group_commands import CommitOffsets, GroupKind, SetGroupConfigs
 from protocol import apis
 from protocol.consumer_protocol import write_assignment
 from protocol.errors import ErrorCode
@@ -16,6 +16,7 @@ from protocol.messages import (
 )
 from tests.broker_edge.world import run
 from tests.broker_groups.members import (
+    Consumer,
     classic_group,
     codes,
     commit,
@@ -516,6 +517,23 @@ def test_with_owner_only_members_of_kip_848_hear_that_their_epoch_is_stale():
         answer = await first.commit({"logs": {0: 7, foreign: 8}})
         assert answer == {LOGS0: 0, ("logs", foreign): ErrorCode.STALE_MEMBER_EPOCH}
         assert [*rows(one, "g")] == [0]
+
+    scene(play)
+
+
+def test_with_owner_only_classic_members_of_a_group_that_is_migrated_hear_their_own_error():
+    async def play(one):
+        await owner_only(one, "g")
+        first, second = await classic_group(one, "g", {"logs": [0, 1]}, {"logs": [2, 3]})
+        newcomer = Consumer(one, one.peer(), "g", "newcomer", 0)
+        assert await newcomer.beat() == 0
+        assert one.machine.groups.get("g").kind is GroupKind.CONSUMER
+        answer = await first.commit({"logs": {0: 7, 2: 8}})
+        assert answer == {LOGS0: 0, ("logs", 2): ErrorCode.REBALANCE_IN_PROGRESS}
+        answer = await second.commit({"logs": {3: 9}}, epoch=second.epoch + 1)
+        assert answer == {("logs", 3): ErrorCode.ILLEGAL_GENERATION}
+        foreign = await newcomer.commit({"logs": {0: 7}})
+        assert foreign == {LOGS0: ErrorCode.STALE_MEMBER_EPOCH}
 
     scene(play)
 
