@@ -1,7 +1,7 @@
 """Writes `docs/settings.md`, the reference of all settings: `python -m broker.config_reference`.
 
-The page is a function of the tables in `broker.config` and `broker.kafka_table`; a test fails
-when the page in the tree is not the one that they make.
+The page is a function of the tables in `broker.config`, `broker.kafka_table` and
+`broker.groups.group_configs`; a test fails when the page in the tree is not the one they make.
 """
 
 import sys
@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from broker.config import TABLE
+from broker.groups.group_configs import TABLE_OF_GROUPS
 from broker.kafka_settings import TABLE as KAFKA_TABLE
 from broker.kafka_settings import KafkaSetting
 from broker.kafka_table import PREFIXES, Stance
@@ -35,6 +36,35 @@ Later sources win: defaults, the TOML file (`--config`), the environment, `--set
 |---|---|---|---|
 """
 
+_GROUPS = """
+## Configs of groups
+
+Of a group id, whether or not there is such a group:
+`kafka-configs.sh --entity-type groups --entity-name <group> --alter --add-config <name>=<value>`.
+What a group does not have follows the agent's settings. Kafka's configs of share and streams
+groups are refused.
+
+| name | default | type | what |
+|---|---|---|---|
+"""
+
+_OWNER_ONLY = """
+With `frazil.commit.owner.only` a commit of a partition that *another* member owns in the current
+generation is refused, for that partition alone, with REBALANCE_IN_PROGRESS (members of KIP-848:
+STALE_MEMBER_EPOCH). So a batch that was in flight when its partition was given to another member
+cannot, when it ends late, move the group past records that nobody has stored. What nobody owns may
+be committed, as cooperative consumers do with what they have just given up.
+
+* It helps consumers that acknowledge late and stay members over a rebalance, above all cooperative
+  ones and KIP-848's, which go on working meanwhile. A commit carries the generation that its client
+  has when it sends it, not that of the records, so the generation alone fences nothing here.
+* Java's and Python's clients join again when they hear it, and a commit that the application made
+  raises; librdkafka and franz-go hand it to the application with the partition; kafkajs joins
+  again. Nothing that others own is lost, and nothing of the client's own partitions is.
+* What remains: a commit between the giving up of a partition and its taking, which nobody owns
+  then; and a commit that is wrong while its member still owns the partition.
+"""
+
 
 def page() -> str:
     """The whole page, as Markdown."""
@@ -44,6 +74,12 @@ def page() -> str:
     ]
     lines += ["", "## Kafka's: served", "", "| name | default | type |", "|---|---|---|"]
     lines += [_row(row) for row in KAFKA_TABLE.values() if row.stance is Stance.SERVED]
+    lines += _GROUPS.rstrip("\n").split("\n")
+    lines += [
+        f"| `{row.name}` | `{row.default}` | {row.kind.name.lower()} | {row.documentation} |"
+        for row in TABLE_OF_GROUPS.values()
+    ]
+    lines += _OWNER_ONLY.rstrip("\n").split("\n")
     for stance, title in (
         (Stance.NOT_YET, "Kafka's: not yet"),
         (Stance.NOTHING, "Kafka's: without meaning here"),

@@ -6,11 +6,11 @@ where the group is configured so, partitions of others.
 
 `frazil.commit.owner.only` (a config of the group, false by default, beyond Kafka): a member's
 commit of a partition that *another* member owns is refused, for that partition alone. It is for
-consumers that acknowledge late: a cooperative consumer keeps its generation when a partition is
-taken from it, so the generation fences nothing, and a batch that was in flight is committed when
-it ends, minutes after the partition's next owner began to work. From then on the group stands
-where nobody has stored all records before (Redpanda Connect #4010, #4477). What nobody owns may
-be committed: that is how a cooperative consumer settles what it has just given up.
+consumers that acknowledge late: a commit carries the generation that its client has by then, not
+that of the records, so it fences nothing when the client has joined again. A batch in flight is
+then committed when it ends, long after the partition's next owner began to work, and the group
+stands where nobody has stored all records before (Redpanda Connect #4010, #4477). What nobody owns
+may be committed: that is how a cooperative consumer settles what it has just given up.
 
 The refusal must mean "rejoin" to clients. Per partition, they do this with the candidates:
 
