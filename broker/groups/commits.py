@@ -20,10 +20,10 @@ The refusal must mean "rejoin" to clients. Per partition, they do this with the 
                                hear of it, auto: a log
     librdkafka 2               error of the partition,     all partitions are lost, rejoins
                                to whoever asked; goes on
-    franz-go 1.2x              error of the partition in the commit's callback, a log; offers the
+    franz-go 1                 error of the partition in the commit's callback, a log; offers the
                                offset again at each autocommit until it loses or gets the partition
     kafka-python 3             rejoins; CommitFailedError  generation is reset, rejoins; likewise
-    aiokafka 0.1x              rejoins; CommitFailedError  generation is reset, rejoins; likewise
+    aiokafka 0.14              rejoins; CommitFailedError  generation is reset, rejoins; likewise
     kafkajs 2                  stops the runner's round and joins again, in both cases; a manual
                                commit raises
 

@@ -313,3 +313,10 @@ async def fetched(agent: Agent, group_id: str, topics: dict | None, *, version: 
             key = (topic.name or topic.topic_id, partition.partition_index)
             rows[key] = partition.committed_offset
     return rows
+
+
+def rows(agent, group_id: str) -> dict:
+    """What the table has, by partition of "logs"."""
+    group = agent.machine.groups.get(group_id)
+    topic = agent.machine.topics.by_name("logs")
+    return {} if group is None else dict(group.offsets.of_topic(topic.topic_id))
