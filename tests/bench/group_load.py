@@ -15,6 +15,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from protocol import apis, messages
@@ -37,6 +38,8 @@ ERROR_AT = 13
 """Of an answer's error code: length, correlation id, tags, throttle time."""
 ROUNDS_MAX = 30
 BACKLOG = 25
+AT_ONCE = 500
+"""Members that ask without waiting for others; ten thousand at once are no test of heartbeats."""
 
 
 @dataclass
@@ -100,31 +103,32 @@ def create_topic(port: int, partitions: int) -> None:
     time.sleep(1.0)
 
 
+def _batches(members: list[Member]) -> Iterator[list[Member]]:
+    """Slowly, so that the broker has time for other things in between."""
+    for start in range(0, len(members), AT_ONCE):
+        yield members[start : start + AT_ONCE]
+        time.sleep(0.2)
+
+
 def join_classic(members: list[Member]) -> None:
-    """All groups at once: join, the leader assigns, sync."""
-    for member in members:
-        request = JoinGroupRequest(
-            group_id=member.group_id,
-            session_timeout_ms=SESSION_MS,
-            rebalance_timeout_ms=60_000,
-            protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol(name="range", metadata=bytes(100))],
-        )
-        member.send(apis.JOIN_GROUP, JOIN_VERSION, request)
-    for member in members:
-        answer = member.receive(apis.JOIN_GROUP, JOIN_VERSION)
-        member.member_id, member.generation = answer.member_id, answer.generation_id
-        member.leads = [each.member_id for each in answer.members]
-    for member in members:
-        given = [SyncGroupRequestAssignment(member_id=id_, assignment=id_.encode() * 3)
-                 for id_ in member.leads]  # fmt: skip
-        request = SyncGroupRequest(
-            group_id=member.group_id,
-            generation_id=member.generation,
-            member_id=member.member_id,
-            assignments=given,
-        )
-        member.send(apis.SYNC_GROUP, SYNC_VERSION, request)
+    """Join; the leaders assign; sync."""
+    for batch in _batches(members):
+        for member in batch:
+            request = JoinGroupRequest(
+                group_id=member.group_id,
+                session_timeout_ms=SESSION_MS,
+                rebalance_timeout_ms=60_000,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name="range", metadata=bytes(100))],
+            )
+            member.send(apis.JOIN_GROUP, JOIN_VERSION, request)
+    for batch in _batches(members):
+        for member in batch:
+            answer = member.receive(apis.JOIN_GROUP, JOIN_VERSION)
+            member.member_id, member.generation = answer.member_id, answer.generation_id
+            member.leads = [each.member_id for each in answer.members]
+        for member in batch:
+            _send_sync(member)
     for member in members:
         answer = member.receive(apis.SYNC_GROUP, SYNC_VERSION)
         assert answer.assignment == member.member_id.encode() * 3
@@ -133,6 +137,20 @@ def join_classic(members: list[Member]) -> None:
         )
         body = messages.encode_request(apis.HEARTBEAT, HEARTBEAT_VERSION, request)
         member.frame = request_frame(apis.HEARTBEAT, HEARTBEAT_VERSION, 1, "bench", body)
+
+
+def _send_sync(member: Member) -> None:
+    given = [
+        SyncGroupRequestAssignment(member_id=member_id, assignment=member_id.encode() * 3)
+        for member_id in member.leads
+    ]
+    request = SyncGroupRequest(
+        group_id=member.group_id,
+        generation_id=member.generation,
+        member_id=member.member_id,
+        assignments=given,
+    )
+    member.send(apis.SYNC_GROUP, SYNC_VERSION, request)
 
 
 def _consumer_request(member: Member) -> ConsumerGroupHeartbeatRequest:
@@ -152,13 +170,15 @@ def join_consumer(members: list[Member]) -> None:
     for index, member in enumerate(members):
         member.member_id = f"member-{index:08d}-0123456789"
     for round_number in range(ROUNDS_MAX):
-        for member in members:
-            member.send(apis.CONSUMER_GROUP_HEARTBEAT, CONSUMER_VERSION, _consumer_request(member))
-        for member in members:
-            answer = member.receive(apis.CONSUMER_GROUP_HEARTBEAT, CONSUMER_VERSION)
-            told = None if answer.assignment is None else answer.assignment.topic_partitions
-            member.settled = told is None and answer.member_epoch == member.generation
-            member.generation, member.owned = answer.member_epoch, told
+        for batch in _batches(members):
+            for member in batch:
+                request = _consumer_request(member)
+                member.send(apis.CONSUMER_GROUP_HEARTBEAT, CONSUMER_VERSION, request)
+            for member in batch:
+                answer = member.receive(apis.CONSUMER_GROUP_HEARTBEAT, CONSUMER_VERSION)
+                told = None if answer.assignment is None else answer.assignment.topic_partitions
+                member.settled = told is None and answer.member_epoch == member.generation
+                member.generation, member.owned = answer.member_epoch, told
         if all(member.settled for member in members):
             print(f"settled after {round_number} rounds", file=sys.stderr)
             break
