@@ -233,7 +233,13 @@ class GroupCoordinator:
     # The protocols. `respond` or `refuse` is called once, now or later.
 
     def join(self, call: Call, request: JoinGroupRequest, to: Asker[JoinGroupResponse]) -> None:
-        self._ask(call, request.group_id, lambda group, by: group.join(by, request), to)
+        self._ask(
+            call,
+            request.group_id,
+            lambda group, by: group.join(by, request),
+            to,
+            fresh_id=self._fresh_id(),
+        )
 
     def sync(self, call: Call, request: SyncGroupRequest, to: Asker[SyncGroupResponse]) -> None:
         self._ask_member(call, request.group_id, lambda group, by: group.sync(by, request), to)
@@ -260,6 +266,7 @@ class GroupCoordinator:
             lambda group, by: group.consumer_heartbeat(by, request, topics),
             to,
             kind=GroupKind.CONSUMER,
+            fresh_id="" if request.member_id else self._fresh_id(),
         )
 
     def heartbeat(
@@ -299,6 +306,7 @@ class GroupCoordinator:
         to: Asker[Any],
         *,
         kind: GroupKind = GroupKind.CLASSIC,
+        fresh_id: str = "",
     ) -> None:
         try:
             self.coordinates(group_id)
@@ -311,7 +319,7 @@ class GroupCoordinator:
             call.version,
             call.client_id or "",
             _host_of(call),
-            self._fresh_id(),
+            fresh_id,
             to.respond,
             to.refuse,
         )

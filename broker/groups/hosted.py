@@ -63,7 +63,7 @@ class Hosted:
         self.dead = False
         """Dropped: nothing may be done to it any more."""
         self.stable = False
-        """It was in state Stable when it was last looked at."""
+        """It has been in state Stable since its epoch last grew."""
         self.parked: dict[int, Asked] = {}
         """By the token that the group has."""
         self.queue: deque[Asked | Beat] = deque()

@@ -244,14 +244,7 @@ class Hosting:
             if not hosted.queue:
                 self._remove(hosted)
             return
-        self._look_at_state(hosted, group)
         self._timers.arm(hosted, group.deadline_ms())
-
-    def _look_at_state(self, hosted: Hosted, group: LiveGroup) -> None:
-        stable = group.state() == STABLE
-        if stable and not hosted.stable:
-            self.stats.rebalances += 1
-        hosted.stable = stable
 
     # Time.
 
@@ -277,6 +270,9 @@ class Hosting:
         assert not hosted.writing
         assert write.commands
         hosted.writing = True
+        last = write.commands[-1]
+        if isinstance(last, ChangeGroup) and last.epoch > last.epoch_before:
+            hosted.stable = False
         self._append(hosted, write.commands, 0)
 
     def _append(
@@ -322,6 +318,10 @@ class Hosting:
         self.stats.writes += 1
         hosted.writing = False
         self._guarded(hosted, lambda: group.written(self._clock.now_ms()))
+        # Asked only here: it takes a look at every member.
+        if not hosted.stable and hosted.group is not None and hosted.group.state() == STABLE:
+            hosted.stable = True
+            self.stats.rebalances += 1
         self._go_on(hosted)
 
     def _fail(self, hosted: Hosted, code: ErrorCode, reason: str) -> None:
