@@ -5,9 +5,15 @@
     3. the member takes one step towards its target
 
 As in Kafka's `consumerGroupHeartbeat`, all three in one request, for members of either protocol.
+
+Targets of a big group take long to compute (some 20 ms for a thousand members), and when all its
+members start at once each of them raises the epoch. So a big group rests after each; who joins in
+the meantime is a member without partitions, in the epoch of the targets that there are, and one
+of the next heartbeats computes for all of them (KIP-1263; there it is every second, for any group).
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from broker.groups import assignors
 from broker.groups.consumer_changes import Change
@@ -17,6 +23,11 @@ from broker.groups.consumer_topics import Look, SubscribedTopics, check_regex
 from broker.groups.reconciliation import reconcile
 from coordinator.topics import Topics
 from protocol.types import TopicId
+
+EAGER_MEMBERS_MAX: Final = 100
+"""Groups up to this size compute their targets in the request that needs them."""
+REST_MS_PER_MEMBER: Final = 1
+"""How long bigger ones rest: a few percent of a core."""
 
 
 def advance(
@@ -38,30 +49,36 @@ def advance(
     brings. `owned`: what the member says that it has; None: it does not say.
     Raises KafkaError: INVALID_REGULAR_EXPRESSION, FENCED_MEMBER_EPOCH.
     """
-    subscription_changed = after.subscription != before.subscription
-    if subscription_changed and after.subscription.regex not in ("", before.subscription.regex):
-        check_regex(after.subscription.regex)
+    topics_now: frozenset[TopicId] | None = None
+    """Of the member's subscription, if that has changed."""
+    if after.subscription != before.subscription:
+        if after.subscription.regex not in ("", before.subscription.regex):
+            check_regex(after.subscription.regex)
+        topics_now = subscribed.topics_of(after.subscription, topics)
     known = picture.members.get(after.member_id)
     gone = [member for member in (known, replaced) if member is not None]
     epoch, assignment_epoch = picture.epoch, picture.assignment_epoch
     fingerprint = picture.fingerprint
-    must_raise = subscription_changed or picture.is_fresh
     others: list[Member] = []
     look: Look | None = None
-    if must_raise or epoch > assignment_epoch or subscribed.is_due(topics, now_ms):
+    if topics_now is not None or picture.is_fresh:
+        epoch += 1
+    elif epoch == assignment_epoch and subscribed.is_due(topics, now_ms):
         look = subscribed.look(picture.subscriptions_with(gone, after), topics, now_ms)
-        if must_raise or (epoch == assignment_epoch and look.fingerprint != fingerprint):
-            epoch += 1
-        if epoch > assignment_epoch:
-            assignment_epoch, fingerprint = epoch, look.fingerprint
-            others = [
-                member
-                for member in picture.members.values()
-                if member is not known and member is not replaced
-            ]
-            others, after = _with_targets(
-                others, after, look, assignors_served, write_all=picture.is_fresh
-            )
+        epoch += look.fingerprint != fingerprint
+    if epoch > assignment_epoch and _may_assign(picture, subscribed, after, now_ms):
+        look = look or subscribed.look(picture.subscriptions_with(gone, after), topics, now_ms)
+        assignment_epoch, fingerprint = epoch, look.fingerprint
+        others = [
+            member
+            for member in picture.members.values()
+            if member is not known and member is not replaced
+        ]
+        others, after = _with_targets(
+            others, after, look, assignors_served, write_all=picture.is_fresh
+        )
+    elif topics_now is not None:
+        after = _with_target_in(topics_now, after)
     is_mine = (None, after.member_id, replaced.member_id if replaced is not None else None)
 
     def is_free(topic: TopicId, partition: int) -> bool:
@@ -72,7 +89,7 @@ def advance(
         epoch=assignment_epoch,
         owned=owned,
         is_free=is_free,
-        subscribed=look.ids[after.subscription] if look and subscription_changed else None,
+        subscribed=topics_now,
     )
     if settled == known and epoch == picture.epoch and assignment_epoch == picture.assignment_epoch:
         if look is not None:
@@ -82,6 +99,25 @@ def advance(
     put = (*others, settled)
     change = Change(epoch, assignment_epoch, fingerprint, put, removed, beats=settled, look=look)
     return settled, change
+
+
+def _may_assign(
+    picture: Picture, subscribed: SubscribedTopics, member: Member, now_ms: int
+) -> bool:
+    """A classic member is told to join again until it is in the newest epoch: for it at once."""
+    count = len(picture.members)
+    return (
+        count <= EAGER_MEMBERS_MAX
+        or picture.is_fresh
+        or member.classic is not None
+        or subscribed.has_rested(count * REST_MS_PER_MEMBER, now_ms)
+    )
+
+
+def _with_target_in(topics: frozenset[TopicId], member: Member) -> Member:
+    """Until there are new targets it gets nothing of what it has unsubscribed from."""
+    target = {topic: numbers for topic, numbers in member.target.items() if topic in topics}
+    return member._replace(target=target)
 
 
 def preferred_assignor(members: Iterable[Member], served: Sequence[str]) -> str:

@@ -15,12 +15,14 @@ from typing import Final, NamedTuple
 
 from broker.groups.consumer_members import Subscription
 from broker.groups.subscriptions import check, resolve
-from coordinator.topics import Topics
+from coordinator.topics import Topic, Topics
 from protocol.types import TopicId
 
 FINGERPRINT_BYTES: Final = 8
 LOOK_EVERY_MS: Final = 1_000
 """However many topics come and go, a group asks what its subscriptions mean once in this time."""
+MATCHES_MAX: Final = 64
+"""Expressions whose matches are remembered, those of members that have left included."""
 
 
 class Look(NamedTuple):
@@ -57,25 +59,35 @@ class SubscribedTopics:
         self._version = look.version
         self._seen_ms = look.at_ms
 
+    def has_rested(self, ms: int, now_ms: int) -> bool:
+        """Whether the last look that was acted upon was so long ago."""
+        return self._version is None or now_ms - self._seen_ms >= ms
+
     def look(self, subscriptions: Iterable[Subscription], topics: Topics, now_ms: int) -> Look:
-        matches = self._matches if topics.version == self._matches_version else {}
-        self._matches = {}
-        self._matches_version = topics.version
         ids: dict[Subscription, frozenset[TopicId]] = {}
         partitions: dict[TopicId, int] = {}
         for subscription in subscriptions:
-            names: Iterable[str] = subscription.names
-            if regex := subscription.regex:
-                found = matches[regex] if regex in matches else _resolved(regex, topics)
-                matches[regex] = self._matches[regex] = found
-                names = found | subscription.names
-            of_this = []
-            for name in names:
-                if (topic := topics.by_name(name)) is not None:
-                    of_this.append(topic.topic_id)
-                    partitions[topic.topic_id] = topic.partition_count
-            ids[subscription] = frozenset(of_this)
+            found = self._found(subscription, topics)
+            ids[subscription] = frozenset([topic.topic_id for topic in found])
+            partitions.update((topic.topic_id, topic.partition_count) for topic in found)
         return Look(ids, partitions, _fingerprint(partitions), topics.version, now_ms)
+
+    def topics_of(self, subscription: Subscription, topics: Topics) -> frozenset[TopicId]:
+        return frozenset([topic.topic_id for topic in self._found(subscription, topics)])
+
+    def _found(self, subscription: Subscription, topics: Topics) -> list[Topic]:
+        names: Iterable[str] = subscription.names
+        if subscription.regex:
+            names = subscription.names | self._matching(subscription.regex, topics)
+        return [topic for name in names if (topic := topics.by_name(name)) is not None]
+
+    def _matching(self, regex: str, topics: Topics) -> frozenset[str]:
+        if topics.version != self._matches_version or len(self._matches) >= MATCHES_MAX:
+            self._matches = {}
+            self._matches_version = topics.version
+        if regex not in self._matches:
+            self._matches[regex] = resolve(regex, [topic.name for topic in topics])
+        return self._matches[regex]
 
 
 def check_regex(regex: str) -> None:
@@ -90,10 +102,6 @@ def subscribes(subscriptions: Iterable[Subscription], topic_name: str) -> bool:
         or (subscription.regex and resolve(subscription.regex, (topic_name,)))
         for subscription in subscriptions
     )
-
-
-def _resolved(regex: str, topics: Topics) -> frozenset[str]:
-    return resolve(regex, [topic.name for topic in topics])
 
 
 def _fingerprint(partitions: dict[TopicId, int]) -> bytes:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.groups import consumer_steps
 from broker.groups.consumer import ConsumerGroup
 from broker.groups.consumer_members import ClassicMember, Member, MemberState, Subscription
 from broker.groups.consumer_picture import Picture
@@ -17,7 +18,7 @@ from coordinator.groups import MEMBERS_MAX
 from protocol.errors import ErrorCode
 from protocol.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from protocol.types import TopicId
-from tests.groups.consumer_world import GROUP, SETTINGS, World
+from tests.groups.consumer_world import GROUP, SETTINGS, World, partitions_of
 
 NOW_MS = 5_000
 
@@ -202,6 +203,73 @@ def test_no_group_has_more_members_than_the_table_takes():
     (answer,) = world.group.consumer_heartbeat(caller, join("m3"), world.topics)
     assert isinstance(answer, Answer)
     assert answer.response.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_big_group_rests_between_its_targets(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(consumer_steps, "EAGER_MEMBERS_MAX", 3)
+    monkeypatch.setattr(consumer_steps, "REST_MS_PER_MEMBER", 100)
+    world = World()
+    orders = world.create("orders", 8)
+    for index in range(4):
+        assert world.join(f"m{index}", "orders").member_epoch == index + 1
+    world.now_ms += 399
+
+    response = world.join("m4", "orders")
+    assert (response.member_epoch, partitions_of(response)) == (4, {})
+    assert world.group.state() == "Assigning"
+    assert world.beat("m0", 1, owned={orders: {*range(8)}}).member_epoch == 1
+    response = world.beat("m4", 4, subscribed_topic_names=["orders", "bills"])
+    assert (response.member_epoch, world.group.picture.epoch) == (4, 6)
+
+    world.now_ms += 101
+    assert world.beat("m4", 4).member_epoch == 6
+    assert world.group.state() == "Reconciling"
+    targets = [member.target[orders] for member in world.group.picture.members.values()]
+    assert frozenset().union(*targets) == frozenset(range(8))
+    assert sum(map(len, targets)) == 8
+
+
+def test_who_unsubscribes_while_the_group_rests_gets_nothing_of_it_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    world = World()
+    orders, bills = world.create("orders", 2), world.create("bills", 2)
+    world.join("a", "orders", "bills")
+    world.join("b", "orders", "bills")
+    assert world.group.picture.members["b"].target.keys() == {orders, bills}
+    monkeypatch.setattr(consumer_steps, "EAGER_MEMBERS_MAX", 1)
+    world.beat("b", 2, subscribed_topic_names=["bills"])
+    assert world.group.state() == "Assigning"
+    world.beat("a", 1)
+    world.beat("a", 1, owned={})
+    response = world.beat("b", 2, subscribed_topic_names=["bills"])
+    assert partitions_of(response) == {bills: {*world.group.picture.members["b"].target[bills]}}
+
+
+def test_a_classic_member_does_not_wait_until_a_big_group_has_rested(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """It would be told to join again and again."""
+    monkeypatch.setattr(consumer_steps, "EAGER_MEMBERS_MAX", 1)
+    world = World()
+    for member_id in ("a", "b", "c"):
+        world.join(member_id)
+    subscribed = world.group.subscribed
+    for kind, epoch in ((None, 1), (ClassicMember(10_000, (("range", b""),)), 2)):
+        before = Member("d")
+        after = before._replace(subscription=Subscription(frozenset({"x"})), classic=kind)
+        settled, _ = consumer_steps.advance(
+            world.group.picture,
+            subscribed,
+            before=before,
+            after=after,
+            replaced=None,
+            owned={},
+            topics=world.topics,
+            assignors_served=SETTINGS.consumer_assignors,
+            now_ms=world.now_ms,
+        )
+        assert settled.epoch == epoch
 
 
 def test_a_heartbeat_interval_is_told_in_every_answer():

@@ -7,6 +7,7 @@ topic that somebody subscribes to is owned.
 """
 
 import random
+from contextlib import ExitStack
 from unittest.mock import patch
 
 import pytest
@@ -20,7 +21,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from broker.groups import consumer_changes
+from broker.groups import consumer_changes, consumer_steps
 from broker.groups.subscriptions import resolve
 from protocol.types import TopicId
 from tests.groups.consumer_clients import Client
@@ -46,12 +47,21 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         self.clients: list[Client] = []
         self.ids = 0
         self.epochs = (0, 0)
-        self.patch = patch.object(consumer_changes, "GROUP_COMMAND_ROWS_MAX", 2)
+        self.patches = ExitStack()
 
-    @initialize(rows=st.sampled_from([1, 2, 1000]), counts=st.lists(st.integers(1, 4), max_size=2))
-    def begin(self, rows: int, counts: list[int]) -> None:
-        self.patch = patch.object(consumer_changes, "GROUP_COMMAND_ROWS_MAX", rows)
-        self.patch.start()
+    @initialize(
+        rows=st.sampled_from([1, 2, 1000]),
+        eager=st.sampled_from([100, 100, 1]),
+        counts=st.lists(st.integers(1, 4), max_size=2),
+    )
+    def begin(self, rows: int, eager: int, counts: list[int]) -> None:
+        """With `rows` in a command; groups of more than `eager` members rest between targets."""
+        for module, name, value in (
+            (consumer_changes, "GROUP_COMMAND_ROWS_MAX", rows),
+            (consumer_steps, "EAGER_MEMBERS_MAX", eager),
+            (consumer_steps, "REST_MS_PER_MEMBER", 400),
+        ):
+            self.patches.enter_context(patch.object(module, name, value))
         for name, count in zip(TOPICS, counts, strict=False):
             self.world.create(name, count)
 
@@ -231,7 +241,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         try:
             self.settles()
         finally:
-            self.patch.stop()
+            self.patches.close()
 
     def settles(self) -> None:
         """From now on nothing fails."""
@@ -323,7 +333,7 @@ def live_long(seed: int, steps: int) -> ConsumerGroupMachine:
     """What Hypothesis does in many short lives, in one long one: bigger groups, more epochs."""
     rng = random.Random(seed)
     machine = ConsumerGroupMachine()
-    machine.begin(rng.choice([1, 2, 1000]), [4, 3])
+    machine.begin(rng.choice([1, 2, 1000]), rng.choice([100, 1]), [4, 3])
     fail_rate = rng.choice([0.0, 0.1, 0.3])
     try:
         for _ in range(steps):
@@ -334,7 +344,7 @@ def live_long(seed: int, steps: int) -> ConsumerGroupMachine:
             machine.targets_give_each_partition_to_one()
         machine.settles()
     finally:
-        machine.patch.stop()
+        machine.patches.close()
     return machine
 
 
