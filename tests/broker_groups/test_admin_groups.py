@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from coordinator.commands import Rejected
+from coordinator.group_commands import GROUP_NEW, ChangeGroup, GroupKind, GroupMember
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (
@@ -120,6 +121,31 @@ def test_an_agent_that_leaves_lists_nothing():
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     scene(play, "one", "two")
+
+
+async def put_unreadable(agent, group_id: str, *, members: bool) -> None:
+    """A group whose row a newer version has written."""
+    put_members = (GroupMember("m", 1, b"\xff"),) if members else ()
+    command = ChangeGroup(group_id, GroupKind.CLASSIC, GROUP_NEW, 1, b"\xff", put_members, ())
+    outcome = await agent.coordinator.propose(command, agent.coordinator.incarnation())
+    assert not isinstance(outcome, Rejected)
+
+
+@pytest.mark.parametrize("members", [True, False])
+def test_a_group_that_cannot_be_read_is_listed_and_hinders_no_other(members):
+    async def play(one):
+        await put(one, "g", {"logs": {0: 1}})
+        await put_unreadable(one, "newer", members=members)
+        assert await listed(one) == [
+            ("g", "", "Empty", "classic"),
+            ("newer", "", "Dead", "classic"),
+        ]
+        rows = await described(one, "g", "newer")
+        assert [row.error_code for row in rows] == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
+        answer = await deleted(one, "newer", "g")
+        assert answer == {"newer": ErrorCode.UNKNOWN_SERVER_ERROR, "g": 0}
+
+    scene(play)
 
 
 def test_many_groups_are_listed_without_holding_up_the_loop():

@@ -5,7 +5,14 @@ import asyncio
 import pytest
 
 from broker.groups import expiring
-from coordinator.group_commands import DeleteGroup, ExpireOffsets
+from coordinator.group_commands import (
+    GROUP_NEW,
+    GROUP_SHARDS,
+    ChangeGroup,
+    DeleteGroup,
+    ExpireOffsets,
+    GroupKind,
+)
 from protocol import apis
 from protocol.messages import DeleteTopicsRequest, DeleteTopicState
 from tests.broker_edge.world import run
@@ -228,6 +235,21 @@ def test_a_sweep_without_a_log_ends_and_the_next_one_goes_on():
         assert {command.group_id for command in seen} == {"g0", "g1", "g2"}
 
     scene(play, **MINUTE, offsets_commit_timeout_ms="500")
+
+
+def test_a_group_that_cannot_be_read_keeps_no_other_from_being_swept():
+    async def play(one):
+        newer = ChangeGroup("newer", GroupKind.CLASSIC, GROUP_NEW, 1, b"\xff", (), ())
+        await one.coordinator.propose(newer, one.coordinator.incarnation())
+        for number in range(100):
+            await put(one, f"g{number}", {"logs": {0: 1}})
+        await asyncio.sleep(PAST_S)
+        await expiring.sweep(one.node)
+        shards = range(GROUP_SHARDS)
+        left = [row.group_id for each in shards for row in one.machine.groups.of_shard(each)]
+        assert left == ["newer"]
+
+    scene(play, **MINUTE)
 
 
 def test_a_sweep_without_a_session_does_nothing():
