@@ -26,7 +26,6 @@ from protocol.messages import (
 from protocol.types import Incarnation
 from tests.broker_ops.harness import Client, Place, Running, agent_of
 
-
 FIRST, SECOND = LiveAgent(Incarnation(1), 0), LiveAgent(Incarnation(2), 1)
 """Node ids as the log gives them to two agents, one after the other."""
 STAYS = next(
