@@ -53,6 +53,7 @@ SHELLS = {
         "groups.coordinator",
         "groups.expiring",
         "groups.hosting",
+        "groups.loading",
         "groups.timers",
         "handlers",
         "handling",

@@ -100,7 +100,7 @@ class GroupCoordinator:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._look_at_clock(), name="group clock")
             tasks.create_task(self.claims.run(), name="group shards")
-            tasks.create_task(self.hosting.run_loading(), name="group loading")
+            tasks.create_task(self.hosting.loading.run(), name="group loading")
 
     async def depart(self, timeout_s: float) -> None:
         """Give the shards to others; from now on nothing is coordinated here (design §13).

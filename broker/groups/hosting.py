@@ -19,7 +19,6 @@ import contextlib
 import functools
 import itertools
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -27,6 +26,7 @@ from broker.groups.clock import GroupClock
 from broker.groups.effects import Answer, Become, Caller, Effects, Write
 from broker.groups.hosted import Asked, Beat, Hosted
 from broker.groups.live import Kinds, LiveGroup
+from broker.groups.loading import Loading
 from broker.groups.settings import GroupSettings
 from broker.groups.stats import GroupStats
 from broker.groups.timers import Timers
@@ -44,8 +44,6 @@ logger = logging.getLogger(__name__)
 QUEUE_MAX: Final = 5_000
 """Requests that wait for one group's write."""
 EVENTS_PER_TURN_MAX: Final = 100
-LOADED_PER_TURN_MAX: Final = 100
-LOADING_TURN_S: Final = 0.005
 
 STABLE: Final = "Stable"
 REBALANCING: Final = frozenset(
@@ -84,8 +82,7 @@ class Hosting:
         self._open: set[asyncio.Future[Outcome]] = set()
         """Proposals about groups whose fate is not known."""
         self._on_settled: Callable[[], None] = lambda: None
-        self._to_load: deque[str] = deque()
-        self._loading = asyncio.Event()
+        self.loading = Loading(self._load)
 
     def __iter__(self) -> Iterator[Hosted]:
         return iter(self._groups.values())
@@ -491,28 +488,12 @@ class Hosting:
         self.load(taken)
 
     def load(self, group_ids: Iterable[str]) -> None:
-        """Load these groups soon, in slices; whoever asks for one before gets it at once."""
-        self._to_load.extend(group_ids)
-        self._loading.set()
+        """Load these groups soon."""
+        self.loading.add(group_ids)
 
-    async def run_loading(self) -> None:
-        """Load what is to be loaded, for ever."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await self._loading.wait()
-            turn_s = loop.time()
-            for _ in range(LOADED_PER_TURN_MAX):
-                if not self._to_load or loop.time() - turn_s > LOADING_TURN_S:
-                    break
-                self._load_next()
-            if not self._to_load:
-                self._loading.clear()
-            await asyncio.sleep(0)
-
-    def _load_next(self) -> None:
-        group_id = self._to_load.popleft()
-        holder = self._coordinator.machine.groups.holder(shard_of(group_id))
-        if group_id in self._groups or self.incarnation is None or holder != self.incarnation:
+    def _load(self, group_id: str) -> None:
+        """Its turn has come, and its shard may be lost by now."""
+        if group_id in self._groups or not self.serves(group_id):
             return
         # A row that cannot be read is logged and counted; whoever asks for the group is told.
         with contextlib.suppress(KafkaError):
