@@ -43,8 +43,8 @@ FORMAT_VERSION: Final = 0x41
 """Not among the numbers of classic bodies, so that one is never read as the other."""
 UNPACKED_BYTES_MAX: Final = 16 * 1024 * 1024
 """What a packed body may become; far beyond what fits into an entry and is not made to burst."""
-PARTITION_MAX: Final = (1 << 20) - 1
-"""Above what a topic can have; a few bytes are not made a set of two billion."""
+PARTITION_MAX: Final = (1 << 16) - 1
+"""Above what a topic can have (10 000); a few bytes are not made a set of two billion."""
 
 _PLAIN: Final = 0
 _ZLIB: Final = 1

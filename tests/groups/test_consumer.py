@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.groups import consumer_steps
@@ -311,6 +311,7 @@ def test_descriptions_leave_out_topics_that_are_gone():
     assert orders in world.group.picture.members["m"].assigned
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.one_of(

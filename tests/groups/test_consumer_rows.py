@@ -4,7 +4,7 @@ import contextlib
 import zlib
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker.groups import classic_rows
@@ -64,11 +64,13 @@ def members(draw: st.DrawFn) -> Member:
     )
 
 
+@settings(deadline=None)
 @given(members())
 def test_a_member_comes_back_as_it_was(member: Member):
     assert decode_member(member.member_id, member.epoch, encode_member(member)) == member
 
 
+@settings(deadline=None)
 @given(st.integers(0, (1 << 31) - 1), st.binary(max_size=64))
 @example(0, b"")
 def test_a_group_comes_back_as_it_was(epoch: int, fingerprint: bytes):
@@ -76,6 +78,7 @@ def test_a_group_comes_back_as_it_was(epoch: int, fingerprint: bytes):
     assert decode_group(encode_group(body)) == body
 
 
+@settings(deadline=None)
 @given(members(), st.data())
 def test_bytes_that_are_no_body_are_refused_with_a_value_error(member: Member, data: st.DataObject):
     body = encode_member(member)

@@ -1,7 +1,7 @@
 """One step of a KIP-848 member towards its target (KIP-848, "Reconciliation"; facts §8.2)."""
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from broker.groups.consumer_members import (
@@ -112,6 +112,7 @@ partitions = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(
     state=st.sampled_from([STABLE, UNREVOKED, UNRELEASED]),
     assigned=partitions,
@@ -169,6 +170,7 @@ def test_a_step_takes_only_what_is_free_and_lets_go_only_what_is_given_up(
         assert (after.state is STABLE) == (after.assigned == target)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(partitions, partitions), max_size=4))
 def test_owners_are_who_took_and_did_not_release(taken_by: list[tuple[Partitions, Partitions]]):
     owners = Owners()
