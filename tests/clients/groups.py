@@ -7,6 +7,7 @@ group has settled, a `Stream` of numbered records, and the stories that every cl
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -45,7 +46,7 @@ class CommitError(Exception):
     """The client says that an offset was not committed."""
 
 
-class Member:
+class Member(ABC):
     """One consumer in a group. What it owns, read and heard is to be read by anybody."""
 
     def __init__(self, name: str) -> None:
@@ -58,13 +59,13 @@ class Member:
         self.generation = -1
         """Or the member epoch; -1 where the client does not tell."""
 
+    @abstractmethod
     def commit(self, offsets: dict[Place, int] | None = None) -> None:
         """Commit these offsets, or the positions of all that it read. Raises CommitError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """End as a client does that is shut down in order; a dynamic member leaves the group."""
-        raise NotImplementedError
 
     def assigned(self, places: Iterable[Place]) -> None:
         """The client says: these came."""

@@ -10,6 +10,7 @@ import contextlib
 import queue
 import subprocess
 import threading
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -40,13 +41,13 @@ class ThreadedMember(Member):
         self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
         self._closing = threading.Event()
 
+    @abstractmethod
     def run(self) -> None:
         """Poll until closing, then close the client; calls `obey` between polls."""
-        raise NotImplementedError
 
+    @abstractmethod
     def commit_now(self, offsets: dict[Place, int] | None) -> None:
         """In the member's thread."""
-        raise NotImplementedError
 
     def commit(self, offsets: dict[Place, int] | None = None) -> None:
         future: Future[Any] = Future()
