@@ -89,6 +89,8 @@ def test_groups_go_with_their_shard_and_their_members_go_on() -> None:
                 assert await member.heartbeat() == NOT_COORDINATOR
                 assert await member.at(two).heartbeat() == 0
             assert two.node.groups.stats.takeovers == len(moved)
+            kept = {each.group_id for each in members} - {each.group_id for each in moved}
+            assert {hosted.group_id for hosted in one.node.groups.hosting} == kept
 
     play(scenario)
 
@@ -187,6 +189,31 @@ def test_at_the_very_deadline_nothing_is_answered_any_more_though_nobody_has_not
     play(scenario)
 
 
+def test_at_the_very_deadline_nothing_is_written_or_told_by_itself() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("one") as (one,):
+            await until_held(one)
+            member, joining = Member(one, "g"), Member(one, "h")
+            assert await member.join(session_ms=6_000) == 0
+            await asyncio.sleep(5.5)
+            one.lag()
+            joining.send_join("write")
+            await settle()
+            claims = one.node.groups.claims
+            one.coordinator.incarnation, claims._look = lambda: None, lambda: None
+            one.catch_up()
+            entries = len(world.cluster.entries)
+            await asyncio.sleep(1)
+            assert one.machine.groups.get("h").members
+            assert joining.peer.frames() == []
+            assert len(world.cluster.entries) == entries
+            del one.coordinator.incarnation, claims._look
+            await lapse(one)
+            assert await joining.joined() == NOT_COORDINATOR
+
+    play(scenario)
+
+
 def test_after_a_lapse_under_the_same_incarnation_members_have_a_whole_session_timeout() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("one", lease_ttl_ms="60000", session_deadline_ms="30000") as (one,):
@@ -258,7 +285,7 @@ def test_a_leaving_agent_gives_its_shards_to_the_others_and_refuses_who_waits() 
         async with world.agents("one", "two") as (one, two):
             await balanced(world, one, two)
             member, parked = (Member(two, group_of(two)) for _ in range(2))
-            assert await member.join() == 0
+            assert await member.join(session_ms=120_000) == 0
             parked.send_join("park")
             await settle()
             await two.node.groups.depart(2.0)
@@ -268,8 +295,9 @@ def test_a_leaving_agent_gives_its_shards_to_the_others_and_refuses_who_waits() 
             assert await member.at(one).heartbeat() == 0
             assert shares(one, two) == [GROUP_SHARDS, 0]
             # It lives on for a while, and is given nothing back.
+            entries = len(world.cluster.entries)
             await asyncio.sleep(30)
-            assert shares(one, two) == [GROUP_SHARDS, 0]
+            assert len(world.cluster.entries) == entries
 
     for seed in range(3):
         play(scenario, seed=seed)
@@ -285,6 +313,21 @@ def test_a_leaving_agent_that_is_given_a_shard_gives_it_away_at_once() -> None:
                 while one.machine.groups.held_by(theirs):
                     await asyncio.sleep(0.01)
             assert shares(one, two) == [GROUP_SHARDS, 0]
+
+    play(scenario)
+
+
+def test_an_agent_that_seemed_to_leave_and_claims_again_gets_its_share() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("one", "two") as (one, two):
+            await balanced(world, one, two)
+            theirs = two.machine.groups.held_by(two.coordinator.incarnation())
+            ours = one.coordinator.incarnation()
+            await two.coordinator.propose(ReleaseShards(theirs, ours))
+            await asyncio.sleep(20)
+            assert shares(one, two) == [GROUP_SHARDS, 0]
+            await one.coordinator.propose(ReleaseShards(theirs[:3], 0))
+            await balanced(world, one, two)
 
     play(scenario)
 
@@ -341,6 +384,23 @@ def test_a_claim_that_was_not_done_is_made_again() -> None:
             await propose(ReleaseShards(tuple(range(64)), 0))
             await until_served("g", one, seconds=10)
             assert len(refused) == 3
+
+    play(scenario)
+
+
+def test_what_became_free_during_a_claim_is_claimed_right_after_it() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("one") as (one,):
+            await until_held(one)
+            claims = one.node.groups.claims
+            under_way = world.loop.create_future()
+            under_way.add_done_callback(claims._settled)
+            claims._under_way.add(under_way)
+            await one.coordinator.propose(ReleaseShards(tuple(range(64)), 0))
+            await asyncio.sleep(2)
+            assert one.machine.groups.holder(0) is None
+            under_way.set_result(None)
+            await until_served("g", one, seconds=0.2)
 
     play(scenario)
 

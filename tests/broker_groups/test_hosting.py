@@ -152,13 +152,16 @@ def test_many_that_waited_for_a_write_do_not_keep_the_loop_to_themselves() -> No
         for member in members:
             member.send_join("answer")
         one.log.tail_gate.set()
-        begun = []
-        while not begun or begun[-1] < len(members):
-            begun.append(FakeGroup.made[0].calls.count("join") - 1)
+        (group,) = FakeGroup.made
+        while group.calls.count("join") == 1:
             await asyncio.sleep(0)
-        assert any(0 < count < len(members) for count in begun)
-        assert [await member.joined() for member in members] == [0] * len(members)
+        assert group.calls.count("join") <= 1 + 2 * hosting.EVENTS_PER_TURN_MAX
         # Whoever comes in between does not overtake.
+        late, done = Member(one, GROUP, "late"), group.calls.count("join")
+        late.send_join("answer")
+        assert group.calls.count("join") == done
+        assert await late.joined() == 0
+        assert [await member.joined() for member in members] == [0] * len(members)
         assert await writer.joined() == 0
 
     alone(story)
@@ -404,6 +407,26 @@ def test_a_commit_that_creates_a_group_and_a_join_do_not_know_two_different_grou
 
     for seed in range(5):
         alone(story, seed=seed)
+
+
+def test_soft_state_of_before_a_row_ends_with_the_commit_that_makes_the_row() -> None:
+    async def story(world, one) -> None:
+        topic = await one.create_topic("t")
+        parked = Member(one, GROUP, "parked")
+        parked.send_join("park")
+        await settle()
+        one.log.tail_gate.clear()
+        committed = asyncio.ensure_future(one.node.groups.propose(commit(topic)))
+        await settle()
+        later = Member(one, GROUP)
+        later.send_join("write")
+        one.log.tail_gate.set()
+        await committed
+        assert await parked.joined() == ErrorCode.NOT_COORDINATOR
+        assert await later.joined() == 0
+        assert [group.dead for group in FakeGroup.made] == [True, False]
+
+    alone(story)
 
 
 def test_a_group_is_deleted_between_its_own_writes() -> None:
