@@ -136,11 +136,15 @@ class MigratingClassicGroup(ClassicGroup):
         return [*parked, Become(group), *effects]
 
     def _not_a_member(self, request: ConsumerGroupHeartbeatRequest) -> KafkaError:
-        """It was given up before the group went back to the classic protocol.
+        """It was given up before the group went back to the classic protocol, or replaced.
 
         Kafka's GROUP_ID_NOT_FOUND would end the consumer for good. Unknown, it joins again, and
-        the group with it, if that is allowed.
+        the group with it, if that is allowed. A static member that was replaced is to end.
         """
+        instance_id = request.instance_id
+        if instance_id is not None and self.members.id_of(instance_id) is not None:
+            message = f"Static member {request.member_id} ({instance_id}) was replaced."
+            return KafkaError(ErrorCode.FENCED_INSTANCE_ID, message)
         may_join = self._state is State.EMPTY or (
             self.protocol_type == PROTOCOL_TYPE
             and self.settings.consumer_migration_policy in UPGRADES
@@ -152,13 +156,12 @@ class MigratingClassicGroup(ClassicGroup):
 
     def _upgraded(self, topics: Topics, now_ms: int) -> "MigratingConsumerGroup":
         """The group in which that member is to join. Raises KafkaError."""
-        epoch = max(self.generation, self._row_epoch)
-        if self._state is State.EMPTY:
-            picture = Picture(self._row_epoch)
-        else:
+        members = []
+        if len(self.members):
             self._check_upgrade()
             members = self._as_members(topics)
-            picture = Picture.converted(self._row_epoch, self._row_ids, epoch, members)
+        epoch = max(self.generation, self._row_epoch, 0)
+        picture = Picture.converted(self._row_epoch, self._row_ids, epoch, members)
         return MigratingConsumerGroup(self.group_id, self.settings, picture, now_ms, topics=topics)
 
     def _check_upgrade(self) -> None:
