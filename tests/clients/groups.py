@@ -46,11 +46,33 @@ class CommitError(Exception):
     """The client says that an offset was not committed."""
 
 
+class Owners:
+    """Who owns what at every moment, by the callbacks of members of one process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: dict[Place, str] = {}
+        self.violations: list[str] = []
+
+    def assigned(self, name: str, places: Iterable[Place]) -> None:
+        with self._lock:
+            for place in places:
+                if self._owner.setdefault(place, name) != name:
+                    self.violations.append(f"{place}: {self._owner[place]} and {name}")
+
+    def revoked(self, name: str, places: Iterable[Place]) -> None:
+        with self._lock:
+            for place in places:
+                if self._owner.get(place) == name:
+                    del self._owner[place]
+
+
 class Member(ABC):
     """One consumer in a group. What it owns, read and heard is to be read by anybody."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, owners: Owners | None = None) -> None:
         self.name = name
+        self.owners = owners or Owners()
         self.owned: set[Place] = set()
         self.events: list[Event] = []
         self.records: list[Got] = []
@@ -64,18 +86,24 @@ class Member(ABC):
         """Commit these offsets, or the positions of all that it read. Raises CommitError."""
 
     @abstractmethod
+    def leave(self) -> None:
+        """Begin to close, and do not wait for the end of it."""
+
+    @abstractmethod
     def close(self) -> None:
         """End as a client does that is shut down in order; a dynamic member leaves the group."""
 
     def assigned(self, places: Iterable[Place]) -> None:
         """The client says: these came."""
         came = frozenset(places)
+        self.owners.assigned(self.name, came)
         self.events.append(Event("assigned", came, time.monotonic()))
         self.owned |= came
 
     def revoked(self, places: Iterable[Place], kind: str = "revoked") -> None:
         """The client says: these are gone."""
         gone = frozenset(places)
+        self.owners.revoked(self.name, gone)
         self.events.append(Event(kind, gone, time.monotonic()))
         self.owned -= gone
 
@@ -247,24 +275,3 @@ def come_back_unnoticed(
     back.close()
     stays.close()
     assert_no_errors(stays, goes, back)
-
-
-class Owners:
-    """Who owns what at every moment, by the callbacks of members of one process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner: dict[Place, str] = {}
-        self.violations: list[str] = []
-
-    def assigned(self, name: str, places: Iterable[Place]) -> None:
-        with self._lock:
-            for place in places:
-                if self._owner.setdefault(place, name) != name:
-                    self.violations.append(f"{place}: {self._owner[place]} and {name}")
-
-    def revoked(self, name: str, places: Iterable[Place]) -> None:
-        with self._lock:
-            for place in places:
-                if self._owner.get(place) == name:
-                    del self._owner[place]

@@ -24,7 +24,7 @@ from aiokafka.structs import TopicPartition as AiokafkaPartition
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPythonPartition
 
-from tests.clients.groups import CommitError, Got, Member, Place
+from tests.clients.groups import CommitError, Got, Member, Owners, Place
 from tests.parts import install
 
 ANSWER_S = 30.0
@@ -35,8 +35,8 @@ HERE = Path(__file__).parent
 class ThreadedMember(Member):
     """A member whose client runs in a thread of its own, and is touched by that thread only."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, owners: Owners | None = None) -> None:
+        super().__init__(name, owners)
         self._asked: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
         self._closing = threading.Event()
@@ -55,7 +55,6 @@ class ThreadedMember(Member):
         future.result(ANSWER_S)
 
     def leave(self) -> None:
-        """Begin to close, and do not wait for the end of it."""
         self._closing.set()
 
     def close(self) -> None:
@@ -84,9 +83,15 @@ class ConfluentMember(ThreadedMember):
     """librdkafka. `config` in its own names, which are Kafka's for all that matters here."""
 
     def __init__(
-        self, name: str, bootstrap: str, group: str, topics: Sequence[str], **config: Any
+        self,
+        name: str,
+        bootstrap: str,
+        group: str,
+        topics: Sequence[str],
+        owners: Owners | None = None,
+        **config: Any,
     ) -> None:
-        super().__init__(name)
+        super().__init__(name, owners)
         classic = config.get("group.protocol", "classic") == "classic"
         self._consumer = confluent_kafka.Consumer(
             {
@@ -256,9 +261,10 @@ class AiokafkaMember(ThreadedMember, aiokafka.ConsumerRebalanceListener):
 class HostedMember(Member):
     """A member in a `Host`."""
 
-    def __init__(self, name: str, host: "Host") -> None:
-        super().__init__(name)
+    def __init__(self, name: str, host: "Host", owners: Owners | None) -> None:
+        super().__init__(name, owners)
         self._host = host
+        self._leaving = False
         self.answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         """"" when what was asked for is done, else why not."""
 
@@ -271,8 +277,13 @@ class HostedMember(Member):
         self._host.say("commit", self.name, *rows)
         self._answer()
 
+    def leave(self) -> None:
+        if not self._leaving:
+            self._leaving = True
+            self._host.say("close", self.name)
+
     def close(self) -> None:
-        self._host.say("close", self.name)
+        self.leave()
         self._answer()
 
     def _answer(self) -> None:
@@ -306,11 +317,17 @@ class Host:
         self._reader.start()
 
     def open(
-        self, name: str, bootstrap: str, group: str, subscription: str, **config: Any
+        self,
+        name: str,
+        bootstrap: str,
+        group: str,
+        subscription: str,
+        owners: Owners | None = None,
+        **config: Any,
     ) -> HostedMember:
         """A new member. `subscription`: topics between commas; Java also takes "~pattern"."""
         self._names += 1
-        member = HostedMember(f"{name}-{self._names}", self)
+        member = HostedMember(f"{name}-{self._names}", self, owners)
         self._members[member.name] = member
         settings = {
             "bootstrap.servers": bootstrap,
