@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from tests.bench import load
+from tests.bench import bench_groups, load
 from tests.bench.cpu import cpu_seconds
 from tests.parts.servers import FrazilDev, KafkaServer
 
@@ -34,6 +34,8 @@ PRODUCE_BYTES = 300_000_000
 FETCH_BYTES = 400_000_000
 NEWEST_BYTES = 100_000_000
 PACED_PER_SECOND = 200
+GROUPS, MEMBERS = 2000, 5
+GROUPS_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,36 @@ def _paced_row(title: str, pair: list[Figures]) -> str:
         f"{ours.p50_ms / theirs.p50_ms:.1f}",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _measure_groups(brokers: list[Broker], *, http_port: int) -> list[str]:
+    """The rows of the table about heartbeats, ours and theirs, printed as they come."""
+    rows: list[str] = []
+    for protocol, every_s in bench_groups.CASES:
+        ours, theirs = [
+            bench_groups.measure(
+                broker.port,
+                broker.pid,
+                protocol=protocol,
+                every_s=every_s,
+                seconds=GROUPS_SECONDS,
+                groups=GROUPS,
+                members=MEMBERS,
+                http_port=http_port if broker is brokers[0] else None,
+            )
+            for broker in brokers
+        ]
+        cells = [
+            f"{protocol}, every {every_s:g} s",
+            f"{ours.heartbeats_per_s:.0f} / {theirs.heartbeats_per_s:.0f}",
+            f"**{ours.core_percent:.1f}** / {theirs.core_percent:.1f}",
+            f"{ours.us_per_heartbeat:.0f} / {theirs.us_per_heartbeat:.0f}",
+            f"{ours.p50_ms:.1f}, {ours.p99_ms:.1f} / {theirs.p50_ms:.1f}, {theirs.p99_ms:.1f}",
+            f"{ours.entries}",
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+        print(rows[-1], flush=True)
+    return rows
 
 
 def _fill(brokers: list[Broker], case: Case) -> None:
@@ -226,6 +258,14 @@ itself included)
 |---|---|---|---|---|
 {paced}
 
+{groups} groups of {members} members, each on its own connection, that do nothing but heartbeat for
+{groups_seconds:g} s (`tests/bench/bench_groups.py`). The bar: at most 25 % of a core with the classic
+protocol, and no entries in the log but ticks.
+
+| protocol (Frazil / Kafka) | heartbeats per s | % of a core | CPU µs per heartbeat | answer p50, p99 ms | entries written by Frazil |
+|---|---|---|---|---|---|
+{heartbeats}
+
 Differences below 1.5 between single runs of a shared machine mean little; ratios within one run
 are steadier. The bar: ratio of CPU at most 1.0 for 1 MiB batches with the embedded store.
 
@@ -247,7 +287,9 @@ def main() -> None:
     load_before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="frazil-bench-") as folder:
         frazil = FrazilDev(Path(folder) / "frazil")
-        kafka = KafkaServer(Path(folder) / "kafka")
+        # Its default: members that come at about the same time join at the same time.
+        delay = "group.initial.rebalance.delay.ms=3000"
+        kafka = KafkaServer(Path(folder) / "kafka", delay)
         try:
             frazil.start()
             kafka.start()
@@ -255,6 +297,7 @@ def main() -> None:
                 Broker("Frazil", frazil.port, frazil.child.pid),
                 Broker("Kafka", kafka.port, kafka.child.pid),
             ]
+            heartbeats = _measure_groups(brokers, http_port=frazil.http_port)
             rows, paced = _measure(brokers, seconds=options.seconds, turns=options.turns)
         finally:
             frazil.stop()
@@ -275,6 +318,10 @@ def main() -> None:
             load_after=os.getloadavg()[0],
             rows="\n".join(rows),
             paced="\n".join(paced),
+            groups=GROUPS,
+            members=MEMBERS,
+            groups_seconds=GROUPS_SECONDS,
+            heartbeats="\n".join(heartbeats),
         )
     )
     print(f"written to {options.out.name}")

@@ -63,10 +63,13 @@ class Member:
         body = messages.encode_request(key, version, request)
         self.socket.sendall(request_frame(key, version, 1, "bench", body))
 
-    def receive(self, key: int, version: int):
+    def read(self, key: int, version: int):
         (length,) = struct.unpack(">i", self._read(4))
         _, body = parse_response_header(key, version, self._read(length))
-        answer = messages.decode_response(key, version, body)
+        return messages.decode_response(key, version, body)
+
+    def receive(self, key: int, version: int):
+        answer = self.read(key, version)
         assert answer.error_code == 0, f"{self.group_id}: {answer}"
         return answer
 
@@ -90,6 +93,19 @@ def connect(port: int, group_ids: list[str]) -> list[Member]:
             member.send(apis.API_VERSIONS, 0, messages.ApiVersionsRequest())
             member.receive(apis.API_VERSIONS, 0)
     return members
+
+
+def await_coordinator(port: int, group_id: str) -> None:
+    """Until the broker coordinates groups; Kafka makes its topic of offsets when first asked."""
+    (member,) = connect(port, [group_id])
+    request = messages.FindCoordinatorRequest(key=group_id, coordinator_keys=[group_id])
+    while True:
+        member.send(apis.FIND_COORDINATOR, 4, request)
+        if member.read(apis.FIND_COORDINATOR, 4).coordinators[0].error_code == 0:
+            break
+        time.sleep(0.2)
+    member.socket.close()
+    time.sleep(3.0)
 
 
 def create_topic(port: int, partitions: int) -> None:
@@ -242,6 +258,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
     if options.protocol == "consumer":
         create_topic(options.port, options.members)
+    await_coordinator(options.port, f"{options.protocol}-0")
     names = [f"{options.protocol}-{number}" for number in range(options.groups)]
     members = connect(options.port, [name for name in names for _ in range(options.members)])
     begun_s = time.monotonic()
