@@ -165,3 +165,22 @@ class Village:
         assert world.group.kind is (GroupKind.CONSUMER if speaks else GroupKind.CLASSIC)
         assert world.row is not None
         assert len(world.row.members) == len(running)
+
+
+def three_classic(protocol: str = RANGE, *, partitions: int = 7) -> Village:
+    village = Village()
+    village.world.create("t", partitions)
+    for _ in range(3):
+        village.classic("t", protocol=protocol)
+    village.settle(10)
+    return village
+
+
+def mixed(protocol: str = RANGE) -> Village:
+    """Two classic members and one of KIP-848, settled."""
+    village = three_classic(protocol, partitions=6)
+    village.clients.pop(0).leave()
+    village.consumer("t")
+    village.settle(20)
+    assert village.world.kinds == ["CONSUMER"]
+    return village
