@@ -68,6 +68,7 @@ def measure(
         line = load.stdout.readline()
         cpu_s, took_s = cpu_seconds(pid) - cpu_s, time.monotonic() - begun_s
         entries = _entries(http_port) - entries
+        assert load.wait(timeout=120) == 0, "the members could not leave"
     finally:
         load.kill()
         load.wait()

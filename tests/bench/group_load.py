@@ -27,13 +27,19 @@ from protocol.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
 
 TOPIC = "bench-groups"
 SESSION_MS = 45_000
-JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, CONSUMER_VERSION = 3, 3, 4, 1
+JOIN_VERSION, SYNC_VERSION, LEAVE_VERSION, HEARTBEAT_VERSION, CONSUMER_VERSION = 3, 3, 4, 4, 1
+LAST = {
+    "classic": (apis.HEARTBEAT, HEARTBEAT_VERSION),
+    "consumer": (apis.CONSUMER_GROUP_HEARTBEAT, CONSUMER_VERSION),
+}
 ERROR_AT = 13
 """Of an answer's error code: length, correlation id, tags, throttle time."""
 ROUNDS_MAX = 30
@@ -57,6 +63,7 @@ class Member:
     frame: bytes = b""
     """Its heartbeat."""
     sent_s: float = 0.0
+    answered_s: float = 0.0
     settled: bool = False
 
     def send(self, key: int, version: int, request: object) -> None:
@@ -231,7 +238,8 @@ def heartbeat(members: list[Member], *, every_s: float, seconds: float) -> dict[
                 member = by_fd[fd]
                 data = member.socket.recv(65536)
                 assert data, f"the broker closed the connection of {member.group_id}"
-                latencies.append((time.monotonic() - member.sent_s) * 1000)
+                member.answered_s = time.monotonic()
+                latencies.append((member.answered_s - member.sent_s) * 1000)
                 (error,) = struct.unpack_from(">h", data, ERROR_AT)
                 if error:
                     errors[error] = errors.get(error, 0) + 1
@@ -243,6 +251,32 @@ def heartbeat(members: list[Member], *, every_s: float, seconds: float) -> dict[
         "p99_ms": latencies[int(len(latencies) * 0.99)],
         "own_cpu_s": time.process_time(),
     }
+
+
+def leave(members: list[Member], protocol: str) -> None:
+    """Nobody expires in the middle of the next measurement."""
+    if protocol == "consumer":
+        for batch in _batches(members):
+            for member in batch:
+                request = ConsumerGroupHeartbeatRequest(
+                    group_id=member.group_id, member_id=member.member_id, member_epoch=-1
+                )
+                member.send(apis.CONSUMER_GROUP_HEARTBEAT, CONSUMER_VERSION, request)
+            for member in batch:
+                member.receive(apis.CONSUMER_GROUP_HEARTBEAT, CONSUMER_VERSION)
+        return
+    by_group: dict[str, list[Member]] = {}
+    for member in members:
+        by_group.setdefault(member.group_id, []).append(member)
+    for batch in _batches([group[0] for group in by_group.values()]):
+        for member in batch:
+            leaving = [
+                MemberIdentity(member_id=each.member_id) for each in by_group[member.group_id]
+            ]
+            request = LeaveGroupRequest(group_id=member.group_id, members=leaving)
+            member.send(apis.LEAVE_GROUP, LEAVE_VERSION, request)
+        for member in batch:
+            member.receive(apis.LEAVE_GROUP, LEAVE_VERSION)
 
 
 def main() -> None:
@@ -266,7 +300,12 @@ def main() -> None:
     print(f"joined within {time.monotonic() - begun_s:.1f} s", file=sys.stderr)
     print("ready", flush=True)
     sys.stdin.readline()
-    print(json.dumps(heartbeat(members, every_s=options.every, seconds=options.seconds)))
+    seen = heartbeat(members, every_s=options.every, seconds=options.seconds)
+    print(json.dumps(seen), flush=True)
+    for member in members:
+        if member.sent_s > member.answered_s:
+            member.read(*LAST[options.protocol])
+    leave(members, options.protocol)
 
 
 if __name__ == "__main__":
