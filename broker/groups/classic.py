@@ -73,6 +73,7 @@ class ClassicGroup(ClassicJoins):
             row.group_id,
             settings,
             row=row,
+            row_generation=generation if len(epochs) == 1 else None,
             generation=generation,
             protocol_type=body.protocol_type,
             protocol_name=body.protocol_name,
@@ -225,7 +226,9 @@ class ClassicGroup(ClassicJoins):
             return error
         if epoch != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        if self._state is State.COMPLETING:
+        if self._state is State.COMPLETING or self.generation != self._row_generation:
+            # Kafka takes commits of an unassigned generation while it prepares the next one. Our
+            # log fences with what it knows, and members keep their partitions when asked to wait.
             return _REBALANCE_IN_PROGRESS
         member = self.members.get(member_id)
         assert member is not None

@@ -70,6 +70,7 @@ class ClassicPhases:
         settings: GroupSettings,
         *,
         row: GroupRow | None = None,
+        row_generation: int | None = None,
         generation: int = 0,
         protocol_type: str | None = None,
         protocol_name: str | None = None,
@@ -105,7 +106,8 @@ class ClassicPhases:
 
         self._row_epoch = GROUP_NEW if row is None else row.epoch
         self._row_ids = () if row is None else tuple(row.members)
-        """What the log has of the group."""
+        self._row_generation = row_generation
+        """What the log has of the group; the generation is that of all its members, if of one."""
         self._answers: list[Answer] = []
         self._write: Write | None = None
         self._held: list[Answer] = []
@@ -438,6 +440,7 @@ class ClassicPhases:
         assert isinstance(last, ChangeGroup)
         self._row_epoch = last.epoch
         self._row_ids = self.members.ids()
+        self._row_generation = self.generation
 
     def _effects(self) -> Effects:
         """What this call has come to."""

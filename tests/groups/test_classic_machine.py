@@ -1,0 +1,144 @@
+"""A classic group under clients, logs and agents that do anything at any moment."""
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from protocol.errors import ErrorCode
+from tests.groups.classic_clients import NOISE, ORDINARY, TOO_MUCH, Client, Crowd
+
+# All have "range": a group of those who have not would never take those who have nothing else.
+PROTOCOLS = {
+    "ordinary": ORDINARY,
+    "changed": (("range", b"2"),),
+    "two": (("range", b"1"), ("sticky", b"3")),
+    "two, other order": (("sticky", b"3"), ("range", b"1")),
+    "large": (("range", NOISE),),
+    "too large": (("range", TOO_MUCH),),
+}
+WAITS_MS = [0, 1, 2_999, 9_999, 10_000, 20_000, 60_000, 300_000]
+ERRORS = [ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT]
+WHO = st.integers(0, 5)
+
+
+def not_writing(machine: Any) -> bool:
+    return machine.crowd.world.writing is None
+
+
+def writing(machine: Any) -> bool:
+    return not not_writing(machine)
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """c3 and c4 are two with one instance id; each fences the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.crowd = Crowd(
+            Client("c0"),
+            Client("c1", rebalance_ms=60_000),
+            Client("c2", version=3),
+            Client("c3", instance="i"),
+            Client("c4", instance="i", version=5),
+            Client("c5", instance="j", version=8),
+        )
+
+    @precondition(not_writing)
+    @rule(who=WHO, protocols=st.sampled_from([*PROTOCOLS]), anew=st.integers(0, 3))
+    def join(self, who: int, protocols: str, anew: int) -> None:
+        client = self.crowd.clients[who]
+        client.protocols = PROTOCOLS[protocols]
+        self.crowd.join(client, member_id="" if anew == 0 else None)
+
+    @precondition(not_writing)
+    @rule(who=WHO)
+    def join_as_before(self, who: int) -> None:
+        self.crowd.join(self.crowd.clients[who])
+
+    @precondition(not_writing)
+    @rule(who=WHO, stale=st.integers(0, 7))
+    def sync(self, who: int, stale: int) -> None:
+        client = self.crowd.clients[who]
+        self.crowd.sync(client, generation=client.generation - 1 if stale == 0 else None)
+
+    @precondition(not_writing)
+    @rule()
+    def all_join_and_sync(self) -> None:
+        """So that runs get far enough to be interesting."""
+        for ask in (self.crowd.join, self.crowd.join, self.crowd.sync):
+            self.crowd.advance(0)
+            for client in self.crowd.clients[:4]:
+                if not_writing(self):
+                    ask(client)
+
+    @precondition(not_writing)
+    @rule(who=WHO)
+    def beat(self, who: int) -> None:
+        self.crowd.beat(self.crowd.clients[who])
+
+    @precondition(not_writing)
+    @rule(who=WHO)
+    def commit(self, who: int) -> None:
+        self.crowd.commit(self.crowd.clients[who])
+
+    @precondition(not_writing)
+    @rule(who=WHO, version=st.sampled_from([2, 5]), by_instance=st.booleans())
+    def leave(self, who: int, version: int, by_instance: bool) -> None:
+        by_instance = by_instance and version > 2
+        self.crowd.leave(self.crowd.clients[who], version=version, by_instance=by_instance)
+
+    @precondition(not_writing)
+    @rule(ms=st.sampled_from(WAITS_MS))
+    def wait(self, ms: int) -> None:
+        self.crowd.advance(ms)
+
+    @precondition(not_writing)
+    @rule(size=st.sampled_from([1, 2, 100]), delay_ms=st.sampled_from([0, 3_000]))
+    def configure(self, size: int, delay_ms: int) -> None:
+        self.crowd.configure(max_size=size, initial_rebalance_delay_ms=delay_ms)
+
+    @precondition(writing)
+    @rule()
+    def write(self) -> None:
+        self.crowd.write()
+
+    @precondition(writing)
+    @rule(code=st.sampled_from(ERRORS), applied=st.integers(0, 4))
+    def fail(self, code: ErrorCode, applied: int) -> None:
+        self.crowd.fail(code, applied=applied)
+
+    @precondition(not_writing)
+    @rule()
+    def take_over(self) -> None:
+        self.crowd.fail(ErrorCode.NOT_COORDINATOR)
+
+    @invariant()
+    def holds(self) -> None:
+        self.crowd.check()
+
+    def teardown(self) -> None:
+        """When c4 has gone and the others follow the protocol, the group becomes stable."""
+        crowd = self.crowd
+        crowd.configure(max_size=100)
+        clients = [client for client in crowd.clients if client.name != "c4"]
+        for client in clients:
+            client.protocols = ORDINARY
+            client.rebalance_ms = 20_000
+        # First joins that nobody waits for any more take five minutes to go.
+        crowd.live(clients, 500_000)
+        generation = crowd.world.group.generation
+        crowd.live(clients, 120_000)
+        assert crowd.world.group.state() == "Stable"
+        assert crowd.world.group.generation == generation, "it rebalances for no reason"
+        ids = sorted(client.member_id for client in clients)
+        assert sorted(crowd.world.group.members.ids()) == ids
+        for client in clients:
+            assert client.generation == generation
+            assert client.assignment is not None
+            assert client.assignment.endswith(f":{client.member_id}".encode())
+
+
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
