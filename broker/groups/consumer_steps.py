@@ -19,7 +19,7 @@ from broker.groups import assignors
 from broker.groups.consumer_changes import Change
 from broker.groups.consumer_members import NOTHING, Member, Partitions
 from broker.groups.consumer_picture import Picture
-from broker.groups.consumer_topics import Look, SubscribedTopics, check_regex
+from broker.groups.consumer_topics import Look, SubscribedTopics
 from broker.groups.reconciliation import reconcile
 from coordinator.topics import Topics
 from protocol.types import TopicId
@@ -52,8 +52,6 @@ def advance(
     topics_now: frozenset[TopicId] | None = None
     """Of the member's subscription, if that has changed."""
     if after.subscription != before.subscription:
-        if after.subscription.regex not in ("", before.subscription.regex):
-            check_regex(after.subscription.regex)
         topics_now = subscribed.topics_of(after.subscription, topics)
     known = picture.members.get(after.member_id)
     gone = [member for member in (known, replaced) if member is not None]

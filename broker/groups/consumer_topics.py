@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from broker.groups.consumer_members import Subscription
-from broker.groups.subscriptions import check, resolve
+from broker.groups.subscriptions import resolve
 from coordinator.topics import Topic, Topics
 from protocol.types import TopicId
 
@@ -64,6 +64,7 @@ class SubscribedTopics:
         return self._version is None or now_ms - self._seen_ms >= ms
 
     def look(self, subscriptions: Iterable[Subscription], topics: Topics, now_ms: int) -> Look:
+        """Raises KafkaError (INVALID_REGULAR_EXPRESSION)."""
         ids: dict[Subscription, frozenset[TopicId]] = {}
         partitions: dict[TopicId, int] = {}
         for subscription in subscriptions:
@@ -73,6 +74,7 @@ class SubscribedTopics:
         return Look(ids, partitions, _fingerprint(partitions), topics.version, now_ms)
 
     def topics_of(self, subscription: Subscription, topics: Topics) -> frozenset[TopicId]:
+        """Raises KafkaError (INVALID_REGULAR_EXPRESSION)."""
         return frozenset([topic.topic_id for topic in self._found(subscription, topics)])
 
     def _found(self, subscription: Subscription, topics: Topics) -> list[Topic]:
@@ -88,11 +90,6 @@ class SubscribedTopics:
         if regex not in self._matches:
             self._matches[regex] = resolve(regex, [topic.name for topic in topics])
         return self._matches[regex]
-
-
-def check_regex(regex: str) -> None:
-    """Raises KafkaError (INVALID_REGULAR_EXPRESSION)."""
-    check(regex)
 
 
 def subscribes(subscriptions: Iterable[Subscription], topic_name: str) -> bool:

@@ -205,6 +205,48 @@ def test_no_group_has_more_members_than_the_table_takes():
     assert answer.response.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
+@pytest.mark.parametrize(
+    ("fields", "what", "value"),
+    [
+        ({"subscribed_topic_names": ["b"]}, "subscription", Subscription(frozenset({"b"}))),
+        ({"subscribed_topic_regex": "b"}, "subscription", Subscription(frozenset({"a"}), "b")),
+        ({"rebalance_timeout_ms": 7}, "rebalance_timeout_ms", 7),
+        ({"server_assignor": "range"}, "server_assignor", "range"),
+        ({"rack_id": "zone"}, "rack_id", "zone"),
+        ({"client_id": "other"}, "client_id", "other"),
+        ({"host": "/10.0.0.2"}, "client_host", "/10.0.0.2"),
+    ],
+)
+def test_a_heartbeat_that_brings_one_thing_alone_is_not_taken_for_one_without_news(
+    fields: dict[str, object], what: str, value: object
+):
+    world = World()
+    world.join("m", "a")
+    writes = world.writes
+    assert world.beat("m", 1, **fields).error_code == ErrorCode.NONE
+    assert world.writes == writes + 1
+    assert getattr(world.group.picture.members["m"], what) == value
+
+
+def test_a_heartbeat_under_a_strange_instance_id_is_refused():
+    world = World()
+    world.join("m", "a", instance_id="i")
+    assert world.beat("m", 1, instance_id="i").error_code == ErrorCode.NONE
+    assert world.beat("m", 1, instance_id="j").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    world.join("n", "a")
+    assert world.beat("n", 2, instance_id="i").error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_after_a_takeover_topics_are_looked_at_once():
+    world = World()
+    world.create("a", 1)
+    world.join("m", "a")
+    world.take_over()
+    assert world.group.subscribed.is_due(world.topics, world.now_ms)
+    world.beat("m", 1)
+    assert not world.group.subscribed.is_due(world.topics, world.now_ms)
+
+
 def test_a_big_group_rests_between_its_targets(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(consumer_steps, "EAGER_MEMBERS_MAX", 3)
     monkeypatch.setattr(consumer_steps, "REST_MS_PER_MEMBER", 100)
