@@ -2,8 +2,9 @@
 
 What holds (P5): an incarnation is served only while its session is proven, and begins to be
 served, also again after a lapse, only when the fate of everything that was proposed about groups
-before is known. A shard is served while the replica shows that incarnation as its holder; its
-groups are dropped in the call in which the replica shows another one.
+before is known. A shard is served while the replica shows that incarnation as its holder, but no
+longer than until its release is proposed, since others may read that in the log before this agent
+does. Its groups are dropped in the call in which it ceases to be served.
 
 Left out: which shards should be whose (`broker.groups.shards`).
 """
@@ -24,6 +25,8 @@ from protocol.types import Incarnation
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
+KEPT_MS_MIN: Final = 5_000
+"""A shard that could not be given away is served for a while before the next attempt."""
 
 _WATCHED: Final = frozenset({Open, Close, ClaimShards, ReleaseShards, SetGroupConfigs})
 
@@ -37,9 +40,10 @@ class Claims:
         self._hosting = hosting
         self._clock = clock
         self._balance = ShardBalance()
-        self._served: frozenset[int] = frozenset()
-        self._under_way: set[asyncio.Future[Outcome]] = set()
-        """Claims and releases whose fate is not known."""
+        self._under_way: dict[asyncio.Future[Outcome], frozenset[int]] = {}
+        """Claims and releases whose fate is not known, with the shards that they give away."""
+        self._keep_until_ms = 0
+        """After a release that was not done."""
         coordinator.on_applied(self._applied)
         coordinator.on_incarnation(self._session_changed)
         hosting.on_settled(self._all_settled)
@@ -47,7 +51,7 @@ class Claims:
     @property
     def served(self) -> frozenset[int]:
         """Shards coordinated here now."""
-        return self._served
+        return self._hosting.shards
 
     async def run(self) -> None:
         """Look again now and then, for ever: some things follow from the time alone."""
@@ -113,7 +117,7 @@ class Claims:
             self._release(me, self._balance.to_leave(self._held_by(me)))
         else:
             self._claim(me, self._balance.to_claim())
-            if not self._under_way:
+            if not self._under_way and now_ms >= self._keep_until_ms:
                 busy = functools.cache(self._hosting.busy_shards)
                 self._release(me, self._balance.to_release(now_ms, lambda shard: shard in busy()))
 
@@ -121,20 +125,11 @@ class Claims:
         """Bring the live groups in line with the session and the table of shards."""
         hosting = self._hosting
         if hosting.incarnation is not None and hosting.incarnation != me:
-            hosting.drop(range(GROUP_SHARDS))
-            hosting.incarnation = None
-            self._served = frozenset()
+            hosting.end()
         if me is None or (hosting.incarnation is None and hosting.in_doubt):
             return
-        hosting.incarnation = me
-        held = frozenset(self._held_by(me))
-        lost, gained = self._served - held, held - self._served
-        self._served = held
-        if lost:
-            hosting.drop(lost)
-        if gained:
-            logger.info("coordinating %d shards of groups, %d of them new", len(held), len(gained))
-            hosting.load_shards(sorted(gained))
+        given_away = frozenset().union(*self._under_way.values())
+        hosting.serve(me, frozenset(self._held_by(me)) - given_away)
 
     def _held_by(self, me: Incarnation) -> tuple[int, ...]:
         return self._coordinator.machine.groups.held_by(me)
@@ -144,7 +139,7 @@ class Claims:
     def _claim(self, me: Incarnation, shards: tuple[int, ...]) -> None:
         if shards:
             self._hosting.stats.shards_claimed += len(shards)
-            self._propose(ClaimShards(shards), me)
+            self._propose(ClaimShards(shards), me, frozenset())
 
     def _release(self, me: Incarnation, releases: list[Release]) -> None:
         for release in releases:
@@ -154,16 +149,24 @@ class Claims:
                 len(release.shards),
                 release.successor,
             )
-            self._propose(ReleaseShards(release.shards, release.successor), me)
+            command = ReleaseShards(release.shards, release.successor)
+            self._propose(command, me, frozenset(release.shards))
+        if releases and not self.leaving:
+            self._serve(me)
 
-    def _propose(self, command: ClaimShards | ReleaseShards, me: Incarnation) -> None:
+    def _propose(
+        self, command: ClaimShards | ReleaseShards, me: Incarnation, given_away: frozenset[int]
+    ) -> None:
         future = self._coordinator.propose(command, me)
-        self._under_way.add(future)
+        self._under_way[future] = given_away
         future.add_done_callback(self._settled)
 
     def _settled(self, future: asyncio.Future[Outcome]) -> None:
-        self._under_way.discard(future)
+        given_away = self._under_way.pop(future)
         if (error := future.exception()) is not None:
             logger.info("a claim or release of shards was not done: %s", error)
+            if given_away:
+                self._keep_until_ms = self._clock.now_ms() + KEPT_MS_MIN
+            self._serve(None if self.leaving else self._coordinator.incarnation())
         elif not self._under_way:
             self._look()

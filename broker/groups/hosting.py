@@ -10,8 +10,7 @@ What holds:
 * Every request is answered or refused once, also when its group has a bug: then the group ends.
 * A group without members, parked requests or queue is not kept: its row says all about it.
 
-`incarnation` is the one that is served; the owner (`broker.groups.claims`) sets it, and drops the
-groups of shards that were lost. Left out: which shards those are.
+Left out: which shards are served, and under which incarnation (`broker.groups.claims` says).
 """
 
 import asyncio
@@ -19,7 +18,7 @@ import contextlib
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from broker.groups.clock import GroupClock
@@ -71,6 +70,8 @@ class Hosting:
     ) -> None:
         self.incarnation: Incarnation | None = None
         """Served now; None: nothing is."""
+        self.shards: frozenset[int] = frozenset()
+        """Served now."""
         self.stats = stats
         self._coordinator = coordinator
         self._kinds = kinds
@@ -103,9 +104,7 @@ class Hosting:
 
     def serves(self, group_id: str) -> bool:
         """May this agent answer for the group at this instant?"""
-        if not self.proven:
-            return False
-        return self._coordinator.machine.groups.holder(shard_of(group_id)) == self.incarnation
+        return shard_of(group_id) in self.shards and self.proven
 
     # Requests.
 
@@ -332,7 +331,7 @@ class Hosting:
             logger.warning("group %r was not changed: %s", hosted.group_id, reason)
         self._remove(hosted)
         self._bury(hosted, KafkaError(code, reason))
-        self.load([hosted.group_id])
+        self.loading.add([hosted.group_id])
 
     # Changes of a row by others than the group.
 
@@ -437,13 +436,35 @@ class Hosting:
             self._timers.disarm(hosted)
             del self._groups[hosted.group_id]
 
-    def drop(self, shards: Iterable[int]) -> None:
-        """The shards are lost, or the right to act for them: their groups end, elsewhere to go on.
+    def serve(self, incarnation: Incarnation, shards: frozenset[int]) -> None:
+        """Serve these shards from now on, and no others.
 
-        What is parked is refused in the next turn of the loop: this may be called by the replica.
+        Groups of new ones that have members are loaded, so that dead members expire. What is
+        parked in others is refused in the next turn of the loop: the replica may be the caller.
         """
-        lost = frozenset(shards)
-        dropped = [hosted for hosted in self._groups.values() if hosted.shard in lost]
+        assert self.incarnation in (None, incarnation)
+        self.incarnation = incarnation
+        lost, gained = self.shards - shards, shards - self.shards
+        self.shards = shards
+        if lost:
+            self._drop(lost)
+        if gained:
+            logger.info("coordinating %d shards of groups, %d more", len(shards), len(gained))
+            groups = self._coordinator.machine.groups
+            rows = [row for shard in sorted(gained) for row in groups.of_shard(shard)]
+            taken = [row.group_id for row in rows if row.members]
+            self.stats.takeovers += len(taken)
+            self.loading.add(taken)
+
+    def end(self) -> None:
+        """Serve nothing any more."""
+        self._drop(self.shards)
+        self.shards = frozenset()
+        self.incarnation = None
+
+    def _drop(self, shards: frozenset[int]) -> None:
+        """Their groups end here, to go on elsewhere or to be made anew."""
+        dropped = [hosted for hosted in self._groups.values() if hosted.shard in shards]
         for hosted in dropped:
             self._remove(hosted)
         reason = "this agent does not coordinate the group any more"
@@ -477,19 +498,6 @@ class Hosting:
         self.stats.parked -= len(waiting)
         for item in waiting:
             item.refuse(error)
-
-    # Loading.
-
-    def load_shards(self, shards: Iterable[int]) -> None:
-        """The shards are ours: load their groups that have members, so that dead ones expire."""
-        groups = self._coordinator.machine.groups
-        taken = [row.group_id for shard in shards for row in groups.of_shard(shard) if row.members]
-        self.stats.takeovers += len(taken)
-        self.load(taken)
-
-    def load(self, group_ids: Iterable[str]) -> None:
-        """Load these groups soon."""
-        self.loading.add(group_ids)
 
     def _load(self, group_id: str) -> None:
         """Its turn has come, and its shard may be lost by now."""

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from broker.groups.shards import BUSY_MS_MAX, MISPLACED_MS_MIN
+from broker.groups.shards import BUSY_MS_MAX, MISPLACED_MS_MIN, LiveAgent, preferred
 from coordinator.commands import Close
 from coordinator.group_commands import GROUP_SHARDS, ClaimShards, ReleaseShards
 from coordinator.groups import shard_of
@@ -352,6 +352,57 @@ def test_leaving_ends_in_time_though_the_log_does_not_answer() -> None:
     play(scenario)
 
 
+def test_a_shard_that_is_being_given_away_is_served_no_more_though_the_replica_lags() -> None:
+    """Its next holder may have read in the log that it is, and go on with its groups."""
+
+    async def scenario(world: World) -> None:
+        async with world.agents(
+            "one", "two", session_deadline_ms="20000", lease_ttl_ms="40000"
+        ) as (
+            one,
+            two,
+        ):
+            await until_held(one)
+            agents = [LiveAgent(row.incarnation, row.node_id) for row in one.machine.incarnations]
+            theirs = two.coordinator.incarnation()
+            group_id = next(
+                f"h{n}" for n in range(99) if preferred(shard_of(f"h{n}"), agents) == theirs
+            )
+            member = Member(one, group_id)
+            assert await member.join(session_ms=60_000) == 0
+            await asyncio.sleep(MISPLACED_MS_MIN / 1000 - 1)
+            one.lag()
+            assert await until_served(group_id, two) is two
+            for _ in range(20):
+                assert await member.heartbeat() == NOT_COORDINATOR
+                await asyncio.sleep(0.1)
+
+    play(scenario)
+
+
+def test_a_release_that_was_not_done_leaves_the_shard_where_it_is() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("one", "two") as (one, two):
+            await until_held(one)
+            propose, refused = one.coordinator.propose, []
+
+            def refuse(command, incarnation=None):
+                if isinstance(command, ReleaseShards):
+                    refused.append(command)
+                    return propose(command, 12345)
+                return propose(command, incarnation)
+
+            one.coordinator.propose = refuse
+            member = Member(one, "g")
+            assert await member.join(session_ms=60_000) == 0
+            while len(refused) < 3:
+                await asyncio.sleep(0.05)
+            assert await until_served("g", one, two, seconds=2) is one
+            assert await member.heartbeat() == 0
+
+    play(scenario)
+
+
 def test_a_shard_in_a_rebalance_stays_until_that_is_over() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("one", "two") as (one, two):
@@ -395,7 +446,7 @@ def test_what_became_free_during_a_claim_is_claimed_right_after_it() -> None:
             claims = one.node.groups.claims
             under_way = world.loop.create_future()
             under_way.add_done_callback(claims._settled)
-            claims._under_way.add(under_way)
+            claims._under_way[under_way] = frozenset()
             await one.coordinator.propose(ReleaseShards(tuple(range(64)), 0))
             await asyncio.sleep(2)
             assert one.machine.groups.holder(0) is None
