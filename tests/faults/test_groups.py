@@ -254,3 +254,46 @@ def test_a_coordinator_that_stood_still_moves_no_offset_back(
             member.close()
         assert_no_errors(*members)
         assert cluster.stop() == [0, 0, 0]
+
+
+def test_a_rolling_restart_disturbs_no_group(
+    tmp_path: Path, etcd: EtcdServer, minio: MinioServer, java: Host
+) -> None:
+    with FrazilCluster(tmp_path / "rolling", etcd, minio, *SETTINGS) as cluster:
+        everywhere = ",".join(agent.bootstrap for agent in cluster.agents)
+        stream = Stream(everywhere, "rolling")
+        groups: dict[str, list[Member]] = {
+            kind: [
+                ConfluentMember(f"{kind}-librdkafka", everywhere, kind, ["rolling"], **KINDS[kind]),
+                java.open(f"{kind}-java", everywhere, kind, "rolling", **JAVA_KINDS[kind]),
+            ]
+            for kind in KINDS
+        }
+        everybody = [member for members in groups.values() for member in members]
+        for members in groups.values():
+            until_shared(members, stream.places)
+
+        def epochs() -> list[Epochs]:
+            return [
+                _epochs(_new_coordinator(cluster.agents, kind, 10), kind, members, kind)
+                for kind, members in groups.items()
+            ]
+
+        before = epochs()
+        heard = {member.name: list(member.events) for member in everybody}
+        for agent in cluster.agents:
+            assert agent.stop() == 0
+            stopped_s = time.monotonic()
+            stream.send(1)
+            waited_s = [_commits_again(member, stream.ends[0], stopped_s) for member in everybody]
+            assert max(waited_s) < COMMITS_AGAIN_S
+            agent.start()
+        for kind, members in groups.items():
+            until_read(members, stream.records_from([0] * 4))
+            assert read_by(members) == Counter(stream.records_from([0] * 4))
+            assert stream.committed(kind) == stream.ends
+        assert epochs() == before
+        assert {member.name: member.events for member in everybody} == heard
+        for member in everybody:
+            member.close()
+        assert cluster.stop() == [0, 0, 0]
