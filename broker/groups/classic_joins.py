@@ -65,7 +65,9 @@ class ClassicJoins(ClassicPhases):
     def _has_place_for(self, member_id: str) -> bool:
         """As Kafka's acceptJoiningMember."""
         member = self.members.get(member_id)
-        if member is None and max(len(self.members), len(self._pending)) >= MEMBERS_MAX:
+        if member is None and len(self.members) >= MEMBERS_MAX:
+            return False
+        if member_id == "" and len(self._pending) >= MEMBERS_MAX:
             return False
         size_max = self.size_max()
         match self._state:
