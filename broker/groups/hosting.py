@@ -42,6 +42,10 @@ logger = logging.getLogger(__name__)
 
 QUEUE_MAX: Final = 5_000
 """Requests that wait for one group's write."""
+PARKED_MAX: Final = 100_000
+"""Requests that wait for whatever, of all groups: connections may close and leave them here."""
+SOFT_GROUPS_MAX: Final = 10_000
+"""Groups that the log knows nothing of, about."""
 EVENTS_PER_TURN_MAX: Final = 100
 
 STABLE: Final = "Stable"
@@ -111,6 +115,9 @@ class Hosting:
     def submit(self, group_id: str, asked: Asked) -> None:
         """Have a group answer a request, now or when it can. Its shard is served."""
         hosted = self._groups.get(group_id)
+        if self.stats.parked >= PARKED_MAX or (hosted is None and self._is_one_too_many(group_id)):
+            self._overflow(asked, "too many requests and groups wait here already")
+            return
         if hosted is None:
             hosted = self._host(group_id)
         if hosted.writing or hosted.queue:
@@ -159,12 +166,19 @@ class Hosting:
 
     def _enqueue(self, hosted: Hosted, item: Asked | Beat) -> None:
         if len(hosted.queue) >= QUEUE_MAX:
-            self.stats.overflows += 1
-            reason = f"{QUEUE_MAX} requests wait for this group already"
-            item.refuse(KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, reason))
+            self._overflow(item, f"{QUEUE_MAX} requests wait for this group already")
             return
         self.stats.parked += 1
         hosted.queue.append(item)
+
+    def _overflow(self, item: Asked | Beat, reason: str) -> None:
+        self.stats.overflows += 1
+        item.refuse(KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, reason))
+
+    def _is_one_too_many(self, group_id: str) -> bool:
+        """A group without a row, when there are many of them."""
+        groups = self._coordinator.machine.groups
+        return len(self._groups) >= len(groups) + SOFT_GROUPS_MAX and groups.get(group_id) is None
 
     def _perform(self, hosted: Hosted, asked: Asked) -> None:
         try:

@@ -4,8 +4,8 @@ KIP-345 (v3+: static members), KIP-559 (v5+: protocol type and name are checked 
 answer comes when the assignments are in the log; the group's coordinator decides
 (`broker.groups`).
 
-Errors: 14 (refused unread, or too many wait: send again), 15, 16, 22, 23, 24, 25, 27, 82; -1 when
-an assignment fits into no entry of the log.
+Errors: 15, 16, 22, 23, 24, 25, 27, 82; -1 when an assignment fits into no entry of the log. Instead
+of 14 (refused unread, or too many wait), which Java's consumers take for final, 27: join again.
 """
 
 from functools import partial
@@ -14,7 +14,7 @@ from broker.dispatch import Call
 from broker.handling import Reply
 from broker.node import Node
 from protocol import messages
-from protocol.errors import KafkaError
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import SyncGroupRequest, SyncGroupResponse
 
 
@@ -33,4 +33,7 @@ def _request(call: Call) -> SyncGroupRequest:
 
 
 def _refusal(call: Call, request: SyncGroupRequest, error: KafkaError) -> SyncGroupResponse:
-    return SyncGroupResponse(error_code=error.code)
+    code = error.code
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        code = ErrorCode.REBALANCE_IN_PROGRESS
+    return SyncGroupResponse(error_code=code)

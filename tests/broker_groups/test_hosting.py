@@ -142,6 +142,79 @@ def test_the_queue_of_a_group_is_bounded(monkeypatch) -> None:
     alone(story)
 
 
+def test_requests_that_wait_are_bounded_over_all_groups(monkeypatch) -> None:
+    monkeypatch.setattr(hosting, "PARKED_MAX", 3)
+
+    async def story(world, one) -> None:
+        for number in range(3):
+            Member(one, f"g{number}", "x").send_join("park")
+        assert stats(one).parked == 3
+        more = Member(one, "g3", "x")
+        assert await more.join("park") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await Member(one, "g0").join("release") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert stats(one).overflows == 2
+
+    alone(story)
+
+
+def test_groups_that_have_no_row_are_bounded(monkeypatch) -> None:
+    monkeypatch.setattr(hosting, "SOFT_GROUPS_MAX", 3)
+
+    async def story(world, one) -> None:
+        with_row = Member(one, "row")
+        assert await with_row.join() == 0
+        for number in range(3):
+            Member(one, f"g{number}", "x").send_join("park")
+        assert await Member(one, "g3", "x").join("park") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await Member(one, "g0").join("release") == 0
+        assert await Member(one, "row").join() == 0
+        assert await Member(one, "g3", "x").join("answer") == 0
+
+    alone(story)
+
+
+def test_no_overflow_is_told_in_words_that_are_final_for_a_client(monkeypatch) -> None:
+    """Java's consumers end by a 14 in answer to SyncGroup or Heartbeat."""
+    monkeypatch.setattr(hosting, "QUEUE_MAX", 0)
+
+    async def story(world, one) -> None:
+        member = Member(one, GROUP)
+        assert await member.join() == 0
+        one.log.tail_gate.clear()
+        Member(one, GROUP).send_join("write")
+        assert await Member(one, GROUP).join() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await member.sync() == ErrorCode.REBALANCE_IN_PROGRESS
+        assert await member.heartbeat() == ErrorCode.NONE
+        assert await member.leave() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    alone(story)
+
+
+def test_after_a_stall_requests_that_change_something_are_refused() -> None:
+    """P17; a late heartbeat does no harm."""
+
+    async def story(world, one) -> None:
+        member = Member(one, GROUP)
+        assert await member.join() == 0
+        for ask, code in (
+            (member.join, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+            (member.sync, ErrorCode.REBALANCE_IN_PROGRESS),
+            (member.leave, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+            (member.heartbeat, ErrorCode.NONE),
+        ):
+            world.loop._now += 5
+            assert await ask() == code
+            assert await member.heartbeat() == 0
+            await asyncio.sleep(0.5)
+        request = ConsumerGroupHeartbeatRequest(group_id="other", member_id="m")
+        world.loop._now += 5
+        answer = await member.peer.ask(apis.CONSUMER_GROUP_HEARTBEAT, 1, request)
+        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert len(one.machine.groups.get(GROUP).members) == 1
+
+    alone(story, lease_ttl_ms="120000", session_deadline_ms="90000")
+
+
 def test_many_that_waited_for_a_write_do_not_keep_the_loop_to_themselves() -> None:
     async def story(world, one) -> None:
         one.log.tail_gate.clear()
