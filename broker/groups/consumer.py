@@ -18,7 +18,8 @@ Differs from Kafka 4.3, deliberately:
  - regular expressions are resolved in the heartbeat that brings them, and again when there are
    other topics; nobody waits for a background task;
  - members whose sessions end together are one change of the group epoch;
- - topics that changed raise the group epoch only if no raise is waiting for its target anyway.
+ - topics that changed raise the group epoch only if no raise is waiting for its target anyway;
+ - targets are computed at once, except in big groups (`consumer_steps`).
 
 Left out: members that speak the classic protocol are kept and described here, what they may do is
 not decided here; conversion from and to a classic group.

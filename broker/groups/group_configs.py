@@ -7,7 +7,8 @@ that holds is the nearest within the bounds, as in Kafka 4.3.
 `frazil.commit.owner.only` is ours; `broker.groups.commits` says what it does. Kafka's configs of
 share and streams groups are known by name, and refused: there are no such groups here.
 
-Left out: `consumer.assignment.interval.ms`; assignments are computed as soon as they are due.
+Left out: `consumer.assignment.interval.ms`; `broker.groups.consumer_steps` says when assignments are
+computed.
 """
 
 from collections.abc import Mapping
