@@ -216,16 +216,11 @@ class MixedGroup(ConsumerGroup):
         return ErrorCode.REBALANCE_IN_PROGRESS
 
     def _may_step(self, member: Member) -> bool:
-        """Would it come further if it joined again?"""
+        """Would it come further if it joined again? Who has to revoke is behind."""
         if member.epoch < self.picture.epoch:
             return True
-        match member.state:
-            case MemberState.STABLE:
-                return False
-            case MemberState.UNRELEASED_PARTITIONS:
-                return not self._waits_for_others(member)
-            case _:
-                return True
+        is_waiting = member.state is MemberState.UNRELEASED_PARTITIONS
+        return is_waiting and not self._waits_for_others(member)
 
     def _waits_for_others(self, member: Member) -> bool:
         """Is a partition of its target owned by another? It joins again when none is."""
@@ -304,13 +299,8 @@ class MixedGroup(ConsumerGroup):
     @override
     def tick(self, now_ms: int) -> Effects:
         """As for members of KIP-848, and those that do not join or sync in time are gone, too."""
-        due = [
-            *self._sessions.take_due(now_ms),
-            *self._revocations.take_due(now_ms),
-            *self._joins.take_due(now_ms),
-            *self._syncs.take_due(now_ms),
-        ]
-        expired = dict.fromkeys(member_id for member_id in due if member_id in self.picture.members)
+        deadlines = (self._sessions, self._revocations, self._joins, self._syncs)
+        expired = dict.fromkeys(id_ for each in deadlines for id_ in each.take_due(now_ms))
         return self.carry_out(self.picture.without(expired), []) if expired else []
 
     @override

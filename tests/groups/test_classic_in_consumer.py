@@ -167,6 +167,16 @@ def test_a_static_member_that_comes_back_without_its_id_has_what_it_had() -> Non
     village.settle(3)
 
 
+def test_who_takes_the_place_of_a_member_of_kip_848_has_no_regular_expression() -> None:
+    world = consumer_world()
+    fields = {"rebalance_timeout_ms": 30_000, "owned": {}, "instance_id": "i"}
+    world.beat("r", 0, subscribed_topic_regex="t.*", **fields)
+    assert join(world, join_request(instance_id="i")).error_code == E.NONE
+    member = world.consumer.picture.static_member("i")
+    assert member is not None
+    assert member.subscription == ({"t"}, "")
+
+
 def test_a_write_that_fails_is_told_with_its_error() -> None:
     world = consumer_world()
     world.fail_after = 0
@@ -344,6 +354,28 @@ def test_a_member_that_now_speaks_kip_848_is_held_to_no_deadline_of_the_classic_
     assert consumer_joins(world, "c").error_code == E.NONE
     world.wait(100_000)
     assert "c" in world.consumer.picture.members
+
+
+def test_who_joins_or_syncs_has_shown_that_it_is_there() -> None:
+    world, member_id, generation = settled()
+    world.wait(SESSION_MS - 1)
+    assert join(world, join_request(member_id)).error_code == E.NONE
+    world.wait(SESSION_MS - 1)
+    assert sync(world, member_id, generation).error_code == E.NONE
+    world.wait(SESSION_MS - 1)
+    assert world.group.heartbeat(member_id, generation, None, world.now_ms) == E.NONE
+
+
+def test_nothing_is_due_of_members_that_have_left() -> None:
+    world, member_id, generation = settled()
+    consumer_joins(world, "n")
+    world.group.heartbeat(member_id, generation, None, world.now_ms)
+    join(world, join_request("d"))
+    leave(world, MemberIdentity(member_id=member_id), MemberIdentity(member_id="d"))
+    world.beat("m", -1)
+    world.beat("n", -1)
+    assert world.group.state() == "Empty"
+    assert world.group.deadline_ms() is None
 
 
 def test_after_a_takeover_everybody_has_a_whole_session() -> None:

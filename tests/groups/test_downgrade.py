@@ -217,6 +217,45 @@ def test_who_is_behind_the_group_is_fenced_and_joins_the_rebalance() -> None:
     village.settle(10)
 
 
+def test_a_static_member_that_comes_back_as_it_was_keeps_the_protocol() -> None:
+    village = mixed()
+    world = village.world
+    static = village.consumer("t", instance_id="i")
+    village.settle(10)
+    village.clients.remove(the := next(c for c in village.clients if c.member_id == "m1"))
+    assert isinstance(the, ConsumerClient)
+    the.leave(for_good=True)
+    static.leave(for_good=False)
+    village.consumer("t", instance_id="i")
+    village.settle(20)
+    assert world.kinds == ["CONSUMER"]
+
+
+def test_what_a_member_still_has_to_give_up_is_its_own_until_the_rebalance_ends() -> None:
+    village = mixed(COOPERATIVE)
+    world = village.world
+    client = classics(village)[0]
+    for _ in range(3):
+        village.consumer("t").beat()
+    client.step()
+    client.step()
+    member = world.consumer.picture.members[client.member_id]
+    (revoking,) = member.revoking.values()
+    (assigned,) = member.assigned.values()
+    for each in village.running():
+        if isinstance(each, ConsumerClient):
+            each.leave(for_good=True)
+    found = world.classic.members.get(client.member_id)
+    assert found is not None
+    assert {*read_assignment(found.assignment)["t"]} == revoking | assigned
+    epoch = world.row.epoch if world.row is not None else 0
+    village.consumer("t").beat()
+    assert world.consumer.picture.epoch > epoch
+    (assigned,) = world.consumer.picture.members[client.member_id].assigned.values()
+    assert revoking < assigned
+    village.settle(20)
+
+
 # Nobody in it: whatever the policy.
 
 
