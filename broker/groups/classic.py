@@ -86,29 +86,29 @@ class ClassicGroup(ClassicJoins):
     @classmethod
     def migrated(
         cls,
-        row: GroupRow,
+        group_id: str,
         settings: GroupSettings,
         *,
+        row_epoch: int,
+        row_ids: Iterable[str],
         generation: int,
-        leader_id: str | None,
         members: Iterable[ClassicMember],
-        stable: bool,
         now_ms: int,
     ) -> Self:
         """A group of consumers that leaves another protocol, to be written with `save`.
 
-        Not stable: it rebalances, and members of `generation` are told to join again.
+        It rebalances: members of `generation` are told to join again. The row is as it was.
         """
         group = cls(
-            row.group_id,
+            group_id,
             settings,
-            row=row,
             generation=generation,
             protocol_type=PROTOCOL_TYPE,
-            leader_id=leader_id,
             members=members,
         )
-        group.resume(now_ms, stable=stable)
+        group._row_epoch = row_epoch
+        group._row_ids = tuple(row_ids)
+        group.resume(now_ms, stable=False)
         return group
 
     # SyncGroup.

@@ -30,7 +30,6 @@ from typing_extensions import override
 
 from broker.groups.classic import ClassicGroup
 from broker.groups.classic_in_consumer import MixedGroup
-from broker.groups.classic_members import ClassicMember
 from broker.groups.classic_phases import State
 from broker.groups.consumer_changes import Change
 from broker.groups.consumer_members import Member
@@ -94,29 +93,6 @@ class MigratingClassicGroup(ClassicGroup):
         self._row_ids = tuple(row.members)
         if self._state is State.STABLE:
             self._prepare(now_ms)
-
-    @classmethod
-    def downgraded(
-        cls,
-        group_id: str,
-        settings: GroupSettings,
-        *,
-        picture: Picture,
-        members: Iterable[ClassicMember],
-        now_ms: int,
-    ) -> Self:
-        """A group whose row is still that of `picture`; it rebalances."""
-        group = cls(
-            group_id,
-            settings,
-            generation=picture.epoch,
-            protocol_type=PROTOCOL_TYPE,
-            members=members,
-        )
-        group._row_epoch = picture.row_epoch
-        group._row_ids = tuple(picture.members)
-        group.resume(now_ms, stable=False)
-        return group
 
     @override
     def consumer_heartbeat(
@@ -274,10 +250,12 @@ class MigratingConsumerGroup(MixedGroup):
             for member in self.picture.members.values()
             if member.member_id not in gone
         ]
-        return MigratingClassicGroup.downgraded(
+        return MigratingClassicGroup.migrated(
             self.group_id,
             self.settings,
-            picture=self.picture,
+            row_epoch=self.picture.row_epoch,
+            row_ids=self.picture.members,
+            generation=self.picture.epoch,
             members=members,
             now_ms=self._now_ms,
         )

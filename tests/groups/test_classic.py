@@ -396,48 +396,27 @@ def test_offsets_of_a_classic_group_are_fetched_by_anyone():
 # From another protocol.
 
 
-def test_a_group_that_comes_from_another_protocol_goes_on_as_it_was():
+def test_a_group_that_comes_from_another_protocol_and_rebalances_does_so_after_a_takeover():
     world = world_with(row_of("x", 7, "range"), row_of("a", 7, "range"), epoch=7)
     assert world.row is not None
     assigned = write_assignment({"t": [0]})
     world.group = ClassicGroup.migrated(
-        world.row,
+        GROUP,
         SETTINGS,
-        generation=8,
-        leader_id="b",
-        members=[member("a", assignment=assigned), member("b", "i")],
-        stable=True,
-        now_ms=5_000,
+        row_epoch=world.row.epoch,
+        row_ids=world.row.members,
+        generation=7,
+        members=[member("a", assignment=assigned), member("b")],
+        now_ms=0,
     )
     world.open[77] = "leave"
     answer = Answer(77, LeaveGroupResponse())
     assert world.take(world.group.save([answer])) == []
     assert world.write() == [answer]
     for group in (world.group, world.loaded()):
-        assert (group.state(), group.generation) == ("Stable", 8)
-        assert (group.members.leader_id, group.members.ids()) == ("b", ("a", "b"))
-        assert group.owner_of("t", TOPIC_ID_ZERO, 0) == "a"
-        assert group.heartbeat("b", 8, "i", 5_000) is ErrorCode.NONE
-    assert world.group.deadline_ms() == 15_000
-
-
-def test_a_group_that_comes_from_another_protocol_and_rebalances_does_so_after_a_takeover():
-    world = world_with(row_of("x", 7, "range"), row_of("a", 7, "range"), epoch=7)
-    assert world.row is not None
-    world.group = ClassicGroup.migrated(
-        world.row,
-        SETTINGS,
-        generation=7,
-        leader_id=None,
-        members=[member("a"), member("b")],
-        stable=False,
-        now_ms=0,
-    )
-    assert world.take(world.group.save()) == []
-    world.write()
-    for group in (world.group, world.loaded()):
         assert (group.state(), group.generation) == ("PreparingRebalance", 7)
-        assert group.members.leader_id == "a"
+        assert (group.members.leader_id, group.members.ids()) == ("a", ("a", "b"))
+        assert group.owner_of("t", TOPIC_ID_ZERO, 0) == "a"
         assert group.heartbeat("b", 7, None, 0) is ErrorCode.REBALANCE_IN_PROGRESS
         assert group.check_commit("b", 7, None, version=9, now_ms=0) is ErrorCode.NONE
         answers = [
