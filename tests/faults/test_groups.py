@@ -186,11 +186,11 @@ def test_a_group_of_twenty_outlives_its_coordinator(
         until_read(members, stream.records_from([0] * PARTITIONS))
         for member in members:
             member.commit()
-        assert read_by(members) == Counter(stream.records_from([0] * PARTITIONS))
-        assert stream.committed(group, rest[0].bootstrap) == stream.ends
-        assert _epochs(_new_coordinator(rest, group, 10), group, members, kind) == before
         assert {member.name: member.events for member in members} == heard
         assert set(before[1]) == {member.member_id for member in members}
+        assert _epochs(_new_coordinator(rest, group, 10), group, members, kind) == before
+        assert read_by(members) == Counter(stream.records_from([0] * PARTITIONS))
+        assert stream.committed(group, rest[0].bootstrap) == stream.ends
         for member in members:
             member.close()
         assert raw_s < COMMITS_AGAIN_S
