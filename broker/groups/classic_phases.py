@@ -98,7 +98,7 @@ class ClassicPhases:
         self._wake_ms = NEVER_MS
         """Not later than any deadline."""
         self._initial = False
-        """The rebalance began with an empty group, which waits for more members to come."""
+        """The newest rebalance began with an empty group, which waits for more members to come."""
         self._newcomer = False
         """One has come since it began to wait."""
         self._delay_ms = 0
@@ -318,7 +318,6 @@ class ClassicPhases:
             timeout_ms = max(self.members.rebalance_timeout_ms(), POSTPONE_MS_MIN)
             self._join_at_ms = self._wake_at(now_ms + timeout_ms)
             return
-        self._initial = False
         self.generation = max(self.generation, self._row_epoch) + 1
         self._forget_views()
         if len(self.members):

@@ -60,6 +60,7 @@ class Client:
     assignment: bytes | None = None
     tokens: set[int] = field(default_factory=set)
     beat_ms: int = 0
+    leaves: bool = False
     asks_ms: int = 0
     """Whoever was refused asks again a little later."""
 
@@ -68,7 +69,7 @@ class Client:
 class Asked:
     client: Client
     request: Any
-    life: int
+    at_ms: int
 
 
 class Crowd:
@@ -102,11 +103,13 @@ class Crowd:
         world = self.world
         before = {member.member_id for member in world.group.members}
         instances = {member.instance_id: member.member_id for member in world.group.members}
-        self.asked[world.token + 1] = Asked(client, request, self.life)
+        self.asked[world.token + 1] = Asked(client, request, world.now_ms)
         client.tokens.add(world.token + 1)
-        _, answers = world.ask(
+        token, answers = world.ask(
             what, request, version=version or client.version, client_id=client.name
         )
+        # What was asked has come to a write, and is not answered before it is written.
+        assert world.writing is None or token in world.open
         if world.writing is not None and what == "sync":
             self._propose(request)
         elif world.writing is not None and what == "join" and world.row is not None:
@@ -165,7 +168,11 @@ class Crowd:
         member_id = "" if by_instance else client.member_id
         identity = MemberIdentity(member_id=member_id, group_instance_id=client.instance)
         request = LeaveGroupRequest(group_id=GROUP, members=[identity], member_id=member_id)
+        for other in self.clients:
+            other.leaves = other is client or (by_instance and other.instance == client.instance)
         self.ask(client, "leave", request, version=version)
+        for other in self.clients:
+            other.leaves = False
 
     def beat(self, client: Client) -> ErrorCode:
         code = self.world.group.heartbeat(
@@ -216,6 +223,8 @@ class Crowd:
     def _taken(self) -> None:
         row = self.world.row
         assert row is not None
+        if row.epoch in self.assigned:
+            assert row.members, "an empty generation has a number of its own"
         self.assigned[row.epoch] = self.proposed
         self.proposed = {}
 
@@ -235,6 +244,7 @@ class Crowd:
         for answer in answers:
             asked = self.asked.pop(answer.token)
             asked.client.tokens.discard(answer.token)
+            self._gone(asked, answer.response)
             if answer.response.error_code not in (
                 ErrorCode.NONE,
                 ErrorCode.MEMBER_ID_REQUIRED,
@@ -248,6 +258,14 @@ class Crowd:
                 case LeaveGroupResponse() as left:
                     if left.error_code == ErrorCode.NONE and asked.client.version >= 3:
                         assert len(left.members) in (0, 1)
+
+    def _gone(self, asked: Asked, response: Any) -> None:
+        """Whoever waits is not given up, unless it leaves, or nobody can tell if it is there."""
+        if response.error_code != ErrorCode.UNKNOWN_MEMBER_ID or asked.client.leaves:
+            return
+        waited_ms = self.world.now_ms - asked.at_ms
+        new = isinstance(response, JoinGroupResponse) and response.member_id == ""
+        assert waited_ms == 0 or (new and waited_ms >= NEW_MEMBER_MS)
 
     def _joined(self, asked: Asked, joined: JoinGroupResponse, generation: int) -> None:
         client = asked.client
@@ -311,6 +329,8 @@ class Crowd:
         if timers:
             assert deadline_ms is not None
             assert deadline_ms <= min(timers)
+        waiting = [member for member in group.members if member.join_token is not None]
+        assert group.members.awaiting_join == len(waiting)
         if world.writing is not None:
             return
         assert (group.state() == "Empty") == (not len(group.members)) or group.state() == (

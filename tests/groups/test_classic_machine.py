@@ -64,9 +64,11 @@ class AnyOrder(RuleBasedStateMachine):
         self.crowd.sync(client, generation=client.generation - 1 if stale == 0 else None)
 
     @precondition(not_writing)
-    @rule()
-    def all_join_and_sync(self) -> None:
+    @rule(protocols=st.sampled_from(["", "ordinary", "large"]))
+    def all_join_and_sync(self, protocols: str) -> None:
         """So that runs get far enough to be interesting."""
+        for client in self.crowd.clients[:4]:
+            client.protocols = PROTOCOLS.get(protocols, client.protocols)
         for ask in (self.crowd.join, self.crowd.join, self.crowd.sync):
             self.crowd.advance(0)
             for client in self.crowd.clients[:4]:
