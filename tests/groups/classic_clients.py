@@ -11,6 +11,7 @@
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -364,12 +365,14 @@ class Crowd:
 
     # From now on everybody follows the protocol.
 
-    def live(self, clients: list[Client], ms: int) -> None:
+    def live(self, clients: Sequence[Client], ms: int, *, writes: bool = True) -> None:
         """Let these clients do what clients do, and the log take what is written."""
         until_ms = self.world.now_ms + ms
         while self.world.now_ms < until_ms:
             busy = False
             if self.world.writing is not None:
+                if not writes:
+                    return
                 self.write()
                 busy = True
             else:
