@@ -35,6 +35,7 @@ def three_agents(
     tmp_path_factory: pytest.TempPathFactory, etcd: EtcdServer, minio: MinioServer
 ) -> Iterator[FrazilCluster]:
     with FrazilCluster(tmp_path_factory.mktemp("three"), etcd, minio, *SETTINGS) as cluster:
+        cluster.until_groups_settle()
         yield cluster
         assert cluster.stop() == [0, 0, 0]
 

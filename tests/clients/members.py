@@ -29,6 +29,9 @@ from tests.parts import install
 
 ANSWER_S = 30.0
 HEARTBEAT_MS = 300
+POLL_MS = 500
+"""Of kafka-python, whose every poll that ends before its group is joined leaves a task behind: with
+short ones a slow machine has no time left for the group."""
 HERE = Path(__file__).parent
 
 
@@ -173,7 +176,7 @@ class KafkaPythonMember(ThreadedMember, kafka.ConsumerRebalanceListener):
     def run(self) -> None:
         while not self._closing.is_set():
             self.obey()
-            for batch in self._consumer.poll(timeout_ms=50).values():
+            for batch in self._consumer.poll(timeout_ms=POLL_MS).values():
                 for row in batch:
                     value = (row.value or b"").decode()
                     self.records.append(Got(row.topic, row.partition, row.offset, value))

@@ -4,12 +4,16 @@ import http.client
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Self
 
+from broker.groups.shards import LiveAgent, preferred
+from coordinator.group_commands import GROUP_SHARDS
+from protocol.types import Incarnation
 from tests.parts import install
 from tests.parts.process import Child, answers, free_port
 
@@ -212,6 +216,19 @@ class Frazil:
         self.stop()
 
 
+def shards_of_groups(agent: Frazil) -> int:
+    """How many the agent coordinates, by its metrics."""
+    connection = http.client.HTTPConnection("127.0.0.1", agent.http_port, timeout=5)
+    try:
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    finally:
+        connection.close()
+    found = re.search(r"^frazil_group_shards (\S+)$", text, re.MULTILINE)
+    assert found is not None, "no metric of shards of groups"
+    return int(float(found[1]))
+
+
 class FrazilDev(Frazil):
     """`frazil dev`: everything embedded, data under the folder."""
 
@@ -264,6 +281,20 @@ class FrazilCluster:
     def start(self) -> None:
         for agent in self.agents:
             agent.start()
+
+    def until_groups_settle(self, seconds: float = 60.0) -> None:
+        """Wait until every agent coordinates its share of the groups.
+
+        Before that shards move, a few seconds after each start, and whoever leaves a group in
+        that moment is not heard, in Kafka neither: others wait for its session timeout then.
+        """
+        live = [LiveAgent(Incarnation(1 + index), index) for index in range(len(self.agents))]
+        holders = [preferred(shard, live) for shard in range(GROUP_SHARDS)]
+        shares = sorted(holders.count(agent.incarnation) for agent in live)
+        deadline = time.monotonic() + seconds
+        while (held := sorted(shards_of_groups(agent) for agent in self.agents)) != shares:
+            assert time.monotonic() < deadline, f"shards of groups: {held}, not {shares}"
+            time.sleep(0.2)
 
     def stop(self) -> list[int | None]:
         """Stop all that run; the exit codes."""
