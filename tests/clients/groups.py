@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from tests.clients import raw
+from tests.parts.topics import create_topic
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -132,7 +133,7 @@ class Stream:
             "reconnect.backoff.max.ms": 500,
         }
         admin = AdminClient(common)
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+        create_topic(admin, topic, partitions)
         self._producer = Producer({**common, "enable.idempotence": True, "linger.ms": 5})
 
     @property

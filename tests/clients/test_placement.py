@@ -1,18 +1,19 @@
 """A client that knows one agent finds all of them, and is served by each."""
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from tests.clients.records import in_order, records
 from tests.clients.test_confluent import consume, produce
 from tests.parts.servers import FrazilCluster
+from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
 
 def test_a_client_of_one_agent_is_served_by_all(three_agents: FrazilCluster) -> None:
     admin = AdminClient({"bootstrap.servers": three_agents.bootstrap})
-    admin.create_topics([NewTopic("placement", 32, 1)])["placement"].result(30)
+    create_topic(admin, "placement", 32)
     found = admin.list_topics("placement", timeout=30)
     ports = {broker.port for broker in found.brokers.values()}
     assert ports == {agent.port for agent in three_agents.agents}

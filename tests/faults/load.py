@@ -10,9 +10,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from tests.faults import wire
+from tests.parts.topics import create_topic
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Load:
 
     def start(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.create_topics([NewTopic(self.topic, self.partitions, 1)])[self.topic].result(30)
+        create_topic(admin, self.topic, self.partitions)
         self._thread.start()
 
     def stop(self, *, seconds: float = 60.0) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from protocol.errors import ErrorCode
 from tests.faults.wire import (
@@ -19,6 +19,7 @@ from tests.faults.wire import (
     request,
 )
 from tests.parts.servers import FrazilDev
+from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.integration
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrazilDev]:
     with FrazilDev(tmp_path_factory.mktemp("bad-bytes")) as agent:
         admin = AdminClient({"bootstrap.servers": agent.bootstrap})
-        admin.create_topics([NewTopic("bad", 1, 1)])["bad"].result(30)
+        create_topic(admin, "bad", 1)
         yield agent
         assert agent.stop() == 0
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from protocol.errors import ErrorCode
 from tests.faults.load import Load, assert_nothing_lost
 from tests.faults.wire import batch, produce_error
 from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer, http_ok
+from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -53,7 +54,7 @@ def _alive(agent: Frazil) -> bool:
 
 def _create(agent: Frazil, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": agent.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    create_topic(admin, topic, 1)
 
 
 @pytest.mark.parametrize("which", ["etcd", "s3"])
