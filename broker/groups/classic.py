@@ -72,7 +72,8 @@ class ClassicGroup(ClassicJoins):
         group = cls(
             row.group_id,
             settings,
-            row=row,
+            row_epoch=row.epoch,
+            row_ids=row.members,
             row_generation=generation if len(epochs) == 1 else None,
             generation=generation,
             protocol_type=body.protocol_type,
@@ -102,12 +103,12 @@ class ClassicGroup(ClassicJoins):
         group = cls(
             group_id,
             settings,
+            row_epoch=row_epoch,
+            row_ids=row_ids,
             generation=generation,
             protocol_type=PROTOCOL_TYPE,
             members=members,
         )
-        group._row_epoch = row_epoch
-        group._row_ids = tuple(row_ids)
         group.resume(now_ms, stable=False)
         return group
 

@@ -30,7 +30,7 @@ from broker.groups.settings import GroupSettings
 from broker.groups.writes import TooLargeError, change
 from coordinator.encoding import CodecError
 from coordinator.group_commands import GROUP_NEW, ChangeGroup, GroupKind, GroupMember
-from coordinator.groups import MEMBERS_MAX, GroupRow
+from coordinator.groups import MEMBERS_MAX
 from protocol.errors import ErrorCode
 from protocol.messages import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 
@@ -69,7 +69,8 @@ class ClassicPhases:
         group_id: str,
         settings: GroupSettings,
         *,
-        row: GroupRow | None = None,
+        row_epoch: int = GROUP_NEW,
+        row_ids: Iterable[str] = (),
         row_generation: int | None = None,
         generation: int = 0,
         protocol_type: str | None = None,
@@ -104,8 +105,8 @@ class ClassicPhases:
         self._delay_ms = 0
         self._delay_left_ms = 0
 
-        self._row_epoch = GROUP_NEW if row is None else row.epoch
-        self._row_ids = () if row is None else tuple(row.members)
+        self._row_epoch = row_epoch
+        self._row_ids = tuple(row_ids)
         self._row_generation = row_generation
         """What the log has of the group; the generation is that of all its members, if of one."""
         self._answers: list[Answer] = []

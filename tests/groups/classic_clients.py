@@ -169,6 +169,7 @@ class Crowd:
         member_id = "" if by_instance else client.member_id
         identity = MemberIdentity(member_id=member_id, group_instance_id=client.instance)
         request = LeaveGroupRequest(group_id=GROUP, members=[identity], member_id=member_id)
+        by_instance = client.instance is not None and member_id == ""
         for other in self.clients:
             other.leaves = other is client or (by_instance and other.instance == client.instance)
         self.ask(client, "leave", request, version=version)
