@@ -18,12 +18,12 @@ Left out: time, PUTs, the log, sockets (`broker.producing`), the open chunk
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
-from coordinator.commands import ChunkCommitted, ChunkSpan, CommitChunk, Item, ItemResult
+from coordinator.commands import ChunkCommitted, ChunkSpan, CommitChunk, ItemResult
 from protocol.errors import ErrorCode
 from protocol.produce import PartitionResult
 from protocol.types import TopicId
 from storage.accumulator import BatchPlace, ClosedChunk, ClosedSpan, PendingBatch, group_items
-from storage.spans import ChunkId
+from storage.spans import ChunkId, Item
 
 # Kafka names the log's start with an error, too, but for these (ReplicaManager.appendToLocalLog).
 WITHOUT_LOG_START: Final = frozenset(
@@ -129,9 +129,9 @@ def _items_of(
     span: ClosedSpan, live: Sequence[PendingBatch]
 ) -> tuple[tuple[Item, ...], Sequence[BatchPlace]]:
     if len(live) == len(span.batches):
-        return tuple(Item(*item) for item in span.items), span.places
+        return span.items, span.places
     items, places = group_items(span.start, live)
-    return tuple(Item(*item) for item in items), places
+    return tuple(items), places
 
 
 def result_of(batch: PendingBatch, result: ItemResult, *, records_before: int) -> PartitionResult:

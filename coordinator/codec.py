@@ -29,7 +29,6 @@ from coordinator.commands import (
     CreateTopic,
     DeleteTopic,
     Entry,
-    Item,
     Listener,
     Open,
     Pin,
@@ -62,6 +61,7 @@ from coordinator.encoding import (
 )
 from coordinator.group_codec import GROUP_DECODERS, GROUP_ENCODERS
 from protocol.types import Incarnation, TopicId
+from storage.spans import Item
 
 __all__ = [
     "ENTRY_BYTES_MAX",
@@ -336,7 +336,7 @@ def _put_items(out: bytearray, items: tuple[Item, ...], timestamp: int) -> int:
     What a client may have put into a batch's header can be said, sense or not: apply refuses it.
     """
     before: tuple[int, int, int] | None = None
-    for skip, length, records, timestamp_max, producer_id, epoch, sequence in items:
+    for skip, length, records, timestamp_max, producer_id, epoch, sequence, _ in items:
         if not (
             0 <= skip <= U32
             and 0 < length <= U32
@@ -440,7 +440,7 @@ def _items(
             raise CodecError(f"an item of {length} bytes, {records} records, skipping {skip}")
         if flags > _FLAGS or (flags & _CONTINUES and (flags & _PRODUCER or producer_id < 0)):
             raise CodecError(f"an item with flags {flags:#x}")
-        append(make((skip, length, records, timestamp, producer_id, epoch, sequence)))
+        append(make((skip, length, records, timestamp, producer_id, epoch, sequence, -1)))
         if producer_id >= 0:
             sequence = (sequence + records) & U31
         end += skip + length

@@ -19,6 +19,7 @@ from coordinator.group_commands import (
 )
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position, TopicId
+from storage.spans import Item
 
 
 class Listener(NamedTuple):
@@ -90,20 +91,6 @@ class AllocateProducerIds:
     """A block of `count` producer ids for the agent that asks."""
 
     count: int
-
-
-class Item(NamedTuple):
-    """What apply may refuse alone: one idempotent batch, or adjacent plain batches together."""
-
-    skip: int
-    """Bytes of the chunk between the item before (or the span's start) and this one, left out."""
-    length: int
-    """Bytes."""
-    records: int
-    timestamp_max: int
-    producer_id: int = -1
-    producer_epoch: int = -1
-    first_sequence: int = -1
 
 
 class ChunkSpan(NamedTuple):

@@ -17,10 +17,10 @@ from struct import Struct
 from typing import NamedTuple
 
 from coordinator.chunks import Chunks
-from coordinator.commands import ChunkSpan, Item, ItemResult
+from coordinator.commands import ChunkSpan, ItemResult
 from protocol.errors import ErrorCode
 from protocol.types import Position, TopicId
-from storage.spans import Span
+from storage.spans import Item, Span
 from txn.producers import Duplicate, Fresh, advance, judge
 
 PURGE_ROWS_MAX = 1000
@@ -271,7 +271,7 @@ class Partitions:
         newest = -1
         at = span.start
         for item in span.items:
-            skip, length, records, timestamp_max, producer_id, _, _ = item
+            skip, length, records, timestamp_max, producer_id, *_ = item
             at += skip
             if producer_id >= 0 and (refusal := _write_window(partition, item, offset)):
                 results.append(refusal)
@@ -309,7 +309,7 @@ def _is_written(row: Partition | None) -> bool:
 
 def _write_window(partition: Partition, item: Item, offset: int) -> ItemResult | None:
     """Note an idempotent batch at `offset` when it is the producer's next; else its result."""
-    _, _, records, timestamp_max, producer_id, epoch, sequence = item
+    _, _, records, timestamp_max, producer_id, epoch, sequence, _ = item
     if epoch < 0 or sequence < 0:  # A client may send it; Kafka's clients do not.
         return ItemResult(ErrorCode.INVALID_RECORD, -1, partition.log_start)
     windows = partition.windows

@@ -2,7 +2,8 @@
 
 One row per API key; a key or version that is not in the table closes the connection, as in Kafka
 (`SocketServer`), but for ApiVersions, whose unknown versions are answered in version 0 (KIP-511).
-Ranges are those of Kafka 4.3. Leaves out what the handlers decide: features, error mappings.
+Ranges are those of Kafka 4.3, but for versions that only brokers send each other
+(AddPartitionsToTxn from v4 on). Leaves out what the handlers decide: features, error mappings.
 """
 
 from typing import Final, NamedTuple
@@ -25,12 +26,21 @@ CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
+ADD_PARTITIONS_TO_TXN: Final = 24
+ADD_OFFSETS_TO_TXN: Final = 25
+END_TXN: Final = 26
+WRITE_TXN_MARKERS: Final = 27
+TXN_OFFSET_COMMIT: Final = 28
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
 DELETE_GROUPS: Final = 42
 INCREMENTAL_ALTER_CONFIGS: Final = 44
 OFFSET_DELETE: Final = 47
+UPDATE_FEATURES: Final = 57
 DESCRIBE_CLUSTER: Final = 60
+DESCRIBE_PRODUCERS: Final = 61
+DESCRIBE_TRANSACTIONS: Final = 65
+LIST_TRANSACTIONS: Final = 66
 CONSUMER_GROUP_HEARTBEAT: Final = 68
 CONSUMER_GROUP_DESCRIBE: Final = 69
 LIST_CONFIG_RESOURCES: Final = 74
@@ -72,12 +82,21 @@ _TABLE: Final = (
     Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
     Api(INIT_PRODUCER_ID, "InitProducerId", 0, 5, 2),
     Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
+    Api(ADD_PARTITIONS_TO_TXN, "AddPartitionsToTxn", 0, 3, 3),
+    Api(ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", 0, 4, 3),
+    Api(END_TXN, "EndTxn", 0, 5, 3),
+    Api(WRITE_TXN_MARKERS, "WriteTxnMarkers", 1, 2, 1),
+    Api(TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 5, 3),
     Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4),
     Api(ALTER_CONFIGS, "AlterConfigs", 0, 2, 2),
     Api(DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
     Api(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 1),
     Api(OFFSET_DELETE, "OffsetDelete", 0, 0, 1),
+    Api(UPDATE_FEATURES, "UpdateFeatures", 0, 2, 0),
     Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
+    Api(DESCRIBE_PRODUCERS, "DescribeProducers", 0, 0, 0),
+    Api(DESCRIBE_TRANSACTIONS, "DescribeTransactions", 0, 0, 0),
+    Api(LIST_TRANSACTIONS, "ListTransactions", 0, 2, 0),
     Api(CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, 0),
     Api(CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0),
     Api(LIST_CONFIG_RESOURCES, "ListConfigResources", 0, 1, 0),

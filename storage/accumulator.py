@@ -26,13 +26,12 @@ from storage.chunk import (
     HEADER,
     HEADER_BYTES,
     ChunkIndex,
-    IndexItem,
     IndexSpan,
     checksum_of,
     chunk_bytes,
     encode_tail,
 )
-from storage.spans import ChunkId
+from storage.spans import ChunkId, Item
 
 MiB: Final = 1024 * 1024
 ITEM_ENTRY_BYTES: Final = 48
@@ -119,15 +118,13 @@ class BatchPlace(NamedTuple):
     """Records of the same item that come before the batch; its offset is base + this."""
 
 
-def group_items(
-    start: int, batches: Iterable[PendingBatch]
-) -> tuple[list[IndexItem], list[BatchPlace]]:
+def group_items(start: int, batches: Iterable[PendingBatch]) -> tuple[list[Item], list[BatchPlace]]:
     """Describe batches of one span as items, from byte `start` on; and where each batch went.
 
     Batches may be missing in between (given up after the chunk was closed, P11): the hole is
     skipped. Adjacent plain batches share an item.
     """
-    items: list[IndexItem] = []
+    items: list[Item] = []
     places: list[BatchPlace] = []
     at = start
     for batch in batches:
@@ -136,7 +133,7 @@ def group_items(
         if items and not skip and batch.producer_id < 0 and items[-1].producer_id < 0:
             last = items[-1]
             places.append(BatchPlace(len(items) - 1, last.records))
-            items[-1] = IndexItem(
+            items[-1] = Item(
                 last.skip,
                 last.length + batch.length,
                 last.records + batch.records,
@@ -145,7 +142,7 @@ def group_items(
         else:
             places.append(BatchPlace(len(items), 0))
             items.append(
-                IndexItem(
+                Item(
                     skip,
                     batch.length,
                     batch.records,
@@ -166,7 +163,7 @@ class ClosedSpan(NamedTuple):
     partition: int
     start: int
     length: int
-    items: tuple[IndexItem, ...]
+    items: tuple[Item, ...]
     batches: tuple[PendingBatch, ...]
     places: tuple[BatchPlace, ...]
     """One for every batch."""

@@ -1,4 +1,4 @@
-"""The chunk format, version 1: what one flush writes as one object.
+"""The chunk format, version 2: what one flush writes as one object.
 
     header   16 bytes   magic, version
     data                record batches, adjacent per partition, base offsets as the clients sent
@@ -22,16 +22,16 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from protocol.types import Buffer, Incarnation, Position, TopicId, era_of
-from storage.spans import ChunkId
+from storage.spans import ChunkId, Item
 
 MAGIC: Final = b"\x00FRAZILc"
-VERSION: Final = 1
+VERSION: Final = 2
 CLUSTER_ID_BYTES_MAX: Final = 64
 
 _HEADER: Final = struct.Struct(">8sH6x")
 _OWNER: Final = struct.Struct(f">{CLUSTER_ID_BYTES_MAX}sHQII")
 _SPAN: Final = struct.Struct(">16siQQII")
-_ITEM: Final = struct.Struct(">IIIqqhi")
+_ITEM: Final = struct.Struct(">IIIqqhiq")
 _FOOTER: Final = struct.Struct(">QIIH6x8s")
 
 HEADER_BYTES: Final = _HEADER.size
@@ -46,22 +46,6 @@ class ChunkFormatError(Exception):
     """The bytes are not a chunk of a version that is known here, or are damaged."""
 
 
-class IndexItem(NamedTuple):
-    """One idempotent batch, or adjacent plain batches together.
-
-    The fields are those of `coordinator.commands.Item`, in the same order.
-    """
-
-    skip: int
-    """Bytes between the item before (or the span's start) and this one that belong to none."""
-    length: int
-    records: int
-    timestamp_max: int
-    producer_id: int = -1
-    producer_epoch: int = -1
-    first_sequence: int = -1
-
-
 class IndexSpan(NamedTuple):
     """The batches of one partition: bytes [start, start + length) of the object."""
 
@@ -71,7 +55,7 @@ class IndexSpan(NamedTuple):
     length: int
     checksum: int
     """CRC-32C of the bytes."""
-    items: tuple[IndexItem, ...]
+    items: tuple[Item, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +160,7 @@ def _parse_span(encoded: Buffer, at: int) -> tuple[IndexSpan, int]:
     end = at + item_count * _ITEM.size
     if end > len(encoded):
         raise ChunkFormatError("the index is shorter than its items")
-    items = tuple(IndexItem._make(row) for row in _ITEM.iter_unpack(memoryview(encoded)[at:end]))
+    items = tuple(Item._make(row) for row in _ITEM.iter_unpack(memoryview(encoded)[at:end]))
     return IndexSpan(TopicId(topic_id), partition, start, length, checksum, items), end
 
 

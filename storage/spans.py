@@ -1,6 +1,7 @@
-"""Where records lie: chunk ids and spans, the values that tables, plans and readers exchange."""
+"""Where records lie: chunk ids, spans, markers and items, the values that tables, plans and readers
+exchange."""
 
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from protocol.types import Incarnation
 
@@ -25,6 +26,25 @@ class ChunkId(NamedTuple):
         return cls(Incarnation(int(incarnation, 16)), int(number, 16))
 
 
+class Item(NamedTuple):
+    """What apply may refuse alone: one batch with a producer id, or adjacent plain ones together.
+
+    Chunks say it in their index, and the log in the entry that commits them.
+    """
+
+    skip: int
+    """Bytes of the chunk between the item before (or the span's start) and this one, left out."""
+    length: int
+    """Bytes."""
+    records: int
+    timestamp_max: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+    first_sequence: int = -1
+    instance: int = -1
+    """Number of the transaction; `txn.transactions` says what NO_TRANSACTION and OF_EPOCH mean."""
+
+
 class Span(NamedTuple):
     """Adjacent record batches of one partition inside one object, committed together.
 
@@ -45,3 +65,26 @@ class Span(NamedTuple):
     @property
     def next_offset(self) -> int:
         return self.base_offset + self.records
+
+
+class Marker(NamedTuple):
+    """The end of a transaction in a partition: one offset without bytes in any object.
+
+    Clients are given a Kafka control batch of one record for it (`storage.batches`).
+    """
+
+    base_offset: int
+    producer_id: int
+    producer_epoch: int
+    """That of the ended transaction (TV1), or the one after it (TV2, and whatever fences)."""
+    commit: bool
+    timestamp: int
+    """Wall clock of the agent that wrote the end into the log, ms."""
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + 1
+
+
+MARKER_BYTES: Final = 78
+"""Of a marker as a control batch: header, and a record with a key of 4 and a value of 6 bytes."""

@@ -3,10 +3,8 @@
 Versions are in `protocol.apis`. Deliberately absent, so not advertised, and a request for one
 closes the connection as in Kafka:
 
-    transactions        AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit,
-                        WriteTxnMarkers, Describe- and ListTransactions, DescribeProducers
     security            SaslHandshake, SaslAuthenticate, ACLs, SCRAM users, delegation tokens
-    changes of configs  of brokers; client quotas, UpdateFeatures
+    changes of configs  of brokers; client quotas
     records, partitions DeleteRecords, CreatePartitions
     share and streams   ShareGroup*, ShareFetch, ShareAcknowledge, StreamsGroup*
     replicas, disks     ElectLeaders, reassignments, log dirs, DescribeQuorum: there are none
@@ -17,6 +15,8 @@ from typing import Final
 
 from broker.dispatch import Cold, Handlers, Hot
 from broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     consumer_group_describe,
@@ -27,7 +27,10 @@ from broker.handlers import (
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -38,6 +41,7 @@ from broker.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -45,6 +49,9 @@ from broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    update_features,
+    write_txn_markers,
 )
 from protocol import apis
 
@@ -69,6 +76,15 @@ HANDLERS: Final[Handlers] = {
     apis.OFFSET_FOR_LEADER_EPOCH: Cold(
         offset_for_leader_epoch.handle, offset_for_leader_epoch.refusal
     ),
+    apis.ADD_PARTITIONS_TO_TXN: Cold(
+        add_partitions_to_txn.handle, add_partitions_to_txn.refusal, changes=True
+    ),
+    apis.ADD_OFFSETS_TO_TXN: Cold(
+        add_offsets_to_txn.handle, add_offsets_to_txn.refusal, changes=True
+    ),
+    apis.END_TXN: Cold(end_txn.handle, end_txn.refusal, changes=True),
+    apis.WRITE_TXN_MARKERS: Cold(write_txn_markers.handle, write_txn_markers.refusal, changes=True),
+    apis.TXN_OFFSET_COMMIT: Cold(txn_offset_commit.handle, txn_offset_commit.refusal, changes=True),
     apis.DESCRIBE_CONFIGS: Cold(describe_configs.handle, describe_configs.refusal),
     apis.ALTER_CONFIGS: Cold(alter_configs.handle, alter_configs.refusal, changes=True),
     apis.DELETE_GROUPS: Cold(delete_groups.handle, delete_groups.refusal, changes=True),
@@ -76,7 +92,11 @@ HANDLERS: Final[Handlers] = {
         incremental_alter_configs.handle, incremental_alter_configs.refusal, changes=True
     ),
     apis.OFFSET_DELETE: Cold(offset_delete.handle, offset_delete.refusal, changes=True),
+    apis.UPDATE_FEATURES: Cold(update_features.handle, update_features.refusal, changes=True),
     apis.DESCRIBE_CLUSTER: Cold(describe_cluster.handle, describe_cluster.refusal),
+    apis.DESCRIBE_PRODUCERS: Cold(describe_producers.handle, describe_producers.refusal),
+    apis.DESCRIBE_TRANSACTIONS: Cold(describe_transactions.handle, describe_transactions.refusal),
+    apis.LIST_TRANSACTIONS: Cold(list_transactions.handle, list_transactions.refusal),
     apis.CONSUMER_GROUP_HEARTBEAT: Hot(
         consumer_group_heartbeat.start, consumer_group_heartbeat.refuse
     ),

@@ -23,7 +23,15 @@ from typing import Any, Final, NamedTuple
 
 from protocol import apis
 from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages import group_requests, group_responses, hot, requests, responses
+from protocol.messages import (
+    group_requests,
+    group_responses,
+    hot,
+    requests,
+    responses,
+    txn_requests,
+    txn_responses,
+)
 from protocol.primitives import (
     MALFORMED,
     array_count,
@@ -114,6 +122,39 @@ _SHAPES: Final[dict[int, tuple[type, type]]] = {
     apis.LIST_CONFIG_RESOURCES: (
         requests.ListConfigResourcesRequest,
         responses.ListConfigResourcesResponse,
+    ),
+    apis.ADD_PARTITIONS_TO_TXN: (
+        txn_requests.AddPartitionsToTxnRequest,
+        txn_responses.AddPartitionsToTxnResponse,
+    ),
+    apis.ADD_OFFSETS_TO_TXN: (
+        txn_requests.AddOffsetsToTxnRequest,
+        txn_responses.AddOffsetsToTxnResponse,
+    ),
+    apis.END_TXN: (txn_requests.EndTxnRequest, txn_responses.EndTxnResponse),
+    apis.WRITE_TXN_MARKERS: (
+        txn_requests.WriteTxnMarkersRequest,
+        txn_responses.WriteTxnMarkersResponse,
+    ),
+    apis.TXN_OFFSET_COMMIT: (
+        txn_requests.TxnOffsetCommitRequest,
+        txn_responses.TxnOffsetCommitResponse,
+    ),
+    apis.UPDATE_FEATURES: (
+        txn_requests.UpdateFeaturesRequest,
+        txn_responses.UpdateFeaturesResponse,
+    ),
+    apis.DESCRIBE_PRODUCERS: (
+        txn_requests.DescribeProducersRequest,
+        txn_responses.DescribeProducersResponse,
+    ),
+    apis.DESCRIBE_TRANSACTIONS: (
+        txn_requests.DescribeTransactionsRequest,
+        txn_responses.DescribeTransactionsResponse,
+    ),
+    apis.LIST_TRANSACTIONS: (
+        txn_requests.ListTransactionsRequest,
+        txn_responses.ListTransactionsResponse,
     ),
 }
 

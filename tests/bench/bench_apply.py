@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from coordinator.codec import decode_entry, encode_entry
-from coordinator.commands import ChunkSpan, CommitChunk, CreateTopic, Entry, Item, Open
+from coordinator.commands import ChunkSpan, CommitChunk, CreateTopic, Entry, Open
 from coordinator.group_commands import (
     EPOCH_NONE,
     GROUP_SHARDS,
@@ -20,6 +20,7 @@ from coordinator.group_commands import (
 from coordinator.machine import Machine
 from coordinator.topics import topic_id_at
 from protocol.types import INCARNATION_NONE, Incarnation, Position, position
+from storage.spans import Item
 
 ENTRIES = 200
 ROUNDS = 5

@@ -15,7 +15,6 @@ from coordinator.commands import (
     CreateTopic,
     DeleteTopic,
     Entry,
-    Item,
     Listener,
     Open,
     Pin,
@@ -25,6 +24,7 @@ from coordinator.commands import (
 )
 from coordinator.group_commands import ChangeGroup, SetTopicConfigs
 from protocol.types import Incarnation, TopicId, position
+from storage.spans import Item
 from tests.coordinator.group_values import GROUP_COMMANDS
 
 AT = position(1, 42)

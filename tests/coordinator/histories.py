@@ -16,7 +16,6 @@ from coordinator.commands import (
     CommitChunk,
     CreateTopic,
     DeleteTopic,
-    Item,
     Pin,
     PurgePartitions,
     Tick,
@@ -43,6 +42,7 @@ from coordinator.group_commands import (
 from coordinator.groups import shard_of
 from coordinator.machine import Machine
 from protocol.types import INCARNATION_NONE, Incarnation, TopicId
+from storage.spans import Item
 from tests.coordinator.group_model import group_state
 from tests.coordinator.story import Story, opening
 

@@ -7,7 +7,6 @@ from coordinator.commands import (
     CommitChunk,
     CreateTopic,
     Entry,
-    Item,
     ItemResult,
     Listener,
     Open,
@@ -18,6 +17,7 @@ from coordinator.commands import (
 from coordinator.machine import Machine
 from coordinator.partitions import Partition
 from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, position
+from storage.spans import Item
 
 LISTENERS = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
 

@@ -29,7 +29,6 @@ from coordinator.commands import (
     CreateTopic,
     DeleteTopic,
     Entry,
-    Item,
     Listener,
     Open,
     Pin,
@@ -52,6 +51,7 @@ from coordinator.group_commands import (
     SetTopicConfigs,
 )
 from protocol.types import Incarnation, TopicId
+from storage.spans import Item
 from tests.coordinator.group_values import (
     GROUP_COMMANDS,
     GROUP_COMMANDS_GOLDEN,

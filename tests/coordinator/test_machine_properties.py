@@ -15,14 +15,13 @@ from coordinator.commands import (
     ChunkSpan,
     CommitChunk,
     Entry,
-    Item,
     ItemResult,
     Outcome,
 )
 from coordinator.machine import Machine
 from protocol.errors import ErrorCode
 from protocol.types import TopicId
-from storage.spans import Span
+from storage.spans import Item, Span
 from tests.coordinator.histories import history, state
 from tests.coordinator.story import Story
 

@@ -30,7 +30,6 @@ from coordinator.commands import (
     CreateTopic,
     DeleteTopic,
     Done,
-    Item,
     ItemResult,
     Opened,
     Outcome,
@@ -46,7 +45,7 @@ from coordinator.commands import (
 from coordinator.group_commands import CommitOffsets, OffsetsCommitted, ShardsClaimed
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, TopicId, revision_of
-from storage.spans import ChunkId
+from storage.spans import ChunkId, Item
 from tests.coordinator.story import Story, opening
 from tests.scripts.group_words import group_command, show_groups, told_commit, told_shards
 

@@ -12,7 +12,8 @@ from storage.accumulator import (
     Limits,
     group_items,
 )
-from storage.chunk import HEADER_BYTES, IndexItem
+from storage.chunk import HEADER_BYTES
+from storage.spans import Item
 from tests.storage.build import TOPIC_A, TOPIC_B, add
 
 
@@ -182,7 +183,7 @@ def test_adjacent_plain_batches_share_an_item_and_are_found_in_it() -> None:
     add(accumulator, b"345", records=4, timestamp_max=40)
     add(accumulator, b"6", records=1, timestamp_max=60)
     (span,) = accumulator.close(0).spans
-    assert span.items == (IndexItem(0, 6, 8, 60),)
+    assert span.items == (Item(0, 6, 8, 60),)
     assert span.places == (BatchPlace(0, 0), BatchPlace(0, 3), BatchPlace(0, 7))
 
 
@@ -195,10 +196,10 @@ def test_idempotent_batches_are_items_of_their_own() -> None:
     add(accumulator, b"5", records=1, producer_id=8, first_sequence=0)
     (span,) = accumulator.close(0).spans
     assert span.items == (
-        IndexItem(0, 1, 2, 1000, 7, 0, 0),
-        IndexItem(0, 2, 3, 1000, 7, 0, 2),
-        IndexItem(0, 2, 2, 1000),
-        IndexItem(0, 1, 1, 1000, 8, 0, 0),
+        Item(0, 1, 2, 1000, 7, 0, 0),
+        Item(0, 2, 3, 1000, 7, 0, 2),
+        Item(0, 2, 2, 1000),
+        Item(0, 1, 1, 1000, 8, 0, 0),
     )
     assert [place.item for place in span.places] == [0, 1, 2, 2, 3]
 
@@ -210,7 +211,7 @@ def test_batches_given_up_after_closing_are_skipped_bytes() -> None:
     (span,) = accumulator.close(0).spans
     kept = [batch for batch in span.batches if batch.token in {1, 2, 4}]
     items, places = group_items(span.start, kept)
-    assert items == [IndexItem(1, 2 + 3, 2, 1000), IndexItem(4, 5, 1, 1000)]
+    assert items == [Item(1, 2 + 3, 2, 1000), Item(4, 5, 1, 1000)]
     assert places == [BatchPlace(0, 0), BatchPlace(0, 1), BatchPlace(1, 0)]
 
 

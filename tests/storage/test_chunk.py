@@ -15,7 +15,6 @@ from storage.chunk import (
     FOOTER_BYTES,
     ChunkFormatError,
     ChunkIndex,
-    IndexItem,
     IndexSpan,
     damaged_spans,
     encode_index,
@@ -25,7 +24,7 @@ from storage.chunk import (
     parse_footer,
     parse_index,
 )
-from storage.spans import ChunkId
+from storage.spans import ChunkId, Item
 from tests.storage.build import CHUNK, CLUSTER, TOPIC_A, TOPIC_B, add, batch, closed, object_of
 
 # Version 1, which every later version must still read.
@@ -44,14 +43,14 @@ GOLDEN_INDEX = ChunkIndex(
     "c",
     ChunkId(Incarnation(position(1, 10)), 7),
     (
-        IndexSpan(TOPIC_A, 0, 16, 5, crc32c(b"data1"), (IndexItem(0, 5, 3, 1000),)),
+        IndexSpan(TOPIC_A, 0, 16, 5, crc32c(b"data1"), (Item(0, 5, 3, 1000),)),
         IndexSpan(
             TOPIC_B,
             9,
             21,
             6,
             crc32c(b"data22"),
-            (IndexItem(0, 4, 1, -1, 5, 2, 8), IndexItem(0, 2, 2, 1, 5, 2, 9)),
+            (Item(0, 4, 1, -1, 5, 2, 8), Item(0, 2, 2, 1, 5, 2, 9)),
         ),
     ),
 )
@@ -144,7 +143,7 @@ def test_index_whose_spans_leave_a_hole_is_refused() -> None:
 
 def test_index_whose_items_are_longer_than_their_span_is_refused() -> None:
     first, second = GOLDEN_INDEX.spans
-    longer = first._replace(items=(IndexItem(0, 6, 1, 0),))
+    longer = first._replace(items=(Item(0, 6, 1, 0),))
     with pytest.raises(ChunkFormatError, match="longer than their span"):
         parse_chunk(resealed(ChunkIndex("c", GOLDEN_INDEX.chunk, (longer, second))))
 

@@ -1,0 +1,54 @@
+"""Feature levels that are finalized, the same on all agents (KIP-584).
+
+`transaction.version` is the only one that changes: 2 lets clients use KIP-890 (implicit adds, an
+epoch per transaction). A new log begins with the highest level that its first agent can; later an
+operator raises it, when all live agents can (design §13). The epoch is the position of the newest
+change: clients take the features of the highest epoch that they have seen, so it must never go
+back and be the same everywhere.
+"""
+
+from typing import Final
+
+from coordinator.commands import DONE, Done, Open, Rejected
+from coordinator.incarnations import Incarnations
+from coordinator.transaction_commands import SetFeatureLevel
+from protocol.errors import ErrorCode
+from protocol.types import POSITION_ZERO, Position
+
+TRANSACTION_VERSION: Final = "transaction.version"
+TRANSACTION_VERSION_MAX: Final = 2
+AGENT_LEVEL: Final = 1
+"""`feature_level_max` of an agent that serves transactions; without them it is 0."""
+
+
+class Features:
+    """Read by handlers, written by `apply`."""
+
+    def __init__(self) -> None:
+        self.transaction_version = 0
+        self.epoch: Position = POSITION_ZERO
+        """Position of the newest change; it has to be 0 or more for clients to look at it."""
+
+    def opened(self, command: Open, position: Position, *, first: bool) -> None:
+        """An incarnation has begun; `first`: nothing was in the log before it."""
+        if first and command.feature_level_max >= AGENT_LEVEL:
+            self.transaction_version = TRANSACTION_VERSION_MAX
+            self.epoch = position
+
+    def carry_out(
+        self, command: SetFeatureLevel, incarnations: Incarnations, position: Position
+    ) -> Done | Rejected:
+        """Judge, then set."""
+        if command.feature != TRANSACTION_VERSION:
+            return Rejected(ErrorCode.INVALID_REQUEST, f"no feature {command.feature!r} to change")
+        if not 0 <= command.level <= TRANSACTION_VERSION_MAX:
+            reason = f"{command.feature} has levels 0 to {TRANSACTION_VERSION_MAX}"
+            return Rejected(ErrorCode.INVALID_REQUEST, reason)
+        behind = [row.node_name for row in incarnations if row.feature_level_max < AGENT_LEVEL]
+        if behind and command.level > 0:
+            reason = f"the live agent {behind[0]!r} is too old for {command.feature}"
+            return Rejected(ErrorCode.INVALID_UPDATE_VERSION, reason)
+        if command.level != self.transaction_version:
+            self.transaction_version = command.level
+            self.epoch = position
+        return DONE
