@@ -108,8 +108,14 @@ class KafkaSettings:
     offsets_commit_timeout_ms: int = 5_000
     offsets_retention_check_interval_ms: int = 600_000
     offsets_retention_minutes: int = 10_080
+    producer_id_expiration_check_interval_ms: int = 600_000
+    producer_id_expiration_ms: int = 86_400_000
     socket_listen_backlog_size: int = 50
     socket_request_max_bytes: int = 104_857_600
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
+    transaction_max_timeout_ms: int = 900_000
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
+    transactional_id_expiration_ms: int = 604_800_000
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What was set explicitly, served or not, in Kafka's spelling; for DescribeConfigs."""
 

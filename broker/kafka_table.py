@@ -91,8 +91,14 @@ SERVED: tuple[tuple[str, Kind, str, int | tuple[str, ...] | None, int | None], .
     ("offsets.commit.timeout.ms", Kind.INT, "5000", 1, None),
     ("offsets.retention.check.interval.ms", Kind.LONG, "600000", 1, None),
     ("offsets.retention.minutes", Kind.INT, "10080", 1, None),
+    ("producer.id.expiration.check.interval.ms", Kind.INT, "600000", 1, None),
+    ("producer.id.expiration.ms", Kind.INT, "86400000", 1, None),
     ("socket.listen.backlog.size", Kind.INT, "50", 1, None),
     ("socket.request.max.bytes", Kind.INT, "104857600", 1, None),
+    ("transaction.abort.timed.out.transaction.cleanup.interval.ms", Kind.INT, "10000", 1, None),
+    ("transaction.max.timeout.ms", Kind.INT, "900000", 1, None),
+    ("transaction.remove.expired.transaction.cleanup.interval.ms", Kind.INT, "3600000", 1, None),
+    ("transactional.id.expiration.ms", Kind.INT, "604800000", 1, None),
 )
 
 UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
@@ -138,14 +144,8 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
         ("group.streams.num.standby.replicas", Kind.INT, "0"),
         ("group.streams.session.timeout.ms", Kind.INT, "45000"),
     ),
-    (Stance.NOT_YET, "transactions are not served yet, and producer ids do not expire yet"): (
-        ("producer.id.expiration.check.interval.ms", Kind.INT, "600000"),
-        ("producer.id.expiration.ms", Kind.INT, "86400000"),
-        ("transaction.abort.timed.out.transaction.cleanup.interval.ms", Kind.INT, "10000"),
-        ("transaction.max.timeout.ms", Kind.INT, "900000"),
-        ("transaction.remove.expired.transaction.cleanup.interval.ms", Kind.INT, "3600000"),
+    (Stance.NOT_YET, "transactions in two phases (KIP-939) are not served"): (
         ("transaction.two.phase.commit.enable", Kind.BOOLEAN, "false"),
-        ("transactional.id.expiration.ms", Kind.INT, "604800000"),
     ),
     (Stance.NOT_YET, "nothing is deleted by age or size, and nothing compacted, yet"): (
         ("log.cleaner.backoff.ms", Kind.LONG, "15000"),
