@@ -6,11 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.subscriptions import (
-    REGEX_CHARACTERS_MAX,
-    check,
-    resolve,
-)
+from broker.groups.subscriptions import check, resolve
+from broker.patterns import REGEX_CHARACTERS_MAX
 from protocol.errors import ErrorCode, KafkaError
 
 TOPICS = ["orders", "orders.eu", "orders-us", "old-orders", "bills", "Orders"]
