@@ -71,6 +71,7 @@ class PendingBatch:
     __slots__ = (
         "data",
         "first_sequence",
+        "instance",
         "length",
         "partition",
         "producer_epoch",
@@ -93,6 +94,7 @@ class PendingBatch:
         producer_id: int,
         producer_epoch: int,
         first_sequence: int,
+        instance: int,
         token: object,
     ) -> None:
         self.topic_id = topic_id
@@ -104,6 +106,8 @@ class PendingBatch:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.first_sequence = first_sequence
+        self.instance = instance
+        """As of `Item`."""
         self.token = token
         """The caller's: whom to answer."""
         self.start = -1
@@ -150,6 +154,7 @@ def group_items(start: int, batches: Iterable[PendingBatch]) -> tuple[list[Item]
                     batch.producer_id,
                     batch.producer_epoch,
                     batch.first_sequence,
+                    batch.instance,
                 )
             )
         at = batch.start + batch.length
@@ -317,6 +322,7 @@ class Accumulator:
         first_sequence: int,
         token: object,
         now_ms: int,
+        instance: int = -1,
     ) -> PendingBatch:
         """Take one validated record batch; its bytes must not change until it is settled."""
         assert records > 0
@@ -329,6 +335,7 @@ class Accumulator:
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             first_sequence=first_sequence,
+            instance=instance,
             token=token,
         )
         if self._open is not None and not self._fits(self._open, pending):

@@ -1,4 +1,5 @@
-"""The chunk format, version 2: what one flush writes as one object.
+"""The chunk format, version 2: what one flush writes as one object. Version 1 is read, too: there
+an item does not say to which transaction it belongs, since there were none.
 
     header   16 bytes   magic, version
     data                record batches, adjacent per partition, base offsets as the clients sent
@@ -32,6 +33,8 @@ _HEADER: Final = struct.Struct(">8sH6x")
 _OWNER: Final = struct.Struct(f">{CLUSTER_ID_BYTES_MAX}sHQII")
 _SPAN: Final = struct.Struct(">16siQQII")
 _ITEM: Final = struct.Struct(">IIIqqhiq")
+_ITEMS: Final = {1: struct.Struct(">IIIqqhi"), VERSION: _ITEM}
+"""Of each version that is known here."""
 _FOOTER: Final = struct.Struct(">QIIH6x8s")
 
 HEADER_BYTES: Final = _HEADER.size
@@ -114,6 +117,7 @@ class Footer(NamedTuple):
     index_start: int
     index_length: int
     index_checksum: int
+    version: int
 
 
 def parse_footer(footer: Buffer, *, object_length: int) -> Footer:
@@ -125,11 +129,11 @@ def parse_footer(footer: Buffer, *, object_length: int) -> Footer:
     start, length, checksum, version, magic = _FOOTER.unpack(footer)
     if magic != MAGIC:
         raise ChunkFormatError("the object does not end like a chunk")
-    if version != VERSION:
-        raise ChunkFormatError(f"chunk format {version} is not known here, only {VERSION}")
+    if version not in _ITEMS:
+        raise ChunkFormatError(f"chunk format {version} is not known here, only {list(_ITEMS)}")
     if start < HEADER_BYTES or start + length + FOOTER_BYTES != object_length:
         raise ChunkFormatError("the footer points outside of the object")
-    return Footer(start, length, checksum)
+    return Footer(start, length, checksum, version)
 
 
 def parse_index(encoded: Buffer, footer: Footer) -> ChunkIndex:
@@ -141,7 +145,7 @@ def parse_index(encoded: Buffer, footer: Footer) -> ChunkIndex:
         cluster_id = owner.rstrip(b"\0").decode()
         spans, at = [], _OWNER.size
         for _ in range(span_count):
-            span, at = _parse_span(encoded, at)
+            span, at = _parse_span(encoded, at, _ITEMS[footer.version])
             spans.append(span)
     except (struct.error, UnicodeDecodeError) as error:
         raise ChunkFormatError(f"the index is not readable: {error}") from error
@@ -154,13 +158,13 @@ def parse_index(encoded: Buffer, footer: Footer) -> ChunkIndex:
     return index
 
 
-def _parse_span(encoded: Buffer, at: int) -> tuple[IndexSpan, int]:
+def _parse_span(encoded: Buffer, at: int, item: struct.Struct) -> tuple[IndexSpan, int]:
     topic_id, partition, start, length, checksum, item_count = _SPAN.unpack_from(encoded, at)
     at += _SPAN.size
-    end = at + item_count * _ITEM.size
+    end = at + item_count * item.size
     if end > len(encoded):
         raise ChunkFormatError("the index is shorter than its items")
-    items = tuple(Item._make(row) for row in _ITEM.iter_unpack(memoryview(encoded)[at:end]))
+    items = tuple(Item(*row) for row in item.iter_unpack(memoryview(encoded)[at:end]))
     return IndexSpan(TopicId(topic_id), partition, start, length, checksum, items), end
 
 
@@ -184,7 +188,7 @@ def parse_chunk(chunk: Buffer) -> ChunkIndex:
     view = memoryview(chunk)
     footer = parse_footer(view[-FOOTER_BYTES:], object_length=len(view))
     magic, version = _HEADER.unpack_from(view)
-    if magic != MAGIC or version != VERSION:
+    if magic != MAGIC or version != footer.version:
         raise ChunkFormatError("the object does not begin like a chunk")
     return parse_index(view[footer.index_start : -FOOTER_BYTES], footer)
 

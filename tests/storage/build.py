@@ -32,6 +32,7 @@ def add(
     timestamp_max: int = 1000,
     producer_id: int = -1,
     first_sequence: int = -1,
+    instance: int = -1,
     token: object = None,
     now_ms: int = 0,
 ) -> PendingBatch:
@@ -44,6 +45,7 @@ def add(
         producer_id=producer_id,
         producer_epoch=-1 if producer_id < 0 else 0,
         first_sequence=first_sequence,
+        instance=instance,
         token=token,
         now_ms=now_ms,
     )

@@ -262,3 +262,11 @@ def test_every_batch_comes_out_once_in_order_and_within_the_limits(
         expected.setdefault(partition, []).append(token)
     assert out == expected
     assert accumulator.waiting_bytes == 0
+
+
+def test_a_batch_of_a_transaction_says_which_in_its_item() -> None:
+    accumulator = Accumulator(limits())
+    for sequence, instance in enumerate([-1, -2, 12]):
+        add(accumulator, b"x", producer_id=7, first_sequence=sequence, instance=instance)
+    (span,) = accumulator.close(0).spans
+    assert [item.instance for item in span.items] == [-1, -2, 12]

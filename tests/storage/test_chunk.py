@@ -27,8 +27,8 @@ from storage.chunk import (
 from storage.spans import ChunkId, Item
 from tests.storage.build import CHUNK, CLUSTER, TOPIC_A, TOPIC_B, add, batch, closed, object_of
 
-# Version 1, which every later version must still read.
-GOLDEN = bytes.fromhex(
+# Versions 1 and 2, which every later version must still read.
+GOLDEN_1 = bytes.fromhex(
     "00 46 52 41 5a 49 4c 63  0001 000000000000"  # Header.
     "64 61 74 61 31  64 61 74 61 32 32"  # Data.
     f"63 {'00' * 63} 0001 000100000000000a 00000007 00000002"  # Owner.
@@ -38,6 +38,20 @@ GOLDEN = bytes.fromhex(
     "00000000 00000004 00000001 ffffffffffffffff 0000000000000005 0002 00000008"
     "00000000 00000002 00000002 0000000000000001 0000000000000005 0002 00000009"
     "000000000000001b 00000110 177e25c9 0001 000000000000  00 46 52 41 5a 49 4c 63"  # Footer.
+)
+GOLDEN = bytes.fromhex(
+    "00 46 52 41 5a 49 4c 63  0002 000000000000"  # Header.
+    "64 61 74 61 31  64 61 74 61 32 32"  # Data.
+    f"63 {'00' * 63} 0001 000100000000000a 00000007 00000002"  # Owner.
+    f"{'61' * 16} 00000000 0000000000000010 0000000000000005 b1e32336 00000001"
+    "00000000 00000005 00000003 00000000000003e8 ffffffffffffffff ffff ffffffff"
+    " ffffffffffffffff"  # The transaction: none.
+    f"{'62' * 16} 00000009 0000000000000015 0000000000000006 a1b18ff4 00000002"
+    "00000000 00000004 00000001 ffffffffffffffff 0000000000000005 0002 00000008"
+    " fffffffffffffffe"  # That of the epoch.
+    "00000000 00000002 00000002 0000000000000001 0000000000000005 0002 00000009"
+    " 0000000000000003"
+    "000000000000001b 00000128 694445c1 0002 000000000000  00 46 52 41 5a 49 4c 63"  # Footer.
 )
 GOLDEN_INDEX = ChunkIndex(
     "c",
@@ -50,20 +64,35 @@ GOLDEN_INDEX = ChunkIndex(
             21,
             6,
             crc32c(b"data22"),
-            (Item(0, 4, 1, -1, 5, 2, 8), Item(0, 2, 2, 1, 5, 2, 9)),
+            (Item(0, 4, 1, -1, 5, 2, 8, -2), Item(0, 2, 2, 1, 5, 2, 9, 3)),
         ),
     ),
 )
 
 
-def test_chunk_of_version_1_is_written_as_ever() -> None:
+def test_chunk_of_version_2_is_written_as_ever() -> None:
     tail = encode_tail(GOLDEN_INDEX, data_end=27)
     assert chunk.HEADER + b"data1" + b"data22" + tail == GOLDEN
 
 
-def test_chunk_of_version_1_is_read_as_ever() -> None:
+def test_chunk_of_version_2_is_read_as_ever() -> None:
     assert parse_chunk(GOLDEN) == GOLDEN_INDEX
     assert damaged_spans(GOLDEN, GOLDEN_INDEX) == []
+
+
+def test_chunk_of_version_1_is_read_as_one_without_transactions() -> None:
+    spans = tuple(
+        span._replace(items=tuple(item._replace(instance=-1) for item in span.items))
+        for span in GOLDEN_INDEX.spans
+    )
+    assert parse_chunk(GOLDEN_1) == ChunkIndex("c", GOLDEN_INDEX.chunk, spans)
+    assert damaged_spans(GOLDEN_1, GOLDEN_INDEX) == []
+
+
+def test_header_and_footer_of_different_versions_are_refused() -> None:
+    mixed = GOLDEN_1[:16] + GOLDEN[16:]
+    with pytest.raises(ChunkFormatError, match="does not begin like a chunk"):
+        parse_chunk(mixed)
 
 
 def test_index_tells_the_era_of_its_incarnation() -> None:
@@ -124,8 +153,8 @@ def test_chunk_cut_off_anywhere_is_refused() -> None:
 
 def test_newer_version_is_refused_with_its_number() -> None:
     newer = bytearray(GOLDEN)
-    struct.pack_into(">H", newer, len(GOLDEN) - 16, 2)
-    with pytest.raises(ChunkFormatError, match="chunk format 2 is not known"):
+    struct.pack_into(">H", newer, len(GOLDEN) - 16, 3)
+    with pytest.raises(ChunkFormatError, match="chunk format 3 is not known"):
         parse_chunk(newer)
 
 
@@ -178,11 +207,12 @@ def test_any_bytes_are_a_chunk_or_refused(data: bytes) -> None:
         parse_chunk(data)
 
 
-@given(st.binary(max_size=300))
-def test_any_bytes_with_a_good_footer_are_an_index_or_refused(encoded: bytes) -> None:
-    tail = struct.pack(">QIIH6x8s", 27, len(encoded), crc32c(encoded), 1, chunk.MAGIC)
+@given(st.binary(max_size=300), st.sampled_from([1, 2]))
+def test_any_bytes_with_a_good_footer_are_an_index_or_refused(encoded: bytes, version: int) -> None:
+    tail = struct.pack(">QIIH6x8s", 27, len(encoded), crc32c(encoded), version, chunk.MAGIC)
+    head = (GOLDEN_1 if version == 1 else GOLDEN)[:27]
     with suppress(ChunkFormatError):
-        parse_chunk(GOLDEN[:27] + encoded + tail)
+        parse_chunk(head + encoded + tail)
 
 
 @given(
@@ -208,6 +238,7 @@ def test_index_roundtrips(rows: list[tuple[TopicId, int, int, int]], cluster_id:
             partition=partition,
             records=records,
             producer_id=producer_id,
+            instance=-1 if producer_id < 0 else producer_id - 2,
         )
     made = accumulator.close(0)
     whole = b"".join(made.object_parts(CHUNK, cluster_id=cluster_id))
