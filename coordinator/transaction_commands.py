@@ -50,7 +50,7 @@ class CommitTransactionOffsets:
     """Offsets that become visible when the transaction is committed. Outcome: `OffsetsCommitted`.
 
     Fenced by shard, member and epoch as `CommitOffsets`; by no member at any time (KIP-447: an
-    old client says nothing about members). INVALID_TXN_STATE: the group takes no part (TV1).
+    old client says nothing about members). TRANSACTION_ABORTABLE: the group takes no part (TV1).
     """
 
     group_id: str

@@ -90,7 +90,8 @@ class Standing(NamedTuple):
     last_epoch: int = -1
     """The epoch before, whose holder may learn the current one by repeating its request; -1: none.
 
-    A new producer taking over clears it: then the old one is fenced for good (KIP-360)."""
+    A new producer taking over clears it: then the old one is fenced for good (KIP-360). So does
+    the start of a transaction: whoever starts it has learned its epoch."""
     previous_id: int = -1
     """The producer id before, if its epochs were exhausted; -1: none."""
     state: State = State.EMPTY
@@ -143,7 +144,7 @@ def init(
     Refusal: PRODUCER_FENCED; it also spares the transaction, other than Kafka's.
     """
     if before is None:
-        return Changed(Standing(fresh_id, 0, last_epoch=epoch))
+        return Changed(Standing(fresh_id, 0))
     given = producer_id != -1
     if given:
         is_current = producer_id == before.producer_id
@@ -151,19 +152,13 @@ def init(
             return ErrorCode.PRODUCER_FENCED
         if not (is_current and epoch == before.epoch):
             # A repetition of the request (or EndTxn) that brought the current epoch, or a zombie.
-            known = before.last_epoch != -1 and epoch == before.last_epoch
-            return _settled(before) if known else ErrorCode.PRODUCER_FENCED
+            if epoch == -1 or epoch != before.last_epoch:
+                return ErrorCode.PRODUCER_FENCED
+            return Changed(before._replace(state=State.EMPTY, given_up=False))
     after, markers = _bumped(before, last_epoch=epoch, fresh_id=fresh_id)
     if before.state is not State.ONGOING:
         return Changed(after)
     return Changed(after, markers)
-
-
-def _settled(before: Standing) -> Changed:
-    """The current epoch as it is. An open transaction was begun with it, so its holder knows."""
-    if before.state is State.ONGOING:
-        return Changed(before)
-    return Changed(before._replace(state=State.EMPTY, given_up=False))
 
 
 def _bumped(
@@ -222,14 +217,15 @@ def begin(before: Standing | None, *, producer_id: int, epoch: int) -> Standing 
 def check(before: Standing | None, *, producer_id: int, epoch: int, instance: int) -> ErrorCode:
     """Whether a batch or offsets of a TV1 client belong to the open transaction, `instance`.
 
-    Refusals as of `add`; INVALID_TXN_STATE when none is open; NOT_ENOUGH_REPLICAS (retriable)
-    when another one is, into which a late batch must not slide.
+    Refusals as of `add`; TRANSACTION_ABORTABLE when none is open (as when the partition takes no
+    part in it); NOT_ENOUGH_REPLICAS (retriable) when another one is, into which a late batch must
+    not slide.
     """
     if (refused := _judge_producer(before, producer_id, epoch)) is not None:
         return refused
     assert before is not None
     if before.state is not State.ONGOING:
-        return ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.TRANSACTION_ABORTABLE
     return ErrorCode.NONE if instance == before.instance else ErrorCode.NOT_ENOUGH_REPLICAS
 
 
@@ -270,6 +266,8 @@ def end_bumping(
     """EndTxn v5 (KIP-890): `after` has the id and epoch of the next transaction.
 
     An abort with nothing open bumps as well: the client wants to be rid of whatever it sent.
+    A repetition is told how it ended, unless the epoch was bumped by someone else: Kafka may tell
+    a producer "committed" whose transaction was aborted by the next one's InitProducerId.
     Refusals: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE;
     TRANSACTION_ABORTABLE for a commit of what the cluster gave up.
     """
@@ -279,7 +277,7 @@ def end_bumping(
     if producer_id != before.producer_id and not repeated:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     complete = before.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
-    if repeated and complete:
+    if repeated and complete and epoch == before.last_epoch:
         if commit == (before.state is State.COMPLETE_COMMIT):
             return Changed(before)
         gave_up = commit and before.given_up
@@ -335,5 +333,9 @@ def _gave_up(before: Standing, producer_id: int, epoch: int) -> bool:
 
 def _started(before: Standing, adds: Adds) -> Standing:
     return before._replace(
-        state=State.ONGOING, instance=before.instance + 1, adds=adds, given_up=False
+        state=State.ONGOING,
+        instance=before.instance + 1,
+        adds=adds,
+        last_epoch=-1,
+        given_up=False,
     )
