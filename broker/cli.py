@@ -26,8 +26,8 @@ from protocol.types import position
 
 if TYPE_CHECKING:
     from broker.group_reset import Target
-    from broker.group_tool import Said
     from broker.kafka_client import Address, KafkaClient
+    from broker.said import Said
 
 T = TypeVar("T")
 
@@ -322,7 +322,7 @@ def _need_group_command(_options: argparse.Namespace) -> int:
 def _group_list(options: argparse.Namespace) -> int:
     from broker import group_tool
 
-    return _on_groups(
+    return _on_cluster(
         options,
         lambda client: group_tool.list_groups(client, states=options.state, kinds=options.type),
     )
@@ -331,7 +331,7 @@ def _group_list(options: argparse.Namespace) -> int:
 def _group_describe(options: argparse.Namespace) -> int:
     from broker import group_tool
 
-    return _on_groups(
+    return _on_cluster(
         options,
         lambda client: group_tool.describe(
             client, options.group, members=options.members, as_json=options.json
@@ -343,7 +343,7 @@ def _group_reset(options: argparse.Namespace) -> int:
     from broker import group_reset, group_tool
 
     chosen = None if options.all_topics else group_reset.topics(options.topic)
-    return _on_groups(
+    return _on_cluster(
         options,
         lambda client: group_tool.reset(
             client, options.group, _target(options), chosen, execute=options.execute
@@ -371,26 +371,26 @@ def _target(options: argparse.Namespace) -> "Target":
 def _group_delete(options: argparse.Namespace) -> int:
     from broker import group_tool
 
-    return _on_groups(options, lambda client: group_tool.delete(client, options.groups))
+    return _on_cluster(options, lambda client: group_tool.delete(client, options.groups))
 
 
-def _on_groups(
+def _on_cluster(
     options: argparse.Namespace, command: Callable[["KafkaClient"], Awaitable["Said"]]
 ) -> int:
-    """Run a command of `group_tool`; print what it says."""
+    """Run a command of one of the tools; print what it says."""
     import asyncio
 
-    from broker import group_tool
     from broker.kafka_client import ClientError, KafkaClient
+    from broker.said import ToolError
 
-    async def work() -> group_tool.Said:
+    async def work() -> "Said":
         async with KafkaClient(options.bootstrap, timeout_ms=options.timeout_ms) as client:
             return await command(client)
 
     try:
         # Not `process.run_once`: what an agent is made of takes longer to import than all this.
         said = asyncio.run(work())
-    except (ClientError, group_tool.GroupError) as error:
+    except (ClientError, ToolError) as error:
         raise _FailedError(str(error)) from error
     except KafkaError as error:
         raise _FailedError(f"refused: {error.message or error.code.name}") from error

@@ -8,16 +8,17 @@ Leaves out: offsets of single topics of a group that runs (kafka-consumer-groups
 --delete-offsets), share groups.
 """
 
-import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from broker import group_report, group_reset
 from broker.group_report import CoordinatorView, GroupView, Partition, PartitionView
 from broker.group_reset import Place, Rule, Target
-from broker.kafka_client import ClientError, KafkaClient, PassingError, check
+from broker.kafka_client import ClientError, KafkaClient, check
+from broker.routing import all_of, by_topic, leaders
+from broker.said import Said, ToolError
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError
 
@@ -33,16 +34,8 @@ BY_NAME_NEWEST: Final = 9
 which a description shows, have no id that Metadata would tell."""
 
 
-class Said(NamedTuple):
-    """What a command has to say: results, warnings, and what did not work."""
-
-    lines: Sequence[str]
-    warnings: Sequence[str] = ()
-    failures: Sequence[str] = ()
-
-
-class GroupError(Exception):
-    """The command cannot be done; the sentence says why and what to do."""
+class GroupError(ToolError):
+    """As its parent, about groups."""
 
 
 async def list_groups(
@@ -60,7 +53,7 @@ async def list_groups(
         found.update({row.group_id: row for row in answer.groups})
 
     async def attempt() -> None:
-        await _all(map(ask, client.brokers))
+        await all_of(map(ask, client.brokers))
 
     failures = []
     try:
@@ -275,7 +268,7 @@ async def offsets_at(
                         for index in indexes
                     ],
                 )
-                for topic, indexes in _by_topic(wanted).items()
+                for topic, indexes in by_topic(wanted).items()
             ],
         )
         answer = await client.ask(apis.LIST_OFFSETS, request, node=node)
@@ -289,12 +282,12 @@ async def offsets_at(
         return found
 
     async def attempt() -> dict[Partition, int | None]:
-        leaders = await _leaders(client, {topic for topic, _ in partitions})
+        leading = await leaders(client, {topic for topic, _ in partitions})
         by_node: defaultdict[int, list[Partition]] = defaultdict(list)
         for where in sorted(partitions):
-            if where in leaders:
-                by_node[leaders[where]].append(where)
-        answers = await _all(ask(*item) for item in by_node.items())
+            if where in leading:
+                by_node[leading[where]].append(where)
+        answers = await all_of(ask(*item) for item in by_node.items())
         return {where: offset for answer in answers for where, offset in answer.items()}
 
     if not partitions:
@@ -304,22 +297,6 @@ async def offsets_at(
     except KafkaError as error:
         words = group_report.in_words(error.code, error.message)
         raise GroupError(f"the ends of partitions are not told: {words}") from error
-
-
-async def _leaders(client: KafkaClient, topics: Collection[str]) -> dict[Partition, int]:
-    """Whom to ask about each partition of the topics that there are. Raises PassingError."""
-    leaders = {}
-    for topic in (await client.refresh(topics)).topics:
-        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or topic.name is None:
-            continue
-        if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
-            raise GroupError(f'"{topic.name}" is not the name of a topic')
-        check(topic.error_code, f'topic "{topic.name}" is not told about')
-        for row in topic.partitions:
-            if row.leader_id < 0:
-                raise PassingError(f"{topic.name}:{row.partition_index} has no agent to ask")
-            leaders[topic.name, row.partition_index] = row.leader_id
-    return leaders
 
 
 async def _chosen(
@@ -335,7 +312,7 @@ async def _chosen(
                 f'nothing is committed in group "{group_id}": say which topics (--topic)'
             )
         return {where: offset for where, (offset, _) in committed.items()}
-    there = await client.until_done(lambda: _leaders(client, topics))
+    there = await client.until_done(lambda: leaders(client, topics))
     chosen: dict[Partition, int | None] = {}
     for name, wanted in topics.items():
         has = {partition for topic, partition in there if topic == name}
@@ -387,7 +364,7 @@ async def _commit(
                     for index in indexes
                 ],
             )
-            for topic, indexes in _by_topic(after).items()
+            for topic, indexes in by_topic(after).items()
         ],
     )
 
@@ -410,21 +387,3 @@ async def _commit(
         raise GroupError(
             f'it is not known whether the offsets of group "{group_id}" are reset: {error}'
         ) from error
-
-
-async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
-    """The results of all, which have all ended; else the first error among them."""
-    ended = await asyncio.gather(*work, return_exceptions=True)
-    results = []
-    for result in ended:
-        if isinstance(result, BaseException):
-            raise result
-        results.append(result)
-    return results
-
-
-def _by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, partition in sorted(partitions):
-        found[topic].append(partition)
-    return found

@@ -36,6 +36,11 @@ RETRY_S: Final = 0.2
 ASK_SHARE: Final = 3
 """One request may take a third of the time there is."""
 
+GROUP: Final = 0
+TRANSACTION: Final = 1
+"""Types of coordinators."""
+_COORDINATED: Final = {GROUP: "group", TRANSACTION: "transactional id"}
+
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
 
 PASSING: Final = frozenset(
@@ -45,6 +50,7 @@ PASSING: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_CONTROLLER,
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.REQUEST_TIMED_OUT,
     }
@@ -255,12 +261,12 @@ class KafkaClient:
         self.brokers = {row.node_id: Address(row.host, row.port) for row in answer.brokers}
         return answer
 
-    async def find_coordinator(self, group_id: str) -> int:
-        """Node id of a group's coordinator. Raises as `ask` and `check`."""
-        request = messages.FindCoordinatorRequest(coordinator_keys=[group_id])
+    async def find_coordinator(self, key: str, *, key_type: int = GROUP) -> int:
+        """Node id of the coordinator of a group, or whatever. Raises as `ask` and `check`."""
+        request = messages.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
         answer = await self.ask(apis.FIND_COORDINATOR, request, oldest=4)
         (found,) = answer.coordinators
-        check(found.error_code, f'the coordinator of group "{group_id}" is not known')
+        check(found.error_code, f'the coordinator of {_COORDINATED[key_type]} "{key}" is not known')
         self.brokers[found.node_id] = Address(found.host, found.port)
         return int(found.node_id)
 

@@ -67,7 +67,10 @@ SHELLS = {
         "producer_ids",
         "producing",
         "purging",
+        "routing",
         "server",
+        "transactions.service",
+        "unread",
     },
     "iceberg_export": {
         "__main__",
