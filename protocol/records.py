@@ -51,8 +51,10 @@ _OFFSET: Final = struct.Struct(">q")
 _CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">h")
 _TIMESTAMP: Final = struct.Struct(">q")
-_CONTROL_KEY: Final = struct.Struct(">hh")
-_CONTROL_VALUE: Final = struct.Struct(">hi")
+_CONTROL_RECORD: Final = struct.Struct(">5shhBhiB")
+_CONTROL_RECORD_HEAD: Final = bytes((16 << 1, 0, 0, 0, 4 << 1))
+"""Of a marker's record: its length, attributes, both deltas, and the length of its key."""
+CONTROL_BATCH_BYTES: Final = HEADER_BYTES + _CONTROL_RECORD.size
 
 assert _HEADER.size == HEADER_BYTES
 
@@ -388,7 +390,7 @@ def build_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """A batch as a producer makes it (tests, demo, markers).
+    """A batch as a producer makes it (tests, demo).
 
     A record with offset -1 follows the one before; others must ascend from `base_offset`.
     `attributes` are flags to set beside the codec.
@@ -429,17 +431,32 @@ def control_batch(
     producer_epoch: int,
     coordinator_epoch: int = 0,
 ) -> bytes:
-    """A transaction's marker (CONTROL_ABORT or CONTROL_COMMIT): one record, one offset."""
-    key = _CONTROL_KEY.pack(0, control_type)
-    value = _CONTROL_VALUE.pack(0, coordinator_epoch)
-    return build_batch(
-        [Record(timestamp=timestamp, key=key, value=value)],
-        base_offset=base_offset,
-        attributes=TRANSACTIONAL | CONTROL,
-        leader_epoch=0,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
+    """A transaction's marker (CONTROL_ABORT or CONTROL_COMMIT): one record, one offset.
+
+    Packed directly: a fetch makes those it needs anew each time.
+    """
+    batch = bytearray(
+        _HEADER.pack(
+            base_offset,
+            CONTROL_BATCH_BYTES - LENGTH_OVERHEAD,
+            0,
+            MAGIC,
+            0,
+            TRANSACTIONAL | CONTROL,
+            0,
+            timestamp,
+            timestamp,
+            producer_id,
+            producer_epoch,
+            -1,
+            1,
+        )
     )
+    batch += _CONTROL_RECORD.pack(
+        _CONTROL_RECORD_HEAD, 0, control_type, 6 << 1, 0, coordinator_epoch, 0
+    )
+    _seal(batch, 0, CONTROL_BATCH_BYTES)
+    return bytes(batch)
 
 
 def _assemble(header: BatchHeader, data: bytes) -> bytes:

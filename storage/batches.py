@@ -2,12 +2,13 @@
 
 Chunks hold batches as producers sent them, with base offset 0. Here they are copied once (or not
 at all, when the memory is ours), their base offsets and leader epoch (always 0) patched, and from
-then on every fetch is a slice without a copy. Limits stop before a batch, never inside one (P7). Pure.
+then on every fetch is a slice without a copy. Limits stop before a batch, never inside one (P7).
+A marker has no bytes anywhere: it becomes a control batch when it is asked for. Pure.
 """
 
 import struct
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
@@ -17,11 +18,14 @@ from protocol import records
 from protocol.errors import ProtocolError
 from protocol.types import Buffer
 from storage.object_store import StoreRefusedError
-from storage.spans import Span
+from storage.spans import MARKER_BYTES, Marker, Span
 
 _CRC: Final = struct.Struct(">I")
 _CRC_AT: Final = 17
 """Place of the CRC-32C in a batch; it covers all that follows, so patching leaves it valid."""
+_MARKER_ENDS: Final = array("I", [MARKER_BYTES])
+
+assert MARKER_BYTES == records.CONTROL_BATCH_BYTES
 
 
 class DamagedSpanError(StoreRefusedError):
@@ -39,12 +43,12 @@ class Slice(NamedTuple):
 
 
 class Batches:
-    """All batches of one span, patched. Immutable."""
+    """All batches of one span, patched, or of a marker. Immutable."""
 
     __slots__ = ("_data", "_ends", "_offsets", "span")
 
     def __init__(
-        self, span: Span, data: memoryview, ends: "array[int]", offsets: "array[int]"
+        self, span: Span | Marker, data: memoryview, ends: "array[int]", offsets: "array[int]"
     ) -> None:
         assert len(ends) == len(offsets) > 0
         self.span = span
@@ -87,6 +91,18 @@ class Batches:
         return cls(span, patched, ends, offsets)
 
     @classmethod
+    def of_marker(cls, marker: Marker) -> Self:
+        """The control batch that clients are given for the end of a transaction (KIP-98)."""
+        batch = records.control_batch(
+            records.CONTROL_COMMIT if marker.commit else records.CONTROL_ABORT,
+            base_offset=marker.base_offset,
+            timestamp=marker.timestamp,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+        )
+        return cls(marker, memoryview(batch), _MARKER_ENDS, array("q", [marker.base_offset]))
+
+    @classmethod
     def checked(cls, span: Span, data: memoryview) -> Self:
         """As `of`, and the CRC of every batch is compared: for bytes that were away.
 
@@ -113,16 +129,22 @@ class Batches:
         """All bytes, read-only."""
         return self._data
 
-    def slice(self, offset: int, *, bytes_max: int, at_least_one: bool) -> Slice:
+    def slice(
+        self, offset: int, *, bytes_max: int, at_least_one: bool, before: int | None = None
+    ) -> Slice:
         """Whole batches from the one that contains `offset`, as many as `bytes_max` allows.
 
-        With `at_least_one` the first comes whatever its size. The offset must be in the span.
+        With `at_least_one` the first comes whatever its size. None begins at `before` or later:
+        it is behind `offset`, and transactions begin with a batch. The offset must be in the span.
         """
         assert self.span.base_offset <= offset < self.span.next_offset
         first = bisect_right(self._offsets, offset) - 1
         begin = self._ends[first - 1] if first else 0
         # Batches before `last` end within the limit.
         last = bisect_right(self._ends, begin + max(0, bytes_max), first)
+        if before is not None:
+            assert before > offset
+            last = min(last, bisect_left(self._offsets, before, first))
         if last == first:
             if not at_least_one:
                 return Slice([], 0, offset)
@@ -142,5 +164,7 @@ def _joined(span: Span, data: Buffer | Sequence[Buffer]) -> bytearray:
     return joined
 
 
-def _place(span: Span) -> str:
+def _place(span: Span | Marker) -> str:
+    if isinstance(span, Marker):
+        return f"the marker at offset {span.base_offset}"
     return f"{span.chunk.key} bytes {span.start} to {span.start + span.length}"

@@ -3,6 +3,7 @@
 import struct
 
 import pytest
+from aiokafka.record.control_record import ABORT_MARKER, COMMIT_MARKER, ControlRecord
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from crc32c import crc32c
 from hypothesis import given, settings
@@ -140,6 +141,71 @@ def test_a_control_batch_is_one_record_that_kafka_would_write_kip_98():
     assert (header.base_offset, header.last_offset_delta, header.record_count) == (9, 0, 1)
     [record] = records.iterate(batch)
     assert record == Record(9, 77, b"\0\0\0\1", b"\0\0\0\0\0\0")
+
+
+MARKERS = {
+    records.CONTROL_ABORT: (
+        "0000000000000009"  # Base offset.
+        "00000042"  # Length: what follows it, 78 - 12.
+        "00000000"  # Leader epoch.
+        "02"  # Magic.
+        "2edcb967"  # CRC-32C.
+        "0030"  # Attributes: transactional, control.
+        "00000000"  # Last offset delta.
+        "0000018bcfe56800"  # Base and largest timestamp.
+        "0000018bcfe56800"
+        "0000000000000005"  # Producer id and epoch.
+        "0003"
+        "ffffffff"  # Base sequence.
+        "00000001"  # Count of records.
+        "20000000"  # The record: 16 bytes, attributes, timestamp and offset delta.
+        "0800000000"  # Its key: 4 bytes, version 0, type.
+        "0c000000000000"  # Its value: 6 bytes, version 0, coordinator epoch 0.
+        "00"  # No headers.
+    ),
+    records.CONTROL_COMMIT: (
+        "0000000000000009000000420000000002dae26f2f003000000000"
+        "0000018bcfe568000000018bcfe5680000000000000000050003ffffffff00000001"
+        "2000000008000000010c00000000000000"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MARKERS)
+def test_a_marker_is_the_bytes_that_kafka_writes_kip_98(kind):
+    batch = records.control_batch(
+        kind, base_offset=9, timestamp=1_700_000_000_000, producer_id=5, producer_epoch=3
+    )
+    assert batch.hex() == MARKERS[kind]
+    assert len(batch) == records.CONTROL_BATCH_BYTES
+
+
+@given(
+    kind=st.sampled_from([records.CONTROL_ABORT, records.CONTROL_COMMIT]),
+    offset=st.integers(0, 1 << 62),
+    timestamp=st.integers(-1, (1 << 62)),
+    producer_id=st.integers(0, (1 << 63) - 1),
+    epoch=st.integers(0, 32767),
+)
+def test_markers_are_read_by_aiokafka_as_control_records(
+    kind, offset, timestamp, producer_id, epoch
+):
+    batch = records.control_batch(
+        kind,
+        base_offset=offset,
+        timestamp=timestamp,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+    )
+    read = DefaultRecordBatch(batch)
+    assert read.validate_crc()
+    assert read.is_control_batch
+    assert read.is_transactional
+    assert (read.base_offset, read.next_offset) == (offset, offset + 1)
+    assert (read.producer_id, read.producer_epoch, read.base_sequence) == (producer_id, epoch, -1)
+    (record,) = read
+    assert ControlRecord.parse(record.key) == (ABORT_MARKER, COMMIT_MARKER)[kind]
+    assert (record.offset, record.timestamp, record.headers) == (offset, timestamp, [])
 
 
 # Checks, in Kafka's order

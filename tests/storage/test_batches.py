@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from protocol.records import batch_positions, iterate, read_header
 from storage.batches import Batches, DamagedSpanError
-from storage.spans import Span
+from storage.spans import MARKER_BYTES, Marker, Span
 from tests.storage.build import CHUNK, batch
 
 SIZES = (3, 1, 5)  # Records of the batches below.
@@ -150,3 +150,42 @@ def test_reading_slice_by_slice_gives_every_batch_once(
         assert piece.next_offset > offset
         offset = piece.next_offset
     assert got == bytes(batches.view())[sum(map(len, parts[:first])) :]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_becomes_one_control_batch_at_its_offset(commit: bool) -> None:
+    marker = Marker(1234, producer_id=7, producer_epoch=3, commit=commit, timestamp=99)
+    batches = Batches.of_marker(marker)
+    batches.check()
+    piece = batches.slice(1234, bytes_max=MARKER_BYTES, at_least_one=False)
+    assert (piece.byte_count, piece.next_offset) == (MARKER_BYTES, 1235)
+    (view,) = piece.views
+    assert view.readonly
+    header = read_header(view)
+    assert header.is_control
+    assert header.is_transactional
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, -1)
+    (record,) = iterate(view)
+    assert (record.offset, record.timestamp) == (1234, 99)
+    assert record.key == (b"\0\0\0\1" if commit else b"\0\0\0\0")
+
+
+def test_a_marker_that_does_not_fit_is_left_for_the_next_fetch() -> None:
+    batches = Batches.of_marker(Marker(5, 7, 3, commit=True, timestamp=99))
+    piece = batches.slice(5, bytes_max=MARKER_BYTES - 1, at_least_one=False)
+    assert piece == ([], 0, 5)
+    assert batches.slice(5, bytes_max=0, at_least_one=True).byte_count == MARKER_BYTES
+
+
+def test_nothing_that_begins_at_the_bound_or_later_is_given() -> None:
+    # The batches begin at 1000, 1003 and 1004.
+    for before, count, next_offset in ((1003, 1, 1003), (1004, 2, 1004), (1009, 3, 1009)):
+        for offset in (1000, 1002):
+            got = whole().slice(offset, bytes_max=10**9, at_least_one=False, before=before)
+            assert got.byte_count == sum(map(len, PARTS[:count]))
+            assert got.next_offset == next_offset
+
+
+def test_the_bound_holds_for_the_first_batch_too_which_lies_before_it() -> None:
+    got = whole().slice(1003, bytes_max=0, at_least_one=True, before=1004)
+    assert (got.byte_count, got.next_offset) == (len(PARTS[1]), 1004)
