@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.clients.members import Host, java_host, kafkajs_host
+from tests.clients.producers import TxnHost, java_txn_host, kafkajs_txn_host
+from tests.clients.transactions import challenges
 from tests.parts.servers import EtcdServer, FrazilCluster, FrazilDev, KafkaServer, MinioServer
 
 QUICK_GROUPS = (
@@ -18,7 +20,8 @@ QUICK_GROUPS = (
     "group.consumer.heartbeat.interval.ms=300",
 )
 """So that members do not wait for each other longer than they must."""
-SETTINGS = ("num.partitions=4", *QUICK_GROUPS)
+QUICK_TIMEOUTS = ("transaction.abort.timed.out.transaction.cleanup.interval.ms=200",)
+SETTINGS = ("num.partitions=4", *QUICK_GROUPS, *QUICK_TIMEOUTS)
 AGAINST_KAFKA = os.environ.get("FRAZIL_CLIENTS_KAFKA") == "1"
 
 
@@ -67,3 +70,34 @@ def kafkajs() -> Iterator[Host]:
 def bootstrap(request: pytest.FixtureRequest) -> str:
     """Where a client is told to connect: the embedded agent, or one of three."""
     return request.getfixturevalue(request.param).bootstrap
+
+
+@pytest.fixture(scope="session")
+def java_txn() -> Iterator[TxnHost]:
+    """A JVM for the transactional producers and pipes of all tests."""
+    host = java_txn_host()
+    yield host
+    host.stop()
+
+
+@pytest.fixture(scope="session")
+def kafkajs_txn() -> Iterator[TxnHost]:
+    host = kafkajs_txn_host()
+    yield host
+    host.stop()
+
+
+@pytest.fixture
+def unchallenged(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where a client is told to connect that is never challenged at the end of a transaction.
+
+    A challenge costs a client a tenth of a second, and should befall only those who reconnect in
+    the middle of a transaction.
+    """
+    if AGAINST_KAFKA:
+        yield request.getfixturevalue("kafka").bootstrap
+        return
+    cluster = request.getfixturevalue("three_agents")
+    before = challenges(cluster)
+    yield cluster.bootstrap
+    assert challenges(cluster) == before

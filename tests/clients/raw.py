@@ -56,9 +56,21 @@ class Connection:
         self._socket.close()
 
     def send(self, key: int, version: int, request: Any) -> None:
+        self.send_bytes(self.frame(key, version, request))
+
+    def frame(self, key: int, version: int, request: Any) -> bytes:
+        """The request's bytes, for `send_bytes`, now or later; answers come in this order."""
         body = messages.encode_request(key, version, request)
-        self._socket.sendall(framing.request_frame(key, version, 1, "raw", body))
         self._sent.append((key, version))
+        return bytes(framing.request_frame(key, version, 1, "raw", body))
+
+    def send_bytes(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def ask(self, key: int, version: int, request: Any) -> Any:
+        """A request and its answer. Raises OSError."""
+        self.send(key, version, request)
+        return self.receive()
 
     def receive(self) -> Any:
         """The answer to the oldest request that has none. Raises OSError."""
@@ -80,8 +92,7 @@ class Connection:
 def ask(address: str, key: int, version: int, request: Any, *, seconds: float = 10.0) -> Any:
     """One request on a connection of its own, and its answer. Raises OSError."""
     with Connection(address, seconds=seconds) as connection:
-        connection.send(key, version, request)
-        return connection.receive()
+        return connection.ask(key, version, request)
 
 
 def coordinator(address: str, group: str) -> str | None:

@@ -27,6 +27,8 @@ async function open(name, topics, settings) {
     heartbeatInterval: Number(config["heartbeat.interval.ms"]),
     sessionTimeout: Number(config["session.timeout.ms"] || 30000),
     maxWaitTimeInMs: 100,
+    maxBytesPerPartition: Number(config["max.partition.fetch.bytes"] || 1048576),
+    readUncommitted: config["isolation.level"] === "read_uncommitted",
     retry: { initialRetryTime: 50 },
   });
   const member = { consumer, owned: "", read: new Map() };
