@@ -307,7 +307,11 @@ class Crowd:
 
     def _synced(self, asked: Asked, synced: SyncGroupResponse) -> None:
         request = asked.request
-        if synced.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+        # The last one: it was taken, but what the leader assigned fits into no entry.
+        if synced.error_code in (
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+        ):
             self.heard_ms[request.member_id] = self.world.now_ms
         if synced.error_code != ErrorCode.NONE:
             return
