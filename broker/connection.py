@@ -11,6 +11,8 @@ What holds:
 * Who does not speak Kafka is disconnected without an answer, as Kafka does (SocketServer), after
   the requests before have been answered; logged and counted.
 * What was read around a stall is marked stale (P17, `broker.stalls`).
+* Each call knows the position applied when its first byte was read, and whether it was read in
+  reply to a challenge (`broker.challenges`).
 
 Bytes arrive in the server's one scratch buffer, or in place when a frame is big. No task per hot
 request. Left out: what requests mean (`broker.dispatch`), all connections together
@@ -25,12 +27,14 @@ from typing import TYPE_CHECKING, Final, cast
 
 from typing_extensions import override
 
+from broker.challenges import Challenge, Challenges
 from broker.dispatch import Call
 from broker.stalls import Trust
+from broker.unread import unread_bytes
 from protocol import apis
 from protocol.errors import ProtocolError
 from protocol.framing import FRAME_BYTES_MAX_DEFAULT, FrameSplitter, parse_header
-from protocol.types import Buffer
+from protocol.types import POSITION_ZERO, Buffer
 
 if TYPE_CHECKING:
     from broker.server import KafkaServer
@@ -65,11 +69,14 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "_active_ms",
         "_buffered",
         "_bytes",
+        "_challenges",
+        "_clock",
         "_ending",
         "_exclusive",
         "_in_place",
         "_limits",
         "_pending",
+        "_read",
         "_reading",
         "_room",
         "_server",
@@ -102,6 +109,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self._limits = server.limits.connection
         self._splitter = FrameSplitter(self._limits.frame_bytes_max)
         self._trust = Trust(server.watch)
+        self._challenges = Challenges()
         self._pending: deque[Call] = deque()
         """Read and not yet answered towards the client, in order."""
         self._waiting: deque[Call] = deque()
@@ -116,6 +124,10 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         """Memory of the frame under way, as last told to the server."""
         self._unframed = 0
         """Bytes read of the frame under way, its length included."""
+        self._clock = POSITION_ZERO
+        """The position applied when the first of them was read."""
+        self._read = 0
+        """Bytes read in all."""
         self._room = 0
         self._in_place = False
         self._reading = True
@@ -173,11 +185,20 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         stale = self._trust.read(
             server.watch, drained=nbytes < self._room, continued=continued, frames=len(frames)
         )
+        first_byte = self._read - self._unframed
+        self._read += nbytes
         self._unframed += nbytes
+        position = server.node.coordinator.machine.position
+        if not continued:
+            self._clock = position
         for index, frame in enumerate(frames):
             self._unframed -= 4 + len(frame)
-            if not self._accept(frame, now_ms, stale=index < stale):
+            if not self._accept(frame, now_ms, stale=index < stale, first_byte=first_byte):
                 break
+            first_byte += 4 + len(frame)
+            self._clock = position  # Of the next one.
+        if self._challenges.leaving:
+            self._count_challenges()
         if self._splitter.error is not None:
             self._fail(self._splitter.error)
         self._count_buffered()
@@ -225,12 +246,18 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             self._closing("handler", reason)
             self._transport.close()
 
+    def replied(self, call: Call, challenge: Challenge) -> bool:
+        """Whether the call was read in reply to this challenge (`dispatch.Connection`)."""
+        return self._challenges.answered_by(challenge, call.first_byte)
+
     # What the server calls.
 
     def turn(self) -> None:
         """Write what is answered, start what may start, read on or stop. Once per loop turn."""
         if self.closed:
             return
+        if self._challenges.leaving:
+            self._count_challenges()
         self._write_answers()
         self._start_calls()
         if self._ending and not self._pending:
@@ -266,7 +293,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
 
     # Requests.
 
-    def _accept(self, frame: Buffer, now_ms: int, *, stale: bool) -> bool:
+    def _accept(self, frame: Buffer, now_ms: int, *, stale: bool, first_byte: int) -> bool:
         """Queue one frame; False when it is not a request."""
         if self._ending:
             return False
@@ -285,6 +312,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             received_ms=now_ms,
             frame_bytes=len(frame),
             stale=stale,
+            clock=self._clock,
+            first_byte=first_byte,
         )
         self._pending.append(call)
         self._waiting.append(call)
@@ -366,12 +395,25 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             self._release(call)
             stats.count_answer(call.api_key, now_ms - call.received_ms)
             refused = refused or call.refused_stale
+            if call.challenge is not None:
+                self._challenges.told(call.challenge)
             if call.parts is not None:
                 parts += call.parts
         if parts:
             stats.response_bytes += self._write(parts)
             if refused:
                 self._trust.refusal_written()
+            if self._challenges.leaving:
+                self._count_challenges()
+                if self._challenges.leaving:
+                    # uvloop writes at the end of this turn; the next one shows that it has.
+                    self._server.mark(self)
+
+    def _count_challenges(self) -> None:
+        """Those that were told have left when nothing waits in the transport."""
+        transport = self._transport
+        if not transport.is_closing() and transport.get_write_buffer_size() == 0:
+            self._challenges.left(self._read + unread_bytes(transport))
 
     def _write(self, parts: list[Buffer]) -> int:
         """One write for all; big parts are not copied where the loop can gather them."""

@@ -16,12 +16,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from typing_extensions import override
 
+from broker.challenges import Challenge
 from broker.node import Node
 from coordinator.metadata_log import LogError
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.framing import response_head
-from protocol.types import Buffer
+from protocol.types import POSITION_ZERO, Buffer, Position
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,10 @@ class Connection(Protocol):
         """Close without answering what is open. `reason` is for the log."""
         ...
 
+    def replied(self, call: "Call", challenge: Challenge) -> bool:
+        """Whether the call was read in reply to this challenge (`broker.challenges`)."""
+        ...
+
 
 class Call:
     """One request: header, body and where the answer goes."""
@@ -56,9 +61,12 @@ class Call:
         "answered",
         "api_key",
         "body",
+        "challenge",
         "client_id",
+        "clock",
         "connection",
         "correlation_id",
+        "first_byte",
         "frame_bytes",
         "parts",
         "received_ms",
@@ -79,6 +87,8 @@ class Call:
         received_ms: int,
         frame_bytes: int = 0,
         stale: bool = False,
+        clock: Position = POSITION_ZERO,
+        first_byte: int = 0,
     ) -> None:
         self.api_key = api_key
         self.version = version
@@ -94,6 +104,12 @@ class Call:
         """Its client may have given up during a stall: it must not change anything (P17)."""
         self.refused_stale = False
         """The answer is a refusal because of `stale`; once written, it is a challenge."""
+        self.clock = clock
+        """The position applied when the first byte of its frame was read."""
+        self.first_byte = first_byte
+        """Number of that byte among all that came on the connection."""
+        self.challenge: Challenge | None = None
+        """The answer asks the client to confirm that it means this transaction."""
         self.answered = False
         self.parts: list[Buffer] | None = None
         """The framed answer, for the connection; None before, and when there is none to send."""

@@ -14,6 +14,7 @@ from broker.node import EdgeStats
 from broker.server import KafkaServer
 from protocol import apis, messages
 from protocol.framing import parse_response_header, request_frame
+from protocol.types import POSITION_ZERO
 from tests.broker_hot.world import settings
 from tests.sim import loop as sim_loop
 
@@ -32,7 +33,12 @@ class PeerTransport(asyncio.Transport):
         self.high = 64 * 1024
 
     def get_extra_info(self, name, default=None):
+        if name == "unread_bytes":
+            return len(self.peer.kernel)
         return ("127.0.0.1", 5000) if name == "peername" else default
+
+    def get_write_buffer_size(self):
+        return sum(map(len, self.writes)) if self.stuck else 0
 
     def write(self, data):
         assert not self.closing
@@ -198,6 +204,7 @@ class Stage:
             settings=settings(**changes),
             producing=Gate(),
             stats=EdgeStats(),
+            coordinator=SimpleNamespace(machine=SimpleNamespace(position=POSITION_ZERO)),
             boot_ms=lambda: int(loop.time() * 1000) + self.skew_ms,
         )
         table = dict.fromkeys(apis.APIS, Hot(self._start))
