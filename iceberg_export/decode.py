@@ -1,17 +1,16 @@
 """Record batches to columns, by compiled code, with every length checked.
 
-Three steps. `split_batches` walks the headers of a span, verifies each CRC, drops control batches,
-decompresses. `index_records` (compiled) walks the records of many batches at once and notes where
+Three steps. `split_batches` walks the headers of a span, verifies each CRC, drops control batches
+and those of aborted transactions, decompresses the others. `index_records` (compiled) walks the records of many batches at once and notes where
 each field lies. `gather` (compiled) copies fields into one buffer with 64-bit offsets, the layout
 of Arrow's large binary, so that no column has a limit of 2 GiB.
 
 Exactness: anything that does not add up raises CorruptSpanError: wrong CRC, lengths beyond the
 batch, bytes left over, offsets that do not rise, counts other than the log's. Offsets come from
-the span, never from the batch's own base offset, which is 0 in a chunk. Nothing here knows of
-Arrow, Spark or Iceberg.
-
-Left out: transactions. A transactional batch is refused, since whether it was committed is not
-in the plan.
+the span, never from the batch's own base offset, which is 0 in a chunk. A transactional batch is
+aborted when it lies in an aborted range of its producer, which has one transaction at a time in
+a partition; all others below the plan's end are committed. Nothing here knows of Arrow, Spark or
+Iceberg.
 """
 
 from collections.abc import Callable, Iterator
@@ -90,17 +89,32 @@ class Columns(NamedTuple):
 class Tally(NamedTuple):
     """What became of the offsets of a span: their sum is the span's own count."""
 
-    rows: int
-    control: int
+    rows: int = 0
+    control: int = 0
     """Offsets of control batches, dropped."""
-    holes: int
+    aborted: int = 0
+    """Offsets of batches whose transaction was aborted, dropped."""
+    holes: int = 0
     """Offsets that no record has (compacted batches)."""
-    outside: int
+    outside: int = 0
     """Records outside the offsets wanted."""
 
     @property
     def offsets(self) -> int:
         return sum(self)
+
+    def plus(self, other: "Tally") -> "Tally":
+        return Tally(*map(sum, zip(self, other, strict=True)))
+
+
+class Dropped:
+    """Offsets of the batches of a span that hold no record for anybody."""
+
+    __slots__ = ("aborted", "control")
+
+    def __init__(self) -> None:
+        self.control = 0
+        self.aborted = 0
 
 
 def _corrupt(span: PlannedSpan, at: int, what: str) -> CorruptSpanError:
@@ -111,12 +125,13 @@ def _corrupt(span: PlannedSpan, at: int, what: str) -> CorruptSpanError:
 
 
 def split_batches(
-    span: PlannedSpan, data: memoryview, control: list[int] | None = None
+    span: PlannedSpan, data: memoryview, dropped: Dropped | None = None
 ) -> Iterator[Payload]:
-    """The data batches of a span, with the offsets that the log gave them.
+    """The committed data batches of a span, with the offsets that the log gave them.
 
-    Appends the offset counts of control batches to `control`. Raises CorruptSpanError.
+    Counts the others in `dropped`. Raises CorruptSpanError.
     """
+    counts = Dropped() if dropped is None else dropped
     at = 0
     offset = span.base_offset
     while at < len(data):
@@ -137,10 +152,9 @@ def split_batches(
         if crc32c.crc32c(data[at + CRC_START : end]) != header.crc:
             raise _corrupt(span, at, "the checksum (CRC-32C) does not match")
         if header.is_control:
-            if control is not None:
-                control.append(taken)
-        elif header.is_transactional:
-            raise _corrupt(span, at, "a transactional batch, which this release cannot judge")
+            counts.control += taken
+        elif header.is_transactional and _is_aborted(span, header.producer_id, offset):
+            counts.aborted += taken
         else:
             try:
                 _, payload = records.payload(data, at, bytes_max=BATCH_BYTES_MAX)
@@ -162,6 +176,14 @@ def split_batches(
         raise _corrupt(
             span, 0, f"holds {offset - span.base_offset} offsets, the log says {span.records}"
         )
+
+
+def _is_aborted(span: PlannedSpan, producer_id: int, offset: int) -> bool:
+    """The transactional batch at `offset` is of a transaction that was aborted."""
+    return any(
+        one.producer_id == producer_id and one.first_offset <= offset < one.last_offset
+        for one in span.aborted
+    )
 
 
 # Rows of the table of batches that the compiled passes are given.

@@ -1,14 +1,16 @@
 """From an agent's plan and a table's state to splits: which bytes which task reads.
 
-Offsets are dense: the spans of a partition join without a hole from the log's start to its end,
-or the plan is refused. A split names whole spans and, for each, the offsets wanted from it.
-Record batches are never cut. Two shapes, by the average length of a span: *partition-major*
+Offsets are dense: the spans and markers of a partition join without a hole from the log's start to
+its end, or the plan is refused. A split names whole spans and, for each, the offsets wanted from it
+and the aborted transactions that have batches in it; markers (the ends of transactions, which have
+no bytes) are in no split. Record batches are never cut. Two shapes, by the average length of a span: *partition-major*
 (long spans: a task has adjacent offsets of few partitions) and *chunk-major* (many short spans:
 a task has whole chunks, so each object is fetched once).
 
 Pure. Leaves out how bytes are fetched (`read_chunks`) and decoded (`decode`).
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +31,15 @@ class StoreAddress(NamedTuple):
     path_style: bool
 
 
+class Aborted(NamedTuple):
+    """A transaction that was aborted: what its producer wrote in a range of offsets."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """That of its marker."""
+
+
 class PlannedSpan(NamedTuple):
     """Adjacent batches of one partition in one object, with dense offsets."""
 
@@ -45,6 +56,8 @@ class PlannedSpan(NamedTuple):
     """First offset wanted."""
     offset_to: int
     """First offset no longer wanted."""
+    aborted: tuple[Aborted, ...] = ()
+    """Those that may have batches among the offsets wanted."""
 
     @property
     def next_offset(self) -> int:
@@ -57,6 +70,9 @@ class PartitionPlan(NamedTuple):
     end: int
     """Last stable offset: nothing at or above it may be exported."""
     spans: tuple[PlannedSpan, ...]
+    markers: tuple[int, ...] = ()
+    """Offsets of ends of transactions: one each, no record."""
+    aborted: tuple[Aborted, ...] = ()
 
 
 class TopicPlan(NamedTuple):
@@ -76,6 +92,8 @@ class Work(NamedTuple):
     ends: dict[int, int]
     gaps: tuple[Gap, ...]
     spans: tuple[PlannedSpan, ...]
+    markers: dict[int, int]
+    """How many of the offsets are markers, for every partition that has some."""
 
     @property
     def offset_count(self) -> int:
@@ -123,7 +141,12 @@ def parse_plan(answer: Mapping[str, Any]) -> TopicPlan:
             number = int(part["partition"])
             spans = tuple(_span(number, row) for row in part["spans"])
             partitions[number] = PartitionPlan(
-                number, int(part["log_start"]), int(part["end"]), spans
+                number,
+                int(part["log_start"]),
+                int(part["end"]),
+                spans,
+                tuple(int(offset) for offset in part["markers"]),
+                tuple(Aborted(*map(int, row)) for row in part["aborted"]),
             )
         return TopicPlan(
             topic=str(answer["topic"]),
@@ -159,24 +182,59 @@ def merge_plans(plans: Iterable[TopicPlan]) -> TopicPlan:
     return merged
 
 
-def clip(part: PartitionPlan, *, start: int, end: int, topic: str) -> tuple[PlannedSpan, ...]:
-    """The spans of [start, end), each with the offsets wanted. Raises PlanError at a hole."""
-    wanted = []
+class Clipped(NamedTuple):
+    """What lies in a range of a partition's offsets, all of them."""
+
+    spans: tuple[PlannedSpan, ...]
+    """Each with the offsets wanted, and what was aborted among them."""
+    markers: tuple[int, ...]
+
+
+def clip(part: PartitionPlan, *, start: int, end: int, topic: str) -> Clipped:
+    """Spans and markers of [start, end). Raises PlanError at a hole."""
+    spans: list[PlannedSpan] = []
+    markers = [offset for offset in sorted(part.markers) if start <= offset < end]
+    ahead = deque(markers)
     at = start
     for span in sorted(part.spans, key=lambda span: span.base_offset):
+        at = _behind_markers(ahead, at)
         if span.next_offset <= at or span.base_offset >= end:
             continue
         if span.base_offset > at:
             break
         to = min(span.next_offset, end)
-        wanted.append(span._replace(offset_from=at, offset_to=to))
+        spans.append(span._replace(offset_from=at, offset_to=to))
         at = to
-    if at < end:
+    at = _behind_markers(ahead, at)
+    if at < end or ahead:
         raise PlanError(
             f"the plan of {topic} partition {part.partition} has a hole at offset {at} "
             f"(its end is {end}); nothing was exported"
         )
-    return tuple(wanted)
+    return Clipped(_with_aborted(spans, part.aborted), tuple(markers))
+
+
+def _behind_markers(ahead: deque[int], at: int) -> int:
+    """The first offset from `at` on that no marker takes; those before are taken away."""
+    while ahead and ahead[0] == at:
+        ahead.popleft()
+        at += 1
+    return at
+
+
+def _with_aborted(
+    spans: Sequence[PlannedSpan], aborted: Iterable[Aborted]
+) -> tuple[PlannedSpan, ...]:
+    """The spans, each with the ranges that reach into the offsets wanted from it."""
+    waiting = deque(sorted(aborted, key=lambda one: one.first_offset))
+    reaching: list[Aborted] = []
+    found = []
+    for span in spans:
+        while waiting and waiting[0].first_offset < span.offset_to:
+            reaching.append(waiting.popleft())
+        reaching = [one for one in reaching if one.last_offset > span.offset_from]
+        found.append(span._replace(aborted=tuple(reaching)) if reaching else span)
+    return tuple(found)
 
 
 def _limit(spans: Sequence[PlannedSpan], bytes_max: int) -> Sequence[PlannedSpan]:
@@ -222,13 +280,18 @@ def next_work(
     behind = [number for number in starts if starts[number] < plan.partitions[number].end]
     ends = dict(starts)
     spans: list[PlannedSpan] = []
+    markers: dict[int, int] = {}
     for number in behind:
         part = plan.partitions[number]
         clipped = clip(part, start=starts[number], end=part.end, topic=plan.topic)
-        chosen = _limit(clipped, bytes_max // len(behind))
-        ends[number] = chosen[-1].offset_to
+        chosen = _limit(clipped.spans, bytes_max // len(behind))
+        # Markers behind a span come with it: they cost nothing.
+        left = clipped.spans[len(chosen) :]
+        ends[number] = left[0].offset_from if left else part.end
         spans += chosen
-    return Work(starts, ends, tuple(gaps), tuple(spans))
+        if count := sum(offset < ends[number] for offset in clipped.markers):
+            markers[number] = count
+    return Work(starts, ends, tuple(gaps), tuple(spans), markers)
 
 
 def make_splits(

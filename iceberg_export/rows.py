@@ -16,6 +16,7 @@ from iceberg_export import names
 from iceberg_export.decode import (
     NULL,
     Columns,
+    Dropped,
     Payload,
     Tally,
     gather,
@@ -131,13 +132,13 @@ def _units(payloads: Iterable[Payload]) -> Iterator[list[Payload]]:
 
 
 def span_rows(span: PlannedSpan, data: memoryview) -> Iterator[tuple[pa.Table, Tally]]:
-    """The wanted records of a span, in order, and what became of its offsets.
+    """The wanted, committed records of a span, in order, and what became of its offsets.
 
     The tallies of all pieces add up to the span's offsets. Raises CorruptSpanError.
     """
-    control: list[int] = []
+    dropped = Dropped()
     covered = 0
-    for unit in _units(split_batches(span, data, control)):
+    for unit in _units(split_batches(span, data, dropped)):
         columns = index_records(unit)
         table = to_table(columns, span.partition)
         total = table.num_rows
@@ -149,7 +150,7 @@ def span_rows(span: PlannedSpan, data: memoryview) -> Iterator[tuple[pa.Table, T
         covered += taken
         yield (
             table,
-            Tally(table.num_rows, control=0, holes=taken - total, outside=total - table.num_rows),
+            Tally(table.num_rows, holes=taken - total, outside=total - table.num_rows),
         )
-    yield ROW_SCHEMA.empty_table(), Tally(0, control=sum(control), holes=0, outside=0)
-    assert covered + sum(control) == span.records
+    yield ROW_SCHEMA.empty_table(), Tally(control=dropped.control, aborted=dropped.aborted)
+    assert covered + dropped.control + dropped.aborted == span.records

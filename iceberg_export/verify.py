@@ -91,14 +91,14 @@ def sum_chunks(task: ChunkTask, _attempt: int) -> Found:
 
 
 def _reference_rows(span: PlannedSpan, data: memoryview) -> Iterator[pa.Table]:
-    """The wanted records of a span by `protocol.records.iterate`, a batch at a time."""
+    """The wanted, committed records of a span by `protocol.records.iterate`, batch by batch."""
     # For its checks alone (it raises for a wrong CRC or count): the records come from the other
     # decoder.
     deque(split_batches(span, data), maxlen=0)
     at, offset = 0, span.base_offset
     while at < len(data):
         header = records.read_header(data, at)
-        if not header.is_control:
+        if not header.is_control and not _is_in_aborted(span, header, offset):
             batch = bytearray(data[at : at + header.size])
             records.patch(batch, 0, offset)
             try:
@@ -110,6 +110,16 @@ def _reference_rows(span: PlannedSpan, data: memoryview) -> Iterator[pa.Table]:
             yield _records_table(wanted, span.partition, kind)
         offset += header.last_offset_delta + 1
         at += header.size
+
+
+def _is_in_aborted(span: PlannedSpan, header: records.BatchHeader, offset: int) -> bool:
+    """As clients that read committed records judge a batch (KIP-98)."""
+    aborted = {
+        one.producer_id
+        for one in span.aborted
+        if one.first_offset <= offset and one.last_offset >= offset
+    }
+    return header.is_transactional and header.producer_id in aborted
 
 
 def _records_table(found: list[records.Record], partition: int, kind: int) -> pa.Table:
@@ -198,7 +208,8 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
             )
         # What a gap policy stepped over, or retention removed later, nobody can compare.
         ranges[number] = (part.log_start, end)
-        spans += clip(part, start=min(part.log_start, end), end=end, topic=topic.name)
+        start = min(part.log_start, end)
+        spans += clip(part, start=start, end=end, topic=topic.name).spans
     chunks = _run_chunks(job, plan, spans)
     rows = _run_table(job, table, topic, ranges)
     problems = compare(chunks.sums, rows.sums)

@@ -44,8 +44,7 @@ def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
         for span, data in span_bytes(reader, split.spans):
             for rows, tally in span_rows(span, data):
                 writer.write(rows)
-                sums = zip(tallies.get(span.partition, Tally(0, 0, 0, 0)), tally, strict=True)
-                tallies[span.partition] = Tally(*map(sum, sums))
+                tallies[span.partition] = tallies.get(span.partition, Tally()).plus(tally)
         result = SplitResult(split.number, writer.close(), tallies)
         finished = True
         return result
@@ -78,9 +77,10 @@ def check_complete(work: Work, results: Mapping[int, SplitResult], split_count: 
             for span in work.spans
             if span.partition == partition
         )
-        if covered.get(partition, 0) - edge != end - work.starts[partition]:
+        read = covered.get(partition, 0) - edge
+        wanted = end - work.starts[partition] - work.markers.get(partition, 0)
+        if read != wanted:
             raise PlanError(
-                f"partition {partition}: {covered.get(partition, 0) - edge} offsets were read "
-                f"of {end - work.starts[partition]}; nothing was exported"
+                f"partition {partition}: {read} offsets were read of {wanted}; nothing was exported"
             )
     return rows

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from iceberg_export import names, rows
 from iceberg_export.decode import index_records, split_batches
 from iceberg_export.errors import CorruptSpanError
-from iceberg_export.plan import PlannedSpan
+from iceberg_export.plan import Aborted, PlannedSpan
 from iceberg_export.verify import _reference_rows
 from protocol.records import (
     LOG_APPEND_TIME,
@@ -170,10 +170,58 @@ def test_control_batches_are_dropped_and_keep_their_offsets():
     assert sum(tally.offsets for _table, tally in pieces) == 5
 
 
-def test_a_transactional_batch_is_refused():
-    batch = build_batch(some_records(1), attributes=TRANSACTIONAL, producer_id=4, producer_epoch=0)
-    with pytest.raises(CorruptSpanError, match="transactional"):
-        decode(batch, span_of(batch, 1))
+def transactional(count, first, producer_id):
+    return build_batch(
+        some_records(count, first),
+        attributes=TRANSACTIONAL,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+    )
+
+
+MIXED = [
+    transactional(2, 0, 4),  # 100, 101
+    transactional(2, 2, 5),  # 102, 103
+    build_batch(some_records(1, 4), producer_id=6, producer_epoch=0, base_sequence=0),  # 104
+    control_batch(0, base_offset=0, timestamp=5, producer_id=4, producer_epoch=0),  # 105
+    transactional(2, 6, 4),  # 106, 107
+]
+
+
+@pytest.mark.parametrize(
+    ("aborted", "kept"),
+    [
+        ([], [100, 101, 102, 103, 104, 106, 107]),
+        ([(4, 100, 105)], [102, 103, 104, 106, 107]),
+        ([(4, 106, 200)], [100, 101, 102, 103, 104]),
+        ([(4, 100, 105), (4, 106, 300)], [102, 103, 104]),
+        ([(4, 90, 105), (5, 90, 300)], [104, 106, 107]),
+        ([(5, 90, 101)], [100, 101, 102, 103, 104, 106, 107]),
+        ([(7, 90, 300)], [100, 101, 102, 103, 104, 106, 107]),
+        # What is not transactional is not aborted, whatever a range says.
+        ([(6, 90, 300)], [100, 101, 102, 103, 104, 106, 107]),
+    ],
+)
+def test_batches_in_an_aborted_range_of_their_producer_are_dropped(aborted, kept):
+    data = b"".join(MIXED)
+    ranges = tuple(Aborted(*one) for one in aborted)
+    span = span_of(data, 8)._replace(aborted=ranges)
+    pieces = list(rows.span_rows(span, memoryview(data)))
+    assert [o for table, _ in pieces for o in table["kafka_offset"].to_pylist()] == kept
+    assert sum(tally.control for _, tally in pieces) == 1
+    assert sum(tally.aborted for _, tally in pieces) == 7 - len(kept)
+    assert sum(tally.offsets for _, tally in pieces) == 8
+    reference = _reference_rows(span, memoryview(data))
+    assert [row["kafka_offset"] for t in reference for row in t.to_pylist()] == kept
+
+
+def test_an_aborted_batch_that_is_damaged_is_refused_all_the_same():
+    data = bytearray(b"".join(MIXED))
+    data[70] ^= 1
+    span = span_of(data, 8)._replace(aborted=(Aborted(4, 100, 105),))
+    with pytest.raises(CorruptSpanError, match="CRC"):
+        decode(data, span)
 
 
 def test_records_of_a_compacted_batch_leave_holes():

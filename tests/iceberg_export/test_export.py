@@ -10,6 +10,7 @@ import pytest
 
 from iceberg_export import commit, work
 from iceberg_export.agent_client import Pinned
+from iceberg_export.decode import Tally
 from iceberg_export.errors import (
     CorruptSpanError,
     FencedError,
@@ -23,7 +24,14 @@ from iceberg_export.status import render, topic_status
 from iceberg_export.verify import verify_topic
 from iceberg_export.work import check_complete
 from protocol.records import Record
-from tests.iceberg_export.world import HereRunner, World, make_job, served, some_records
+from tests.iceberg_export.world import (
+    HereRunner,
+    InTransaction,
+    World,
+    make_job,
+    served,
+    some_records,
+)
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +96,7 @@ def duck_rows(duck, job, table=("frazil", "orders")):
 def wanted_rows(world, topic="orders"):
     rows = []
     for partition, log in enumerate(world.topics[topic][1]):
-        for one in log.records:
+        for one in log.wanted:
             headers = [{"key": key, "value": value} for key, value in one.headers]
             rows.append((partition, one.offset, one.timestamp, 0, one.key, headers, one.value))
     return rows
@@ -157,6 +165,92 @@ def test_timestamps_that_no_calendar_has_are_kept_beside(world, jobs):
     rows = job.catalog.load_table(("frazil", "orders")).scan().to_arrow().sort_by("kafka_offset")
     assert rows["kafka_timestamp_raw"].to_pylist() == [None, -5, 1 << 60, None]
     assert rows["kafka_timestamp"].is_null().to_pylist() == [True, True, True, False]
+
+
+def in_transactions(world, topic="orders"):
+    """Committed, aborted and open transactions, over chunks and interleaved with plain batches."""
+
+    def write(partition, *parts):
+        world.commit(topic, {partition: parts}, codec=world.chunk_number % 5)
+
+    write(
+        0,
+        InTransaction(7, some_records(3)),
+        some_records(2, 3),
+        InTransaction(8, some_records(2, 5)),
+    )
+    write(1, InTransaction(7, some_records(4)))
+    write(0, InTransaction(7, some_records(1, 7)))
+    world.end(topic, 0, 7, commit=False)
+    write(0, InTransaction(7, some_records(5, 9)), some_records(1, 14))
+    world.end(topic, 0, 8, commit=True)
+    world.end(topic, 0, 7, commit=True)
+    world.end(topic, 1, 7, commit=False)
+    write(0, some_records(2, 17), InTransaction(9, some_records(2, 19)), some_records(3, 21))
+
+
+@pytest.mark.parametrize("bytes_max", [1, 1 << 30])
+def test_a_table_has_committed_records_only_and_stops_before_open_transactions(
+    world, jobs, duck, bytes_max
+):
+    in_transactions(world)
+    job = jobs(f"commit.bytes.max={bytes_max}", f"split.bytes.max={bytes_max}")
+    assert world.topics["orders"][1][0].stable == 19
+    assert export(job).rows == 12
+    assert duck_rows(duck, job) == wanted_rows(world)
+    assert [
+        verify_topic(job, topic_of(job)).problems,
+        verify_topic(job, topic_of(job)).records,
+    ] == [
+        (),
+        12,
+    ]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_was_open_comes_with_its_end(world, jobs, duck, commit):
+    in_transactions(world)
+    export(jobs())
+    world.end("orders", 0, 9, commit=commit)
+    job = jobs("verify.decoder=reference")
+    assert export(job).rows == (5 if commit else 3)
+    assert duck_rows(duck, job) == wanted_rows(world)
+    assert verify_topic(job, topic_of(job)).problems == ()
+    assert export(job).commits == 0
+
+
+def test_offsets_without_any_committed_record_are_exported_too(world, jobs, duck):
+    world.commit("orders", {0: [InTransaction(7, some_records(4))]})
+    world.end("orders", 0, 7, commit=False)
+    job = jobs()
+    report = export(job)
+    assert (report.rows, report.files, report.commits) == (0, 0, 1)
+    # Now a range of nothing but a marker.
+    world.commit("orders", {0: [InTransaction(7, some_records(1))]})
+    world.end("orders", 0, 7, commit=True)
+    log = world.topics["orders"][1][0]
+    log.end -= 1
+    log.markers.pop()
+    assert export(job).rows == 1
+    log.markers.append(log.end)
+    log.end += 1
+    assert (export(job).commits, export(job).commits) == (1, 0)
+    assert duck_rows(duck, job) == wanted_rows(world)
+    (row,) = [r for r in topic_status(job, topic_of(job)).partitions if r.partition == 0]
+    assert (row.exported, row.lag) == (7, 0)
+
+
+def test_verify_finds_an_aborted_record_in_a_table(world, jobs):
+    world.commit("orders", {0: [InTransaction(7, some_records(4))]})
+    world.end("orders", 0, 7, commit=True)
+    job = jobs("table.partition.by=none")
+    export(job)
+    log = world.topics["orders"][1][0]
+    log.aborted.append([7, 0, 4])
+    for decoder in ("compiled", "reference"):
+        told = jobs("table.partition.by=none", f"verify.decoder={decoder}")
+        (problem,) = verify_topic(told, topic_of(told)).problems
+        assert problem == "partition 0, offsets 0 to 65535: 0 records in the log, 4 in the table"
 
 
 @pytest.mark.parametrize("step", ["check_complete", "commit"])
@@ -287,12 +381,21 @@ def test_records_deleted_before_export_need_a_word(world, jobs, duck):
 
 def test_a_result_that_leaves_out_offsets_is_never_committed():
     with pytest.raises(PlanError, match="0 offsets were read of 5"):
-        check_complete(Work({0: 0}, {0: 5}, (), ()), {0: work.SplitResult(0, [], {})}, 1)
+        check_complete(Work({0: 0}, {0: 5}, (), (), {}), {0: work.SplitResult(0, [], {})}, 1)
+
+
+def test_a_result_that_counts_a_marker_as_read_is_never_committed():
+    with pytest.raises(PlanError, match="5 offsets were read of 4"):
+        check_complete(
+            Work({0: 0}, {0: 5}, (), (), {0: 1}),
+            {0: work.SplitResult(0, [], {0: Tally(aborted=5)})},
+            1,
+        )
 
 
 def test_a_missing_result_is_never_committed():
     with pytest.raises(PlanError, match="gave no result"):
-        check_complete(Work({0: 0}, {0: 0}, (), ()), {}, 1)
+        check_complete(Work({0: 0}, {0: 0}, (), (), {}), {}, 1)
 
 
 def test_verify_proves_a_right_table(world, jobs):

@@ -10,10 +10,18 @@ from iceberg_export.state import Gap
 
 
 def answer(partitions, topic_id="t1"):
+    """Partitions: log start, end, spans, and where there were transactions markers, aborted."""
     store = {"url": "file:///x", "endpoint": None, "region": None, "path_style": False}
     parts = [
-        {"partition": number, "log_start": log_start, "end": end, "spans": spans}
-        for number, (log_start, end, spans) in partitions.items()
+        {
+            "partition": number,
+            "log_start": log_start,
+            "end": end,
+            "spans": spans,
+            "markers": rest[0] if rest else [],
+            "aborted": rest[1] if rest else [],
+        }
+        for number, (log_start, end, spans, *rest) in partitions.items()
     ]
     return {
         "topic": "orders",
@@ -54,6 +62,90 @@ def test_nothing_beyond_the_last_stable_offset_is_planned():
     work = work_of({0: (0, 12, rows(10, 5))}, {0: 0})
     assert work.ends == {0: 12}
     assert work.spans[-1].offset_to == 12
+
+
+def test_markers_fill_the_offsets_between_spans():
+    spans = rows(3) + rows(4, base=5) + rows(1, base=10)
+    work = work_of({0: (0, 12, spans, [3, 4, 9, 11], [])}, {0: 0})
+    assert work.ends == {0: 12}
+    assert work.markers == {0: 4}
+    assert [(span.offset_from, span.offset_to) for span in work.spans] == [(0, 3), (5, 9), (10, 11)]
+
+
+def test_offsets_that_are_markers_alone_are_work_without_spans():
+    work = work_of({0: (0, 6, rows(4), [4, 5], [])}, {0: 4})
+    assert (work.spans, work.ends, work.markers) == ((), {0: 6}, {0: 2})
+
+
+def test_a_limit_of_bytes_takes_the_markers_behind_a_span_along():
+    spans = rows(3) + rows(4, base=5)
+    parts = {0: (0, 10, spans, [3, 4, 9], [])}
+    first = work_of(parts, {0: 0}, bytes_max=1)
+    assert (first.ends, first.markers) == ({0: 5}, {0: 2})
+    second = work_of(parts, first.ends, bytes_max=1)
+    assert (second.starts, second.ends, second.markers) == ({0: 5}, {0: 10}, {0: 1})
+
+
+def test_a_marker_beyond_the_end_or_before_the_start_counts_for_nothing():
+    work = work_of({0: (0, 4, rows(2) + rows(1, base=3), [2, 9], [])}, {0: 3})
+    assert (work.ends, work.markers) == ({0: 4}, {})
+
+
+@pytest.mark.parametrize(
+    ("spans", "markers"),
+    [
+        (rows(3) + rows(4, base=5), [3]),
+        (rows(3), [4]),
+        (rows(5), [3]),
+        ([], [1, 2]),
+    ],
+)
+def test_markers_that_leave_a_hole_or_lie_in_a_span_are_refused(spans, markers):
+    with pytest.raises(PlanError, match="hole"):
+        work_of({0: (0, 5, spans, markers, [])}, {0: 0})
+
+
+def test_spans_are_told_what_was_aborted_among_the_offsets_wanted():
+    # A long one over all, two short ones, and one that is told of but long over.
+    aborted = [[1, 0, 40], [2, 3, 8], [3, 12, 19], [4, 0, 2]]
+    spans = rows(8) + rows(10, base=9) + rows(20, base=20)
+    parts = {0: (0, 41, spans, [8, 19, 40], sorted(aborted, key=lambda one: one[1]))}
+    assert [[one.producer_id for one in span.aborted] for span in work_of(parts, {0: 0}).spans] == [
+        [1, 4, 2],
+        [1, 3],
+        [1],
+    ]
+    (first, *_) = work_of(parts, {0: 5}).spans
+    assert [one.producer_id for one in first.aborted] == [1, 2]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), max_size=30),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(1, 30)), max_size=10),
+    st.data(),
+)
+def test_a_span_is_told_of_exactly_the_ranges_that_reach_into_it(shape, drawn, data):
+    """`shape`: a marker or a span of so many offsets, one after the other."""
+    spans, markers, end = [], [], 0
+    for kind, length in shape:
+        if kind == 0:
+            markers.append(end)
+            end += 1
+        else:
+            spans += rows(length, base=end)
+            end += length
+    aborted = sorted([pid, first, first + length] for pid, first, length in drawn)
+    aborted.sort(key=lambda one: one[1])
+    start = data.draw(st.integers(0, end))
+    bytes_max = data.draw(st.integers(1, 5000))
+    work = work_of({0: (0, end, spans, markers, aborted)}, {0: start}, bytes_max=bytes_max)
+    for span in work.spans:
+        assert [list(one) for one in span.aborted] == [
+            one for one in aborted if one[1] < span.offset_to and one[2] > span.offset_from
+        ]
+    covered = sum(span.offset_to - span.offset_from for span in work.spans)
+    assert covered + work.markers.get(0, 0) == work.ends[0] - start
+    assert work.ends[0] > start or start == end
 
 
 def test_a_hole_between_spans_is_refused():
@@ -105,6 +197,8 @@ def test_a_limit_of_bytes_cuts_between_spans_and_never_starves_a_partition():
         answer({0: (0, 1, [["k", 0, 1]])}),
         answer({0: (0, 1, [["k", -1, 1, 0, 1, -1]])}),
         answer({0: (0, 1, [["k", 0, 1, 0, 0, -1]])}),
+        answer({0: (0, 1, rows(1), None, [])}),
+        answer({0: (0, 1, rows(1), [], [[1, 2]])}),
     ],
 )
 def test_an_answer_that_is_no_plan_is_refused(broken):

@@ -14,7 +14,7 @@ from iceberg_export.errors import CorruptSpanError, SparkError
 from iceberg_export.job import export_topic
 from iceberg_export.progress import Progress
 from iceberg_export.verify import verify_topic
-from tests.iceberg_export.world import World, make_job, served, some_records
+from tests.iceberg_export.world import InTransaction, World, make_job, served, some_records
 
 pytestmark = [
     pytest.mark.integration,
@@ -52,6 +52,28 @@ def test_an_export_through_spark_is_proven_by_verify(tasks, world, tmp_path):
         verdict = verify_topic(job, topic)
         assert verdict.problems == ()
         assert verdict.records == 3 * 5 * 4 * 50
+        job.catalog.engine.dispose()
+
+
+def test_an_export_through_spark_holds_committed_records_only(tasks, tmp_path):
+    world = World(tmp_path / "store")
+    world.create("orders", 4)
+    for number in range(12):
+        parts = {p: [InTransaction(p, some_records(20)), some_records(5)] for p in range(4)}
+        world.commit("orders", parts, codec=number % 5)
+        for partition in range(4):
+            if (number + partition) % 3 < 2:
+                world.end("orders", partition, partition, commit=(number + partition) % 3 == 0)
+    wanted = [(p, r.offset) for p, log in enumerate(world.topics["orders"][1]) for r in log.wanted]
+    assert 0 < len(wanted) < 12 * 4 * 25
+    with served(world) as address:
+        sets = ["split.bytes.max=1", "verify.decoder=reference"]
+        job = make_job(world, address, tmp_path / "data", sets=sets, runner=tasks)
+        (topic,) = job.client.topics().topics
+        assert export_topic(job, topic).rows == len(wanted)
+        rows = job.catalog.load_table(("frazil", "orders")).scan().to_arrow().to_pylist()
+        assert sorted((row["kafka_partition"], row["kafka_offset"]) for row in rows) == wanted
+        assert verify_topic(job, topic).problems == ()
         job.catalog.engine.dispose()
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from iceberg_export.agent_client import AgentClient
@@ -18,7 +19,7 @@ from iceberg_export.catalog import open_catalog
 from iceberg_export.commit import Pause
 from iceberg_export.job import Job
 from iceberg_export.settings import parse
-from protocol.records import Record, build_batch, patch
+from protocol.records import TRANSACTIONAL, Record, build_batch, patch
 from protocol.types import Incarnation
 from storage.spans import ChunkId
 
@@ -26,14 +27,35 @@ TOPIC_ID = f"{1:016x}{1:016x}"
 NO_PAUSE = Pause(lambda _seconds: None, random.Random(7))
 
 
+class InTransaction(NamedTuple):
+    """A batch of a producer's transaction; `World.end` decides over its records."""
+
+    producer_id: int
+    records: Sequence[Record]
+
+
 class Log:
-    """One partition: its spans and, to compare with, its records."""
+    """One partition: its spans and, to compare with, its committed records."""
 
     def __init__(self):
         self.spans = []
         self.records = []
         self.log_start = 0
         self.end = 0
+        self.markers = []
+        self.aborted = []
+        self.open = {}
+        """By producer: the records of its open transaction, with their offsets."""
+
+    @property
+    def stable(self) -> int:
+        return min((records[0].offset for records in self.open.values()), default=self.end)
+
+    @property
+    def wanted(self) -> list[Record]:
+        """What a table must have, and nothing else."""
+        below = [record for record in self.records if record.offset < self.stable]
+        return sorted(below, key=lambda record: record.offset)
 
 
 class World:
@@ -52,7 +74,12 @@ class World:
     def create(self, name: str, partitions: int, topic_id: str = TOPIC_ID) -> None:
         self.topics[name] = (topic_id, [Log() for _ in range(partitions)])
 
-    def commit(self, topic: str, batches: dict[int, Sequence[Sequence[Record] | bytes]], **how):
+    def commit(
+        self,
+        topic: str,
+        batches: dict[int, Sequence[Sequence[Record] | bytes | InTransaction]],
+        **how,
+    ):
         """One chunk: for each partition its batches (records, or bytes made by hand)."""
         chunk = ChunkId(Incarnation((1 << 48) + 2), self.chunk_number)
         self.chunk_number += 1
@@ -61,12 +88,18 @@ class World:
             log = self.topics[topic][1][partition]
             start, base = len(data), log.end
             for part in parts:
-                batch = bytearray(part if isinstance(part, bytes) else build_batch(part, **how))
+                kept = log.records
+                if isinstance(part, InTransaction):
+                    kept = log.open.setdefault(part.producer_id, [])
+                    batch = bytearray(_transactional(part, **how))
+                    part = part.records  # noqa: PLW2901
+                else:
+                    batch = bytearray(part if isinstance(part, bytes) else build_batch(part, **how))
                 patch(batch, 0, 0)
                 count = int.from_bytes(batch[23:27], "big") + 1
                 if not isinstance(part, bytes):
                     for delta, record in enumerate(part):
-                        log.records.append(record._replace(offset=log.end + delta))
+                        kept.append(record._replace(offset=log.end + delta))
                 log.end += count
                 data += batch
             log.spans.append([chunk.key, start, len(data) - start, base, log.end - base, -1])
@@ -75,15 +108,36 @@ class World:
         path.write_bytes(bytes(data) + b"index")
         return path
 
+    def end(self, topic: str, partition: int, producer_id: int, *, commit: bool) -> None:
+        """The producer's transaction ends in that partition, with a marker."""
+        log = self.topics[topic][1][partition]
+        records = log.open.pop(producer_id)
+        log.markers.append(log.end)
+        if commit:
+            log.records += records
+        else:
+            log.aborted.append([producer_id, records[0].offset, log.end])
+        log.end += 1
+
     def plan(self, topic: str, only: int | None = None, start: int = 0) -> dict:
         topic_id, logs = self.topics[topic]
         partitions = []
         for number, log in enumerate(logs):
             if only is not None and number != only:
                 continue
-            spans = [span for span in log.spans if span[3] + span[4] > max(start, log.log_start)]
+            first, end = max(start, log.log_start), log.stable
             partitions.append(
-                {"partition": number, "log_start": log.log_start, "end": log.end, "spans": spans}
+                {
+                    "partition": number,
+                    "log_start": log.log_start,
+                    "end": end,
+                    "spans": [s for s in log.spans if s[3] + s[4] > first and s[3] < end],
+                    "markers": [offset for offset in log.markers if first <= offset < end],
+                    "aborted": sorted(
+                        (a for a in log.aborted if a[2] >= first and a[1] < end),
+                        key=lambda aborted: aborted[1],
+                    ),
+                }
             )
         store = {"url": self.store_url, "endpoint": None, "region": None, "path_style": False}
         return {
@@ -118,6 +172,17 @@ class World:
             self.pins.pop(url.path.removeprefix("/export/pin/"))
             return 200, {}
         return 404, {"error": "no such page"}
+
+
+def _transactional(part: InTransaction, **how) -> bytes:
+    return build_batch(
+        part.records,
+        attributes=TRANSACTIONAL,
+        producer_id=part.producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        **how,
+    )
 
 
 @contextmanager
