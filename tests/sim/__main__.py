@@ -5,17 +5,9 @@ import random
 import sys
 import time
 
-from tests.sim.group_world import simulate_groups
-from tests.sim.loop import DeadlockError, run
-from tests.sim.world import simulate
+from tests.sim.seeds import run_all, violations
 
-
-def violations(seed: int) -> list[str]:
-    """Records with even seeds, groups with odd ones."""
-    try:
-        return run(simulate_groups if seed % 2 else simulate, seed=seed)
-    except DeadlockError as error:
-        return [f"deadlock: {error}"]
+SEEDS_AT_A_TIME = 10
 
 
 def main() -> None:
@@ -25,26 +17,31 @@ def main() -> None:
     parser.add_argument("--first", type=int, help="instead of fresh ones: this one and those after")
     options = parser.parse_args()
     if options.seed is not None:
-        seeds = [options.seed]
-    else:
-        first = options.first
-        if first is None:
-            first = random.SystemRandom().randrange(1 << 40)
-        seeds = list(range(first, first + options.seeds))
-    failed = 0
+        found = violations(options.seed)
+        _tell(options.seed, found)
+        sys.exit(1 if found else 0)
+    first = options.first
+    if first is None:
+        first = random.SystemRandom().randrange(1 << 40)
+    failed = done = 0
     begun = time.perf_counter()
-    for done, seed in enumerate(seeds, start=1):
-        found = violations(seed)
-        if found:
+    for more, found_in in run_all(range(first, first + options.seeds), SEEDS_AT_A_TIME):
+        done += more
+        for seed, found in found_in.items():
             failed += 1
-            print(f"\nseed {seed}: {len(found)} violations (replay: --seed {seed})")
-            for violation in found[:10]:
-                print(f"  {violation}")
-        if sys.stdout.isatty() or done % 50 == 0 or done == len(seeds):
+            _tell(seed, found)
+        if sys.stdout.isatty() or done % 50 == 0 or done == options.seeds:
             rate = done / (time.perf_counter() - begun)
-            print(f"\r{done} of {len(seeds)} seeds, {failed} failed, {rate:.1f}/s", end="")
+            print(f"\r{done} of {options.seeds} seeds, {failed} failed, {rate:.1f}/s", end="")
+            sys.stdout.flush()
     print()
     sys.exit(1 if failed else 0)
+
+
+def _tell(seed: int, found: list[str]) -> None:
+    print(f"\nseed {seed}: {len(found)} violations (replay: --seed {seed})")
+    for violation in found[:10]:
+        print(f"  {violation}")
 
 
 if __name__ == "__main__":

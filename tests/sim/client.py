@@ -53,9 +53,10 @@ class _Answers(asyncio.Protocol):
 class Client:
     """One client process; a connection per address, made when needed."""
 
-    def __init__(self, loop, name: str) -> None:
+    def __init__(self, loop, name: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self._loop = loop
         self.name = name
+        self._timeout_s = timeout_s
         self._connections: dict[tuple[str, int], _Answers] = {}
         self._correlation = 0
 
@@ -92,7 +93,7 @@ class Client:
     async def answer(self, connection: _Answers, future: asyncio.Future):
         """Wait for a sent request's answer; after the time-out the connection is closed."""
         try:
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 return await future
         except TimeoutError:
             connection.transport.close()

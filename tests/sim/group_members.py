@@ -280,25 +280,28 @@ class ClassicMember(Member):
         """Until the group changes."""
         while not self.stopping:
             await self.rest(HEARTBEAT_S)
-            request = messages.HeartbeatRequest(
-                group_id=self.account.group_id,
-                generation_id=self.epoch,
-                member_id=self.member_id,
-                group_instance_id=self.instance_id,
-            )
-            answer = await self.ask(apis.HEARTBEAT, self.rng.choice((3, 4)), request)
-            if answer is None:
+            error = await self._beat()
+            if error is None:
                 continue
-            if answer.error_code == ErrorCode.NONE:
+            if error == ErrorCode.NONE:
                 self.hold(self.owned)
                 self.settled = bool(self.owned) or self.rng.random() < 0.5
                 error = await self.commit()
-            else:
-                error = answer.error_code
             if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
                 self.member_id = ""
             if error != ErrorCode.NONE:
                 return
+
+    async def _beat(self) -> int | None:
+        """A heartbeat; its error, None when there was no answer."""
+        request = messages.HeartbeatRequest(
+            group_id=self.account.group_id,
+            generation_id=self.epoch,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+        )
+        answer = await self.ask(apis.HEARTBEAT, self.rng.choice((3, 4)), request)
+        return None if answer is None else answer.error_code
 
     async def _leave(self) -> None:
         self.hold(set())

@@ -1,8 +1,10 @@
 """A network in memory: servers by address, connections with delays, cuts and resets.
 
 Bytes of one direction arrive in order, in pieces of seeded size after seeded delays; what was
-sent may be lost only by losing the connection. Callbacks run in the context of the side that
-they belong to, so that pausing or killing an owner stops its sockets too.
+sent may be lost only by losing the connection. A direction can be held back (`hold`): what is sent
+on it meanwhile, the end of the connection included, arrives at once when the time is over, however
+long its sender has been gone. Callbacks run in the context of the side that they belong to, so that
+pausing or killing an owner stops its sockets too.
 """
 
 import asyncio
@@ -71,6 +73,8 @@ class SimTransport(asyncio.Transport):
         self._closing = False
         self._lost = False
         self._eof = False
+        self.held: list[bytes | None] | None = None
+        """What would have arrived here by now; None: nothing is held back."""
 
     # What the protocol of this end calls.
 
@@ -171,6 +175,7 @@ class Network:
         self._connections: list[SimTransport] = []
         self._ports = iter(range(20_000, 65_000))
         self._arrivals: dict[SimTransport, float] = {}
+        self._holding: dict[SimTransport, asyncio.TimerHandle] = {}
         loop.create_server = self._create_server
         loop.create_connection = self._create_connection
 
@@ -216,6 +221,9 @@ class Network:
     def _later(self, receiver: SimTransport, data: bytes | None) -> None:
         # A stream keeps its order: nothing arrives before what was sent before it. The order of
         # equal timers is the loop's to draw, so the pieces wait in a queue and timers only say when.
+        if receiver.held is not None:
+            receiver.held.append(data)
+            return
         at = max(self.loop.time() + self._delay(), self._arrivals.get(receiver, 0.0)) + 1e-9
         self._arrivals[receiver] = at
         receiver.__dict__.setdefault("wire", deque()).append(data)
@@ -227,6 +235,27 @@ class Network:
             receiver._loop.call_later(1e-4, Network._arrive, receiver, context=receiver.context)
             return
         receiver.arrive(receiver.__dict__["wire"].popleft())
+
+    def hold(self, receiver: SimTransport, seconds: float) -> None:
+        """What is sent to this end from now on arrives when the time is over, all at once."""
+        if receiver.held is None and not receiver._lost:
+            receiver.held = []
+            self._holding[receiver] = self.loop.call_later(seconds, self._let_go, receiver)
+
+    def let_all_go(self) -> None:
+        """Nothing is held back any more."""
+        for receiver, timer in list(self._holding.items()):
+            timer.cancel()
+            self._let_go(receiver)
+
+    def _let_go(self, receiver: SimTransport) -> None:
+        del self._holding[receiver]
+        held, receiver.held = receiver.held or [], None
+        # In one piece: two frames that waited together are read together, as from a kernel's buffer.
+        if data := b"".join(piece for piece in held if piece is not None):
+            self._later(receiver, data)
+        if None in held:
+            self.loop.call_later(self._rng.uniform(0.0, 1.0), self._later, receiver, None)
 
     def reset(self, owner: str) -> None:
         """Every connection of `owner` breaks, as when its process is killed."""

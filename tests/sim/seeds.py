@@ -1,0 +1,47 @@
+"""What a seed is a run of, and many seeds on all cores.
+
+The rest of a seed by three says which kind of world it is: of records, of groups or of
+transactions. A seed gives the same run wherever and after whatever it is run.
+"""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+
+from tests.sim.group_world import simulate_groups
+from tests.sim.loop import DeadlockError, run
+from tests.sim.txn_world import simulate_transactions
+from tests.sim.world import simulate
+
+KINDS: tuple[Callable, ...] = (simulate, simulate_groups, simulate_transactions)
+
+
+def violations(seed: int) -> list[str]:
+    """One run. What it violated; none is a pass."""
+    try:
+        return run(KINDS[seed % len(KINDS)], seed=seed)
+    except DeadlockError as error:
+        return [f"deadlock: {error}"]
+
+
+def violations_of(seeds: list[int]) -> dict[int, list[str]]:
+    """Of those seeds that have any."""
+    found = {seed: violations(seed) for seed in seeds}
+    return {seed: some for seed, some in found.items() if some}
+
+
+def pool() -> Executor:
+    """A process for each core; they begin afresh, so nothing of this one is in them."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=context)
+
+
+def run_all(seeds: Iterable[int], at_a_time: int) -> Iterator[tuple[int, dict[int, list[str]]]]:
+    """On all cores: how many more are done, and what they violated, as it comes."""
+    seeds = list(seeds)
+    blocks = [seeds[at : at + at_a_time] for at in range(0, len(seeds), at_a_time)]
+    with pool() as workers:
+        futures = {workers.submit(violations_of, block): len(block) for block in blocks}
+        for future in as_completed(futures):
+            yield futures[future], future.result()

@@ -1,0 +1,327 @@
+"""What must hold of transactions in every run, whatever befell it.
+
+Every record carries the number that its client gave to its transaction, so the account knows what
+each client asked for (`Told`) and what became of it (the markers behind the records). While the
+run goes on, `applied` looks into the machine of every agent after every entry; `verdict` judges
+the logs as they are at the end. An empty list is a pass.
+
+* A transaction is whole: one fate in all partitions and in its group's offsets, given at one
+  position; committed if that was acknowledged, aborted unless a commit was asked for.
+* Nothing but its own client's EndTxn, its timeout or a takeover ends a transaction: what a marker
+  ended is compared with what was asked for that very number.
+* An LSO never goes back, and is the first offset of the oldest open transaction.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from coordinator.coordinator import Applied
+from coordinator.transaction_commands import (
+    EndTransaction,
+    GiveUpTransaction,
+    InitProducer,
+    ProducerInitialized,
+    TransactionEnded,
+)
+
+Partition = tuple[str, int]
+"""Topic and partition."""
+DOOMED = "doomed"
+"""A topic that is deleted in the middle; what becomes of its records is not looked at."""
+
+
+@dataclass(eq=False)
+class Told:
+    """One transaction as its client knows it."""
+
+    number: int
+    transactional_id: str
+    client: str
+    began_s: float
+    commit_asked: bool = False
+    """An EndTxn(commit) was sent; never before every record and offset was acknowledged."""
+    abort_asked: bool = False
+    outcome: bool | None = None
+    """What was acknowledged: committed or aborted. None: nothing."""
+    sent: dict[bytes, Partition] = field(default_factory=dict)
+    acked: dict[bytes, int] = field(default_factory=dict)
+    """Offset of each acknowledged value."""
+    offsets_sent: bool = False
+    offsets_acked: bool = False
+
+
+class Line(NamedTuple):
+    """One offset of a partition's log, as a read_uncommitted reader is shown it."""
+
+    offset: int
+    producer_id: int
+    epoch: int
+    value: bytes | None
+    """None: a marker."""
+    commit: bool = False
+    """Of a marker."""
+
+
+class Ending(NamedTuple):
+    """The entry that ended a transaction."""
+
+    position: int
+    index: int
+    """Of its command in the entry."""
+    cause: str
+    transactional_id: str
+
+
+@dataclass
+class Fate:
+    """What the logs say about one transaction."""
+
+    commits: dict[tuple[Partition, int], bool] = field(default_factory=dict)
+    """By partition and marker."""
+    values: list[bytes] = field(default_factory=list)
+
+
+def number_of(value: bytes) -> int:
+    """The transaction that a record belongs to, by its client's count."""
+    return int(value.partition(b".")[0])
+
+
+@dataclass
+class TxnAccount:
+    """Of one run."""
+
+    told: dict[int, Told] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """What happened how often, so that a run in which nothing does is noticed."""
+    endings: dict[tuple[str, int, int], Ending] = field(default_factory=dict)
+    """By topic, partition and offset of a marker."""
+    position: int = 0
+    begun: dict[tuple[str, int], float] = field(default_factory=dict)
+    """Virtual time at which (transactional id, instance) was first seen open."""
+    stable: dict[tuple[str, Partition], int] = field(default_factory=dict)
+    """By agent's life: LSO at its last entry."""
+    offsets_least: dict[str, int] = field(default_factory=dict)
+    """By group: the newest transaction with offsets whose commit was acknowledged."""
+    stable_least: dict[Partition, int] = field(default_factory=dict)
+    """The highest LSO that ListOffsets has told."""
+
+    def begin(self, transactional_id: str, client: str, now_s: float) -> Told:
+        told = Told(len(self.told) + 1, transactional_id, client, now_s)
+        self.told[told.number] = told
+        self.counts["begun"] += 1
+        return told
+
+    def ended(self, told: Told, *, commit: bool, group_id: str | None) -> None:
+        """The end was acknowledged."""
+        told.outcome = commit
+        self.counts["committed" if commit else "aborted"] += 1
+        if commit and told.offsets_acked and group_id is not None:
+            least = self.offsets_least.get(group_id, -1)
+            self.offsets_least[group_id] = max(least, told.number)
+
+    def shown(self, reader: str, value: bytes) -> None:
+        """A read_committed reader was given this record."""
+        told = self.told[number_of(value)]
+        if not told.commit_asked:
+            self.violations.append(f"{reader} was shown {value!r} before a commit was asked for")
+
+    def offset_shown(self, group_id: str, number: int, least: int) -> None:
+        """OffsetFetch, asked when `least` was the newest acknowledged one, told this one."""
+        if number < least:
+            self.violations.append(f"{group_id} was told as {number} after {least} was committed")
+        if number >= 0 and not self.told[number].commit_asked:
+            self.violations.append(f"{group_id} was told as {number} before a commit was asked for")
+
+    # What is seen in the machines.
+
+    def applied(self, owner: str, machine, applied: Applied, now_s: float) -> None:
+        """An entry, from every agent that applies it."""
+        self._look_at_stable(owner, machine)
+        ended = [
+            (index, command, outcome)
+            for index, (command, outcome) in enumerate(
+                zip(applied.entry.commands, applied.outcomes, strict=True)
+            )
+            if isinstance(outcome, TransactionEnded | ProducerInitialized)
+        ]
+        for _, command, outcome in ended:
+            self._look_for_rests(owner, machine, command, outcome)
+        if applied.position <= self.position:
+            return
+        self.position = applied.position
+        for index, command, outcome in ended:
+            ending = Ending(applied.position, index, _cause(command), command.transactional_id)
+            if isinstance(command, GiveUpTransaction):
+                self._look_at_timeout(machine, command, now_s)
+            for marked in outcome.marked:
+                name = machine.topics.by_id(marked.topic_id).name
+                self.endings[name, marked.partition, marked.offset] = ending
+        for row in machine.transactions.ongoing.values():
+            self.begun.setdefault((row.transactional_id, row.standing.instance), now_s)
+
+    def _look_at_stable(self, owner: str, machine) -> None:
+        for topic in machine.topics:
+            for index in range(topic.partition_count):
+                row = machine.partitions.get(topic.topic_id, index)
+                if row is None:
+                    continue
+                stable = row.last_stable
+                if stable != min([row.end_offset, *row.open_transactions.values()]):
+                    self.violations.append(
+                        f"{owner}: the LSO of {topic.name}-{index} is {stable}, its end "
+                        f"{row.end_offset}, open {dict(row.open_transactions)}"
+                    )
+                place = (owner, (f"{topic.name}/{topic.topic_id}", index))
+                if stable < self.stable.get(place, 0):
+                    self.violations.append(f"{owner}: the LSO of {topic.name}-{index} went back")
+                self.stable[place] = stable
+
+    def _look_for_rests(self, owner: str, machine, command, outcome) -> None:
+        """What ended has ended everywhere at this position."""
+        row = machine.transactions.get(command.transactional_id)
+        if row is None or row.transactional_id in machine.transactions.ongoing:
+            # Open again: by a later command of this entry.
+            return
+        ids = {outcome.producer_id, row.standing.producer_id, row.standing.previous_id}
+        for topic in machine.topics:
+            for index in range(topic.partition_count):
+                partition = machine.partitions.get(topic.topic_id, index)
+                if partition is not None and not ids.isdisjoint(partition.open_transactions):
+                    self.violations.append(
+                        f"{owner}: {command.transactional_id} has ended but in {topic.name}-{index}"
+                    )
+
+    def _look_at_timeout(self, machine, command: GiveUpTransaction, now_s: float) -> None:
+        self.counts["timed out"] += 1
+        row = machine.transactions.get(command.transactional_id)
+        begun_s = self.begun.get((command.transactional_id, command.instance))
+        if begun_s is None or row is None:
+            self.violations.append(f"{command.transactional_id} gave up what was never open")
+        elif command.timed_out and now_s - begun_s < row.timeout_ms / 1000 - 0.001:
+            self.violations.append(
+                f"transaction {command.instance} of {command.transactional_id} was given up after "
+                f"{now_s - begun_s:.3f} s of {row.timeout_ms} ms"
+            )
+
+    # The end.
+
+    def verdict(self, logs: dict[Partition, list[Line]]) -> list[str]:
+        """All violations, from each partition's whole log; those of `DOOMED` are not given."""
+        found = list(self.violations)
+        fates, problems = self.fates(logs)
+        found += problems
+        for told in self.told.values():
+            found += self._judge(told, fates.get(told.number, Fate()), logs)
+        return found
+
+    def fates(self, logs: dict[Partition, list[Line]]) -> tuple[dict[int, Fate], list[str]]:
+        """By transaction. Also what no transaction of any number may look like."""
+        found: list[str] = []
+        fates: dict[int, Fate] = defaultdict(Fate)
+        for partition, lines in sorted(logs.items()):
+            open_values: dict[int, list[bytes]] = defaultdict(list)
+            for line in lines:
+                if line.producer_id == -1:
+                    continue
+                if line.value is not None:
+                    open_values[line.producer_id].append(line.value)
+                    continue
+                values = open_values.pop(line.producer_id, [])
+                found += self._judge_marker(partition, line, values)
+                for value in values:
+                    fate = fates[number_of(value)]
+                    fate.values.append(value)
+                    fate.commits[partition, line.offset] = line.commit
+            found += [
+                f"{values!r} in {partition} are still open" for values in open_values.values()
+            ]
+        return fates, found
+
+    def _judge_marker(self, partition: Partition, line: Line, values: list[bytes]) -> list[str]:
+        """It ended one transaction, and something that may have ended it."""
+        where = f"the marker at {line.offset} of {partition}"
+        numbers = {number_of(value) for value in values}
+        if len(numbers) != 1:
+            return [f"{where} ends the transactions {sorted(numbers)}"]
+        told = self.told[numbers.pop()]
+        ending = self.endings.get((*partition, line.offset))
+        if ending is None:
+            return [f"{where} is none of any entry"]
+        if ending.transactional_id != told.transactional_id:
+            return [f"{where} is one of {ending.transactional_id}, ends {told}"]
+        if line.commit and not told.commit_asked:
+            return [f"{where} commits {told}, which was never asked for"]
+        if line.commit != (ending.cause == "commit"):
+            return [f"{where} is not what its entry says, {ending.cause}"]
+        if ending.cause == "abort" and not told.abort_asked:
+            return [f"{where} aborts {told}, which was never asked for"]
+        return []
+
+    def _judge(self, told: Told, fate: Fate, logs: dict[Partition, list[Line]]) -> list[str]:
+        kept = {value for value, place in told.sent.items() if place[0] != DOOMED}
+        if len(fate.values) != len(set(fate.values)) or not kept.issuperset(fate.values):
+            return [f"{told} is there as {fate.values}"]
+        found = []
+        commits = set(fate.commits.values())
+        if len(commits) > 1:
+            found.append(f"{told} is torn: {fate.commits}")
+        ends = {self.endings.get((*place, offset)) for place, offset in fate.commits}
+        if len(ends) > 1 or len({place for place, _ in fate.commits}) < len(fate.commits):
+            found.append(f"{told} was ended more than once: {ends}")
+        if told.outcome is True and commits == {False}:
+            found.append(f"{told} was acknowledged as committed, and is aborted")
+        if told.outcome is False and commits == {True}:
+            found.append(f"{told} was acknowledged as aborted, and is committed")
+        if missing := sorted(kept.intersection(told.acked).difference(fate.values)):
+            found.append(f"{told} has lost {missing}")
+        if commits == {True} and kept.difference(fate.values):
+            found.append(f"{told} is committed without {sorted(kept.difference(fate.values))}")
+        for value, offset in told.acked.items():
+            place = told.sent[value]
+            if place[0] != DOOMED and value in fate.values:
+                line = next((line for line in logs[place] if line.offset == offset), None)
+                if line is None or line.value != value:
+                    found.append(f"{value!r} of {told} is not at {offset} of {place}")
+        return found
+
+    def judge_offsets(
+        self, group_id: str, transactional_id: str, number: int, fates: dict[int, Fate]
+    ) -> list[str]:
+        """What a writer's group has at the end is the number of the newest committed one."""
+
+        def committed(told: Told) -> bool:
+            values = fates.get(told.number, Fate()).commits.values()
+            return told.outcome is True or True in values
+
+        newest = max(
+            (
+                told.number
+                for told in self.told.values()
+                if told.transactional_id == transactional_id
+                and told.offsets_acked
+                and committed(told)
+            ),
+            default=-1,
+        )
+        if number < newest:
+            return [f"{group_id} has the offset of {number}, {newest} was committed"]
+        if number == -1:
+            return []
+        told = self.told[number]
+        aborted = told.outcome is False or False in fates.get(number, Fate()).commits.values()
+        if aborted or not told.commit_asked or told.transactional_id != transactional_id:
+            return [f"{group_id} has an offset of {told}"]
+        return []
+
+
+def _cause(command) -> str:
+    match command:
+        case EndTransaction():
+            return "commit" if command.commit else "abort"
+        case GiveUpTransaction():
+            return "timeout" if command.timed_out else "admin"
+        case InitProducer():
+            return "takeover"
+    raise AssertionError(command)

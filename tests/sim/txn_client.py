@@ -1,0 +1,515 @@
+"""A transactional producer of simulated worlds, as a state machine over the wire.
+
+It behaves as Kafka's clients do: of the generation before KIP-890 (TV1: partitions and groups are
+added by requests, EndTxn up to v4, the epoch stays) or of that one (TV2: Produce v12 and
+TxnOffsetCommit v5 add by themselves, EndTxn v5 tells the next epoch). It asks again on errors that
+say so, makes a new connection after a time-out, recovers by InitProducerId where KIP-360 allows
+it, and gives up when it is fenced.
+
+The network holds frames back now and then, so that they arrive when the client has moved on. Left
+out: TxnOffsetCommits of TV1 clients that come late. Nothing in them says which transaction they
+mean, and they travel on another connection than EndTxn; Kafka has no cure for them either.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+from protocol import apis, messages
+from protocol.errors import ErrorCode
+from protocol.messages import hot
+from protocol.records import TRANSACTIONAL, Record, build_batch
+from tests.sim.client import Client, LostError
+from tests.sim.txn_account import DOOMED, Partition, Told, TxnAccount
+from tests.sim.workload import TOPIC, Addresses
+
+IN_FLIGHT_MAX = 5
+TIMESTAMP = 1_600_000_000_000
+
+AGAIN = {
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""The same request on the same connection, after a while."""
+ELSEWHERE = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT,
+}
+"""Look for the coordinator again."""
+FENCED = {
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+}
+SEND_AGAIN = {
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
+"""A batch goes out again, with the sequence that it had."""
+NOT_OF_THE_GROUP = {
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+}
+
+
+class FencedError(Exception):
+    """This producer is of no use any more."""
+
+
+class AbortError(Exception):
+    """The transaction can only be aborted."""
+
+
+@dataclass(eq=False)
+class Batch:
+    partition: Partition
+    values: list[bytes]
+    first_sequence: int
+
+
+@dataclass
+class Mischief:
+    """How often the network holds back a frame; none when the faults are over."""
+
+    hold: float = 0.0
+
+    def holds(self, rng: random.Random) -> bool:
+        return rng.random() < self.hold
+
+
+class TxnProducer:
+    """One producer, from its InitProducerId until it is fenced or forgotten."""
+
+    def __init__(
+        self,
+        world,
+        account: TxnAccount,
+        rng: random.Random,
+        *,
+        name: str,
+        transactional_id: str,
+        tv2: bool,
+        timeout_ms: int,
+        group_id: str,
+    ) -> None:
+        self._loop = world.loop
+        self._network = world.network
+        self._addresses: Addresses = world.addresses
+        self._mischief: Mischief = world.mischief
+        self.account = account
+        self._rng = rng
+        self.name = name
+        self.transactional_id = transactional_id
+        self.tv2 = tv2
+        self._timeout_ms = timeout_ms
+        self._group_id = group_id
+        timeout_s = rng.choice((1.0, 3.0))
+        self._coordinators = Client(world.loop, name, timeout_s)
+        # Java has one connection to an agent for everything, librdkafka and others have two.
+        shared = rng.random() < 0.5
+        self._leaders = self._coordinators if shared else Client(world.loop, name, timeout_s)
+        self._coordinator: tuple[str, int] | None = None
+        self._group_coordinator: tuple[str, int] | None = None
+        self._end_version = 5 if tv2 else rng.choice((0, 1, 2, 3, 4))
+        self._producer = (-1, -1)
+        self._sequences: dict[Partition, int] = {}
+        self._backlog: list[Batch] = []
+        self._added: set[Partition | str] = set()
+        self._must_init = False
+        """The sequences are in doubt, or the epoch is (KIP-360)."""
+        self.told: Told | None = None
+
+    def close(self) -> None:
+        self._coordinators.close()
+        self._leaders.close()
+
+    async def init(self) -> None:
+        """InitProducerId: as a new one, or with the id and epoch that it has."""
+        version = 5 if self.tv2 else self._rng.choice((0, 1, 3, 4))
+        given = self._producer if version >= 3 else (-1, -1)
+        request = messages.InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self._timeout_ms,
+            producer_id=given[0],
+            producer_epoch=given[1],
+        )
+        answer = await self._ask(apis.INIT_PRODUCER_ID, version, request)
+        if answer.error_code in FENCED:
+            self._fenced()
+        self._expect(answer.error_code, {ErrorCode.NONE}, "InitProducerId")
+        self._goes_on_as(answer.producer_id, answer.producer_epoch)
+        self._must_init = False
+
+    def become_tv2(self) -> None:
+        """The feature was finalized while the client lived: it bumps its epoch (KIP-890)."""
+        self.tv2 = True
+        self._end_version = 5
+        self._must_init = True
+
+    async def begin(self) -> Told:
+        if self._must_init:
+            await self.init()
+        self._added.clear()
+        self.told = self.account.begin(self.transactional_id, self.name, self._loop.time())
+        return self.told
+
+    def queue(self, partition: Partition, values: list[bytes]) -> None:
+        """Records to send, in one batch; `flush` does."""
+        first_sequence = self._sequences.get(partition, 0)
+        self._sequences[partition] = first_sequence + len(values)
+        self.told.sent.update(dict.fromkeys(values, partition))
+        self._backlog.append(Batch(partition, values, first_sequence))
+
+    async def add(self) -> None:
+        """AddPartitionsToTxn for what is queued (TV1)."""
+        request = self._addition()
+        if request is None:
+            return
+        version = self._rng.choice((0, 1, 2, 3))
+        answer = await self._ask(apis.ADD_PARTITIONS_TO_TXN, version, request)
+        self._added_answer(answer)
+
+    def _addition(self):
+        wanted = sorted({batch.partition for batch in self._backlog} - self._added)
+        if self.tv2 or not wanted:
+            return None
+        topics: dict[str, list[int]] = {}
+        for topic, index in wanted:
+            topics.setdefault(topic, []).append(index)
+        producer_id, epoch = self._producer
+        return messages.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=producer_id,
+            v3_and_below_producer_epoch=epoch,
+            v3_and_below_topics=[
+                messages.AddPartitionsToTxnTopic(name=name, partitions=indexes)
+                for name, indexes in topics.items()
+            ],
+        )
+
+    def _added_answer(self, answer) -> None:
+        error = error_of(answer)
+        if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise AbortError(error)
+        if error in FENCED:
+            self._fenced()
+        self._expect(error, {ErrorCode.NONE}, "AddPartitionsToTxn")
+        self._added |= {batch.partition for batch in self._backlog}
+
+    async def flush(self) -> None:
+        """Send what is queued until all of it is acknowledged. Raises AbortError, FencedError."""
+        await self.add()
+        while self._backlog:
+            try:
+                connection = await self._leaders.connect(self._addresses.any())
+            except LostError:
+                await self._rest()
+                continue
+            if self._mischief.holds(self._rng):
+                self._hold(connection)
+            version = 12 if self.tv2 else self._rng.choice((3, 7, 8, 9, 11))
+            sent = [
+                (batch, self._leaders.send(connection, apis.PRODUCE, version, self._batch(batch)))
+                for batch in self._backlog[:IN_FLIGHT_MAX]
+            ]
+            failed: Exception | None = None
+            for batch, future in sent:
+                try:
+                    answer = await self._leaders.answer(connection, future)
+                    self._produced(batch, answer.responses[0].partition_responses[0])
+                except LostError:
+                    continue
+                except (AbortError, FencedError) as error:
+                    failed = failed or error  # The others are waited for all the same.
+            if failed is not None:
+                raise failed
+            if self._backlog:
+                await self._rest()
+
+    def _batch(self, batch: Batch) -> hot.ProduceRequest:
+        producer_id, epoch = self._producer
+        records = build_batch(
+            [Record(value=value, timestamp=TIMESTAMP) for value in batch.values],
+            attributes=TRANSACTIONAL,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=batch.first_sequence,
+        )
+        data = hot.PartitionProduceData(index=batch.partition[1], records=records)
+        topic = hot.TopicProduceData(name=batch.partition[0], partition_data=[data])
+        return hot.ProduceRequest(
+            transactional_id=self.transactional_id, acks=-1, timeout_ms=10_000, topic_data=[topic]
+        )
+
+    def _produced(self, batch: Batch, answer: hot.PartitionProduceResponse) -> None:
+        error = answer.error_code
+        if error == ErrorCode.NONE:
+            for index, value in enumerate(batch.values):
+                self.told.acked[value] = answer.base_offset + index
+            self._backlog.remove(batch)
+            return
+        first = next(b for b in self._backlog if b.partition == batch.partition)
+        if error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch is not first:
+            return  # The one ahead is not there yet; it goes again.
+        if batch.partition[0] == DOOMED:
+            raise AbortError(error)
+        if error in SEND_AGAIN:
+            return
+        if error == ErrorCode.INVALID_PRODUCER_EPOCH:  # Perhaps timed out (KIP-588).
+            self._must_init = True
+            raise AbortError(error)
+        if error in FENCED:
+            self._fenced()
+        self._expect(error, {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, *self._outside()}, "Produce")
+        self._must_init = self._must_init or error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        raise AbortError(error)
+
+    async def send_offsets(
+        self, offsets: dict[int, int], *, member_id: str = "", generation: int = -1
+    ) -> None:
+        """Offsets of the input topic, for the producer's group, in the transaction."""
+        producer_id, epoch = self._producer
+        if not self.tv2 and self._group_id not in self._added:
+            addition = messages.AddOffsetsToTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                group_id=self._group_id,
+            )
+            version = self._rng.choice((0, 1, 2, 3))
+            answer = await self._ask(apis.ADD_OFFSETS_TO_TXN, version, addition)
+            if answer.error_code in FENCED:
+                self._fenced()
+            self._expect(answer.error_code, {ErrorCode.NONE}, "AddOffsetsToTxn")
+            self._added.add(self._group_id)
+        request = messages.TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=self._group_id,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            generation_id=generation,
+            member_id=member_id,
+            topics=[
+                messages.TxnOffsetCommitRequestTopic(
+                    name=TOPIC,
+                    partitions=[
+                        messages.TxnOffsetCommitRequestPartition(
+                            partition_index=index, committed_offset=offset, committed_metadata=""
+                        )
+                        for index, offset in offsets.items()
+                    ],
+                )
+            ],
+        )
+        self.told.offsets_sent = True
+        await self._commit_offsets(request)
+        self.told.offsets_acked = True
+
+    async def _commit_offsets(self, request) -> None:
+        version = 5 if self.tv2 else self._rng.choice((3, 4))
+        while True:
+            try:
+                address = await self.group_coordinator()
+                answer = await self._leaders.ask(address, apis.TXN_OFFSET_COMMIT, version, request)
+            except LostError:
+                self._group_coordinator = None
+                await self._rest()
+                continue
+            error = error_of(answer)
+            if error == ErrorCode.NONE:
+                return
+            if error in ELSEWHERE:
+                self._group_coordinator = None
+            if error in AGAIN or error in ELSEWHERE:
+                await self._rest()
+                continue
+            if error == ErrorCode.INVALID_PRODUCER_EPOCH:
+                self._must_init = True
+                raise AbortError(error)
+            if error in FENCED:
+                self._fenced()
+            self._expect(error, NOT_OF_THE_GROUP | self._outside(), "TxnOffsetCommit")
+            raise AbortError(error)
+
+    async def group_coordinator(self) -> tuple[str, int]:
+        """Raises LostError when there is none to be found now."""
+        if self._group_coordinator is None:
+            self._group_coordinator = await self._find(self._group_id, 0)
+        return self._group_coordinator
+
+    def not_group_coordinator(self) -> None:
+        self._group_coordinator = None
+
+    async def end(self, *, commit: bool) -> None:
+        """EndTxn until it is answered. Raises AbortError (of a commit), FencedError."""
+        told = self.told
+        if self._backlog:
+            # What was not acknowledged may have been written or may come late: not again.
+            self._backlog.clear()
+            self._must_init = self._must_init or not self.tv2
+        if not (self._added or (self.tv2 and (told.sent or told.offsets_sent))):
+            return  # Nothing that anybody else would know of.
+        if commit:
+            told.commit_asked = True
+        else:
+            told.abort_asked = True
+        answer = await self._ask(apis.END_TXN, self._end_version, self._ending(commit))
+        self._ended(answer, commit=commit)
+
+    def _ending(self, commit: bool):
+        producer_id, epoch = self._producer
+        return messages.EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            committed=commit,
+        )
+
+    def _ended(self, answer, *, commit: bool, excused: bool = False) -> None:
+        error = answer.error_code
+        if error in FENCED or (excused and error == ErrorCode.INVALID_TXN_STATE):
+            self._fenced()
+        if error == ErrorCode.TRANSACTION_ABORTABLE and commit:
+            raise AbortError(error)
+        self._expect(error, {ErrorCode.NONE}, "EndTxn")
+        self.account.ended(self.told, commit=commit, group_id=self._group_id)
+        if self._end_version >= 5:
+            self._goes_on_as(answer.producer_id, answer.producer_epoch)
+
+    async def add_and_abort(self) -> None:
+        """librdkafka: EndTxn(abort) goes out behind an unanswered AddPartitionsToTxn."""
+        request = self._addition()
+        if request is None:
+            return
+        self.told.abort_asked = True
+        self._must_init = True
+        version = self._rng.choice((0, 1, 2, 3))
+        try:
+            connection = await self._to_coordinator()
+            if self._mischief.holds(self._rng):
+                self._hold(connection)
+            ask = self._coordinators
+            added = ask.send(connection, apis.ADD_PARTITIONS_TO_TXN, version, request)
+            ended = ask.send(connection, apis.END_TXN, self._end_version, self._ending(False))
+            await ask.answer(connection, added)
+            answer = await ask.answer(connection, ended)
+        except LostError:
+            self._coordinator = None
+            answer = None
+        self._backlog.clear()
+        self.account.counts["pipelined"] += 1
+        if answer is None or answer.error_code in AGAIN or answer.error_code in ELSEWHERE:
+            answer = await self._ask(apis.END_TXN, self._end_version, self._ending(False))
+        self._ended(answer, commit=False, excused=True)
+
+    # Requests to the coordinator of the transactional id.
+
+    async def _ask(self, key: int, version: int, request):
+        """Until the answer is not that it should be asked again."""
+        while True:
+            try:
+                connection = await self._to_coordinator()
+                if self._mischief.holds(self._rng):
+                    self._hold(connection)
+                answer = await self._coordinators.asked(connection, key, version, request)
+            except LostError:
+                self._coordinator = None
+                self.account.counts["lost"] += 1
+                await self._rest()
+                continue
+            error = error_of(answer)
+            if error in ELSEWHERE:
+                self._coordinator = None
+            elif error not in AGAIN:
+                return answer
+            elif key == apis.END_TXN and error == ErrorCode.CONCURRENT_TRANSACTIONS:
+                self.account.counts["challenged"] += 1
+            await self._rest()
+
+    async def _to_coordinator(self):
+        if self._coordinator is None:
+            if self._rng.random() < 0.5:
+                self._coordinator = self._addresses.any()  # Any agent will do.
+            else:
+                self._coordinator = await self._find(self.transactional_id, 1)
+        return await self._coordinators.connect(self._coordinator)
+
+    async def _find(self, key: str, key_type: int) -> tuple[str, int]:
+        request = messages.FindCoordinatorRequest(
+            key=key, key_type=key_type, coordinator_keys=[key]
+        )
+        answer = await self._coordinators.ask(
+            self._addresses.any(), apis.FIND_COORDINATOR, self._rng.choice((1, 2, 4)), request
+        )
+        found = answer.coordinators[0] if answer.coordinators else answer
+        if found.error_code != ErrorCode.NONE:
+            raise LostError("there is no coordinator now")
+        return found.host, found.port
+
+    def _hold(self, connection) -> None:
+        """Requests, answers or both arrive late, mostly when the client has moved on."""
+        if connection.transport.peer is None:
+            return
+        self.account.counts["held"] += 1
+        seconds = self._rng.choice((0.5, 2.0, 4.0, 8.0, 15.0))
+        kind = self._rng.choice(("requests", "requests", "answers", "both"))
+        if kind != "answers":
+            self._network.hold(connection.transport.peer, seconds)
+        if kind != "requests":
+            self._network.hold(connection.transport, seconds)
+
+    async def _rest(self) -> None:
+        await asyncio.sleep(self._rng.choice((0.02, 0.1, 0.3)))
+
+    # What answers mean.
+
+    def _outside(self) -> set[ErrorCode]:
+        """What says that the transaction is open no more. The cluster's own ends bump the epoch,
+        so a TV1 client hears it only when an EndTxn ended a transaction that it was not meant for.
+        """
+        return {ErrorCode.TRANSACTION_ABORTABLE} if self.tv2 else set()
+
+    def _goes_on_as(self, producer_id: int, epoch: int) -> None:
+        if (producer_id, epoch) != self._producer:
+            self._producer = (producer_id, epoch)
+            self._sequences.clear()
+
+    def _fenced(self) -> None:
+        self.account.counts["fenced"] += 1
+        raise FencedError
+
+    def _expect(self, error: int, expected: set[ErrorCode], what: str) -> None:
+        """Other errors are not for a client that does as it should."""
+        if error not in expected:
+            self.account.violations.append(
+                f"{self.name} ({'TV2' if self.tv2 else 'TV1'}) was told {ErrorCode(error).name} "
+                f"for {what} in {self.told}"
+            )
+            raise FencedError
+
+
+def error_of(answer) -> int:
+    """The error of an answer, or the first of its partitions' that says something."""
+    match answer:
+        case messages.AddPartitionsToTxnResponse():
+            errors = [
+                partition.partition_error_code
+                for topic in answer.results_by_topic_v3_and_below
+                for partition in topic.results_by_partition
+            ]
+        case messages.TxnOffsetCommitResponse():
+            errors = [
+                partition.error_code for topic in answer.topics for partition in topic.partitions
+            ]
+        case _:
+            return answer.error_code
+    not_tried = (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    return next((error for error in errors if error not in not_tried), ErrorCode.NONE)
