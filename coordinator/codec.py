@@ -6,10 +6,11 @@
 
 Numbers are varints (base 128, least significant group first), those that may be negative
 zigzagged. `CommitChunk` is delta-coded: an idempotent batch costs about 12 bytes, one that goes
-on with the sequence of the batch before about 6. Commands about groups are in `group_codec`.
+on with the sequence of the batch before about 6, also in a transaction. Commands about groups are
+in `group_codec`, those about transactions in `transaction_codec`.
 
 Invariants: `decode_entry(encode_entry(e)) == e`, but that an item without a producer id comes back
-with epoch and sequence -1, whatever its batch's header said; any other bytes raise CodecError,
+with epoch, sequence and instance -1, whatever its batch's header said; any other bytes raise CodecError,
 nothing else; what was decoded lies within the bounds named here, so the machine's columns can
 hold it. What a command means, and whether it makes sense, is not looked at.
 """
@@ -38,6 +39,7 @@ from coordinator.commands import (
 )
 from coordinator.encoding import (
     CONFIGS_MAX,
+    I16,
     I32,
     STRING_BYTES_MAX,
     TOPIC_ID_BYTES,
@@ -60,8 +62,10 @@ from coordinator.encoding import (
     read_zigzag,
 )
 from coordinator.group_codec import GROUP_DECODERS, GROUP_ENCODERS
+from coordinator.transaction_codec import TRANSACTION_DECODERS, TRANSACTION_ENCODERS
 from protocol.types import Incarnation, TopicId
 from storage.spans import Item
+from txn.transactions import NO_TRANSACTION, OF_EPOCH
 
 __all__ = [
     "ENTRY_BYTES_MAX",
@@ -83,8 +87,6 @@ ENTRY_OVERHEAD_BYTES_MAX = 5 + 4 * 10
 
 LISTENERS_MAX = 64
 
-_I16 = range(-(1 << 15), 1 << 15)
-
 _HEAD = Struct("<BI")
 _VERSION_CRC = crc32c(bytes([FORMAT_VERSION]))
 
@@ -93,8 +95,15 @@ _SKIPS = 1
 _TIMESTAMP_DIFFERS = 2
 _PRODUCER = 4
 _CONTINUES = 8
-"""Producer and epoch of the item before in the span, and the sequence number that follows."""
-_FLAGS = _SKIPS | _TIMESTAMP_DIFFERS | _PRODUCER | _CONTINUES
+"""Producer, epoch and instance of the item before in the span, and the sequence number that
+follows."""
+_OF_EPOCH = 16
+"""With _PRODUCER: the instance is OF_EPOCH. Without this and the next flag it is NO_TRANSACTION."""
+_INSTANCE = 32
+"""With _PRODUCER: the instance is given."""
+_PLAIN_FLAGS = _SKIPS | _TIMESTAMP_DIFFERS | _PRODUCER | _CONTINUES
+_FLAGS_END = _INSTANCE + _OF_EPOCH
+"""Above all that can be: not both of them."""
 
 
 def encode_entry(entry: Entry) -> bytes:
@@ -335,8 +344,8 @@ def _put_items(out: bytearray, items: tuple[Item, ...], timestamp: int) -> int:
 
     What a client may have put into a batch's header can be said, sense or not: apply refuses it.
     """
-    before: tuple[int, int, int] | None = None
-    for skip, length, records, timestamp_max, producer_id, epoch, sequence, _ in items:
+    before: tuple[int, int, int, int] | None = None
+    for skip, length, records, timestamp_max, producer_id, epoch, sequence, instance in items:
         if not (
             0 <= skip <= U32
             and 0 < length <= U32
@@ -346,11 +355,11 @@ def _put_items(out: bytearray, items: tuple[Item, ...], timestamp: int) -> int:
             raise CodecError(f"an item of {length} bytes, {records} records, skipping {skip}")
         flags = (_SKIPS if skip else 0) | (_TIMESTAMP_DIFFERS if timestamp_max != timestamp else 0)
         if producer_id >= 0:
-            if not (producer_id <= U63 and epoch in _I16 and sequence in I32):
+            if not (producer_id <= U63 and epoch in I16 and sequence in I32):
                 raise CodecError(f"producer {producer_id}, epoch {epoch}, sequence {sequence}")
-            follows = before == (producer_id, epoch, sequence)
-            flags |= _CONTINUES if follows else _PRODUCER
-            before = (producer_id, epoch, (sequence + records) & U31)
+            follows = before == (producer_id, epoch, sequence, instance)
+            flags |= _CONTINUES if follows else _PRODUCER | _instance_flag(instance)
+            before = (producer_id, epoch, (sequence + records) & U31, instance)
         else:
             before = None
         out.append(flags)
@@ -365,7 +374,19 @@ def _put_items(out: bytearray, items: tuple[Item, ...], timestamp: int) -> int:
             put_varint(out, producer_id)
             put_zigzag(out, epoch)
             put_zigzag(out, sequence)
+            if flags & _INSTANCE:
+                put_varint(out, instance)
     return timestamp
+
+
+def _instance_flag(instance: int) -> int:
+    if instance == NO_TRANSACTION:
+        return 0
+    if instance == OF_EPOCH:
+        return _OF_EPOCH
+    if not 0 <= instance <= U63:
+        raise CodecError(f"instance {instance}")
+    return _INSTANCE
 
 
 def _commit_chunk(data: bytes, at: int) -> tuple[CommitChunk, int]:
@@ -403,7 +424,7 @@ def _items(
     """
     items: list[Item] = []
     append, make = items.append, Item._make
-    producer_id = epoch = sequence = -1
+    producer_id = epoch = sequence = instance = -1
     while count > 0:
         count -= 1
         flags = data[at]
@@ -424,13 +445,9 @@ def _items(
             distance, at = read_varint(data, at)
             timestamp += distance >> 1 ^ -(distance & 1)
         if flags & _PRODUCER:
-            producer_id, at = read_number(data, at, U63)
-            epoch, at = read_zigzag(data, at)
-            sequence, at = read_zigzag(data, at)
-            if epoch not in _I16 or sequence not in I32:
-                raise CodecError(f"producer {producer_id}, epoch {epoch}, sequence {sequence}")
+            producer_id, epoch, sequence, instance, at = _producer(data, at, flags)
         elif not flags & _CONTINUES:
-            producer_id = epoch = sequence = -1
+            producer_id = epoch = sequence = instance = -1
         if not (
             0 < length <= U32
             and 0 < records <= (U31 if producer_id >= 0 else U63)
@@ -438,13 +455,36 @@ def _items(
             and -U63 - 1 <= timestamp <= U63
         ):
             raise CodecError(f"an item of {length} bytes, {records} records, skipping {skip}")
-        if flags > _FLAGS or (flags & _CONTINUES and (flags & _PRODUCER or producer_id < 0)):
+        if (flags > _PLAIN_FLAGS and not (flags & _PRODUCER and flags < _FLAGS_END)) or (
+            flags & _CONTINUES and (flags & _PRODUCER or producer_id < 0)
+        ):
             raise CodecError(f"an item with flags {flags:#x}")
-        append(make((skip, length, records, timestamp, producer_id, epoch, sequence, -1)))
+        append(make((skip, length, records, timestamp, producer_id, epoch, sequence, instance)))
         if producer_id >= 0:
             sequence = (sequence + records) & U31
         end += skip + length
     return tuple(items), at, end, timestamp
+
+
+def _producer(data: bytes, at: int, flags: int) -> tuple[int, int, int, int, int]:
+    """Producer id, epoch, first sequence and instance, and the place after them."""
+    producer_id, at = read_varint(data, at)
+    epoch = data[at]
+    if epoch < 0x80:
+        at += 1
+    else:
+        epoch, at = read_varint(data, at)
+    epoch = epoch >> 1 ^ -(epoch & 1)
+    sequence, at = read_varint(data, at)
+    sequence = sequence >> 1 ^ -(sequence & 1)
+    if producer_id > U63 or epoch not in I16 or sequence not in I32:
+        raise CodecError(f"producer {producer_id}, epoch {epoch}, sequence {sequence}")
+    if flags <= _PLAIN_FLAGS:
+        return producer_id, epoch, sequence, NO_TRANSACTION, at
+    if not flags & _INSTANCE:
+        return producer_id, epoch, sequence, OF_EPOCH, at
+    instance, at = read_number(data, at, U63)
+    return producer_id, epoch, sequence, instance, at
 
 
 _ENCODERS: Final[dict[type[Command], tuple[int, Callable[[bytearray, Any], None]]]] = {
@@ -459,6 +499,7 @@ _ENCODERS: Final[dict[type[Command], tuple[int, Callable[[bytearray, Any], None]
     Pin: (9, _put_pin),
     Unpin: (10, _put_unpin),
     **GROUP_ENCODERS,
+    **TRANSACTION_ENCODERS,
 }
 
 _DECODERS: Final[dict[int, Callable[[bytes, int], tuple[Command, int]]]] = {
@@ -473,4 +514,5 @@ _DECODERS: Final[dict[int, Callable[[bytes, int], tuple[Command, int]]]] = {
     9: _pin,
     10: _unpin,
     **GROUP_DECODERS,
+    **TRANSACTION_DECODERS,
 }

@@ -3,7 +3,7 @@
 Commands, not facts: two agents may append commands that exclude each other, and only the
 position decides. So `Machine.apply` answers every command with an outcome, and a refusal
 (`Rejected`) is a value that all replicas compute alike. Both unions are closed. What concerns
-groups is in `group_commands`.
+groups is in `group_commands`, what concerns transactions in `transaction_commands`.
 
 Topics are named by id, never by name. Strings are bounded by the codec.
 """
@@ -16,6 +16,11 @@ from coordinator.group_commands import (
     OffsetsCommitted,
     SetTopicConfigs,
     ShardsClaimed,
+)
+from coordinator.transaction_commands import (
+    ProducerInitialized,
+    TransactionCommand,
+    TransactionEnded,
 )
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position, TopicId
@@ -141,6 +146,7 @@ Command = (
     | Unpin
     | SetTopicConfigs
     | GroupCommand
+    | TransactionCommand
 )
 
 
@@ -229,4 +235,6 @@ Outcome = (
     | Pinned
     | ShardsClaimed
     | OffsetsCommitted
+    | ProducerInitialized
+    | TransactionEnded
 )

@@ -19,6 +19,7 @@ from coordinator.commands import (
     TopicCreated,
 )
 from coordinator.group_commands import OffsetsCommitted, ShardsClaimed
+from coordinator.transaction_commands import Marked, ProducerInitialized, TransactionEnded
 from protocol.types import Position
 
 DIGEST_BYTES = 16
@@ -26,6 +27,7 @@ DIGEST_ZERO: Final = bytes(DIGEST_BYTES)
 
 _HEAD = Struct("<QI")
 _RESULT_FIELDS = 5
+_MARKED = Struct("<16sIq")
 
 
 def roll(digest: bytes, position: Position, outcomes: tuple[Outcome, ...]) -> bytes:
@@ -60,5 +62,13 @@ def _outcome_bytes(outcome: Outcome) -> bytes:
             return pack(f"<BI{len(outcome.shards)}B", 8, len(outcome.shards), *outcome.shards)
         case OffsetsCommitted():
             return pack(f"<BI{len(outcome.errors)}h", 9, len(outcome.errors), *outcome.errors)
+        case ProducerInitialized(producer_id, epoch, marked):
+            return pack("<Bqh", 10, producer_id, epoch) + _marked_bytes(marked)
+        case TransactionEnded(producer_id, epoch, state, marked):
+            return pack("<BqhB", 11, producer_id, epoch, state) + _marked_bytes(marked)
         case _:
             assert_never(outcome)
+
+
+def _marked_bytes(marked: tuple[Marked, ...]) -> bytes:
+    return pack("<I", len(marked)) + b"".join([_MARKED.pack(*each) for each in marked])

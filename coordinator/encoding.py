@@ -17,6 +17,7 @@ CONFIGS_MAX: Final = 1000
 U31: Final = (1 << 31) - 1
 U32: Final = (1 << 32) - 1
 U63: Final = (1 << 63) - 1
+I16: Final = range(-(1 << 15), 1 << 15)
 I32: Final = range(-(1 << 31), 1 << 31)
 TOPIC_ID_BYTES: Final = 16
 

@@ -28,12 +28,22 @@ class Features:
         self.transaction_version = 0
         self.epoch: Position = POSITION_ZERO
         """Position of the newest change; it has to be 0 or more for clients to look at it."""
+        self._begun = False
+        """An incarnation has been opened, and the first one has said what is finalized."""
 
-    def opened(self, command: Open, position: Position, *, first: bool) -> None:
-        """An incarnation has begun; `first`: nothing was in the log before it."""
-        if first and command.feature_level_max >= AGENT_LEVEL:
+    def judge(self, command: Open) -> Rejected | None:
+        """Why an agent of this kind cannot join."""
+        if self.transaction_version == 0 or command.feature_level_max >= AGENT_LEVEL:
+            return None
+        reason = f"this agent is too old for {TRANSACTION_VERSION} {self.transaction_version}"
+        return Rejected(ErrorCode.UNSUPPORTED_VERSION, reason)
+
+    def opened(self, command: Open, position: Position) -> None:
+        """An incarnation has begun."""
+        if not self._begun and command.feature_level_max >= AGENT_LEVEL:
             self.transaction_version = TRANSACTION_VERSION_MAX
             self.epoch = position
+        self._begun = True
 
     def carry_out(
         self, command: SetFeatureLevel, incarnations: Incarnations, position: Position

@@ -5,9 +5,11 @@ beside them in a list, which is there only when one of them is not empty. So an 
 object, and the garbage collector has a few things to walk per topic, none per partition.
 
 Invariants: the partitions of a topic are distinct and ascending, so row i is that of partition i
-or of a later one; a topic without rows is not here; `len` and `metadata_size` count all rows.
+or of a later one; a topic without rows is not here; `len` counts the rows of the columns, and
+`metadata_size` the metadata of these and of what waits.
 
-Left out: offsets pending in transactions. They will stand beside the columns, per producer.
+Beside the columns stand the offsets that wait for the ends of transactions
+(`pending_offsets`); what is committed in a place takes away those that waited there from before.
 """
 
 from bisect import bisect_left
@@ -16,7 +18,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from coordinator.group_commands import CommittedOffset
-from protocol.types import TopicId
+from coordinator.pending_offsets import Pending, PendingOffsets
+from protocol.types import Position, TopicId
 
 # Partition, leader epoch, offset, machine time of the commit.
 _ROW = Struct("=Iiqq")
@@ -91,19 +94,40 @@ class _Column:
 
 
 class GroupOffsets:
-    """Committed offsets of one group. `put` and `remove` are for `apply` alone."""
+    """Offsets of one group. All but the queries are for `apply` alone."""
 
-    __slots__ = ("_columns", "_count", "metadata_size")
+    __slots__ = ("_columns", "_count", "_metadata_size", "_pending")
 
     def __init__(self) -> None:
         self._columns: dict[TopicId, _Column] = {}
         self._count = 0
-        self.metadata_size = 0
-        """Characters of all metadata."""
+        self._metadata_size = 0
+        """Of the columns."""
+        self._pending: PendingOffsets | None = None
+        """None while nothing waits."""
 
     def __len__(self) -> int:
-        """Rows."""
+        """Committed offsets."""
         return self._count
+
+    @property
+    def metadata_size(self) -> int:
+        """Characters of all metadata, of what waits too."""
+        pending = self._pending
+        return self._metadata_size + (pending.metadata_size if pending is not None else 0)
+
+    @property
+    def pending_count(self) -> int:
+        """Offsets that wait for the ends of transactions."""
+        return len(self._pending) if self._pending is not None else 0
+
+    def has_pending(self, topic_id: TopicId, partition: int) -> bool:
+        """Whether a transaction may still change this offset (KIP-447)."""
+        return self._pending is not None and self._pending.has((topic_id, partition))
+
+    def pending(self) -> list[tuple[int, Pending]]:
+        """Producer ids, and what waits of each."""
+        return list(self._pending or ())
 
     def topics(self) -> list[TopicId]:
         """Topics that have offsets, also such as were deleted, in order of their first commit."""
@@ -131,7 +155,12 @@ class GroupOffsets:
             yield partition, OffsetRow(offset, leader_epoch, text, committed_ms)
 
     def put(self, committed: CommittedOffset, time_ms: int) -> None:
-        """Note an offset, committed at the machine's time."""
+        """Note an offset, committed at the machine's time; nothing waits there any more."""
+        if self._pending is not None:
+            self._forget_pending(committed.topic_id, committed.partition)
+        self._put(committed, time_ms)
+
+    def _put(self, committed: CommittedOffset, time_ms: int) -> None:
         topic_id, partition, offset, leader_epoch, metadata = committed
         column = self._columns.get(topic_id)
         if column is None:
@@ -144,18 +173,54 @@ class GroupOffsets:
             column.rows, index * OFFSET_ROW_BYTES, partition, leader_epoch, offset, time_ms
         )
         if metadata or column.metadata is not None:
-            self.metadata_size += column.set_metadata(index, metadata)
+            self._metadata_size += column.set_metadata(index, metadata)
 
     def remove(self, topic_id: TopicId, partition: int) -> None:
-        """Forget an offset; nothing happens when there is none."""
+        """Forget an offset, and what waits there; nothing happens when there is none."""
+        if self._pending is not None:
+            self._forget_pending(topic_id, partition)
         column = self._columns.get(topic_id)
         if column is None:
             return
         index = column.find(partition)
         if not column.has(index, partition):
             return
-        self.metadata_size += column.set_metadata(index, "")
+        self._metadata_size += column.set_metadata(index, "")
         column.delete(index)
         self._count -= 1
         if not column.rows:
             del self._columns[topic_id]
+
+    # What waits for the ends of transactions.
+
+    def put_pending(self, producer_id: int, committed: CommittedOffset, position: Position) -> None:
+        """An offset that is to be committed with the producer's transaction."""
+        if self._pending is None:
+            self._pending = PendingOffsets()
+        self._pending.put(producer_id, committed, position)
+
+    def take_pending(self, producer_id: int) -> list[Pending]:
+        """All that waits of a producer, whose transaction ends; it waits no more."""
+        if self._pending is None:
+            return []
+        taken = self._pending.take(producer_id)
+        self._tidy_pending()
+        return taken
+
+    def put_ended(self, pending: Pending, time_ms: int) -> None:
+        """Note an offset that has waited; newer ones that wait there go on waiting."""
+        committed = pending.committed
+        if self._pending is not None:
+            place = (committed.topic_id, committed.partition)
+            self._pending.drop(place, before=pending.position)
+            self._tidy_pending()
+        self._put(committed, time_ms)
+
+    def _forget_pending(self, topic_id: TopicId, partition: int) -> None:
+        assert self._pending is not None
+        self._pending.drop((topic_id, partition))
+        self._tidy_pending()
+
+    def _tidy_pending(self) -> None:
+        if not self._pending:
+            self._pending = None

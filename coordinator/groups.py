@@ -6,9 +6,9 @@ touches anything. Decisions of the protocols are none of this: the coordinator m
 `broker.groups` says how.
 
 Invariants: a shard is held by a live incarnation or by nobody; a group is in the table of its id's
-shard, in order of creation; `offset_rows` and `size` count what all groups have.
+shard, in order of creation; `offset_rows`, `pending_rows` and `size` count what all groups have.
 
-Left out: offsets pending in transactions (`coordinator.group_offsets` says where they go).
+Left out: the transactions whose offsets wait here for the end (`transactions`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,6 +40,7 @@ from coordinator.group_commands import (
 from coordinator.group_offsets import GroupOffsets, OffsetRow
 from coordinator.incarnations import Incarnations
 from coordinator.topics import Topic, Topics
+from coordinator.transaction_commands import CommitTransactionOffsets
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position, TopicId
 
@@ -57,7 +58,9 @@ GROUPS_MAX = 100_000
 MEMBERS_MAX = 5_000
 """Of one group."""
 OFFSET_ROWS_MAX = 2_000_000
-"""Of the whole cluster, those of deleted topics included."""
+"""Of the whole cluster, those of deleted topics and those that wait included."""
+PENDING_OFFSETS_MAX = 200_000
+"""Offsets of the whole cluster that wait for the ends of transactions."""
 GROUP_ID_BYTES_MAX = STRING_BYTES_MAX
 CONFIGURED_GROUPS_MAX = 10_000
 GROUP_CONFIGS_MAX = 100
@@ -126,7 +129,9 @@ class Groups:
         self._configs: dict[str, dict[str, str]] = {}
         self._count = 0
         self.offset_rows = 0
-        """Committed offsets of all groups."""
+        """Committed offsets of all groups, and such as wait."""
+        self.pending_rows = 0
+        """Offsets of all groups that wait for the ends of transactions."""
         self.size = 0
         """What GROUPS_SIZE_MAX bounds."""
 
@@ -174,8 +179,8 @@ class Groups:
             case SetGroupConfigs():
                 return self._set_configs(command)
             case _:
-                if self._holders[shard_of(command.group_id)] != writer:
-                    return _NOT_HELD
+                if (rejected := self.judge_holder(command.group_id, writer)) is not None:
+                    return rejected
                 return self._carry_out_fenced(command, position, time_ms)
 
     def _carry_out_fenced(
@@ -280,11 +285,12 @@ class Groups:
             return _NO_GROUP
         if group.members:
             return Rejected(ErrorCode.NON_EMPTY_GROUP, "the group has members")
-        if command.only_without_offsets and len(group.offsets):
+        if command.only_without_offsets and _rows(group.offsets):
             return Rejected(ErrorCode.NON_EMPTY_GROUP, "the group has offsets")
         del self._shards[shard_of(command.group_id)][command.group_id]
         self._count -= 1
-        self.offset_rows -= len(group.offsets)
+        self.offset_rows -= _rows(group.offsets)
+        self.pending_rows -= group.offsets.pending_count
         self.size -= len(group.group_id) + len(group.body) + group.offsets.metadata_size
         return DONE
 
@@ -301,24 +307,36 @@ class Groups:
             return OffsetsCommitted(errors)
         if (rejected := self._judge_room(command.group_id, group, accepted)) is not None:
             return rejected
-        if group is None:
-            group = self._create(command.group_id, position, time_ms)
-            self.size += len(command.group_id)
-        offsets = group.offsets
-        rows, size = len(offsets), offsets.metadata_size
+        offsets = self._get_or_create(command.group_id, position, time_ms).offsets
+        counts = _counts(offsets)
         for committed in accepted:
             offsets.put(committed, time_ms)
-        self.offset_rows += len(offsets) - rows
-        self.size += offsets.metadata_size - size
+        self._count_again(offsets, counts)
         return OffsetsCommitted(errors)
 
-    def _judge_commit(self, command: CommitOffsets, group: GroupRow | None) -> Rejected | None:
+    def _get_or_create(self, group_id: str, position: Position, time_ms: int) -> GroupRow:
+        group = self.get(group_id)
+        if group is None:
+            group = self._create(group_id, position, time_ms)
+            self.size += len(group_id)
+        return group
+
+    def _count_again(self, offsets: GroupOffsets, before: tuple[int, int, int]) -> None:
+        rows, pending, size = _counts(offsets)
+        self.offset_rows += rows - before[0]
+        self.pending_rows += pending - before[1]
+        self.size += size - before[2]
+
+    def _judge_commit(
+        self, command: CommitOffsets | CommitTransactionOffsets, group: GroupRow | None
+    ) -> Rejected | None:
         if (rejected := _too_many_rows(len(command.offsets))) is not None:
             return rejected
         by_no_member = command.member_id == "" and command.epoch == EPOCH_NONE
         if group is None:
             return self._judge_new(command.group_id) if by_no_member else _NO_GROUP
-        if by_no_member and not group.members:
+        # In transactions an old client says nothing about members (KIP-447).
+        if by_no_member and (isinstance(command, CommitTransactionOffsets) or not group.members):
             return None
         member = group.members.get(command.member_id)
         if member is None:
@@ -379,6 +397,60 @@ class Groups:
             return _too_much()
         return None
 
+    # Offsets in transactions.
+
+    def judge_pending(
+        self, command: CommitTransactionOffsets
+    ) -> tuple[tuple[ErrorCode, ...], list[CommittedOffset]] | Rejected:
+        """An error for each of the offsets and those that may wait, or why none of them may."""
+        group = self.get(command.group_id)
+        if (rejected := self._judge_commit(command, group)) is not None:
+            return rejected
+        errors, accepted = self._sort_out(command.offsets)
+        if (
+            self.pending_rows + len(accepted) > PENDING_OFFSETS_MAX
+            or self.offset_rows + len(accepted) > OFFSET_ROWS_MAX
+        ):
+            reason = f"at most {PENDING_OFFSETS_MAX} offsets wait for the ends of transactions"
+            return Rejected(ErrorCode.POLICY_VIOLATION, reason)
+        growth = sum([len(committed.metadata) for committed in accepted])
+        if self.size + growth + len(command.group_id) > GROUPS_SIZE_MAX:
+            return _too_much()
+        return errors, accepted
+
+    def judge_holder(self, group_id: str, writer: Incarnation) -> Rejected | None:
+        """Why the writer may not change the group."""
+        return None if self._holders[shard_of(group_id)] == writer else _NOT_HELD
+
+    def put_pending(
+        self,
+        command: CommitTransactionOffsets,
+        accepted: list[CommittedOffset],
+        position: Position,
+        time_ms: int,
+    ) -> None:
+        """These wait from now on; `judge_pending` accepted them."""
+        if not accepted:
+            return
+        offsets = self._get_or_create(command.group_id, position, time_ms).offsets
+        counts = _counts(offsets)
+        for committed in accepted:
+            offsets.put_pending(command.producer_id, committed, position)
+        self._count_again(offsets, counts)
+
+    def end_pending(self, group_id: str, producer_id: int, *, commit: bool, time_ms: int) -> None:
+        """The producer's transaction ends: what waited of it is committed, or forgotten."""
+        group = self.get(group_id)
+        if group is None:
+            return
+        counts = _counts(group.offsets)
+        for pending in group.offsets.take_pending(producer_id):
+            if commit and self._topics.by_id(pending.committed.topic_id) is not None:
+                group.offsets.put_ended(pending, time_ms)
+        self._count_again(group.offsets, counts)
+
+    # Offsets that go.
+
     def _delete_offsets(self, command: DeleteOffsets) -> Done | Rejected:
         group = self.get(command.group_id)
         if group is None:
@@ -399,21 +471,18 @@ class Groups:
         expired = []
         for topic_id, partition in command.partitions:
             row = group.offsets.get(topic_id, partition)
-            if row is not None and (
-                max(row.committed_ms, empty_since_ms) <= old_ms
-                or self._topics.by_id(topic_id) is None
-            ):
+            is_old = row is not None and max(row.committed_ms, empty_since_ms) <= old_ms
+            waits = group.offsets.has_pending(topic_id, partition)
+            if (is_old and not waits) or self._topics.by_id(topic_id) is None:
                 expired.append((topic_id, partition))
         self._forget(group, tuple(expired))
         return DONE
 
     def _forget(self, group: GroupRow, partitions: tuple[tuple[TopicId, int], ...]) -> None:
-        offsets = group.offsets
-        rows, size = len(offsets), offsets.metadata_size
+        counts = _counts(group.offsets)
         for topic_id, partition in partitions:
-            offsets.remove(topic_id, partition)
-        self.offset_rows += len(offsets) - rows
-        self.size += offsets.metadata_size - size
+            group.offsets.remove(topic_id, partition)
+        self._count_again(group.offsets, counts)
 
     # Configs.
 
@@ -488,6 +557,15 @@ def _configs_size(group_id: str, configs: Mapping[str, str]) -> int:
     if not configs:
         return 0
     return len(group_id) + sum([len(name) + len(value) for name, value in configs.items()])
+
+
+def _rows(offsets: GroupOffsets) -> int:
+    return len(offsets) + offsets.pending_count
+
+
+def _counts(offsets: GroupOffsets) -> tuple[int, int, int]:
+    """What is counted of them in all: rows, those that wait, and characters of metadata."""
+    return _rows(offsets), offsets.pending_count, offsets.metadata_size
 
 
 def _too_many_rows(count: int) -> Rejected | None:

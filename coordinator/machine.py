@@ -8,8 +8,8 @@ refused alone. Nothing here reads a clock, draws a number or iterates over a set
 Positions grow; an incarnation's entries are numbered without a hole. Entries of an incarnation
 that is not live change nothing: their commands are all refused with STALE_BROKER_EPOCH.
 
-Queries are the tables themselves: `topics`, `partitions`, `incarnations`, `groups`, `pins`,
-`chunks`.
+Queries are the tables themselves: `topics`, `partitions`, `incarnations`, `groups`,
+`transactions`, `features`, `pins`, `chunks`.
 """
 
 from typing import assert_never
@@ -31,7 +31,6 @@ from coordinator.commands import (
     Outcome,
     Pin,
     Pinned,
-    ProducerIdsAllocated,
     PurgePartitions,
     Rejected,
     Tick,
@@ -39,6 +38,7 @@ from coordinator.commands import (
     Unpin,
 )
 from coordinator.digest import DIGEST_ZERO, roll
+from coordinator.features import Features
 from coordinator.group_commands import (
     ChangeGroup,
     ClaimShards,
@@ -52,17 +52,25 @@ from coordinator.group_commands import (
 )
 from coordinator.groups import Groups, changed_configs
 from coordinator.incarnations import IncarnationRow, Incarnations
-from coordinator.partitions import PURGE_ROWS_MAX, Partitions
+from coordinator.partitions import PURGE_ROWS_MAX, Partitions, Stamps
 from coordinator.pins import Pins
+from coordinator.producer_ids import ProducerIds
 from coordinator.topics import TOPIC_CONFIGS_MAX, Topic, Topics, topic_id_at
+from coordinator.transacting import Transacting
+from coordinator.transaction_commands import (
+    AddToTransaction,
+    CommitTransactionOffsets,
+    EndTransaction,
+    ExpireProducers,
+    ExpireTransactionalIds,
+    GiveUpTransaction,
+    InitProducer,
+    SetFeatureLevel,
+)
+from coordinator.transactions import Transactions
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
 from storage.spans import ChunkId
-
-PRODUCER_IDS_MAX = 100_000
-"""Largest block of producer ids that one command gets."""
-
-_PRODUCER_ID_END = 1 << 62
 
 FENCED = Rejected(ErrorCode.STALE_BROKER_EPOCH, "the incarnation of the writer is not live")
 
@@ -77,11 +85,21 @@ class Machine:
         """The least of the newest wall clocks of the live incarnations; never goes back."""
         self.chunks = Chunks()
         self.incarnations = Incarnations()
-        self.partitions = Partitions(self.chunks)
+        self.transactions = Transactions()
+        self.partitions = Partitions(self.chunks, self.transactions)
         self.pins = Pins()
         self.topics = Topics()
         self.groups = Groups(self.incarnations, self.topics)
-        self.producer_id_next = 0
+        self.features = Features()
+        self.producer_ids = ProducerIds()
+        self._transacting = Transacting(
+            transactions=self.transactions,
+            partitions=self.partitions,
+            groups=self.groups,
+            incarnations=self.incarnations,
+            features=self.features,
+            producer_ids=self.producer_ids,
+        )
         self._digest = DIGEST_ZERO
 
     def apply(self, position: Position, entry: Entry) -> tuple[Outcome, ...]:
@@ -158,10 +176,23 @@ class Machine:
                 return self.groups.carry_out(
                     command, writer=writer.incarnation, position=position, time_ms=self.time_ms
                 )
+            case (
+                InitProducer()
+                | AddToTransaction()
+                | CommitTransactionOffsets()
+                | EndTransaction()
+                | GiveUpTransaction()
+                | ExpireTransactionalIds()
+                | ExpireProducers()
+                | SetFeatureLevel()
+            ):
+                return self._transacting.carry_out(
+                    command, writer=writer, position=position, time_ms=self.time_ms
+                )
             case Tick():
                 return DONE
             case AllocateProducerIds():
-                return self._allocate_producer_ids(command)
+                return self.producer_ids.allocate(command)
             case CreateTopic() | DeleteTopic() | PurgePartitions() | SetTopicConfigs():
                 return self._change_topics(position, index, command)
             case Pin():
@@ -182,9 +213,12 @@ class Machine:
     def _open(self, position: Position, command: Open, clock_ms: int) -> Outcome:
         if (rejected := self.incarnations.judge(command)) is not None:
             return rejected
+        if (rejected := self.features.judge(command)) is not None:
+            return rejected
         if (before := self.incarnations.by_node_name(command.node_name)) is not None:
             self._end(before.incarnation)
         row = self.incarnations.open(Incarnation(position), command, clock_ms)
+        self.features.opened(command, position)
         self._advance_time()
         return Opened(row.incarnation, row.node_id, row.rank)
 
@@ -286,21 +320,13 @@ class Machine:
                 return Rejected(ErrorCode.INVALID_REQUEST, "a span reaches over the chunk's end")
         writer.chunk_last = command.number
         slot = self.chunks.slot(writer.incarnation)
+        stamps = Stamps(slot, command.number, writer.clock_ms, self.time_ms)
         results: list[ItemResult] = []
         spans = 0
         for span in command.spans:
-            spans += self.partitions.commit(span, slot=slot, number=command.number, results=results)
+            spans += self.partitions.commit(span, stamps, results)
         self.chunks.add(slot, command.number, length=command.length, spans=spans, position=position)
         return ChunkCommitted(tuple(results))
-
-    def _allocate_producer_ids(self, command: AllocateProducerIds) -> Outcome:
-        if not 0 < command.count <= PRODUCER_IDS_MAX:
-            reason = f"a block has 1 to {PRODUCER_IDS_MAX} producer ids"
-            return Rejected(ErrorCode.INVALID_REQUEST, reason)
-        first = self.producer_id_next
-        assert first + command.count <= _PRODUCER_ID_END
-        self.producer_id_next = first + command.count
-        return ProducerIdsAllocated(first, command.count)
 
     # Pins.
 

@@ -7,9 +7,11 @@ collector to walk.
 
 Invariants: the batches of a window follow each other without a gap modulo 2**31, so the first
 sequence of each follows from the last sequence of all and the record counts; a window holds
-batches of its epoch only. Epochs of batches are compared here and nowhere else.
+batches of its epoch only. Epochs of batches are compared here and nowhere else. Without batches
+(`fence`) the epoch's first sequence must be 0.
 
-Left out: transactions (open ones, markers, KIP-890 verification).
+Left out: which transactions are open (`txn.transactions` decides about them), and when a window
+has expired.
 """
 
 from dataclasses import dataclass
@@ -24,10 +26,11 @@ BATCHES_MAX = 5
 SEQUENCE_MASK = (1 << 31) - 1
 """Sequence numbers are modulo 2**31: 2147483647 is followed by 0."""
 
-# Epoch and last sequence; then, oldest first, records, base offset, newest timestamp of a batch.
-_HEAD = Struct("<hi")
+# Epoch, last sequence (-1: no batch yet), machine time of the newest change; then, oldest first,
+# records, base offset, newest timestamp of a batch.
+_HEAD = Struct("<hiq")
 _BATCH = Struct("<Iqq")
-_WINDOWS: Final = tuple(Struct("<hi" + "Iqq" * count) for count in range(BATCHES_MAX + 1))
+_WINDOWS: Final = tuple(Struct("<hiq" + "Iqq" * count) for count in range(BATCHES_MAX + 1))
 
 WINDOW_BYTES_MAX = _WINDOWS[BATCHES_MAX].size
 assert WINDOW_BYTES_MAX <= 200
@@ -43,6 +46,18 @@ class Duplicate(NamedTuple):
 
     base_offset: int
     timestamp_max: int
+
+
+class WindowView(NamedTuple):
+    """What a window says, for people."""
+
+    epoch: int
+    last_sequence: int
+    """-1: there is no batch of this epoch."""
+    last_timestamp: int
+    """Newest timestamp of the newest batch; -1: there is none, or it carries none."""
+    updated_ms: int
+    """The machine's time at the newest batch or marker, from which expiry counts."""
 
 
 Verdict = Fresh | Duplicate | ErrorCode
@@ -67,7 +82,7 @@ def judge(window: bytes | None, *, epoch: int, first_sequence: int, records: int
         last: int = fields[1]
         wanted = (first_sequence + records - 1) & SEQUENCE_MASK
         # Newest first: the last sequence of the batch before is one less than this one's first.
-        for at in range(3 * count - 1, 1, -3):
+        for at in range(3 * count, 2, -3):
             if last == wanted and fields[at] == records:
                 return Duplicate(fields[at + 1], fields[at + 2])
             last = (last - fields[at]) & SEQUENCE_MASK
@@ -89,12 +104,39 @@ def advance(
     records: int,
     base_offset: int,
     timestamp_max: int,
+    updated_ms: int,
 ) -> bytes:
     """The window after a batch that `judge` called fresh was appended at `base_offset`."""
     last = (first_sequence + records - 1) & SEQUENCE_MASK
     batch = _BATCH.pack(records, base_offset, timestamp_max)
     if window is None or _HEAD.unpack_from(window)[0] != epoch:
-        return _HEAD.pack(epoch, last) + batch
+        return _HEAD.pack(epoch, last, updated_ms) + batch
     # At the maximum the oldest batch makes room.
     kept = _HEAD.size + (_BATCH.size if len(window) == WINDOW_BYTES_MAX else 0)
-    return _HEAD.pack(epoch, last) + window[kept:] + batch
+    return _HEAD.pack(epoch, last, updated_ms) + window[kept:] + batch
+
+
+def fence(window: bytes, *, epoch: int, updated_ms: int) -> bytes:
+    """The window after a transaction's marker.
+
+    Of the epoch it has: sequences go on (TV1). Of a newer one: nothing older is taken from now
+    on, and the epoch begins at 0 (KIP-890).
+    """
+    before, last, _ = _HEAD.unpack_from(window)
+    if before == epoch:
+        return _HEAD.pack(epoch, last, updated_ms) + window[_HEAD.size :]
+    return _HEAD.pack(epoch, -1, updated_ms)
+
+
+def updated_ms(window: bytes) -> int:
+    """The machine's time at the newest batch or marker."""
+    changed_ms: int = _HEAD.unpack_from(window)[2]
+    return changed_ms
+
+
+def describe(window: bytes) -> WindowView:
+    epoch, last, changed_ms = _HEAD.unpack_from(window)
+    timestamp = -1
+    if len(window) > _HEAD.size:
+        _, _, timestamp = _BATCH.unpack_from(window, len(window) - _BATCH.size)
+    return WindowView(epoch, last, timestamp, changed_ms)

@@ -250,7 +250,7 @@ def state(machine: Machine) -> object:
         machine.position,
         machine.time_ms,
         machine.digest(),
-        machine.producer_id_next,
+        machine.producer_ids.next,
         list(machine.topics),
         list(machine.incarnations),
         list(machine.pins.alive(machine.time_ms)),

@@ -11,7 +11,7 @@ from coordinator.commands import (
     ProducerIdsAllocated,
     Rejected,
 )
-from coordinator.machine import PRODUCER_IDS_MAX
+from coordinator.producer_ids import PRODUCER_IDS_MAX
 from protocol.errors import ErrorCode
 from storage.spans import ChunkId, Span
 from tests.coordinator.story import Story, batch, plain, span

@@ -29,6 +29,7 @@ def appended(*batches: tuple[int, int, int]) -> bytes:
             records=records,
             base_offset=100 * index,
             timestamp_max=1000 + index,
+            updated_ms=5000 + index,
         )
     assert window is not None
     return window
@@ -179,6 +180,7 @@ def test_windows_decide_as_the_model_does(events: list[object]):
                     records=offer[2],
                     base_offset=offset,
                     timestamp_max=-1,
+                    updated_ms=offset,
                 )
                 history.append(offer)
             case Duplicate(base_offset, _):
