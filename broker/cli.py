@@ -1,4 +1,4 @@
-"""The command line: `frazil dev | serve | group … | log tail | doctor | export …`.
+"""The command line: `frazil dev | serve | group … | txn … | feature … | log tail | doctor …`.
 
 Arguments become settings and calls; every foreseeable failure becomes one sentence on standard
 error and an exit code other than 0 (1 it did not work, 2 wrong use). What a command needs is
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from typing_extensions import override
 
+from broker import cli_txn
 from broker.config import Loaded, SettingsError, load
 from broker.values import whole_number
 from protocol.errors import KafkaError
@@ -95,6 +96,20 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(run=_doctor, name="frazil doctor")
 
     _add_group(commands)
+    txn = _tool(
+        commands,
+        "txn",
+        "transactions: list, describe, abort, find-hanging",
+        need="what of them? list, describe, abort or find-hanging",
+    )
+    cli_txn.add_txn(txn, _on_cluster, _duration_ms)
+    feature = _tool(
+        commands,
+        "feature",
+        "features of the cluster: describe, upgrade, downgrade",
+        need="what of them? describe, upgrade or downgrade",
+    )
+    cli_txn.add_feature(feature, _on_cluster)
 
     log = commands.add_parser("log", help="the metadata log")
     log.set_defaults(run=_need_log_command, name="frazil log")
@@ -111,13 +126,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_group(commands: Any) -> None:
-    """`frazil group`, with its commands; flags are those of kafka-consumer-groups.sh."""
-    group = commands.add_parser("group", help="consumer groups: list, describe, reset, delete")
-    group.set_defaults(run=_need_group_command, name="frazil group")
-    below = group.add_subparsers(metavar="COMMAND", parser_class=_Parser)
+def _tool(
+    commands: Any, tool: str, text: str, *, need: str
+) -> Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]:
+    """A command that asks a cluster, with commands below it; what adds those."""
 
-    def add(name: str, run: Callable[[argparse.Namespace], int], text: str) -> _Parser:
+    def needed(_options: argparse.Namespace) -> int:
+        raise _FailedError(f"{need} (frazil {tool} --help)")
+
+    parser = commands.add_parser(tool, help=text)
+    parser.set_defaults(run=needed, name=f"frazil {tool}")
+    below = parser.add_subparsers(metavar="COMMAND", parser_class=_Parser)
+
+    def add(
+        name: str, run: Callable[[argparse.Namespace], int], text: str
+    ) -> argparse.ArgumentParser:
         parser: _Parser = below.add_parser(name, help=text, description=text)
         parser.add_argument(
             "--bootstrap", type=_addresses, default="localhost:9092", metavar="HOST:PORT"
@@ -125,8 +148,20 @@ def _add_group(commands: Any) -> None:
         parser.add_argument(
             "--timeout-ms", type=_timeout_ms, default=15_000, metavar="MS", help="(15000)"
         )
-        parser.set_defaults(run=run, name=f"frazil group {name}")
+        parser.set_defaults(run=run, name=f"frazil {tool} {name}")
         return parser
+
+    return add
+
+
+def _add_group(commands: Any) -> None:
+    """`frazil group`, with its commands; flags are those of kafka-consumer-groups.sh."""
+    add = _tool(
+        commands,
+        "group",
+        "consumer groups: list, describe, reset, delete",
+        need="what of them? list, describe, reset or delete",
+    )
 
     listing = add("list", _group_list, "all groups, with type and state")
     listing.add_argument("--state", action="append", default=[], type=_state, metavar="STATE")
@@ -258,7 +293,7 @@ def _version(options: argparse.Namespace) -> int:
 
     if not options.version:
         raise _FailedError(
-            "what should it do? dev, serve, group, doctor, log tail or export (--help)"
+            "what should it do? dev, serve, group, txn, feature, doctor, log tail or export (--help)"
         )
     print(f"frazil {software_version()}")
     return 0
@@ -313,10 +348,6 @@ def _doctor(options: argparse.Namespace) -> int:
     for finding in findings:
         print(finding.line())
     return FAILED if any(finding.bad for finding in findings) else 0
-
-
-def _need_group_command(_options: argparse.Namespace) -> int:
-    raise _FailedError("what of them? list, describe, reset or delete (frazil group --help)")
 
 
 def _group_list(options: argparse.Namespace) -> int:

@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+import functools
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 
 from broker.kafka_client import Address, KafkaClient
 from protocol import apis, messages
 from protocol.errors import ErrorCode
 from protocol.framing import parse_header, response_head
+from protocol.messages.codec import request_layout, response_layout
 
 SILENCE = object()
 """As an answer: none, and the connection stays."""
@@ -25,6 +28,8 @@ class FakeAgent:
         self.answers: dict[int, object] = {}
         self.asked: list[tuple[int, int]] = []
         self.ranges = {key: (api.min_version, api.max_version) for key, api in apis.APIS.items()}
+        self.features = messages.ApiVersionsResponse()
+        """Told by ApiVersions, with the ranges."""
         self.port = 0
         self._server: asyncio.Server | None = None
 
@@ -57,12 +62,11 @@ class FakeAgent:
 
     def _answer(self, key: int, request: object) -> object:
         if key == apis.API_VERSIONS:
-            return messages.ApiVersionsResponse(
-                api_keys=[
-                    messages.ApiVersion(api_key=key, min_version=low, max_version=high)
-                    for key, (low, high) in self.ranges.items()
-                ]
-            )
+            api_keys = [
+                messages.ApiVersion(api_key=key, min_version=low, max_version=high)
+                for key, (low, high) in self.ranges.items()
+            ]
+            return replace(self.features, api_keys=api_keys)
         answer = self.answers.get(key, self.cluster.answers.get(key))
         return answer(request) if callable(answer) else answer
 
@@ -137,6 +141,15 @@ class FakeCluster:
         )
 
 
+@functools.cache
+def _load_layouts() -> None:
+    """A message's layout takes tens of ms when it is first used: no test's time should pay that."""
+    for api in apis.APIS.values():
+        if api.key not in (apis.PRODUCE, apis.FETCH):
+            request_layout(api.key, api.max_version)
+            response_layout(api.key, api.max_version)
+
+
 def on_cluster(
     play: Callable,
     *,
@@ -145,6 +158,7 @@ def on_cluster(
     prepare: Callable[[FakeCluster], None] = lambda cluster: None,
 ) -> FakeCluster:
     """Run `play(client, cluster)` against running agents; `prepare` comes before it connects."""
+    _load_layouts()
     cluster = FakeCluster(agents, {"orders": 2})
     prepare(cluster)
 

@@ -1,0 +1,119 @@
+"""How transactions look from outside: names of states, descriptions, filters. Pure.
+
+KIP-664 (tools for transactions), KIP-994 (filters by duration), KIP-1152 (by pattern). Of Kafka's
+states four occur here: no transaction is ever half ended (`txn.transactions`). Who asks for the
+others finds none, but is not told that there are no such states.
+
+Left out: who coordinates which id, barriers.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from broker import patterns
+from protocol.messages import DescribedTransaction, ListedTransaction, TransactionTopic
+from txn.transactions import State
+
+if TYPE_CHECKING:  # The tools need the names here, and no machine.
+    from coordinator.topics import Topics
+    from coordinator.transactions import TransactionRow
+
+STATE_NAMES: Final = {
+    State.EMPTY: "Empty",
+    State.ONGOING: "Ongoing",
+    State.COMPLETE_COMMIT: "CompleteCommit",
+    State.COMPLETE_ABORT: "CompleteAbort",
+}
+STATES_ELSEWHERE: Final = ("PrepareCommit", "PrepareAbort", "Dead", "PrepareEpochFence")
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+OFFSETS_PARTITIONS: Final = 50
+"""Kafka's default (`offsets.topic.num.partitions`)."""
+
+
+def described(row: "TransactionRow", topics: "Topics") -> DescribedTransaction:
+    """What takes part is told of an open transaction only; topics that are gone drop out."""
+    standing = row.standing
+    found: dict[str, list[int]] = {}
+    if standing.state is State.ONGOING:
+        for topic_id, partition in row.partitions:
+            topic = topics.by_id(topic_id)
+            if topic is not None:
+                found.setdefault(topic.name, []).append(partition)
+        if row.group_ids:
+            found[OFFSETS_TOPIC] = sorted(set(map(offsets_partition, row.group_ids)))
+    return DescribedTransaction(
+        transactional_id=row.transactional_id,
+        transaction_state=STATE_NAMES[standing.state],
+        transaction_timeout_ms=row.timeout_ms,
+        transaction_start_time_ms=row.started_ms,
+        producer_id=standing.producer_id,
+        producer_epoch=standing.epoch,
+        topics=[
+            TransactionTopic(topic=name, partitions=sorted(partitions))
+            for name, partitions in found.items()
+        ],
+    )
+
+
+def listed(row: "TransactionRow") -> ListedTransaction:
+    return ListedTransaction(
+        transactional_id=row.transactional_id,
+        producer_id=row.standing.producer_id,
+        transaction_state=STATE_NAMES[row.standing.state],
+    )
+
+
+class Filter(NamedTuple):
+    """Which rows a ListTransactions request asks for."""
+
+    states: frozenset[str] | None
+    """None: all."""
+    producer_ids: frozenset[int] | None
+    longer_than_ms: int
+    """Since the start of the newest transaction; negative: however long. Kafka looks at the start
+    alone, so an id without a transaction counts as one that has run for ever."""
+    pattern: Any
+    """Compiled, or None."""
+
+    @classmethod
+    def of(
+        cls, *, states: Iterable[str], producer_ids: Iterable[int], longer_than_ms: int, regex: str
+    ) -> Self:
+        """Raises KafkaError (INVALID_REGULAR_EXPRESSION)."""
+        return cls(
+            states=frozenset(states) or None,
+            producer_ids=frozenset(producer_ids) or None,
+            longer_than_ms=longer_than_ms,
+            pattern=patterns.compiled(regex, field="TransactionalIdPattern") if regex else None,
+        )
+
+    def fits(self, row: "TransactionRow", *, now_ms: int) -> bool:
+        standing = row.standing
+        if self.producer_ids is not None and standing.producer_id not in self.producer_ids:
+            return False
+        if self.states is not None and STATE_NAMES[standing.state] not in self.states:
+            return False
+        if self.longer_than_ms >= 0 and now_ms - row.started_ms <= self.longer_than_ms:
+            return False
+        return self.pattern is None or self.pattern.fullmatch(row.transactional_id) is not None
+
+
+def unknown_states(names: Iterable[str]) -> list[str]:
+    """Those that Kafka does not have either, each once."""
+    known = {*STATE_NAMES.values(), *STATES_ELSEWHERE}
+    return [name for name in dict.fromkeys(names) if name not in known]
+
+
+def offsets_partition(group_id: str) -> int:
+    """Where Kafka would keep a group's offsets: its hash of the id, over as many partitions.
+
+    The hash is Java's, of UTF-16 units, without its sign bit (`GroupCoordinator.partitionFor`).
+    """
+    data = group_id.encode("utf-16-be", "surrogatepass")
+    hashed = 0
+    for high, low in zip(data[::2], data[1::2], strict=True):
+        hashed = (31 * hashed + (high << 8 | low)) & 0xFFFF_FFFF
+    # `Utils.abs`: the least int becomes 0.
+    signed = hashed - (1 << 32) if hashed & 1 << 31 else hashed
+    return (0 if signed == -(1 << 31) else abs(signed)) % OFFSETS_PARTITIONS
