@@ -35,6 +35,7 @@ from broker.node import Node
 from broker.producer_ids import ProducerIds
 from broker.producing import ProducePath
 from broker.server import KafkaServer
+from broker.transactions.service import TransactionService
 from coordinator.coordinator import (
     AgentIdentity,
     Coordinator,
@@ -306,6 +307,7 @@ class Agent:
                 boot_ms=parts.boot_ms,
                 rng=parts.rng,
             ),
+            transactions=TransactionService(coordinator, settings=settings, boot_ms=parts.boot_ms),
             now_ms=parts.now_ms,
             boot_ms=parts.boot_ms,
             rng=parts.rng,
@@ -361,6 +363,7 @@ class Agent:
         tasks.create_task(purging.run(shells.coordinator), name="purging")
         tasks.create_task(shells.node.groups.run(), name="groups")
         tasks.create_task(expiring.run(shells.node), name="expiry of offsets")
+        tasks.create_task(shells.node.transactions.run(), name="transactions")
         await _load_layouts()
         await self._member.wait()
         self._server = KafkaServer(shells.node, HANDLERS)

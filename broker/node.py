@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here 
     from broker.groups.coordinator import GroupCoordinator
     from broker.producer_ids import ProducerIds
     from broker.producing import ProducePath
+    from broker.transactions.service import TransactionService
     from coordinator.coordinator import Coordinator
     from storage.reader import Reader
 
@@ -87,6 +88,7 @@ class Node:
     reader: "Reader"
     producer_ids: "ProducerIds"
     groups: "GroupCoordinator"
+    transactions: "TransactionService"
     now_ms: Callable[[], int]
     """Wall clock, ms since the epoch."""
     boot_ms: Callable[[], int]

@@ -39,11 +39,13 @@ asked for the commit it notices; autocommits are in logs only, and what they had
 again by the owner. What remains: a commit between the giving up of a partition and its taking
 (nobody owns it), and one that was wrong while its partition was still owned.
 
-Left out: offsets in transactions; a retention of its own for a commit (v2-4), as KIP-211 advises.
+Left out: what is asked of a transaction (`broker.handlers.txn_offset_commit`); a retention of its
+own for a commit (v2-4), as KIP-211 advises.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 from broker.groups.live import LiveGroup
 from broker.groups.settings import GroupSettings
@@ -52,6 +54,7 @@ from coordinator.encoding import STRING_BYTES_MAX, CodecError
 from coordinator.group_commands import EPOCH_NONE, CommitOffsets, CommittedOffset, GroupKind
 from coordinator.groups import GROUP_COMMAND_ROWS_MAX
 from coordinator.topics import Topic
+from coordinator.transaction_commands import CommitTransactionOffsets
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicId
 
@@ -61,6 +64,8 @@ SINCE_TOPIC_IDS = 10
 
 _ROW_BYTES_MAX = 64
 """Of an offset in a command, without its metadata, at most."""
+
+_CommandT = TypeVar("_CommandT", CommitOffsets, CommitTransactionOffsets)
 
 
 class Wanted(NamedTuple):
@@ -166,18 +171,26 @@ def commands(
 
     Raises CodecError when a single offset does not.
     """
+    return _cut(offsets, lambda some: CommitOffsets(group_id, member_id, epoch, tuple(some)))
+
+
+def transaction_commands(command: CommitTransactionOffsets) -> list[CommitTransactionOffsets]:
+    """The command, cut likewise; each part names the transaction."""
+    return _cut(command.offsets, lambda some: replace(command, offsets=tuple(some)))
+
+
+def _cut(
+    offsets: Sequence[CommittedOffset], command_of: Callable[[Sequence[CommittedOffset]], _CommandT]
+) -> list[_CommandT]:
     if not offsets:
         return []
-    command = CommitOffsets(group_id, member_id, epoch, tuple(offsets))
+    command = command_of(offsets)
     if len(offsets) <= GROUP_COMMAND_ROWS_MAX and _fits(command):
         return [command]
     if len(offsets) == 1:
         raise CodecError("one offset does not fit into an entry")
     half = len(offsets) // 2
-    return [
-        *commands(group_id, member_id, epoch, offsets[:half]),
-        *commands(group_id, member_id, epoch, offsets[half:]),
-    ]
+    return _cut(offsets[:half], command_of) + _cut(offsets[half:], command_of)
 
 
 def places(
@@ -196,7 +209,7 @@ def _metadata_fit(metadata: str, most: int) -> bool:
     return units <= most and len(metadata.encode()) <= STRING_BYTES_MAX
 
 
-def _fits(command: CommitOffsets) -> bool:
+def _fits(command: CommitOffsets | CommitTransactionOffsets) -> bool:
     ids = len(command.group_id) + len(command.member_id)
     metadata = sum([len(committed.metadata) for committed in command.offsets])
     # Counting what it cannot exceed is much cheaper than encoding it, and nearly always enough.

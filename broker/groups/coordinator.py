@@ -41,6 +41,7 @@ from coordinator.group_commands import (
 from coordinator.groups import shard_of
 from coordinator.metadata_log import LogError
 from coordinator.proposer import MisfitError, NotDoneError
+from coordinator.transaction_commands import CommitTransactionOffsets
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     ConsumerGroupHeartbeatRequest,
@@ -186,7 +187,7 @@ class GroupCoordinator:
         await self.hosting.settled(group_id)
         self.coordinates(group_id)
 
-    async def propose(self, command: GroupCommand) -> Outcome:
+    async def propose(self, command: GroupCommand | CommitTransactionOffsets) -> Outcome:
         """Put a command about a group into the log, under the incarnation that coordinates now.
 
         What creates or deletes the group's row is carried out between the group's own writes, so
@@ -196,7 +197,10 @@ class GroupCoordinator:
         when it still may (P4), UNKNOWN_SERVER_ERROR when it cannot be written. What apply refuses
         for other reasons is an outcome.
         """
-        if isinstance(command, CommitOffsets | DeleteOffsets | ExpireOffsets | DeleteGroup):
+        if isinstance(
+            command,
+            CommitOffsets | CommitTransactionOffsets | DeleteOffsets | ExpireOffsets | DeleteGroup,
+        ):
             self.coordinates(command.group_id)
         try:
             async with asyncio.timeout(self._settings.kafka.offsets_commit_timeout_ms / 1000):
@@ -215,14 +219,18 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, outcome.message)
         return outcome
 
-    async def _proposed(self, command: GroupCommand) -> asyncio.Future[Outcome]:
+    async def _proposed(
+        self, command: GroupCommand | CommitTransactionOffsets
+    ) -> asyncio.Future[Outcome]:
         hosting = self.hosting
         match command:
             case DeleteGroup(group_id):
                 return await hosting.change(group_id, command)
-            case CommitOffsets(group_id) if self._row_is_missing(group_id):
+            case CommitOffsets(group_id) | CommitTransactionOffsets(group_id) if (
+                self._row_is_missing(group_id)
+            ):
                 return await hosting.change(group_id, command)
-            case CommitOffsets() | DeleteOffsets() | ExpireOffsets():
+            case CommitOffsets() | CommitTransactionOffsets() | DeleteOffsets() | ExpireOffsets():
                 return hosting.propose(command)
             case _:
                 return self._coordinator.propose(command, self._coordinator.incarnation())

@@ -35,6 +35,7 @@ from coordinator.group_commands import ChangeGroup, DeleteGroup, GroupCommand, G
 from coordinator.groups import shard_of
 from coordinator.metadata_log import LogError
 from coordinator.proposer import MisfitError, NotDoneError
+from coordinator.transaction_commands import CommitTransactionOffsets
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Incarnation
 
@@ -291,7 +292,7 @@ class Hosting:
         future = self.propose(commands[index])
         future.add_done_callback(functools.partial(self._appended, hosted, commands, index))
 
-    def propose(self, command: GroupCommand) -> asyncio.Future[Outcome]:
+    def propose(self, command: GroupCommand | CommitTransactionOffsets) -> asyncio.Future[Outcome]:
         """Propose under the incarnation that is served, and know of it until it is settled."""
         assert self.incarnation is not None
         future = self._coordinator.propose(command, self.incarnation)
@@ -349,7 +350,9 @@ class Hosting:
 
     # Changes of a row by others than the group.
 
-    async def change(self, group_id: str, command: GroupCommand) -> asyncio.Future[Outcome]:
+    async def change(
+        self, group_id: str, command: GroupCommand | CommitTransactionOffsets
+    ) -> asyncio.Future[Outcome]:
         """Propose what creates or deletes a row, with nothing else happening to the group.
 
         If it is carried out the live group, if there is one, ends. Raises KafkaError.

@@ -1,10 +1,17 @@
-"""AddPartitionsToTxn, v0-3: not served yet, every request is refused.
+"""AddPartitionsToTxn, v0-3: partitions take part in a producer's transaction, all or none.
 
-Errors: 15.
+KIP-98. Versions from 4 on are for brokers alone (KIP-890). The transaction that the partitions
+join, or start, is the one that stands in this agent's machine; when `apply` has moved on, so has
+the machine by then, and the request is looked at again. A topic that is not known is so only
+behind a barrier (P8).
+
+Errors: 3 with 55 for all other partitions; else the same for all: 14, 42, 44, 47 (before v2) or 90,
+49, 51 (the transaction moved again and again). A fate that stays open closes the connection.
 """
 
 from broker.dispatch import Call
 from broker.node import Node
+from broker.transactions.service import ATTEMPTS_MAX
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     AddPartitionsToTxnPartitionResult,
@@ -12,24 +19,47 @@ from protocol.messages import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
+from protocol.types import TopicId
+from txn import error_codes
+
+Place = tuple[TopicId, int]
 
 
 async def handle(
     node: Node, call: Call, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not served yet")
+    places = _places(node, request)
+    if None in places:
+        await node.coordinator.barrier()
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for _ in range(ATTEMPTS_MAX):
+        places = _places(node, request)
+        if None in places:
+            return _answer(request, _all_or_none(places))
+        code = await _add(node, call, request, [place for place in places if place is not None])
+        if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            break  # Else a topic was deleted meanwhile; the machine knows by now which.
+    return _answer(request, [code] * len(places))
 
 
 def refusal(
     call: Call, request: AddPartitionsToTxnRequest, error: KafkaError
 ) -> AddPartitionsToTxnResponse:
+    count = sum(len(topic.partitions) for topic in request.v3_and_below_topics)
+    return _answer(request, [error.code] * count)
+
+
+def _answer(
+    request: AddPartitionsToTxnRequest, codes: list[ErrorCode]
+) -> AddPartitionsToTxnResponse:
+    rest = iter(codes)
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=[
             AddPartitionsToTxnTopicResult(
                 name=topic.name,
                 results_by_partition=[
                     AddPartitionsToTxnPartitionResult(
-                        partition_index=partition, partition_error_code=error.code
+                        partition_index=partition, partition_error_code=next(rest)
                     )
                     for partition in topic.partitions
                 ],
@@ -37,3 +67,40 @@ def refusal(
             for topic in request.v3_and_below_topics
         ]
     )
+
+
+def _places(node: Node, request: AddPartitionsToTxnRequest) -> list[Place | None]:
+    """The partitions of the request in their order; None: there is no such one."""
+    topics = node.coordinator.machine.topics
+    places: list[Place | None] = []
+    for each in request.v3_and_below_topics:
+        topic = topics.by_name(each.name)
+        places += [
+            (topic.topic_id, partition)
+            if topic is not None and 0 <= partition < topic.partition_count
+            else None
+            for partition in each.partitions
+        ]
+    return places
+
+
+def _all_or_none(places: list[Place | None]) -> list[ErrorCode]:
+    return [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if place is None else ErrorCode.OPERATION_NOT_ATTEMPTED
+        for place in places
+    ]
+
+
+async def _add(
+    node: Node, call: Call, request: AddPartitionsToTxnRequest, places: list[Place]
+) -> ErrorCode:
+    transactional_id = request.v3_and_below_transactional_id
+    if transactional_id == "":
+        return ErrorCode.INVALID_REQUEST
+    code = await node.transactions.add(
+        call,
+        transactional_id,
+        (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+        partitions=list(dict.fromkeys(places)),
+    )
+    return error_codes.for_add(code, call.version)

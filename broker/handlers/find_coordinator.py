@@ -1,11 +1,14 @@
-"""FindCoordinator, v0-6: which agent coordinates a group.
+"""FindCoordinator, v0-6: which agent coordinates a group, or a transactional id.
 
 KIP-699 (several keys, v4+), KIP-932 (v6: share groups). A group's coordinator is the live agent
 that holds its shard in the log, at its address on the caller's listener. While a shard is free
 clients are told to ask again, which they do soon; a lagging agent may name the one before, which
 then says that it is not. Any key is looked up, the empty one too, as in Kafka.
 
-Transactions and share groups are not served: their keys are answered with 15 and a sentence.
+Any agent serves any transactional id; the one that is named is chosen by hashing, so that an id's
+clients meet at one agent as long as agents do not come or go (`broker.transactions.placement`).
+
+Share groups are not served: their keys are answered with 15 and a sentence.
 
 Errors: 15; 42 for a key type that does not exist, or not yet in the request's version.
 """
@@ -14,6 +17,7 @@ from typing import Final
 
 from broker.dispatch import Call
 from broker.node import Node
+from broker.transactions import placement
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -71,9 +75,10 @@ def _find(node: Node, call: Call, key_type: int, key: str) -> Coordinator:
         key_type == SHARE and call.version < SHARE_SINCE
     ):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
-    if key_type != GROUP:
-        what = "transactions" if key_type == TRANSACTION else "share groups"
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{what} are not served yet")
+    if key_type == SHARE:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "share groups are not served yet")
+    if key_type == TRANSACTION:
+        return _of_transactions(node, call, key)
     incarnation = node.groups.coordinator_of(key)
     row = None if incarnation is None else node.coordinator.machine.incarnations.get(incarnation)
     if row is None:
@@ -84,3 +89,14 @@ def _find(node: Node, call: Call, key_type: int, key: str) -> Coordinator:
             return Coordinator(key=key, node_id=row.node_id, host=address.host, port=address.port)
     reason = f"the group's coordinator has no listener {call.connection.listener}"
     raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
+
+
+def _of_transactions(node: Node, call: Call, key: str) -> Coordinator:
+    """The coordinator of a transactional id among the agents that the caller can reach."""
+    agents = {agent.node_id: agent for agent in node.placement(call.connection.listener).agents}
+    node_id = placement.coordinator(key, agents)
+    if node_id is None:
+        reason = f"no agent has a listener {call.connection.listener}"
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
+    chosen = agents[node_id]
+    return Coordinator(key=key, node_id=node_id, host=chosen.host, port=chosen.port)

@@ -1,39 +1,209 @@
-"""TxnOffsetCommit, v0-5: not served yet, every request is refused.
+"""TxnOffsetCommit, v0-5: offsets that a group has when the producer's transaction is committed.
 
-Errors: 15.
+KIP-98, KIP-447 (v3+: fenced by member and generation, if the client names them), KIP-890 (v5: the
+offsets add themselves to the transaction of the epoch, begun if need be). As OffsetCommit the
+request goes to the group's coordinator and each offset is judged alone. Before v5 the command
+names the transaction in which the group takes part as this agent knows it, behind a barrier if it
+knows of none: offsets that are late must not slide into another one.
+
+Errors, per partition: 3, 7 (may still happen), 12, 14, 15, 16, 22, 24, 25, 28 (fits into no
+entry), 42 (no transactional id), 44, 47, 48 (the group takes no part), 49, 82, 120 (v4+).
 """
 
+import asyncio
+
 from broker.dispatch import Call
+from broker.groups import commits
+from broker.groups.commits import Committer, Wanted
 from broker.node import Node
+from coordinator.commands import Rejected
+from coordinator.encoding import CodecError
+from coordinator.group_commands import CommittedOffset, OffsetsCommitted
+from coordinator.transaction_commands import CommitTransactionOffsets
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from txn import error_codes, transactions
+from txn.transactions import OF_EPOCH
+
+OF_EPOCH_SINCE = 5
+_NONE = ErrorCode.NONE
+_MEMBERS_AS_OF = 9
+"""The version of OffsetCommit that fences members as all versions of this API do."""
+
+# REBALANCE_IN_PROGRESS is not foreseen here and ends producers. Kafka takes offsets of a
+# generation that waits for its assignment; our log does not know it yet, soon it will.
+_ASSIGNING = {ErrorCode.REBALANCE_IN_PROGRESS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+# And whose partition it is not any more must abort, as after a rebalance.
+_NOT_OWNER = {ErrorCode.REBALANCE_IN_PROGRESS: ErrorCode.ILLEGAL_GENERATION}
 
 
 async def handle(
     node: Node, call: Call, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not served yet")
+    if request.transactional_id == "":
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    node.groups.coordinates(request.group_id)
+    wanted = _wanted(node, request)
+    if not all(map(commits.is_known, wanted)):
+        await node.coordinator.barrier()
+        wanted = _wanted(node, request)
+    await node.groups.settled(request.group_id)
+    if call.version < OF_EPOCH_SINCE and isinstance(_instance(node, request), ErrorCode):
+        await node.coordinator.barrier()
+        await node.groups.settled(request.group_id)
+    codes = await _commit(node, call.version, request, wanted)
+    return _answer(call, request, codes)
 
 
 def refusal(
     call: Call, request: TxnOffsetCommitRequest, error: KafkaError
 ) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=error.code
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+    count = sum(len(topic.partitions) for topic in request.topics)
+    return _answer(call, request, [error.code] * count)
+
+
+def _answer(
+    call: Call, request: TxnOffsetCommitRequest, codes: list[ErrorCode]
+) -> TxnOffsetCommitResponse:
+    rest = iter(codes)
+
+    def topic_of(topic: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitResponseTopic:
+        return TxnOffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=[
+                TxnOffsetCommitResponsePartition(
+                    partition_index=partition.partition_index,
+                    error_code=error_codes.for_txn_offset_commit(next(rest), call.version),
+                )
+                for partition in topic.partitions
+            ],
+        )
+
+    return TxnOffsetCommitResponse(topics=[topic_of(topic) for topic in request.topics])
+
+
+def _wanted(node: Node, request: TxnOffsetCommitRequest) -> list[Wanted]:
+    """The offsets of the request in their order, one after the other."""
+    topics = node.coordinator.machine.topics
+    return [
+        Wanted(
+            topics.by_name(topic.name),
+            partition.partition_index,
+            partition.committed_offset,
+            partition.committed_leader_epoch,
+            partition.committed_metadata or "",
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+
+
+def _instance(node: Node, request: TxnOffsetCommitRequest) -> int | ErrorCode:
+    """The open transaction in which the group takes part, or why there is none (TV1)."""
+    row = node.coordinator.machine.transactions.get(request.transactional_id)
+    if row is None:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    instance = row.standing.instance
+    code = transactions.check(
+        row.standing,
+        producer_id=request.producer_id,
+        epoch=request.producer_epoch,
+        instance=instance,
     )
+    if code is _NONE and request.group_id not in row.group_ids:
+        return ErrorCode.INVALID_TXN_STATE
+    return instance if code is _NONE else code
+
+
+async def _commit(
+    node: Node, version: int, request: TxnOffsetCommitRequest, wanted: list[Wanted]
+) -> list[ErrorCode]:
+    """What becomes of each. The group is not writing; until the proposal nothing is waited for."""
+    codes = [
+        _NONE if commits.is_known(each) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in wanted
+    ]
+    if _NONE not in codes:
+        return codes
+    instance = OF_EPOCH if version >= OF_EPOCH_SINCE else _instance(node, request)
+    if isinstance(instance, ErrorCode):
+        return _all(codes, instance)
+    group = node.groups.live(request.group_id)
+    try:
+        by = _committer(node, request)
+    except KafkaError as error:
+        return _all(codes, _ASSIGNING.get(error.code, error.code))
+    settings = node.groups.settings_for(request.group_id)
+    taken: list[int] = []
+    offsets: list[CommittedOffset] = []
+    for index, each in enumerate(wanted):
+        if codes[index] is _NONE:
+            code = commits.judge(each, settings=settings, group=group, by=by)
+            codes[index] = _NOT_OWNER.get(code, code)
+        if codes[index] is _NONE:
+            assert each.topic is not None
+            taken.append(index)
+            offsets.append(CommittedOffset(each.topic.topic_id, *each[1:]))
+    command = CommitTransactionOffsets(
+        request.group_id,
+        by.member_id,
+        by.epoch,
+        request.producer_id,
+        request.producer_epoch,
+        instance,
+        tuple(offsets),
+    )
+    for index, code in zip(taken, await _put(node, command), strict=True):
+        codes[index] = code
+    return codes
+
+
+def _all(codes: list[ErrorCode], error: ErrorCode) -> list[ErrorCode]:
+    return [error if code is _NONE else code for code in codes]
+
+
+def _committer(node: Node, request: TxnOffsetCommitRequest) -> Committer:
+    """In whose name the offsets come. Raises KafkaError.
+
+    A client that names neither member nor generation is fenced by its transaction alone: before
+    KIP-447 each partition had a producer of its own, and that is still how many do it.
+    """
+    named = request.member_id != "" or request.group_instance_id is not None
+    if request.generation_id < 0 and not named:
+        return commits.NOBODY
+    return commits.committer(
+        node.groups.live(request.group_id),
+        member_id=request.member_id,
+        epoch=request.generation_id,
+        instance_id=request.group_instance_id,
+        version=_MEMBERS_AS_OF,
+        now_ms=node.groups.now_ms(),
+    )
+
+
+async def _put(node: Node, command: CommitTransactionOffsets) -> list[ErrorCode]:
+    try:
+        parts = commits.transaction_commands(command)
+    except CodecError:
+        return [ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * len(command.offsets)
+    if len(parts) == 1:
+        # Not as a task of its own, which would begin later than in this very call.
+        return await _propose(node, parts[0])
+    codes = await asyncio.gather(*[_propose(node, part) for part in parts])
+    return [code for some in codes for code in some]
+
+
+async def _propose(node: Node, command: CommitTransactionOffsets) -> list[ErrorCode]:
+    try:
+        outcome = await node.groups.propose(command)
+    except KafkaError as error:
+        return [error.code] * len(command.offsets)
+    if isinstance(outcome, Rejected):
+        return [outcome.error] * len(command.offsets)
+    assert isinstance(outcome, OffsetsCommitted)
+    return list(outcome.errors)

@@ -1,29 +1,57 @@
-"""WriteTxnMarkers, v1-2: not served yet, every request is refused.
+"""WriteTxnMarkers, v1-2: an admin's abort of a transaction that hangs (KIP-664).
 
-Errors: 15.
+In Kafka this is what a coordinator sends to brokers to end a transaction in their partitions, and
+admin clients borrow it for a partition whose transaction nobody ends. Here the markers of a
+transaction come from one entry of the log, and a part of it cannot end alone: that would tear it.
+So an ABORT in one partition gives up the whole transaction that is open there. Its producer is
+fenced as by a timeout. A COMMIT is refused: only its producer knows that all was written.
+
+Errors, per partition: 3, 6 (no session in the log), 42 (a COMMIT), 47 (the transaction there has a
+newer epoch). Nothing open there: 0. A fate that stays open closes the connection.
 """
+
+from collections.abc import Iterator
 
 from broker.dispatch import Call
 from broker.node import Node
+from broker.transactions.service import ATTEMPTS_MAX
+from coordinator.transactions import TransactionRow
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
+    WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from protocol.types import TopicId
+from txn.transactions import State
 
 
 async def handle(
     node: Node, call: Call, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not served yet")
+    await node.coordinator.barrier()
+    codes = [
+        await _abort(node, call, marker, topic.name, partition)
+        for marker in request.markers
+        for topic in marker.topics
+        for partition in topic.partition_indexes
+    ]
+    return _answer(request, iter(codes))
 
 
 def refusal(
     call: Call, request: WriteTxnMarkersRequest, error: KafkaError
 ) -> WriteTxnMarkersResponse:
+    count = sum(
+        len(topic.partition_indexes) for marker in request.markers for topic in marker.topics
+    )
+    return _answer(request, iter([error.code] * count))
+
+
+def _answer(request: WriteTxnMarkersRequest, codes: Iterator[ErrorCode]) -> WriteTxnMarkersResponse:
     return WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(
@@ -33,7 +61,7 @@ def refusal(
                         name=topic.name,
                         partitions=[
                             WritableTxnMarkerPartitionResult(
-                                partition_index=partition, error_code=error.code
+                                partition_index=partition, error_code=next(codes)
                             )
                             for partition in topic.partition_indexes
                         ],
@@ -44,3 +72,44 @@ def refusal(
             for marker in request.markers
         ]
     )
+
+
+async def _abort(
+    node: Node, call: Call, marker: WritableTxnMarker, name: str, partition: int
+) -> ErrorCode:
+    """Give up what is open there. The barrier is behind; what moves since then is seen again."""
+    if marker.transaction_result:
+        return ErrorCode.INVALID_REQUEST
+    for _ in range(ATTEMPTS_MAX):
+        topic = node.coordinator.machine.topics.by_name(name)
+        if topic is None or not 0 <= partition < topic.partition_count:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        row = _open(node, marker, topic.topic_id, partition)
+        if row is None:
+            return ErrorCode.NONE
+        if marker.producer_epoch < row.standing.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        try:
+            code = await node.transactions.give_up(call, row)
+        except KafkaError as error:
+            if error.code is ErrorCode.REQUEST_TIMED_OUT:
+                raise
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if code is ErrorCode.NONE:
+            return code
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _open(
+    node: Node, marker: WritableTxnMarker, topic_id: TopicId, partition: int
+) -> TransactionRow | None:
+    """The open transaction of the producer that has records in the partition."""
+    machine = node.coordinator.machine
+    row = machine.transactions.by_producer(marker.producer_id)
+    if row is None or row.standing.state is not State.ONGOING:
+        return None
+    if row.standing.producer_id != marker.producer_id:
+        return None
+    found = machine.partitions.get(topic_id, partition)
+    assert found is not None
+    return row if marker.producer_id in found.open_transactions else None

@@ -224,10 +224,16 @@ def test_every_api_that_changes_something_can_be_refused_after_a_stall():
         apis.CREATE_TOPICS,
         apis.DELETE_TOPICS,
         apis.INIT_PRODUCER_ID,
+        apis.ADD_PARTITIONS_TO_TXN,
+        apis.ADD_OFFSETS_TO_TXN,
+        apis.END_TXN,
+        apis.WRITE_TXN_MARKERS,
+        apis.TXN_OFFSET_COMMIT,
         apis.ALTER_CONFIGS,
         apis.DELETE_GROUPS,
         apis.INCREMENTAL_ALTER_CONFIGS,
         apis.OFFSET_DELETE,
+        apis.UPDATE_FEATURES,
         apis.CONSUMER_GROUP_HEARTBEAT,
     ]
 

@@ -16,6 +16,7 @@ from broker.node import Node
 from broker.producer_ids import ProducerIds
 from broker.producing import ProducePath
 from broker.server import KafkaServer
+from broker.transactions.service import TransactionService
 from coordinator.commands import CreateTopic, Listener
 from coordinator.coordinator import AgentIdentity, Coordinator, CoordinatorSettings
 from coordinator.memory import MemoryLogCluster
@@ -78,6 +79,7 @@ class Agent:
                 boot_ms=world.boot_ms,
                 rng=rng,
             ),
+            transactions=TransactionService(self.coordinator, settings=told, boot_ms=world.boot_ms),
             now_ms=world.now_ms,
             boot_ms=world.boot_ms,
             rng=rng,
@@ -86,6 +88,7 @@ class Agent:
         tasks.create_task(self.coordinator.run())
         tasks.create_task(self.node.producing.run())
         tasks.create_task(self.node.groups.run())
+        tasks.create_task(self.node.transactions.run())
         tasks.create_task(self.server.run())
 
     @property

@@ -1,0 +1,1 @@
+"""Transactions through whole agents: their requests, challenges, timeouts, and the old holes."""
