@@ -294,7 +294,7 @@ def end_bumping(
 def _is_repeated(before: Standing, producer_id: int, epoch: int) -> bool:
     """The id and epoch are those before the newest bump (Kafka's retryOnEpochBump, -OnOverflow)."""
     if producer_id == before.producer_id:
-        return before.epoch == epoch + 1
+        return before.epoch == epoch + 1 > 0
     return producer_id == before.previous_id and epoch == EPOCH_EXHAUSTED and before.epoch == 0
 
 
