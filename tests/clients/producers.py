@@ -484,6 +484,10 @@ class TxnHost:
         self._names += 1
         return f"it{self._names}"
 
+    def noise(self) -> str:
+        """The last lines that it wrote besides its answers."""
+        return "\n".join(self._noise[-40:])
+
     def ask(self, *words: str) -> list[str]:
         """Have it done; the words of the answer. TransactionError if it failed."""
         assert self._process.stdin is not None
@@ -497,7 +501,7 @@ class TxnHost:
                     raise TransactionError(*rest)
                 return rest
             self._noise.append(line.rstrip())
-        raise AssertionError("the host has ended:\n" + "\n".join(self._noise[-40:]))
+        raise AssertionError(f"the host has ended:\n{self.noise()}")
 
     def stop(self) -> None:
         if self._process.poll() is None:

@@ -149,10 +149,11 @@ def take_over(client: Client, bootstrap: str) -> None:
     old.begin()
     old.send(topic, lost)
     new = client.producer(bootstrap, topic)
+    # Only now kafkajs asks for a producer id.
+    new.begin()
     until_stable(bootstrap, topic)
     with pytest.raises(TransactionError, match=client.fenced):
         old.commit()
-    new.begin()
     new.send(topic, last)
     new.commit()
     until_stable(bootstrap, topic)
@@ -205,7 +206,13 @@ def until_piped(
             assert time.monotonic() < deadline, f"{now} of {stream.ends}"
             time.sleep(0.1)
     finally:
-        counts = [pipe.stop() for pipe in pipes]
+        counts = stopped(pipes)
+    return counts
+
+
+def stopped(pipes: Sequence[Pipe]) -> tuple[int, int]:
+    """End them; their commits and aborts together."""
+    counts = [pipe.stop() for pipe in pipes]
     return sum(row[0] for row in counts), sum(row[1] for row in counts)
 
 

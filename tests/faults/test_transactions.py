@@ -1,0 +1,175 @@
+"""Agents die, stand still and are restarted under transactions: everything exactly once."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol import apis
+from protocol.errors import ErrorCode
+from tests.anomalies import check
+from tests.clients import raw
+from tests.clients.groups import Place, Stream
+from tests.clients.producers import HostedPipe, TxnHost, java_txn_host
+from tests.clients.raw_txn import LIBRDKAFKA, OLD_JAVA, Dialect, Producer, visible
+from tests.clients.transactions import assert_piped_once, stopped
+from tests.faults.txn_load import Workers
+from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer
+
+pytestmark = pytest.mark.integration
+
+SETTINGS = (
+    "group.initial.rebalance.delay.ms=0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms=1000",
+)
+PARTITIONS = 4
+EVERY_S = 10.0
+"""From one fault to the next."""
+PIPED_S = 150.0
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[TxnHost]:
+    host = java_txn_host()
+    yield host
+    host.stop()
+
+
+def _kill(agent: Frazil) -> None:
+    agent.child.kill()
+    # Beyond its lease, so that its shards and connections have gone to others.
+    time.sleep(4)
+    agent.start()
+
+
+def _pause(agent: Frazil) -> None:
+    agent.child.pause()
+    time.sleep(5)
+    agent.child.resume()
+    agent.until_ready()
+
+
+def _restart(agent: Frazil) -> None:
+    assert agent.stop() == 0
+    agent.start()
+
+
+def _is_piped(agents: list[Frazil], stream: Stream, sink: str) -> bool:
+    """Asked of the first agent that answers."""
+    for agent in agents:
+        try:
+            return stream.committed(sink, agent.bootstrap) == stream.ends
+        except (OSError, AssertionError):
+            continue
+    return False
+
+
+@pytest.mark.parametrize(
+    ("records", "disturb"),
+    [(20_000, _kill), (8_000, _pause), (8_000, _restart)],
+    ids=["kill", "pause", "restart"],
+)
+def test_two_workers_pass_each_record_once_whatever_befalls_the_agents(
+    tmp_path: Path,
+    etcd: EtcdServer,
+    minio: MinioServer,
+    java: TxnHost,
+    records: int,
+    disturb: Callable[[Frazil], None],
+) -> None:
+    source = f"pipe-{disturb.__name__.strip('_')}"
+    sink = f"{source}-out"
+    with FrazilCluster(tmp_path / source, etcd, minio, *SETTINGS) as cluster:
+        everywhere = ",".join(agent.bootstrap for agent in cluster.agents)
+        stream = Stream(everywhere, source, PARTITIONS)
+        Stream(everywhere, sink, PARTITIONS)
+        stream.send(records // PARTITIONS)
+        began_s = time.monotonic()
+        pipes = [
+            HostedPipe(java, everywhere, f"{source}-{index}", source, sink, seed=index)
+            for index in range(2)
+        ]
+        faults = 0
+        while not _is_piped(cluster.agents, stream, sink):
+            assert time.monotonic() < began_s + PIPED_S, f"not piped\n{java.noise()}"
+            if time.monotonic() > began_s + EVERY_S * (faults + 1):
+                disturb(cluster.agents[faults % len(cluster.agents)])
+                faults += 1
+            time.sleep(0.2)
+        commits, aborts = stopped(pipes)
+        took_s = time.monotonic() - began_s
+        print(f"{source}: {took_s:.0f} s, {faults} faults, {commits} commits, {aborts} aborts")
+        for agent in cluster.agents:
+            agent.until_ready()
+        assert_piped_once([agent.bootstrap for agent in cluster.agents], stream, sink)
+        assert faults > 0
+        assert aborts > 0
+        assert cluster.stop() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize("pause_s", [0.5, 5.0], ids=["shortly", "beyond-its-lease"])
+@pytest.mark.parametrize("dialect", [LIBRDKAFKA, OLD_JAVA], ids=["librdkafka", "java-3"])
+def test_an_end_that_waited_in_a_paused_agent_touches_no_later_transaction(
+    three: FrazilCluster, dialect: Dialect, pause_s: float, *, commit: bool
+) -> None:
+    paused, other, third = three.agents
+    name = f"paused-{dialect.end}-{pause_s}-{commit}"
+    Stream(other.bootstrap, name, 1)
+    place: Place = (name, 0)
+    producer = Producer(name, dialect)
+    with (
+        raw.Connection(paused.bootstrap, seconds=30) as a,
+        raw.Connection(other.bootstrap, seconds=30) as b,
+    ):
+        producer.init(a)
+        producer.write(a, place, "1")
+        paused.child.pause()
+        began_s = time.monotonic()
+        # Into the kernel's buffer; the client waits in vain, and goes elsewhere.
+        a.send(apis.END_TXN, dialect.end, producer.end_request(commit=commit))
+        assert producer.end(b, commit=commit)[-1] == ErrorCode.NONE
+        producer.write(b, place, "3-first")
+        time.sleep(max(0.0, began_s + pause_s - time.monotonic()))
+        paused.child.resume()
+        late = ErrorCode(a.receive().error_code)
+        assert late in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        paused.until_ready()
+        earlier = ["1"] if commit else []
+        for agent in (paused, third):
+            assert visible(agent.bootstrap, place) == earlier
+        producer.write(b, place, "3-second")
+        assert producer.end(b, commit=not commit) == [ErrorCode.NONE]
+        later = [] if commit else ["3-first", "3-second"]
+        for agent in (paused, third):
+            assert visible(agent.bootstrap, place) == earlier + later
+
+
+@pytest.fixture(scope="module")
+def three(
+    tmp_path_factory: pytest.TempPathFactory, etcd: EtcdServer, minio: MinioServer
+) -> Iterator[FrazilCluster]:
+    with FrazilCluster(tmp_path_factory.mktemp("three-txn"), etcd, minio, *SETTINGS) as cluster:
+        yield cluster
+        assert cluster.stop() == [0, 0, 0]
+
+
+def test_histories_of_transactions_show_no_anomaly_while_agents_are_killed(
+    tmp_path: Path, etcd: EtcdServer, minio: MinioServer
+) -> None:
+    with FrazilCluster(tmp_path / "histories", etcd, minio, *SETTINGS) as cluster:
+        everywhere = ",".join(agent.bootstrap for agent in cluster.agents)
+        Stream(everywhere, "histories", PARTITIONS)
+        workers = Workers(everywhere, "histories", PARTITIONS, 4)
+        for agent in cluster.agents:
+            time.sleep(5)
+            _kill(agent)
+        time.sleep(5)
+        workers.stop()
+        workers.read_all()
+        print(workers.counts)
+        assert check(workers.recorder.history, transactional=True) == []
+        assert workers.counts["ok"] > 100
+        assert workers.counts["fail"] > 0
+        assert cluster.stop() == [0, 0, 0]
