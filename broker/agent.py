@@ -22,7 +22,7 @@ from typing import NamedTuple
 from aiohttp import web
 from typing_extensions import override
 
-from broker import identity, metrics, purging
+from broker import identity, metrics, purging, transaction_expiring
 from broker.admin import AdminView, make_app
 from broker.config import Settings, advertised
 from broker.fetching import FetchPath
@@ -364,6 +364,7 @@ class Agent:
         tasks.create_task(shells.node.groups.run(), name="groups")
         tasks.create_task(expiring.run(shells.node), name="expiry of offsets")
         tasks.create_task(shells.node.transactions.run(), name="transactions")
+        tasks.create_task(transaction_expiring.run(shells.node), name="expiry of transactional ids")
         await _load_layouts()
         await self._member.wait()
         self._server = KafkaServer(shells.node, HANDLERS)

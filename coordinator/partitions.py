@@ -91,6 +91,12 @@ class Partitions:
             row = rows.partitions[partition] = Partition(topic_id, partition, self._chunks)
         return row
 
+    def with_windows(self) -> Iterator[Partition]:
+        """Partitions that know producers, for whoever proposes ExpireProducers."""
+        for rows in self._topics.values():
+            if rows.written > 0:
+                yield from (row for row in rows.partitions if row is not None and row.windows)
+
     def deleted(self) -> Iterator[DeletedTopic]:
         """Deleted topics with rows left, for whoever proposes PurgePartitions; oldest first."""
         for topic_id, rows in self._deleted.items():

@@ -71,6 +71,7 @@ SHELLS = {
         "purging",
         "routing",
         "server",
+        "transaction_expiring",
         "transactions.service",
         "txn_tool",
         "unread",

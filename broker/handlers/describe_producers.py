@@ -1,23 +1,50 @@
-"""DescribeProducers, v0: not served yet, every request is refused.
+"""DescribeProducers, v0: who has written to a partition lately, and whose transaction is open there.
 
-Errors: 15.
+KIP-664. Any agent answers for any partition, behind a barrier (P8). A producer is told as long as
+the partition remembers its sequence numbers, and while its transaction is open there. There are no
+coordinators whose epochs could differ, so that epoch is always told as none.
+
+Errors, per partition: 3, 6 (no barrier to be had).
 """
+
+import asyncio
+from typing import Final
 
 from broker.dispatch import Call
 from broker.node import Node
+from coordinator.partitions import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DescribedProducersPartition,
     DescribedProducersTopic,
     DescribeProducersRequest,
     DescribeProducersResponse,
+    ProducerState,
 )
+from txn import producers
+
+COORDINATOR_EPOCH_NONE: Final = -1
+OFFSET_NONE: Final = -1
+PRODUCERS_PER_TURN_MAX: Final = 2_000
+"""Of the loop."""
 
 
 async def handle(
     node: Node, call: Call, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not served yet")
+    await node.coordinator.barrier()
+    return DescribeProducersResponse(
+        topics=[
+            DescribedProducersTopic(
+                name=topic.name,
+                partitions=[
+                    await _describe(node, topic.name, partition)
+                    for partition in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 def refusal(
@@ -27,15 +54,48 @@ def refusal(
         topics=[
             DescribedProducersTopic(
                 name=topic.name,
-                partitions=[
-                    DescribedProducersPartition(
-                        partition_index=partition,
-                        error_code=error.code,
-                        error_message=error.message,
-                    )
-                    for partition in topic.partition_indexes
-                ],
+                partitions=[_refused(partition, error) for partition in topic.partition_indexes],
             )
             for topic in request.topics
         ]
     )
+
+
+def _refused(partition: int, error: KafkaError) -> DescribedProducersPartition:
+    return DescribedProducersPartition(
+        partition_index=partition, error_code=error.code, error_message=error.message
+    )
+
+
+async def _describe(node: Node, name: str, index: int) -> DescribedProducersPartition:
+    machine = node.coordinator.machine
+    topic = machine.topics.by_name(name)
+    partition = None if topic is None else machine.partitions.get(topic.topic_id, index)
+    if partition is None:
+        reason = "This server does not host this topic-partition."
+        return _refused(index, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason))
+    return DescribedProducersPartition(
+        partition_index=index, active_producers=await _producers(partition)
+    )
+
+
+async def _producers(partition: Partition) -> list[ProducerState]:
+    """As of one position, however many turns of the loop it takes."""
+    windows = dict(partition.windows or {})
+    started = dict(partition.open_transactions)
+    states = []
+    for count, (producer_id, window) in enumerate(windows.items(), start=1):
+        view = producers.describe(window)
+        states.append(
+            ProducerState(
+                producer_id=producer_id,
+                producer_epoch=view.epoch,
+                last_sequence=view.last_sequence,
+                last_timestamp=view.last_timestamp,
+                coordinator_epoch=COORDINATOR_EPOCH_NONE,
+                current_txn_start_offset=started.get(producer_id, OFFSET_NONE),
+            )
+        )
+        if count % PRODUCERS_PER_TURN_MAX == 0:
+            await asyncio.sleep(0)
+    return states

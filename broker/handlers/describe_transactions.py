@@ -1,10 +1,15 @@
-"""DescribeTransactions, v0: not served yet, every request is refused.
+"""DescribeTransactions, v0: what transactional ids are at.
 
-Errors: 15.
+KIP-664. Any agent answers for any id, behind a barrier (P8); there is no coordinator that alone
+could. Groups whose offsets take part are told as Kafka tells them, as the partitions of its topic
+of offsets that they would have there (`broker.transaction_views`).
+
+Errors, per id: 14 (no barrier to be had), 42 ("" is no id), 105.
 """
 
 from broker.dispatch import Call
 from broker.node import Node
+from broker.transaction_views import described
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DescribedTransaction,
@@ -16,15 +21,29 @@ from protocol.messages import (
 async def handle(
     node: Node, call: Call, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not served yet")
+    await node.coordinator.barrier()
+    return DescribeTransactionsResponse(
+        transaction_states=[_describe(node, each) for each in request.transactional_ids]
+    )
 
 
 def refusal(
     call: Call, request: DescribeTransactionsRequest, error: KafkaError
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[
-            DescribedTransaction(transactional_id=transactional_id, error_code=error.code)
-            for transactional_id in request.transactional_ids
-        ]
+        transaction_states=[_refused(each, error.code) for each in request.transactional_ids]
     )
+
+
+def _refused(transactional_id: str, code: ErrorCode) -> DescribedTransaction:
+    return DescribedTransaction(transactional_id=transactional_id, error_code=code)
+
+
+def _describe(node: Node, transactional_id: str) -> DescribedTransaction:
+    if not transactional_id:
+        return _refused(transactional_id, ErrorCode.INVALID_REQUEST)
+    machine = node.coordinator.machine
+    row = machine.transactions.get(transactional_id)
+    if row is None:
+        return _refused(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    return described(row, machine.topics)

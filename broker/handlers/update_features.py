@@ -1,22 +1,68 @@
-"""UpdateFeatures, v0-2: not served yet, every request is refused.
+"""UpdateFeatures, v0-2: the level of `transaction.version` is changed, for all agents at once.
 
-Errors: 15.
+KIP-584, KIP-1022. Judged behind a barrier (P8), all or nothing; apply decides whether every live
+agent can serve the level. As with Kafka's controller, what is wrong with one feature is the error
+of the whole request, at the top and nowhere else; rows of features come in v0-1, when all is well.
+
+Errors: 7 (may still happen), 41 (no session: send it elsewhere), 95.
 """
 
+from broker import features
 from broker.dispatch import Call
+from broker.handling import live_incarnation, outcome_of, wait_for
 from broker.node import Node
+from coordinator.commands import Rejected
+from coordinator.transaction_commands import SetFeatureLevel
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
+    UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from protocol.types import Incarnation
+
+FAILED = "The update failed for all features since the following feature had an error: "
 
 
 async def handle(node: Node, call: Call, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not served yet")
+    incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
+    wanted = features.wanted(request.feature_updates, version=call.version)
+    await node.coordinator.barrier()
+    current = features.levels(node.coordinator.machine.features)
+    try:
+        for each in wanted:
+            features.check(each, current)
+        if not request.validate_only:
+            for each in wanted:
+                if each.level != current[each.feature]:
+                    await _set(node, incarnation, each, timeout_ms=request.timeout_ms)
+    except KafkaError as error:
+        if error.code is ErrorCode.INVALID_UPDATE_VERSION:
+            error = KafkaError(error.code, FAILED + error.message)
+        return refusal(call, request, error)
+    return UpdateFeaturesResponse(
+        results=[UpdatableFeatureResult(feature=each.feature) for each in wanted]
+    )
 
 
 def refusal(
     call: Call, request: UpdateFeaturesRequest, error: KafkaError
 ) -> UpdateFeaturesResponse:
     return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
+
+
+async def _set(
+    node: Node, incarnation: Incarnation, each: features.Wanted, *, timeout_ms: int
+) -> None:
+    """Only one feature can change, so this is done once. Raises KafkaError."""
+    future = node.coordinator.propose(SetFeatureLevel(each.feature, each.level), incarnation)
+    await wait_for([future], timeout_ms)
+    match outcome_of(future, ErrorCode.NOT_CONTROLLER):
+        case Rejected(ErrorCode.STALE_BROKER_EPOCH, message):
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, message)
+        case Rejected(ErrorCode.INVALID_UPDATE_VERSION, message):
+            raise features.invalid(each, message)
+        case Rejected(error, message):
+            raise KafkaError(error, message)
+        case _:
+            return

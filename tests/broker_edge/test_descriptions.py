@@ -48,12 +48,16 @@ def test_features_are_told_and_only_to_new_clients_those_that_could_be_at_level_
             supported = {
                 row.name: (row.min_version, row.max_version) for row in answer.supported_features
             }
-            assert supported.pop("group.version", None) == (None if version == 3 else (0, 1))
-            assert supported == {"metadata.version": (7, 30)}
+            since_4 = {"group.version": (0, 1), "transaction.version": (0, 2)}
+            assert supported == {"metadata.version": (7, 30), **(since_4 if version > 3 else {})}
             assert {
                 row.name: (row.min_version_level, row.max_version_level)
                 for row in answer.finalized_features
-            } == {"metadata.version": (30, 30), "group.version": (1, 1)}
+            } == {
+                "metadata.version": (30, 30),
+                "group.version": (1, 1),
+                "transaction.version": (2, 2),
+            }
 
     run(scenario)
 
