@@ -95,7 +95,6 @@ def test_producer_ids_are_never_given_twice(version):
 @pytest.mark.parametrize(
     ("request_", "code"),
     [
-        (InitProducerIdRequest(transactional_id="tx"), ErrorCode.UNSUPPORTED_VERSION),
         (InitProducerIdRequest(transactional_id=""), ErrorCode.INVALID_REQUEST),
         (InitProducerIdRequest(producer_id=5), ErrorCode.INVALID_REQUEST),
         (InitProducerIdRequest(producer_epoch=5), ErrorCode.INVALID_REQUEST),

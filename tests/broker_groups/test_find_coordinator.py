@@ -1,4 +1,4 @@
-"""FindCoordinator: who holds a group's shard, at an address that the caller can reach."""
+"""FindCoordinator: whom to ask about a group or a transactional id, at a reachable address."""
 
 import asyncio
 
@@ -98,11 +98,62 @@ def test_a_coordinator_without_the_callers_listener_is_not_available() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("version", range(1, 7))
+def test_every_transactional_id_has_a_coordinator_from_the_first_moment(version) -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("one") as (one,):
+            found = await find(one, "id", "", version=version, key_type=TRANSACTION)
+            assert found == [(0, one.node_id, "one", 9092)] * (2 if version >= 4 else 1)
+
+    run(scenario)
+
+
+def test_agents_agree_about_the_coordinators_of_transactional_ids_and_share_them() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("one", "two") as agents:
+            keys = [f"id-{number}" for number in range(30)]
+            one, two = [await find(agent, *keys, key_type=TRANSACTION) for agent in agents]
+            assert one == two
+            assert {row[1] for row in one} == {agent.node_id for agent in agents}
+            for agent in agents:
+                own = [key for key in keys if agent.node.transactions.coordinates(key)]
+                assert own == [
+                    key for key, row in zip(keys, one, strict=True) if row[1] == agent.node_id
+                ]
+
+    run(scenario)
+
+
+def test_an_agent_that_goes_leaves_its_transactional_ids_to_the_others() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("one", "two") as (one, two):
+            keys = [f"id-{number}" for number in range(30)]
+            before = await find(one, *keys, key_type=TRANSACTION)
+            two.node.leaving = True
+            assert {row[1] for row in await find(two, *keys, key_type=TRANSACTION)} == {one.node_id}
+            assert await find(one, *keys, key_type=TRANSACTION) == before
+            await two.lose_session()
+            while len(one.machine.incarnations) > 1:
+                await asyncio.sleep(0.01)
+            assert {row[1] for row in await find(one, *keys, key_type=TRANSACTION)} == {one.node_id}
+
+    run(scenario)
+
+
+def test_the_address_of_an_ids_coordinator_is_the_one_on_the_callers_listener() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("one") as (one,):
+            found = await find(one, "id", listener="OUTSIDE", key_type=TRANSACTION)
+            assert found == [(0, one.node_id, "one.example", 19092)]
+            nobody = await find(one, "id", listener="ELSEWHERE", key_type=TRANSACTION)
+            assert nobody == [(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)]
+
+    run(scenario)
+
+
 @pytest.mark.parametrize(
     ("key_type", "version", "code"),
     [
-        (TRANSACTION, 3, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (TRANSACTION, 6, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (SHARE, 6, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (SHARE, 5, ErrorCode.INVALID_REQUEST),
         (9, 1, ErrorCode.INVALID_REQUEST),
