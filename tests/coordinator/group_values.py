@@ -84,9 +84,9 @@ _topic_ids = st.sampled_from([TOPIC, OTHER, TopicId(bytes(16))])
 _bodies = st.binary(max_size=30)
 _shards = st.sets(st.integers(0, GROUP_SHARDS - 1)).map(lambda shards: tuple(sorted(shards)))
 _partitions = st.one_of(st.integers(0, 5), _U31)
-_places = st.lists(st.tuples(_topic_ids, _partitions), max_size=8).map(tuple)
+any_places = st.lists(st.tuples(_topic_ids, _partitions), max_size=8).map(tuple)
 _changes = st.lists(st.tuples(_strings, st.none() | _strings), max_size=4).map(tuple)
-_offsets = st.lists(
+any_offsets = st.lists(
     st.builds(
         CommittedOffset,
         topic_id=_topic_ids,
@@ -113,9 +113,9 @@ any_group_command: st.SearchStrategy[GroupCommand | SetTopicConfigs] = st.one_of
         removed=st.lists(_strings, max_size=3).map(tuple),
     ),
     st.builds(DeleteGroup, _strings, only_without_offsets=st.booleans()),
-    st.builds(CommitOffsets, _strings, _strings, _I32, _offsets),
-    st.builds(DeleteOffsets, _strings, _places),
-    st.builds(ExpireOffsets, _strings, st.integers(0, 2**63 - 1), _places),
+    st.builds(CommitOffsets, _strings, _strings, _I32, any_offsets),
+    st.builds(DeleteOffsets, _strings, any_places),
+    st.builds(ExpireOffsets, _strings, st.integers(0, 2**63 - 1), any_places),
     st.builds(SetGroupConfigs, _strings, _changes),
     st.builds(SetTopicConfigs, _topic_ids, _changes),
 )

@@ -50,7 +50,18 @@ from coordinator.group_commands import (
     SetGroupConfigs,
     SetTopicConfigs,
 )
-from protocol.types import Incarnation, TopicId
+from coordinator.transaction_commands import (
+    AddToTransaction,
+    ClientProof,
+    CommitTransactionOffsets,
+    EndTransaction,
+    ExpireProducers,
+    ExpireTransactionalIds,
+    GiveUpTransaction,
+    InitProducer,
+    PartitionProducers,
+)
+from protocol.types import Incarnation, Position, TopicId
 from storage.spans import Item
 from tests.coordinator.group_values import (
     GROUP_COMMANDS,
@@ -60,6 +71,12 @@ from tests.coordinator.group_values import (
     TOPIC,
     any_group_command,
 )
+from tests.coordinator.transaction_values import (
+    TRANSACTION_COMMANDS,
+    TRANSACTION_COMMANDS_GOLDEN,
+    any_transaction_command,
+)
+from txn.transactions import NO_TRANSACTION, OF_EPOCH
 
 PLAIN_COMMANDS: tuple[Command, ...] = (
     Open(7587, "agent-0", -1, "eu-1a", (Listener("PLAIN", "10.0.0.1", 9092),), "0.1.0", 1),
@@ -90,7 +107,7 @@ PLAIN_COMMANDS: tuple[Command, ...] = (
     Pin("export-1", 600_000),
     Unpin("export-1"),
 )
-COMMANDS: tuple[Command, ...] = (*PLAIN_COMMANDS, *GROUP_COMMANDS)
+COMMANDS: tuple[Command, ...] = (*PLAIN_COMMANDS, *GROUP_COMMANDS, *TRANSACTION_COMMANDS)
 every_command = pytest.mark.parametrize(
     "command",
     [
@@ -108,6 +125,32 @@ GOLDEN = (
     "0d0e0f101112131415161718191a1b1c1d1e1f020000500406640a80a0abfef96205022808c801ac"
     "0207640105130600feffffff0f026401ed9fabfef9620103c1080100280209086578706f72742d31"
     "809f490a086578706f72742d31"
+)
+
+TRANSACTIONAL_CHUNK = CommitChunk(
+    8,
+    900,
+    (
+        ChunkSpan(
+            TOPIC,
+            0,
+            0,
+            (
+                Item(0, 100, 10, 1_700_000_000_000, 5, 1, 0, OF_EPOCH),
+                Item(0, 100, 10, 1_700_000_000_000, 5, 1, 10, OF_EPOCH),
+                Item(0, 100, 10, 1_700_000_000_000, 5, 1, 20, NO_TRANSACTION),
+                Item(0, 100, 10, 1_700_000_000_000, 6, 0, 0, 7),
+                Item(0, 100, 10, 1_700_000_000_000, 6, 0, 10, 7),
+                Item(0, 100, 10, 1_700_000_000_000, 6, 0, 20, 300),
+            ),
+        ),
+        ChunkSpan(OTHER, 3, 600, (Item(0, 40, 2, -1, 6, 0, 0, 0),)),
+    ),
+)
+TRANSACTIONAL_CHUNK_GOLDEN = (
+    "015441c6dd8980808080804005f6a1abfef962010808840702000102030405060708090a0b0c0d0e"
+    "0f101112131415161718191a1b1c1d1e1f020000000616640a80a0abfef96205020008640a04640a"
+    "05022824640a0600000708640a24640a060028ac020103000126280281a0abfef96206000000"
 )
 
 
@@ -132,14 +175,23 @@ def commit_offsets(
     return CommitOffsets("g", "", -1, (committed,))
 
 
+def one_expiry(topic_id: TopicId, producer_id: int) -> ExpireProducers:
+    return ExpireProducers(0, (PartitionProducers(topic_id, 0, (producer_id,)),))
+
+
 def test_there_is_a_command_of_every_kind_here():
     assert {type(command) for command in COMMANDS} == {*get_args(Command)}
 
 
 @pytest.mark.parametrize(
     ("commands", "golden"),
-    [(PLAIN_COMMANDS, GOLDEN), (GROUP_COMMANDS, GROUP_COMMANDS_GOLDEN)],
-    ids=["plain", "groups"],
+    [
+        (PLAIN_COMMANDS, GOLDEN),
+        (GROUP_COMMANDS, GROUP_COMMANDS_GOLDEN),
+        (TRANSACTION_COMMANDS, TRANSACTION_COMMANDS_GOLDEN),
+        ((TRANSACTIONAL_CHUNK,), TRANSACTIONAL_CHUNK_GOLDEN),
+    ],
+    ids=["plain", "groups", "transactions", "a chunk in transactions"],
 )
 def test_the_format_is_pinned(commands: tuple[Command, ...], golden: str):
     assert encode_entry(entry(*commands)).hex() == golden
@@ -172,6 +224,22 @@ def test_a_batch_that_goes_on_with_the_sequence_costs_few_bytes():
     one = CommitChunk(0, 90_000, (ChunkSpan(TOPIC, 0, 0, items[:1]),))
     all_of_them = CommitChunk(0, 90_000, (ChunkSpan(TOPIC, 0, 0, items),))
     assert encoded_size(all_of_them) <= encoded_size(one) + 4 * 99
+
+
+@pytest.mark.parametrize("instance", [OF_EPOCH, 3])
+def test_a_run_of_batches_in_a_transaction_costs_no_more_than_one_outside(instance: int):
+    def sized(count: int, instance: int) -> int:
+        items = tuple(Item(0, 900, 20, 1_000, 7, 0, 20 * at, instance) for at in range(count))
+        return encoded_size(CommitChunk(0, 90_000, (ChunkSpan(TOPIC, 0, 0, items),)))
+
+    outside = sized(100, NO_TRANSACTION) - sized(1, NO_TRANSACTION)
+    assert sized(100, instance) - sized(1, instance) == outside
+    assert sized(1, instance) - sized(1, NO_TRANSACTION) == (0 if instance == OF_EPOCH else 1)
+
+
+def test_a_thousand_partitions_are_added_in_little_space():
+    places = tuple((TOPIC, partition) for partition in range(1000))
+    assert encoded_size(AddToTransaction("orders", 1000, 3, 7, 42, places, ())) < 1100
 
 
 def test_an_entry_of_a_newer_version_is_refused():
@@ -237,6 +305,13 @@ def test_a_string_that_is_not_utf8_is_refused():
         (commit_offsets(offset=2**63 - 1, leader_epoch=-1), b"\xfe" + b"\xff" * 8 + b"\x03"),
         (commit_offsets(leader_epoch=2**31 - 1), b"\x80\x80\x80\x80\x10"),
         (CommitOffsets("g", "", 2**31 - 1, ()), b"\x80\x80\x80\x80\x10\0\0"),
+        (InitProducer("x", 1, -1, 2**15 - 1), b"\x80\x80\x04"),
+        (EndTransaction("x", 1, 0, commit=True, proof=None), b"\x08\x01x\x02\0"),
+        (EndTransaction("x", 1, 0, commit=True, proof=None), b"\x05\x01x\x02\0"),
+        (GiveUpTransaction("x", 1, 0, 1, timed_out=True), b"\x02\x01x\x02\0\x01"),
+        (one_expiry(TOPIC, 0), b"\x01\0\x01\0\0"),
+        (one_expiry(TOPIC, 0), b"\x02" + TOPIC + b"\0\x01\0"),
+        (one_expiry(TOPIC, 0), b"\x01" + TOPIC + b"\0\x01\x01"),
     ],
     ids=[
         "neither yes nor no",
@@ -249,6 +324,13 @@ def test_a_string_that_is_not_utf8_is_refused():
         "offset",
         "leader epoch",
         "epoch",
+        "producer epoch",
+        "flags of an end",
+        "a challenge without a proof",
+        "flags of a giving up",
+        "a partition of no topic",
+        "a topic or none",
+        "producer -1",
     ],
 )
 def test_values_out_of_bounds_are_not_decoded(command: Command, ends: bytes):
@@ -257,7 +339,7 @@ def test_values_out_of_bounds_are_not_decoded(command: Command, ends: bytes):
         decode_entry(sealed(body[: -len(ends)] + ends))
 
 
-@pytest.mark.parametrize("flags", [0x10, 0x80, 0x0C])
+@pytest.mark.parametrize("flags", [0x10, 0x20, 0x80, 0x0C, 0x18, 0x34, 0x44])
 def test_unknown_flags_of_an_item_are_refused(flags: int):
     body = bytearray(encode_entry(entry(commit(Item(0, 9, 9, 0))))[5:])
     assert body[-3:] == b"\0\x09\x09"
@@ -313,6 +395,23 @@ def test_an_item_that_continues_nothing_is_refused():
         ExpireOffsets("g", -1, ()),
         SetGroupConfigs("g", (("k", "v"),) * 1001),
         SetTopicConfigs(TOPIC, (("k", None),) * 1001),
+        commit(Item(0, 1, 1, 0, 5, 0, 0, -3)),
+        commit(Item(0, 1, 1, 0, 5, 0, 0, 2**63)),
+        InitProducer("x", 2**63, -1, -1),
+        InitProducer("x", 1, -1, 2**15),
+        AddToTransaction("x", 2**63, 0, 1, 0, (), ()),
+        AddToTransaction("x", 1, 0, -1, 0, (), ()),
+        AddToTransaction("x", 1, 0, 1, -1, (), ()),
+        AddToTransaction("x", 1, 0, 1, 0, ((TOPIC, -1),), ()),
+        CommitTransactionOffsets("g", "", 2**31, 1, 0, OF_EPOCH, ()),
+        CommitTransactionOffsets("g", "", -1, 1, 0, 2**63, ()),
+        EndTransaction("x", 1, 0, True, ClientProof(-1, 0, Position(0), False)),
+        EndTransaction("x", 1, 0, True, ClientProof(0, 0, Position(-1), False)),
+        GiveUpTransaction("x", 1, 0, -1, timed_out=True),
+        ExpireTransactionalIds(-1, ()),
+        ExpireProducers(-1, ()),
+        one_expiry(TOPIC, -1),
+        one_expiry(TopicId(b"short"), 0),
     ],
 )
 def test_values_out_of_bounds_are_not_encoded(command: Command):
@@ -321,10 +420,10 @@ def test_values_out_of_bounds_are_not_encoded(command: Command):
 
 
 @pytest.mark.parametrize(("producer_id", "epoch", "sequence"), [(-1, 0, 0), (-9, 3, 7)])
-def test_epoch_and_sequence_without_a_producer_id_are_left_out(
+def test_what_needs_a_producer_id_is_left_out_without_one(
     producer_id: int, epoch: int, sequence: int
 ):
-    sent = commit(Item(0, 1, 1, 0, producer_id, epoch, sequence))
+    sent = commit(Item(0, 1, 1, 0, producer_id, epoch, sequence, OF_EPOCH))
     assert decode_entry(encode_entry(entry(sent))) == entry(commit(Item(0, 1, 1, 0)))
 
 
@@ -351,7 +450,7 @@ lengths = st.one_of(st.integers(1, 300), st.integers(1, 2**32 - 1))
 counts = st.one_of(st.integers(1, 300), st.integers(1, 2**63 - 1))
 stamps = st.one_of(st.just(-1), st.integers(1_000, 1_100), I63)
 no = st.just(-1)
-plain_items = st.tuples(skips, lengths, counts, stamps, no, no, no)
+plain_items = st.tuples(skips, lengths, counts, stamps, no, no, no, no)
 producer_items = st.tuples(
     skips,
     lengths,
@@ -364,6 +463,7 @@ producer_items = st.tuples(
         st.integers(2**31 - 3, 2**31 - 1),
         st.integers(-(2**31), 2**31 - 1),
     ),
+    st.one_of(st.sampled_from([NO_TRANSACTION, OF_EPOCH, 0, 1]), U63),
 )
 items = st.one_of(plain_items, producer_items).map(Item._make)
 spans = st.builds(
@@ -400,6 +500,7 @@ commands = st.one_of(
     st.builds(Pin, strings, I63),
     st.builds(Unpin, strings),
     any_group_command,
+    any_transaction_command,
 )
 entries = st.builds(
     Entry,
@@ -428,8 +529,8 @@ def test_any_bytes_are_an_entry_or_refused(data: bytes):
 def test_any_body_with_a_good_checksum_is_an_entry_or_refused(body: bytes):
     # The head of an entry, then anything.
     one = b"\x01\x01\x00\x01"
-    of_group = [one + bytes([kind]) + b"\x01g" for kind in range(11, 20)]
-    for prefix in (b"", one, one + b"\x08\x01\x7f\x00", *of_group):
+    of_kind = [one + bytes([kind]) + b"\x01g" for kind in range(11, 28)]
+    for prefix in (b"", one, one + b"\x08\x01\x7f\x00", *of_kind):
         try:
             found = decode_entry(sealed(prefix + body))
         except CodecError:

@@ -18,11 +18,15 @@ from coordinator.commands import (
 )
 from coordinator.digest import DIGEST_BYTES, DIGEST_ZERO, roll
 from coordinator.group_commands import OffsetsCommitted, ShardsClaimed
+from coordinator.transaction_commands import Marked, ProducerInitialized, TransactionEnded
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position, TopicId
 from tests.coordinator.story import Story, plain, span
+from txn.transactions import State
 
 NONE = ErrorCode.NONE
+OTHER_ID = TopicId(bytes(15) + b"\1")
+MARKED = Marked(TopicId(bytes(16)), 0, 5)
 
 DIFFERENT: list[tuple[Outcome, ...]] = [
     (),
@@ -33,7 +37,7 @@ DIFFERENT: list[tuple[Outcome, ...]] = [
     (Opened(Incarnation(1), 2, 3),),
     (Opened(Incarnation(1), 3, 2),),
     (TopicCreated(TopicId(bytes(16))),),
-    (TopicCreated(TopicId(bytes(15) + b"\1")),),
+    (TopicCreated(OTHER_ID),),
     (ProducerIdsAllocated(0, 10),),
     (ProducerIdsAllocated(10, 0),),
     (ChunkCommitted(()),),
@@ -54,6 +58,18 @@ DIFFERENT: list[tuple[Outcome, ...]] = [
     (OffsetsCommitted((NONE, ErrorCode.UNKNOWN_TOPIC_ID)),),
     (OffsetsCommitted((ErrorCode.UNKNOWN_TOPIC_ID, NONE)),),
     (OffsetsCommitted((NONE,)), OffsetsCommitted((NONE,))),
+    (ProducerInitialized(5, 0),),
+    (ProducerInitialized(0, 5),),
+    (ProducerInitialized(5, 0, (MARKED,)),),
+    (TransactionEnded(5, 0, State.COMPLETE_COMMIT),),
+    (TransactionEnded(5, 0, State.COMPLETE_ABORT),),
+    (TransactionEnded(5, 1, State.COMPLETE_COMMIT),),
+    (TransactionEnded(6, 0, State.COMPLETE_COMMIT),),
+    (TransactionEnded(5, 0, State.COMPLETE_COMMIT, (MARKED,)),),
+    (TransactionEnded(5, 0, State.COMPLETE_COMMIT, (MARKED._replace(partition=1),)),),
+    (TransactionEnded(5, 0, State.COMPLETE_COMMIT, (MARKED._replace(offset=6),)),),
+    (TransactionEnded(5, 0, State.COMPLETE_COMMIT, (MARKED._replace(topic_id=OTHER_ID),)),),
+    (TransactionEnded(5, 0, State.COMPLETE_COMMIT, (MARKED, MARKED)),),
 ]
 
 
@@ -85,7 +101,11 @@ def test_the_wording_of_a_refusal_does_not_count():
 
 @pytest.mark.parametrize(
     ("count", "pinned"),
-    [(21, "967a85a4fadc01b7605ee76443970d1d"), (29, "ac56fb24e5219fdbb524c28dbe7642bc")],
+    [
+        (21, "967a85a4fadc01b7605ee76443970d1d"),
+        (29, "ac56fb24e5219fdbb524c28dbe7642bc"),
+        (41, "44d19c98a9bfa1f99fa95449165a4b03"),
+    ],
 )
 def test_the_digest_is_pinned(count: int, pinned: str):
     digest = DIGEST_ZERO
