@@ -6,7 +6,10 @@ Two passes. `look` judges a partition by the machine alone (errors, bounds, byte
 What holds (P7): records of a partition come in order from the one asked for, without a gap; limits
 stop before a batch, and the first batch of a fetch is given whole whatever its size. What cannot
 be read is an error of its partition. "Unsure" marks a refusal that a newer entry of the log might
-undo: it may be told only after a barrier (P8).
+undo: it may be told only after a barrier (P8). Who reads committed records only is given nothing
+at or beyond the last stable offset, and is told of every aborted transaction that has a record in
+what is given (KIP-98); of the machine as it is when the answer is made, so both are exact. Markers
+are given to everybody: they are made when asked for, and need no store.
 
 The leader epoch is 0, always. Left out: waiting, sessions, the log and the store.
 """
@@ -22,7 +25,7 @@ from protocol.fetch import TOPIC_IDS_FROM, PartitionAnswer
 from storage.batches import Batches
 from storage.fetch_plan import Wanted
 from storage.object_store import StoreError
-from storage.spans import ChunkId, Span
+from storage.spans import MARKER_BYTES, ChunkId, Marker, Span
 
 MiB: Final = 1 << 20
 LEADER_EPOCH: Final = 0
@@ -47,7 +50,7 @@ class Look(NamedTuple):
         return bool(self.error) or self.diverging
 
 
-def look(machine: Machine, place: Place, *, version: int, cut_off: bool) -> Look:
+def look(machine: Machine, place: Place, *, version: int, committed: bool, cut_off: bool) -> Look:
     """Judge one partition. `cut_off`: too long without a session to say that there is no more."""
     topic_id = place.topic_id
     if topic_id is None:
@@ -64,14 +67,20 @@ def look(machine: Machine, place: Place, *, version: int, cut_off: bool) -> Look
     if wanted.current_leader_epoch > LEADER_EPOCH:
         return _UNKNOWN_EPOCH
     offset = wanted.fetch_offset
-    if offset < row.end_offset:
-        # Before the log's start: it only ever grows, so this is sure.
-        return Look(row) if offset >= row.log_start else _OUT_OF_RANGE
+    if offset < row.log_start:
+        return _OUT_OF_RANGE  # The log's start only ever grows, so this is sure.
     if offset > row.end_offset:
         if wanted.last_fetched_epoch == LEADER_EPOCH:
             return Look(row, unsure=True, diverging=True)
         return _BEYOND_END
-    return Look(row) if not cut_off else _CUT_OFF
+    if cut_off and offset >= fetchable_end(row, committed=committed):
+        return _CUT_OFF
+    return Look(row)
+
+
+def fetchable_end(row: Partition, *, committed: bool) -> int:
+    """Where a fetch stops: nothing at or beyond it is given."""
+    return row.last_stable if committed else row.end_offset
 
 
 _UNKNOWN: Final = Look(None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unsure=True)
@@ -84,14 +93,17 @@ NOT_SERVING: Final = Look(None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 """The agent cannot tell, and others may."""
 
 
-def bytes_there(found: Look, place: Place) -> int:
+def bytes_there(found: Look, place: Place, *, committed: bool) -> int:
     """How much the partition counts for min_bytes: at most what a fetch returns of it."""
     row = found.row
+    if row is None:
+        return 0
     offset = place.wanted.fetch_offset
-    if row is None or offset >= row.last_stable:
+    end = row.last_stable if committed else row.end_offset
+    if offset >= end:
         return 0
     limit = max(0, place.wanted.partition_max_bytes)
-    return min(limit, row.bytes_between(offset, row.last_stable, limit))
+    return min(limit, row.bytes_between(offset, end, limit))
 
 
 class Found:
@@ -114,11 +126,12 @@ class Collected(NamedTuple):
 
 
 class _Budget:
-    """What is left of the fetch's limits."""
+    """What is left of the fetch's limits, and how far it may see."""
 
-    __slots__ = ("first", "left", "to_load")
+    __slots__ = ("committed", "first", "left", "to_load")
 
-    def __init__(self, bytes_max: int, *, may_load: bool) -> None:
+    def __init__(self, bytes_max: int, *, committed: bool, may_load: bool) -> None:
+        self.committed = committed
         self.left = bytes_max
         self.first = True
         """Nothing has been given yet: the next batch comes whatever its size."""
@@ -153,7 +166,7 @@ class Collector:
 
         `found`: what was read after the first time; then nothing more is asked for.
         """
-        budget = _Budget(bytes_max, may_load=found is None)
+        budget = _Budget(bytes_max, committed=committed, may_load=found is None)
         collected = Collected([], [], [])
         known = Found() if found is None else found
         for place, seen in zip(places, looks, strict=True):
@@ -176,13 +189,14 @@ class Collector:
         """Add whole batches to the answer of one partition, or what is missing to the list."""
         limit = min(place.wanted.partition_max_bytes, budget.left)
         offset = place.wanted.fetch_offset
-        if offset >= row.last_stable or (limit <= 0 and not budget.first):
+        bound = row.last_stable if budget.committed else row.end_offset
+        if offset >= bound or (limit <= 0 and not budget.first):
             return
         records: list[memoryview] = []
         given = 0
         missing = False
         index = row.find(offset)
-        while index < row.span_count and (given < limit or budget.first):
+        while offset < bound and (given < limit or budget.first):
             span = row.span(index)
             try:
                 batches = self._look_up(span, found)
@@ -192,6 +206,7 @@ class Collector:
                     _fail(answer, ErrorCode.KAFKA_STORAGE_ERROR)
                 break
             if batches is None:
+                assert isinstance(span, Span)
                 if budget.to_load <= 0:
                     break
                 missing = True
@@ -200,12 +215,16 @@ class Collector:
                 collected.missing.append(Wanted(span, length, self._is_recent(span.chunk)))
                 given += _part_from(span, offset)
             elif not missing:
-                piece = batches.slice(offset, bytes_max=limit - given, at_least_one=budget.first)
+                before = bound if bound < span.next_offset else None
+                piece = batches.slice(
+                    offset, bytes_max=limit - given, at_least_one=budget.first, before=before
+                )
                 if not piece.byte_count:
                     break
                 records += piece.views
                 given += piece.byte_count
-                if piece.next_offset < span.next_offset:
+                offset = piece.next_offset
+                if offset < span.next_offset:
                     budget.first = False
                     break
             else:
@@ -217,16 +236,23 @@ class Collector:
         if not missing:
             answer.records = records
             answer.records_bytes = given
+            if budget.committed and given:
+                first = place.wanted.fetch_offset
+                answer.aborted = [aborted[:2] for aborted in row.aborted(first, offset)]
 
-    def _look_up(self, span: Span, found: Found) -> Batches | None:
+    def _look_up(self, span: Span | Marker, found: Found) -> Batches | None:
+        if isinstance(span, Marker):
+            return Batches.of_marker(span)
         error = found.failed.get(span.chunk)
         if error is not None:
             raise error
         return found.batches.get((span.chunk, span.start)) or self._cached(span)
 
 
-def _part_from(span: Span, offset: int) -> int:
+def _part_from(span: Span | Marker, offset: int) -> int:
     """About how many bytes of the span are from `offset` on."""
+    if isinstance(span, Marker):
+        return MARKER_BYTES
     return -(-span.length * (span.next_offset - max(offset, span.base_offset)) // span.records)
 
 

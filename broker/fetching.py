@@ -36,6 +36,7 @@ from broker.parked import ParkedPolls
 from broker.topic_rules import TopicRules
 from coordinator.commands import ChunkCommitted, CommitChunk, DeleteTopic
 from coordinator.coordinator import Applied, Coordinator, LogUnavailableError
+from coordinator.transaction_commands import Marked, ProducerInitialized, TransactionEnded
 from protocol.errors import ErrorCode
 from protocol.fetch import (
     READ_COMMITTED,
@@ -45,11 +46,11 @@ from protocol.fetch import (
     TopicAnswer,
     encode_response,
 )
-from protocol.types import Incarnation
+from protocol.types import Incarnation, TopicId
 from storage.fetch_plan import Wanted
 from storage.object_store import ObjectNotFoundError, StoreError, StoreUnavailableError
 from storage.reader import Reader
-from storage.spans import ChunkId
+from storage.spans import MARKER_BYTES, ChunkId
 
 logger = logging.getLogger(__name__)
 
@@ -189,7 +190,11 @@ class FetchPath:
         version = fetch.call.version
         cut_off = self._coordinator.session_lost_ms() >= CUT_OFF_MS
         machine = self._machine
-        looks = [look(machine, place, version=version, cut_off=cut_off) for place in places]
+        committed = fetch.committed
+        looks = [
+            look(machine, place, version=version, committed=committed, cut_off=cut_off)
+            for place in places
+        ]
         if fetch.unreachable:
             looks = [NOT_SERVING if seen.unsure else seen for seen in looks]
         if version < ZSTD_FROM:
@@ -221,15 +226,21 @@ class FetchPath:
             row = seen.row
             if row is None or seen.at_once:
                 return False
-            there = bytes_there(seen, place)
+            there = bytes_there(seen, place, committed=fetch.committed)
             missing -= there
             left = max(0, place.wanted.partition_max_bytes - there)
-            watches.append((row.topic_id, row.partition, left))
+            watches.append((row.topic_id, row.partition, left, row.last_stable))
         if missing <= 0:
             return False
         self.stats.parked += 1
         deadline_ms = min(fetch.deadline_ms, now_ms + RECHECK_MS)
-        self.parked.park(fetch, watches, bytes_missing=missing, deadline_ms=deadline_ms)
+        self.parked.park(
+            fetch,
+            watches,
+            committed=fetch.committed,
+            bytes_missing=missing,
+            deadline_ms=deadline_ms,
+        )
         self._set_timer()
         return True
 
@@ -349,6 +360,9 @@ class FetchPath:
                 self._note_recent(ChunkId(applied.incarnation, command.number), command.length)
                 if len(self.parked):
                     woken |= self._count_arrivals(command, outcome)
+            elif isinstance(outcome, TransactionEnded | ProducerInitialized):
+                if len(self.parked):
+                    woken |= self._count_markers(outcome.marked)
             elif isinstance(command, DeleteTopic):
                 self._rules.forget(command.topic_id)
                 woken |= self.parked.disturbed(command.topic_id)
@@ -370,8 +384,29 @@ class FetchPath:
                 )
                 if byte_count:
                     woken |= self.parked.arrived(span.topic_id, span.partition, byte_count)
+                    woken |= self._count_stable(span.topic_id, span.partition)
             first = end
         return woken
+
+    def _count_markers(self, marked: Sequence[Marked]) -> bool:
+        woken = False
+        for topic_id, partition, _ in marked:
+            if self.parked.is_watched(topic_id, partition):
+                woken |= self.parked.arrived(topic_id, partition, MARKER_BYTES)
+                woken |= self._count_stable(topic_id, partition)
+        return woken
+
+    def _count_stable(self, topic_id: TopicId, partition: int) -> bool:
+        """Count what has become stable since the last time, for polls that wait for that."""
+        counted = self.parked.counted(topic_id, partition)
+        if counted is None:
+            return False
+        row = self._machine.partitions.get(topic_id, partition)
+        if row is None or row.last_stable <= counted:
+            return False
+        # No fetch waits for more than the agent gives, so no more need be counted.
+        byte_count = row.bytes_between(counted, row.last_stable, self._bytes_max)
+        return self.parked.advanced(topic_id, partition, byte_count, row.last_stable)
 
     def _note_recent(self, chunk: ChunkId, length: int) -> None:
         """Chunks that are worth reading whole: others ask for their other partitions in a moment."""

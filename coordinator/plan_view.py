@@ -1,7 +1,7 @@
 """What the exporter is told about a topic: the spans of its partitions, as plain JSON values.
 
-Pure; the admin endpoint adds where the store is. Only what read_committed may see is in it:
-spans end at the last stable offset.
+Pure; the admin endpoint adds where the store is. Only what is stable is in it: spans and markers
+end at the last stable offset, and the aborted transactions among them are named.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from coordinator.machine import Machine
 from coordinator.partitions import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicId
+from storage.spans import Marker
 
 
 def topic_plan(
@@ -20,8 +21,12 @@ def topic_plan(
 
     `partitions`: the offset to begin at for each partition wanted (the log start when that is
     later); None: all, from the log start. A span is [chunk key, start, length, base offset,
-    records, newest timestamp]; the first may begin before the offset asked for, as spans are
-    whole. Raises KafkaError (UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION).
+    records, newest timestamp]; the first may begin before the offset asked for, and the last may
+    reach beyond the end, as spans are whole. A marker is its offset; spans and markers together
+    are dense. An aborted transaction is [producer id, first offset, offset of its marker]: the
+    batches of that producer between are not committed.
+
+    Raises KafkaError (UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION).
     """
     topic = machine.topics.by_id(topic_id)
     if topic is None:
@@ -44,22 +49,21 @@ def topic_plan(
 
 
 def _partition_plan(partition: Partition, from_offset: int) -> dict[str, Any]:
-    first = partition.find(max(from_offset, partition.log_start))
-    spans = [partition.span(index) for index in range(first, partition.span_count)]
+    start, end = max(from_offset, partition.log_start), partition.last_stable
+    spans: list[list[Any]] = []
+    markers: list[int] = []
+    for index in range(partition.find(start), partition.find(end - 1) + 1 if start < end else 0):
+        span = partition.span(index)
+        if isinstance(span, Marker):
+            markers.append(span.base_offset)
+        else:
+            chunk, *place = span
+            spans.append([chunk.key, *place])
     return {
         "partition": partition.partition,
         "log_start": partition.log_start,
-        "end": partition.last_stable,
-        "spans": [
-            [
-                span.chunk.key,
-                span.start,
-                span.length,
-                span.base_offset,
-                span.records,
-                span.timestamp_max,
-            ]
-            for span in spans
-            if span.base_offset < partition.last_stable
-        ],
+        "end": end,
+        "spans": spans,
+        "markers": markers,
+        "aborted": [list(aborted) for aborted in partition.aborted(start, end)],
     }

@@ -3,7 +3,9 @@
 KIP-79 (times), KIP-207, KIP-734 (newest timestamp, v7+), KIP-405 and KIP-1005 (tiers: the local
 log is the whole log, nothing is tiered), KIP-98 (isolation; the last stable offset is the bound).
 A search by time finds the span by the machine's column of newest timestamps, reads that span and
-looks into its batches: the answer is a record, not a batch.
+looks into its batches: the answer is a record, not a batch. The end of a transaction is a record
+here, as in Kafka, and its time is when it was written; what is at or beyond the last stable offset
+is not found by who reads committed records only.
 
 Errors, per partition: 3, 6 (no barrier to be had: ask another agent), 35 (a special timestamp
 before its version), 42 (a partition twice), 56 (the object store), 74, 75.
@@ -29,7 +31,7 @@ from protocol.messages import (
 from protocol.records import batch_positions, iterate, read_header
 from storage.batches import Batches
 from storage.object_store import ObjectNotFoundError, StoreError
-from storage.spans import Span
+from storage.spans import Marker, Span
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -169,6 +171,11 @@ async def _search_once(node: Node, partition: Partition, timestamp: int, bound: 
         span = partition.span(index)
         if span.base_offset >= bound:
             return NOWHERE
+        if isinstance(span, Marker):
+            if span.timestamp >= timestamp and span.base_offset >= partition.log_start:
+                return _Place(span.base_offset, span.timestamp)
+            index += 1
+            continue
         # A newest timestamp is the producer's word for compressed batches; if a span has no
         # such record after all, the next one is looked into.
         if span.timestamp_max >= timestamp:

@@ -3,9 +3,11 @@
 KIP-709 (several groups, v8+), KIP-447 (require_stable, v7+), KIP-320 (leader epoch, v5+), KIP-848
 (member epoch, v9+; topics by id, v10). A group that nobody knows has committed nothing, and that is
 no error. Offsets of deleted topics are not told, though their rows may still be there. Null topics
-mean all. No offset is pending in a transaction yet: `require_stable` will answer 88 for those.
+mean all. Who requires stable offsets is told to come again (88) where a transaction that is open
+has an offset pending; everybody else hears what was committed before.
 
-Errors, per group (v1: per partition): 14, 15, 16, 24, 25 and 113 (v9+); per partition: 100 (v10).
+Errors, per group (v1: per partition): 14, 15, 16, 24, 25 and 113 (v9+); per partition: 88 (v7+),
+100 (v10).
 """
 
 from broker.dispatch import Call
@@ -31,7 +33,11 @@ SINCE_REQUEST_ERROR = 2
 
 async def handle(node: Node, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     await node.coordinator.barrier()
-    groups = [await _answer(node, call.version, wanted) for wanted in _groups(call, request)]
+    stable = request.require_stable
+    groups = [
+        await _answer(node, call.version, wanted, stable=stable)
+        for wanted in _groups(call, request)
+    ]
     return _response(call, request, groups)
 
 
@@ -68,7 +74,7 @@ def _response(
 
 
 async def _answer(
-    node: Node, version: int, wanted: OffsetFetchRequestGroup
+    node: Node, version: int, wanted: OffsetFetchRequestGroup, *, stable: bool
 ) -> OffsetFetchResponseGroup:
     try:
         node.groups.coordinates(wanted.group_id)
@@ -79,9 +85,9 @@ async def _answer(
     row = node.coordinator.machine.groups.get(wanted.group_id)
     offsets = GroupOffsets() if row is None else row.offsets
     if wanted.topics is None:
-        topics = _all(node, offsets)
+        topics = _all(node, offsets, stable=stable)
     else:
-        topics = [_topic(node, version, offsets, topic) for topic in wanted.topics]
+        topics = [_topic(node, version, offsets, topic, stable=stable) for topic in wanted.topics]
     return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics)
 
 
@@ -97,13 +103,19 @@ async def _check_member(node: Node, wanted: OffsetFetchRequestGroup) -> None:
         raise KafkaError(code)
 
 
-def _all(node: Node, offsets: GroupOffsets) -> list[OffsetFetchResponseTopic]:
+def _all(node: Node, offsets: GroupOffsets, *, stable: bool) -> list[OffsetFetchResponseTopic]:
+    """As in Kafka, places that have only a pending offset are not among them."""
     topics = node.coordinator.machine.topics
     return [
         OffsetFetchResponseTopic(
             name=topic.name,
             topic_id=topic_id,
-            partitions=[_told(index, row) for index, row in offsets.of_topic(topic_id)],
+            partitions=[
+                _unstable(index)
+                if stable and offsets.has_pending(topic_id, index)
+                else _told(index, row)
+                for index, row in offsets.of_topic(topic_id)
+            ],
         )
         for topic_id in offsets.topics()
         if (topic := topics.by_id(topic_id)) is not None
@@ -111,7 +123,12 @@ def _all(node: Node, offsets: GroupOffsets) -> list[OffsetFetchResponseTopic]:
 
 
 def _topic(
-    node: Node, version: int, offsets: GroupOffsets, wanted: OffsetFetchRequestTopic
+    node: Node,
+    version: int,
+    offsets: GroupOffsets,
+    wanted: OffsetFetchRequestTopic,
+    *,
+    stable: bool,
 ) -> OffsetFetchResponseTopic:
     topics = node.coordinator.machine.topics
     topic: Topic | None
@@ -125,6 +142,9 @@ def _topic(
     for index in wanted.partition_indexes:
         row = None
         if topic is not None and 0 <= index < topic.partition_count:
+            if stable and offsets.has_pending(topic.topic_id, index):
+                answer.partitions.append(_unstable(index))
+                continue
             row = offsets.get(topic.topic_id, index)
         answer.partitions.append(_none(index, code) if row is None else _told(index, row))
     return answer
@@ -137,6 +157,11 @@ def _told(index: int, row: OffsetRow) -> OffsetFetchResponsePartition:
         committed_leader_epoch=row.leader_epoch,
         metadata=row.metadata,
     )
+
+
+def _unstable(index: int) -> OffsetFetchResponsePartition:
+    """The client asks again until the transaction has ended (KIP-447)."""
+    return _none(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 def _none(index: int, code: int) -> OffsetFetchResponsePartition:

@@ -12,7 +12,9 @@ U = TopicId(b"u" * 16)
 
 def test_a_poll_is_ready_when_its_partitions_together_got_enough() -> None:
     parked: ParkedPolls[str] = ParkedPolls()
-    parked.park("p", [(T, 0, 100), (T, 1, 100)], bytes_missing=50, deadline_ms=1000)
+    parked.park(
+        "p", [(T, 0, 100, 0), (T, 1, 100, 0)], committed=False, bytes_missing=50, deadline_ms=1000
+    )
     assert not parked.arrived(T, 0, 20)
     assert not parked.arrived(U, 0, 500)
     assert parked.take_ready() == []
@@ -23,7 +25,9 @@ def test_a_poll_is_ready_when_its_partitions_together_got_enough() -> None:
 
 def test_a_partition_counts_at_most_for_what_a_fetch_returns_of_it() -> None:
     parked: ParkedPolls[str] = ParkedPolls()
-    parked.park("p", [(T, 0, 10), (T, 1, 100)], bytes_missing=50, deadline_ms=1000)
+    parked.park(
+        "p", [(T, 0, 10, 0), (T, 1, 100, 0)], committed=False, bytes_missing=50, deadline_ms=1000
+    )
     assert not parked.arrived(T, 0, 1000)
     assert not parked.arrived(T, 0, 1000)
     assert parked.arrived(T, 1, 40)
@@ -31,8 +35,8 @@ def test_a_partition_counts_at_most_for_what_a_fetch_returns_of_it() -> None:
 
 def test_polls_expire_in_order_and_never_early() -> None:
     parked: ParkedPolls[str] = ParkedPolls()
-    parked.park("late", [], bytes_missing=1, deadline_ms=2001)
-    parked.park("early", [], bytes_missing=1, deadline_ms=995)
+    parked.park("late", [], committed=False, bytes_missing=1, deadline_ms=2001)
+    parked.park("early", [], committed=False, bytes_missing=1, deadline_ms=995)
     assert parked.next_deadline_ms() == 1000
     assert parked.take_expired(999) == []
     assert parked.take_expired(1000) == ["early"]
@@ -43,7 +47,7 @@ def test_polls_expire_in_order_and_never_early() -> None:
 
 def test_a_poll_that_is_ready_does_not_expire_as_well() -> None:
     parked: ParkedPolls[str] = ParkedPolls()
-    parked.park("p", [(T, 0, 100)], bytes_missing=1, deadline_ms=1000)
+    parked.park("p", [(T, 0, 100, 0)], committed=False, bytes_missing=1, deadline_ms=1000)
     parked.arrived(T, 0, 5)
     assert parked.take_expired(2000) == ["p"]
     assert parked.take_ready() == []
@@ -51,8 +55,10 @@ def test_a_poll_that_is_ready_does_not_expire_as_well() -> None:
 
 def test_whoever_waits_for_a_disturbed_topic_is_ready() -> None:
     parked: ParkedPolls[str] = ParkedPolls()
-    parked.park("t", [(T, 0, 100), (U, 0, 100)], bytes_missing=1, deadline_ms=1000)
-    parked.park("u", [(U, 0, 100)], bytes_missing=1, deadline_ms=1000)
+    parked.park(
+        "t", [(T, 0, 100, 0), (U, 0, 100, 0)], committed=False, bytes_missing=1, deadline_ms=1000
+    )
+    parked.park("u", [(U, 0, 100, 0)], committed=True, bytes_missing=1, deadline_ms=1000)
     assert parked.disturbed(T)
     assert parked.take_ready() == ["t"]
     assert len(parked) == 1
@@ -60,18 +66,55 @@ def test_whoever_waits_for_a_disturbed_topic_is_ready() -> None:
 
 def test_at_the_bound_of_watched_partitions_a_poll_waits_for_its_time_alone() -> None:
     parked: ParkedPolls[str] = ParkedPolls(watches_max=1)
-    parked.park("p", [(T, 0, 100), (T, 1, 100)], bytes_missing=1, deadline_ms=1000)
+    parked.park(
+        "p", [(T, 0, 100, 0), (T, 1, 100, 0)], committed=False, bytes_missing=1, deadline_ms=1000
+    )
     assert parked.watches_count == 1
     assert not parked.arrived(T, 1, 5)
     assert parked.take_expired(1000) == ["p"]
     assert parked.watches_count == 0
 
 
+def test_bytes_that_are_not_stable_wake_nobody_who_reads_committed_records_only() -> None:
+    parked: ParkedPolls[str] = ParkedPolls()
+    parked.park("c", [(T, 0, 100, 40)], committed=True, bytes_missing=10, deadline_ms=1000)
+    parked.park("u", [(T, 0, 100, 40)], committed=False, bytes_missing=10, deadline_ms=1000)
+    assert parked.arrived(T, 0, 50)
+    assert parked.take_ready() == ["u"]
+    assert parked.counted(T, 0) == 40
+    assert not parked.advanced(T, 0, 9, 45)
+    assert parked.counted(T, 0) == 45
+    assert parked.advanced(T, 0, 1, 46)
+    assert parked.take_ready() == ["c"]
+    assert parked.counted(T, 0) is None
+    assert not parked.is_watched(T, 0)
+
+
+def test_a_poll_that_reads_everything_counts_nothing_as_stable() -> None:
+    parked: ParkedPolls[str] = ParkedPolls()
+    parked.park("u", [(T, 0, 100, 40)], committed=False, bytes_missing=10, deadline_ms=1000)
+    assert parked.is_watched(T, 0)
+    assert parked.counted(T, 0) is None
+
+
+def test_a_poll_that_comes_later_counts_only_what_becomes_stable_from_then_on() -> None:
+    parked: ParkedPolls[str] = ParkedPolls()
+    parked.park("first", [(T, 0, 100, 0)], committed=True, bytes_missing=10, deadline_ms=1000)
+    assert not parked.advanced(T, 0, 6, 3)
+    parked.park("second", [(T, 0, 100, 3)], committed=True, bytes_missing=10, deadline_ms=1000)
+    assert parked.advanced(T, 0, 6, 7)
+    assert parked.take_ready() == ["first"]
+    assert parked.advanced(T, 0, 6, 9)
+    assert parked.take_ready() == ["second"]
+
+
 @given(
     st.lists(
         st.one_of(
             st.tuples(st.just("park"), st.integers(0, 3), st.integers(1, 60)),
+            st.tuples(st.just("park committed"), st.integers(0, 3), st.integers(1, 60)),
             st.tuples(st.just("arrive"), st.integers(0, 3), st.integers(1, 60)),
+            st.tuples(st.just("advance"), st.integers(0, 3), st.integers(1, 60)),
             st.tuples(st.just("ready"), st.just(0), st.just(0)),
             st.tuples(st.just("time"), st.just(0), st.integers(1, 100)),
         )
@@ -82,14 +125,23 @@ def test_every_poll_comes_out_exactly_once(steps) -> None:
     waiting: dict[int, tuple[int, int]] = {}
     now_ms = 0
     out: list[int] = []
+    stable = 0
     for number, (what, partition, amount) in enumerate(steps):
-        if what == "park":
+        if what.startswith("park"):
             parked.park(
-                number, [(T, partition, 1000)], bytes_missing=amount, deadline_ms=now_ms + amount
+                number,
+                [(T, partition, 1000, stable)],
+                committed=what == "park committed",
+                bytes_missing=amount,
+                deadline_ms=now_ms + amount,
             )
             waiting[number] = (partition, amount)
         elif what == "arrive":
             parked.arrived(T, partition, amount)
+        elif what == "advance":
+            stable += amount
+            if parked.counted(T, partition) is not None:
+                parked.advanced(T, partition, amount, stable)
         elif what == "ready":
             out += parked.take_ready()
         else:
