@@ -24,9 +24,12 @@ from coordinator.transaction_commands import (
     ProducerInitialized,
     TransactionEnded,
 )
+from tests.anomalies import Recorder, check
 
 Partition = tuple[str, int]
 """Topic and partition."""
+KEYS: list[Partition] = [("a", 0), ("a", 1), ("b", 0), ("out", 0), ("out", 1)]
+"""What readers follow, and what is judged; by number in histories."""
 DOOMED = "doomed"
 """A topic that is deleted in the middle; what becomes of its records is not looked at."""
 
@@ -38,6 +41,8 @@ class Told:
     number: int
     transactional_id: str
     client: str
+    process: int
+    """In the history: one for each life of a producer."""
     began_s: float
     commit_asked: bool = False
     """An EndTxn(commit) was sent; never before every record and offset was acknowledged."""
@@ -49,6 +54,8 @@ class Told:
     """Offset of each acknowledged value."""
     offsets_sent: bool = False
     offsets_acked: bool = False
+    completed: bool = False
+    """The history says how it went."""
 
 
 class Line(NamedTuple):
@@ -87,6 +94,17 @@ def number_of(value: bytes) -> int:
     return int(value.partition(b".")[0])
 
 
+def as_int(value: bytes) -> int:
+    """In the history, where values are numbers."""
+    number, _, rest = value.partition(b".")
+    return int(number) * 1000 + int(rest.partition(b":")[0])
+
+
+def key_of(partition: Partition) -> int:
+    """In the history, where partitions are numbers."""
+    return KEYS.index(partition)
+
+
 @dataclass
 class TxnAccount:
     """Of one run."""
@@ -107,15 +125,38 @@ class TxnAccount:
     stable_least: dict[Partition, int] = field(default_factory=dict)
     """The highest LSO that ListOffsets has told."""
 
-    def begin(self, transactional_id: str, client: str, now_s: float) -> Told:
-        told = Told(len(self.told) + 1, transactional_id, client, now_s)
+    recorder: Recorder = field(default_factory=Recorder)
+    processes: int = 0
+
+    def process(self) -> int:
+        """A new number for a client's life, in the history."""
+        self.processes += 1
+        return self.processes
+
+    def begin(self, transactional_id: str, client: str, process: int, now_s: float) -> Told:
+        told = Told(len(self.told) + 1, transactional_id, client, process, now_s)
         self.told[told.number] = told
         self.counts["begun"] += 1
+        self.recorder.invoke(process, "txn", [])
         return told
+
+    def complete(self, told: Told) -> None:
+        """Nothing more will be known of it."""
+        if told.completed:
+            return
+        told.completed = True
+        unknown = "info" if told.commit_asked else "fail"
+        steps = [
+            ["send", key_of(place), [told.acked.get(value), as_int(value)]]
+            for value, place in told.sent.items()
+            if place[0] != DOOMED
+        ]
+        self.recorder.complete(told.process, "ok" if told.outcome else unknown, "txn", steps)
 
     def ended(self, told: Told, *, commit: bool, group_id: str | None) -> None:
         """The end was acknowledged."""
         told.outcome = commit
+        self.complete(told)
         self.counts["committed" if commit else "aborted"] += 1
         if commit and told.offsets_acked and group_id is not None:
             least = self.offsets_least.get(group_id, -1)
@@ -209,12 +250,15 @@ class TxnAccount:
 
     def verdict(self, logs: dict[Partition, list[Line]]) -> list[str]:
         """All violations, from each partition's whole log; those of `DOOMED` are not given."""
+        for told in self.told.values():
+            self.complete(told)
         found = list(self.violations)
         fates, problems = self.fates(logs)
         found += problems
         for told in self.told.values():
             found += self._judge(told, fates.get(told.number, Fate()), logs)
-        return found
+        history = self.recorder.history
+        return found + [repr(anomaly) for anomaly in check(history, transactional=True)]
 
     def fates(self, logs: dict[Partition, list[Line]]) -> tuple[dict[int, Fate], list[str]]:
         """By transaction. Also what no transaction of any number may look like."""

@@ -126,8 +126,11 @@ class TxnProducer:
         self._must_init = False
         """The sequences are in doubt, or the epoch is (KIP-360)."""
         self.told: Told | None = None
+        self._process = account.process()
 
     def close(self) -> None:
+        if self.told is not None:
+            self.account.complete(self.told)
         self._coordinators.close()
         self._leaders.close()
 
@@ -158,7 +161,11 @@ class TxnProducer:
         if self._must_init:
             await self.init()
         self._added.clear()
-        self.told = self.account.begin(self.transactional_id, self.name, self._loop.time())
+        if self.told is not None:
+            self.account.complete(self.told)
+        self.told = self.account.begin(
+            self.transactional_id, self.name, self._process, self._loop.time()
+        )
         return self.told
 
     def queue(self, partition: Partition, values: list[bytes]) -> None:

@@ -15,7 +15,7 @@ from protocol.errors import ErrorCode
 from protocol.messages import hot
 from protocol.records import iterate, read_header
 from tests.sim.client import Client, LostError
-from tests.sim.txn_account import Line, Partition, TxnAccount, number_of
+from tests.sim.txn_account import Line, Partition, TxnAccount, as_int, key_of
 from tests.sim.workload import Addresses
 
 COMMITTED = 1
@@ -52,21 +52,26 @@ class TxnReader:
         partitions: list[Partition],
         *,
         committed: bool,
+        recorded: bool | None = None,
     ) -> None:
         self._client = client
         self.account = account
         self._rng = rng
         self.committed = committed
+        self.recorded = committed if recorded is None else recorded
+        """What it is given is in the history."""
         self.offsets = dict.fromkeys(partitions, 0)
         self.lines: dict[Partition, list[Line]] = {partition: [] for partition in partitions}
         """Since the reader began: everything, markers as well."""
         self.passes: list[tuple[Partition, Pass]] = []
         self._now: dict[Partition, Pass] = {}
+        self._process = 0
         for partition in partitions:
             self.seek(partition, 0)
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Begin a pass."""
+        """Begin a pass. In the history it is another process, since this one goes back."""
+        self._process = self.account.process()
         self.offsets[partition] = offset
         self._now[partition] = Pass(self._client.name, offset, offset)
         self.passes.append((partition, self._now[partition]))
@@ -102,18 +107,29 @@ class TxnReader:
             topics=[hot.FetchTopic(topic=name, partitions=rows) for name, rows in topics.items()],
         )
         asked = dict(self.offsets)
+        process = self._process
+        if self.recorded:
+            self.account.recorder.invoke(process, "poll", [["poll"]])
         try:
             answer = await self._client.ask(
                 address, apis.FETCH, self._rng.choice(FETCH_VERSIONS), request
             )
         except LostError:
+            if self.recorded:
+                self.account.recorder.complete(process, "fail", "poll", [["poll", {}]])
             await asyncio.sleep(0.2)
             return
+        polled: dict[int, list] = {}
         for topic in answer.responses:
             for row in topic.partitions:
                 partition = (topic.topic, row.partition_index)
-                if self.offsets[partition] == asked[partition]:
-                    self._take(partition, row)
+                assert self.offsets[partition] == asked[partition]
+                known = len(self._now[partition].seen)
+                self._take(partition, row)
+                if self.recorded and (new := self._now[partition].seen[known:]):
+                    polled[key_of(partition)] = [[at, as_int(value)] for at, value in new]
+        if self.recorded:
+            self.account.recorder.complete(process, "ok", "poll", [["poll", polled]])
 
     def _take(self, partition: Partition, answer: hot.PartitionData) -> None:
         complain = self.account.violations.append
@@ -267,8 +283,3 @@ def committed_values(lines: list[Line]) -> list[tuple[int, bytes]]:
             ended = open_lines.pop(line.producer_id, [])
             found += [(ended_line.offset, ended_line.value) for ended_line in ended if line.commit]
     return sorted(found)
-
-
-def numbers_of(values: list[tuple[int, bytes]]) -> set[int]:
-    """The transactions of committed records."""
-    return {number_of(value) for _, value in values}

@@ -17,12 +17,12 @@ import random
 from protocol.errors import ErrorCode
 from tests.sim.client import Client, LostError
 from tests.sim.group_members import HEARTBEAT_S, ClassicMember
-from tests.sim.txn_account import DOOMED, Partition, TxnAccount
+from tests.sim.txn_account import DOOMED, KEYS, Partition, TxnAccount
 from tests.sim.txn_client import AbortError, FencedError, TxnProducer
 from tests.sim.txn_readers import TxnReader, fetch_offset
 from tests.sim.workload import TOPIC
 
-WRITTEN: tuple[Partition, ...] = (("a", 0), ("a", 1), ("b", 0))
+WRITTEN: list[Partition] = KEYS[:3]
 OUTPUT = "out"
 OUTPUT_PARTITIONS = 2
 
@@ -101,7 +101,7 @@ class Writer:
             if chance() < 0.5:
                 await producer.send_offsets({0: told.number})
             if not last and chance() < 0.03:
-                return False  # Forgotten, as by an application that hangs for ever.
+                raise FencedError  # It dies here: of no use any more, and nobody ends it.
             await producer.end(commit=commit)
         except AbortError:
             await producer.end(commit=False)
@@ -231,7 +231,12 @@ async def read_input(
 ) -> list[tuple[int, int]]:
     """Some input records, from `at` on: partition and offset."""
     reader = TxnReader(
-        Client(world.loop, "input", 3.0), account, rng, [(TOPIC, partition)], committed=True
+        Client(world.loop, "input", 3.0),
+        account,
+        rng,
+        [(TOPIC, partition)],
+        committed=True,
+        recorded=False,
     )
     reader.seek((TOPIC, partition), at)
     while not reader.passes[-1][1].seen:

@@ -22,7 +22,7 @@ from tests.sim.client import Client, LostError
 from tests.sim.faults import Weather
 from tests.sim.group_account import GroupAccount
 from tests.sim.loop import SimLoop
-from tests.sim.txn_account import DOOMED, Partition, TxnAccount
+from tests.sim.txn_account import DOOMED, KEYS, Partition, TxnAccount
 from tests.sim.txn_client import TIMESTAMP, Mischief
 from tests.sim.txn_readers import (
     COMMITTED,
@@ -35,7 +35,6 @@ from tests.sim.txn_readers import (
 from tests.sim.txn_workers import (
     OUTPUT,
     OUTPUT_PARTITIONS,
-    WRITTEN,
     GroupProcessor,
     Processor,
     Writer,
@@ -47,8 +46,6 @@ FAULTS_S = 25.0
 SETTLE_S = 240.0
 INPUT_PARTITIONS = 2
 TOPICS = {TOPIC: INPUT_PARTITIONS, OUTPUT: OUTPUT_PARTITIONS, "a": 2, "b": 1, DOOMED: 1}
-READ: list[Partition] = [*WRITTEN, *((OUTPUT, index) for index in range(OUTPUT_PARTITIONS))]
-"""What readers follow, and what is judged."""
 
 
 class TxnWorld(World):
@@ -158,7 +155,7 @@ def _readers(world: TxnWorld) -> list[TxnReader]:
             Client(world.loop, f"{'committed' if committed else 'all'}{index}"),
             world.txn_account,
             world.draw(),
-            READ,
+            KEYS,
             committed=committed,
         )
         for index, committed in enumerate(kinds)
@@ -168,7 +165,7 @@ def _readers(world: TxnWorld) -> list[TxnReader]:
 def _background(world: TxnWorld, readers: list[TxnReader]) -> list[Coroutine]:
     jobs: list[Coroutine] = [reader.run(world.addresses) for reader in readers]
     asker = Client(world.loop, "asker", 3.0)
-    jobs.append(ask_stable_ends(asker, world.addresses, world.txn_account, READ, world.draw()))
+    jobs.append(ask_stable_ends(asker, world.addresses, world.txn_account, KEYS, world.draw()))
     jobs.append(_ask_offsets(world, Client(world.loop, "offsets", 3.0)))
     return jobs
 
@@ -347,9 +344,9 @@ async def _until_stable(world: TxnWorld, life) -> None:
     client = Client(world.loop, f"ends{life.index}", 3.0)
     while True:
         try:
-            ends = await stable_ends(client, life.address, READ, isolation=0, version=4)
-            stable = await stable_ends(client, life.address, READ, isolation=COMMITTED, version=4)
-            if ends == stable and len(ends) == len(READ):
+            ends = await stable_ends(client, life.address, KEYS, isolation=0, version=4)
+            stable = await stable_ends(client, life.address, KEYS, isolation=COMMITTED, version=4)
+            if ends == stable and len(ends) == len(KEYS):
                 return
         except LostError:
             pass
@@ -360,11 +357,11 @@ async def _read_all(world: TxnWorld, life, committed: bool) -> TxnReader:
     """Everything from offset 0 to the end, from one agent."""
     name = f"final{'committed' if committed else 'all'}{life.index}"
     client = Client(world.loop, name)
-    reader = TxnReader(client, world.txn_account, world.draw(), READ, committed=committed)
+    reader = TxnReader(client, world.txn_account, world.draw(), KEYS, committed=committed)
     ends: dict[Partition, int] = {}
-    while len(ends) < len(READ):
+    while len(ends) < len(KEYS):
         try:
-            ends = await stable_ends(client, life.address, READ, isolation=0, version=4)
+            ends = await stable_ends(client, life.address, KEYS, isolation=0, version=4)
         except LostError:
             await asyncio.sleep(0.5)
     while any(reader.offsets[partition] < end for partition, end in ends.items()):
