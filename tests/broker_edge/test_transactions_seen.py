@@ -5,13 +5,7 @@ import asyncio
 import pytest
 
 from broker.transaction_views import offsets_partition
-from coordinator.commands import ChunkSpan, CommitChunk, DeleteTopic
-from coordinator.transaction_commands import (
-    AddToTransaction,
-    ClientProof,
-    EndTransaction,
-    InitProducer,
-)
+from coordinator.commands import DeleteTopic
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (
@@ -21,58 +15,8 @@ from protocol.messages import (
     ListTransactionsRequest,
     TransactionTopic,
 )
-from storage.spans import Item
+from tests.broker_edge.txn_steps import TIMEOUT_MS, add, end, init, write
 from tests.broker_edge.world import NOW_MS, run
-from txn.transactions import NO_TRANSACTION
-
-TIMEOUT_MS = 60_000
-CONNECTION = 7
-
-
-async def init(agent, transactional_id: str) -> tuple[int, int]:
-    """Id and epoch of a new producer."""
-    told = await agent.coordinator.propose(InitProducer(transactional_id, TIMEOUT_MS, -1, -1))
-    return told.producer_id, told.producer_epoch
-
-
-async def add(agent, transactional_id: str, producer, *, partitions=(), group_ids=()) -> int:
-    """The instance that is open now."""
-    row = agent.machine.transactions.get(transactional_id)
-    instance = row.standing.instance + (0 if row.is_ongoing else 1)
-    await agent.coordinator.propose(
-        AddToTransaction(
-            transactional_id, *producer, instance, CONNECTION, tuple(partitions), tuple(group_ids)
-        )
-    )
-    assert row.is_ongoing
-    return instance
-
-
-async def end(agent, transactional_id: str, producer, *, commit: bool) -> None:
-    row = agent.machine.transactions.get(transactional_id)
-    proof = ClientProof(row.standing.instance, CONNECTION, agent.machine.position, challenged=False)
-    await agent.coordinator.propose(EndTransaction(transactional_id, *producer, commit, proof))
-    assert not row.is_ongoing
-
-
-async def write(
-    agent,
-    topic: str,
-    *,
-    producer_id: int,
-    epoch: int = 0,
-    sequence: int = 0,
-    records: int = 1,
-    timestamp: int = 0,
-    instance: int = NO_TRANSACTION,
-) -> None:
-    """A batch, by the log alone."""
-    item = Item(0, 100, records, timestamp, producer_id, epoch, sequence, instance)
-    span = ChunkSpan(agent.machine.topics.by_name(topic).topic_id, 0, 0, (item,))
-    incarnation = agent.coordinator.incarnation()
-    number = agent.machine.incarnations.get(incarnation).chunk_last + 1
-    told = await agent.coordinator.propose(CommitChunk(number, 100, (span,)), incarnation)
-    assert [result.error for result in told.results] == [ErrorCode.NONE]
 
 
 def later(seconds: float, callback) -> None:
