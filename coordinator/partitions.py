@@ -295,7 +295,7 @@ class Partitions:
                 return error
             place = (partition.topic_id, partition.partition)
             if not is_open and place not in row.partitions:
-                return ErrorCode.INVALID_TXN_STATE
+                return ErrorCode.TRANSACTION_ABORTABLE
         else:
             begun = begin(standing, producer_id=producer_id, epoch=epoch)
             if isinstance(begun, ErrorCode):

@@ -119,7 +119,7 @@ class Transacting:
             fresh_id=self._producer_ids.next,
         )
         if isinstance(changed, ErrorCode):
-            return Rejected(changed)
+            return _refused(changed, row)
         if row is None:
             row = self._transactions.create(transactional_id, changed.after)
         marked = self._change(row, changed, writer, time_ms)
@@ -150,7 +150,7 @@ class Transacting:
             at=position,
         )
         if isinstance(after, ErrorCode):
-            return Rejected(after)
+            return _refused(after, row)
         assert row is not None
         rejected = self._transactions.judge_room(row, command.partitions, command.group_ids)
         if rejected is not None:
@@ -173,7 +173,7 @@ class Transacting:
         row = self._transactions.by_producer(command.producer_id)
         after = _judge_offsets(command, row)
         if isinstance(after, ErrorCode):
-            return Rejected(after)
+            return _refused(after, row)
         assert row is not None
         group_ids = (command.group_id,)
         if (rejected := self._transactions.judge_room(row, (), group_ids)) is not None:
@@ -237,7 +237,7 @@ class Transacting:
         time_ms: int,
     ) -> TransactionEnded | Rejected:
         if isinstance(changed, ErrorCode):
-            return Rejected(changed)
+            return _refused(changed, row)
         assert row is not None
         marked = self._change(row, changed, writer, time_ms)
         standing = row.standing
@@ -318,7 +318,18 @@ def _judge_offsets(
     error = check(row.standing, producer_id=producer_id, epoch=epoch, instance=command.instance)
     if error != ErrorCode.NONE:
         return error
-    return row.standing if command.group_id in row.group_ids else ErrorCode.INVALID_TXN_STATE
+    return row.standing if command.group_id in row.group_ids else ErrorCode.TRANSACTION_ABORTABLE
+
+
+def _refused(error: ErrorCode, row: TransactionRow | None) -> Rejected:
+    if row is None:
+        return Rejected(error, "there is no such transactional id or producer")
+    standing = row.standing
+    reason = (
+        f"'{row.transactional_id}' has producer {standing.producer_id}, epoch {standing.epoch};"
+        f" transaction {standing.instance} is its newest, {standing.state.name.lower()}"
+    )
+    return Rejected(error, reason)
 
 
 def _too_many(count: int) -> Rejected | None:

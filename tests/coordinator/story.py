@@ -18,11 +18,16 @@ from coordinator.machine import Machine
 from coordinator.partitions import Partition
 from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, position
 from storage.spans import Item
+from txn.transactions import NO_TRANSACTION
 
+REVISIONS_PER_ENTRY = 3
+"""Positions leave holes, as they do on etcd."""
 LISTENERS = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
 
 
-def opening(node_name: str = "agent-0", *, node_id: int = -1, zone: str = "zone-a") -> Open:
+def opening(
+    node_name: str = "agent-0", *, node_id: int = -1, zone: str = "zone-a", level: int = 1
+) -> Open:
     return Open(
         session=77,
         node_name=node_name,
@@ -30,12 +35,12 @@ def opening(node_name: str = "agent-0", *, node_id: int = -1, zone: str = "zone-
         zone=zone,
         listeners=LISTENERS,
         software_version="0.1.0",
-        feature_level_max=1,
+        feature_level_max=level,
     )
 
 
 class Story:
-    """Every entry goes through here; positions leave holes as they do on etcd."""
+    """Every entry goes through here."""
 
     def __init__(self) -> None:
         self.machine = Machine()
@@ -46,7 +51,7 @@ class Story:
         self._n: dict[Incarnation, int] = {}
 
     def append(self, entry: Entry) -> tuple[Outcome, ...]:
-        self.revision += 3
+        self.revision += REVISIONS_PER_ENTRY
         place = position(1, self.revision)
         self.log.append((place, entry))
         return self.machine.apply(place, entry)
@@ -133,8 +138,9 @@ def batch(
     epoch: int = 0,
     length: int = 100,
     timestamp: int = 500,
+    instance: int = NO_TRANSACTION,
 ) -> Item:
-    return Item(0, length, records, timestamp, producer_id, epoch, sequence)
+    return Item(0, length, records, timestamp, producer_id, epoch, sequence, instance)
 
 
 def span(topic_id: TopicId, *items: Item, partition: int = 0, start: int = 0) -> ChunkSpan:

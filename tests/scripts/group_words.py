@@ -35,6 +35,7 @@ from coordinator.group_commands import (
 )
 from coordinator.groups import GroupRow, Groups, shard_of
 from coordinator.machine import Machine
+from coordinator.transaction_commands import CommitTransactionOffsets
 from protocol.types import INCARNATION_NONE, Incarnation, TopicId
 
 TopicIds = Mapping[str, TopicId]
@@ -136,7 +137,9 @@ def _changes(words: list[str]) -> tuple[tuple[str, str | None], ...]:
 # What is told.
 
 
-def told_commit(command: CommitOffsets, outcome: OffsetsCommitted, topics: TopicIds) -> str:
+def told_commit(
+    command: CommitOffsets | CommitTransactionOffsets, outcome: OffsetsCommitted, topics: TopicIds
+) -> str:
     names = {topic_id: name for name, topic_id in topics.items()}
     return ", ".join(
         f"{names[committed.topic_id]}/{committed.partition} {error.name}"
@@ -180,6 +183,7 @@ def _show_groups(groups: Groups) -> Iterator[str]:
     for row in sorted(rows, key=lambda row: row.group_id):
         body = f", body {row.body.decode()}" if row.body else ""
         offsets = f", {len(row.offsets)} offsets" if len(row.offsets) else ""
+        offsets += f", {row.offsets.pending_count} waiting" if row.offsets.pending_count else ""
         if row.members:
             members = " ".join(
                 f"{member_id}@{member.epoch}" + (f"={member.body.decode()}" if member.body else "")
@@ -209,6 +213,10 @@ def _show_offsets(row: GroupRow | None, topics: TopicIds) -> Iterator[str]:
             metadata = f" {committed.metadata}" if committed.metadata else ""
             place = f"{names.get(topic_id, '(deleted)')}/{partition}"
             yield f"{place}: {committed.offset}{metadata}, at {committed.committed_ms}"
+    for producer_id, (_, waiting) in row.offsets.pending():
+        assert row.offsets.has_pending(waiting.topic_id, waiting.partition)
+        place = f"{names.get(waiting.topic_id, '(deleted)')}/{waiting.partition}"
+        yield f"{place}: {waiting.offset} waits for {producer_id}"
 
 
 def _show_configs(machine: Machine) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The language of the scripts: steps in text, and what the machine answers, in text.
 
-    agent NAME [zone=Z] [node=N]              NAME opens an incarnation
+    agent NAME [zone=Z] [node=N] [level=L]    NAME opens an incarnation
     NAME[@CLOCK]: COMMAND [&& COMMAND ...]    an entry of NAME, at the wall clock CLOCK (ms)
     show agents | topics | time | pins | chunks | digest | TOPIC/PARTITION
 
@@ -8,12 +8,14 @@
     topic NAME PARTITIONS · delete TOPIC · purge [TOPIC FIRST COUNT]
     chunk [#NUMBER] PLACE ITEM ... [| PLACE ITEM ...]
 
-What is said about groups, and about configs, is in `group_words`.
+What is said about groups, and about configs, is in `group_words`; about transactions, in
+`transaction_words`.
 
 PLACE is TOPIC/PARTITION. ITEM is xRECORDS (plain) or ID:EPOCH:SEQUENCExRECORDS (idempotent), then
-@TIMESTAMP and +BYTES to be skipped before it if wanted; every item has 100 bytes. A topic that was
-deleted keeps its name here until the name is created again; NAME' is the incarnation of NAME before
-its newest one. Lines that begin with # are comments; lines that are indented are the outcomes.
+#INSTANCE (in a transaction of a TV1 client) or #epoch (TV2), @TIMESTAMP and +BYTES to be skipped
+before it if wanted; every item has 100 bytes. A topic that was deleted keeps its name here until
+the name is created again; NAME' is the incarnation of NAME before its newest one. Lines that begin
+with # are comments; lines that are indented are the outcomes.
 """
 
 import re
@@ -43,13 +45,20 @@ from coordinator.commands import (
     Unpin,
 )
 from coordinator.group_commands import CommitOffsets, OffsetsCommitted, ShardsClaimed
+from coordinator.transaction_commands import CommitTransactionOffsets
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, TopicId, revision_of
-from storage.spans import ChunkId, Item
+from storage.spans import ChunkId, Item, Marker
 from tests.coordinator.story import Story, opening
 from tests.scripts.group_words import group_command, show_groups, told_commit, told_shards
+from tests.scripts.transaction_words import (
+    show_transactions,
+    told_transaction,
+    transaction_command,
+)
+from txn.transactions import NO_TRANSACTION, OF_EPOCH
 
-ITEM = re.compile(r"(?:(\d+):(\d+):(\d+))?x(\d+)(?:@(-?\d+))?(?:\+(\d+))?")
+ITEM = re.compile(r"(?:(\d+):(\d+):(\d+))?x(\d+)(?:#(\d+|epoch))?(?:@(-?\d+))?(?:\+(\d+))?")
 ITEM_BYTES = 100
 
 
@@ -80,7 +89,12 @@ class Script:
     def _open(self, name: str, *options: str) -> str:
         given = dict(option.split("=") for option in options)
         outcome = self.story.try_open(
-            opening(name, node_id=int(given.get("node", -1)), zone=given.get("zone", ""))
+            opening(
+                name,
+                node_id=int(given.get("node", -1)),
+                zone=given.get("zone", ""),
+                level=int(given.get("level", 1)),
+            )
         )
         if not isinstance(outcome, Opened):
             return self._told("", Tick(), outcome)
@@ -93,6 +107,9 @@ class Script:
         command = group_command(text, topics=self.topics, agents=self.agents)
         if command is not None:
             return command
+        of_transaction = transaction_command(text, topics=self.topics, machine=self.story.machine)
+        if of_transaction is not None:
+            return of_transaction
         word, *words = text.split()
         makers: dict[str, Callable[..., Command]] = {
             "tick": Tick,
@@ -154,10 +171,12 @@ class Script:
             case ShardsClaimed(shards):
                 return f"holds: {told_shards(shards)}"
             case OffsetsCommitted():
-                assert isinstance(command, CommitOffsets)
+                assert isinstance(command, CommitOffsets | CommitTransactionOffsets)
                 return f"committed: {told_commit(command, outcome, self.topics)}"
             case _:
-                raise AssertionError(outcome)
+                told = told_transaction(outcome, self.topics)
+                assert told is not None, outcome
+                return told
 
     def _results(self, command: CommitChunk, results: tuple[ItemResult, ...]) -> str:
         rest = iter(results)
@@ -196,6 +215,7 @@ class Script:
                 yield machine.digest().hex()
             case _:
                 rows = show_groups(what, machine, topics=self.topics, agents=self.agents)
+                rows = rows or show_transactions(what, machine, topics=self.topics)
                 yield from self._show_partition(what) if rows is None else rows
 
     def _show_partition(self, place: str) -> Iterator[str]:
@@ -206,8 +226,16 @@ class Script:
             return
         producers = ", ".join(str(producer) for producer in partition.windows or ())
         of = f", producers {producers}" if producers else ""
-        yield f"offsets {partition.log_start} to {partition.end_offset}{of}"
+        end = f"{partition.end_offset}"
+        if partition.open_transactions:
+            end += f", stable to {partition.last_stable}"
+        yield f"offsets {partition.log_start} to {end}{of}"
         for span in partition.spans_from(0, partition.span_count):
+            if isinstance(span, Marker):
+                told = "commit" if span.commit else "abort"
+                producer = f"{span.producer_id}:{span.producer_epoch}"
+                yield f"{span.base_offset}: {told} of {producer}, at {span.timestamp}"
+                continue
             yield (
                 f"{span.base_offset} to {span.next_offset}: {self._chunk_name(span.chunk)}"
                 f" at {span.start}, {span.length} bytes, newest {span.timestamp_max}"
@@ -221,8 +249,9 @@ class Script:
 def _item(text: str) -> Item:
     found = ITEM.fullmatch(text)
     assert found is not None, f"{text!r} is no item"
-    producer_id, epoch, sequence, records, timestamp, skip = (
-        None if group is None else int(group) for group in found.groups()
+    instance = found[5]
+    producer_id, epoch, sequence, records, _, timestamp, skip = (
+        None if group in {None, "epoch"} else int(group) for group in found.groups()
     )
     return Item(
         skip=skip or 0,
@@ -232,6 +261,7 @@ def _item(text: str) -> Item:
         producer_id=-1 if producer_id is None else producer_id,
         producer_epoch=-1 if epoch is None else epoch,
         first_sequence=-1 if sequence is None else sequence,
+        instance=OF_EPOCH if instance == "epoch" else int(instance or NO_TRANSACTION),
     )
 
 
