@@ -1,7 +1,9 @@
 """`make demo`: one record set, the whole way, counted three times.
 
-Starts an embedded agent on free ports, produces with a progress bar, consumes in a group, shows the
-group's lag, exports, and reads the table with Spark SQL and with DuckDB. Everything happens in a temporary folder that goes away.
+Starts an embedded agent on free ports, produces with a progress bar, the first records in a
+transaction, with another one aborted before it. Consumes in a group, shows the group's lag,
+exports, and reads the table with Spark SQL and with DuckDB: what was aborted is nowhere. All
+happens in a temporary folder that goes away.
 """
 
 import json
@@ -18,6 +20,8 @@ from tests.parts import install
 from tests.parts.servers import FrazilDev
 
 RECORDS = 100_000
+IN_TRANSACTION = 1_000
+"""The first ones of them; as many more are written and aborted."""
 PARTITIONS = 4
 TOPIC = "demo"
 GROUP = "readers"
@@ -33,15 +37,12 @@ def progress(title: str, done: int, total: int) -> None:
 
 
 def produce(bootstrap: str) -> None:
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "enable.idempotence": True,
-            "compression.type": "zstd",
-            "linger.ms": 20,
-            "queue.buffering.max.messages": 2 * RECORDS,
-        }
-    )
+    common = {
+        "bootstrap.servers": bootstrap,
+        "compression.type": "zstd",
+        "linger.ms": 20,
+        "queue.buffering.max.messages": 2 * RECORDS,
+    }
     done = 0
 
     def delivered(error, _message) -> None:
@@ -52,12 +53,25 @@ def produce(bootstrap: str) -> None:
         if done % 1000 == 0:
             progress("produced", done, RECORDS)
 
-    for number in range(RECORDS):
-        value = json.dumps({"order": number, "amount": number % 97}).encode()
-        producer.produce(TOPIC, value=value, key=f"{number % 1000}", on_delivery=delivered)
-        producer.poll(0)
-    if producer.flush(60):
-        sys.exit("not all records were acknowledged within a minute")
+    def send(producer: Producer, numbers: range, on_delivery=None) -> None:
+        for number in numbers:
+            value = json.dumps({"order": number, "amount": number % 97}).encode()
+            producer.produce(TOPIC, value=value, key=f"{number % 1000}", on_delivery=on_delivery)
+            producer.poll(0)
+        if producer.flush(60):
+            sys.exit("not all records were acknowledged within a minute")
+
+    print(f"  One transaction of {IN_TRANSACTION} records is aborted, the next one is committed.")
+    transactional = Producer({**common, "transactional.id": "demo"})
+    transactional.init_transactions(30)
+    transactional.begin_transaction()
+    send(transactional, range(-IN_TRANSACTION, 0))
+    transactional.abort_transaction(30)
+    transactional.begin_transaction()
+    send(transactional, range(IN_TRANSACTION), delivered)
+    transactional.commit_transaction(30)
+    plain = Producer({**common, "enable.idempotence": True})
+    send(plain, range(IN_TRANSACTION, RECORDS), delivered)
 
 
 def consume(bootstrap: str) -> int:

@@ -7,10 +7,12 @@ language obeys lines of words between tabs, as java/Transactions.java and js/tra
 import asyncio
 import atexit
 import contextlib
+import queue
 import random
 import subprocess
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,8 @@ from tests.clients.members import JOINING_POLL_MS, POLL_MS
 from tests.parts import install
 
 CALL_S = 40.0
+ANSWER_S = 90.0
+"""Of a host: longer than any call of a client takes to give up."""
 TRANSACTION_TIMEOUT_MS = 30_000
 ABORTS = 0.25
 """How often a pipe aborts what it could commit."""
@@ -476,8 +480,11 @@ class TxnHost:
         )
         # A host ends with its input, so also when the tests are killed.
         atexit.register(self.stop)
-        self._noise: list[str] = []
+        self._noise: deque[str] = deque(maxlen=60)
+        self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._names = 0
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def fresh(self) -> str:
         """A name for what is made there next."""
@@ -486,22 +493,32 @@ class TxnHost:
 
     def noise(self) -> str:
         """The last lines that it wrote besides its answers."""
-        return "\n".join(self._noise[-40:])
+        return "\n".join(self._noise.copy())
 
     def ask(self, *words: str) -> list[str]:
         """Have it done; the words of the answer. TransactionError if it failed."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write("\t".join(words) + "\n")
         self._process.stdin.flush()
-        for line in self._process.stdout:
-            if line.startswith("@"):
-                kind, *rest = line[1:].rstrip("\n").split("\t")
-                if kind == "failed":
-                    raise TransactionError(*rest)
-                return rest
-            self._noise.append(line.rstrip())
-        raise AssertionError(f"the host has ended:\n{self.noise()}")
+        try:
+            line = self._answers.get(timeout=ANSWER_S)
+        except queue.Empty:
+            raise AssertionError(f"no answer to {words[:2]}\n{self.noise()}") from None
+        assert line is not None, f"the host has ended:\n{self.noise()}"
+        kind, *rest = line.split("\t")
+        if kind == "failed":
+            raise TransactionError(*rest)
+        return rest
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                if line.startswith("@"):
+                    self._answers.put(line[1:].rstrip("\n"))
+                else:
+                    self._noise.append(line.rstrip())
+        self._answers.put(None)
 
     def stop(self) -> None:
         if self._process.poll() is None:
@@ -512,8 +529,7 @@ class TxnHost:
                 self._process.wait(10)
             self._process.kill()
             self._process.wait(10)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+            self._reader.join(10)
 
 
 class HostedProducer(TxnProducer):

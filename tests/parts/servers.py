@@ -149,6 +149,12 @@ class KafkaServer:
             [*classes, "kafka.Kafka", str(self._properties)], log=folder / "kafka.log"
         )
 
+    def advertise(self, port: int) -> None:
+        """Tell clients another port of loopback, of a proxy."""
+        lines = self._properties.read_text().splitlines()
+        lines.append(f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}")
+        self._properties.write_text("\n".join(lines))
+
     def start(self) -> None:
         subprocess.run(self._format, check=True, capture_output=True)
         self.child.start(lambda: answers(self.port))
