@@ -10,12 +10,9 @@ Clients of KIP-890 (EndTxn v5) have an epoch for each transaction and are safe e
 """
 
 import itertools
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -24,9 +21,7 @@ from protocol.errors import ErrorCode
 from tests.clients import raw_txn
 from tests.clients.raw import Connection, Place
 from tests.clients.raw_txn import LIBRDKAFKA, NEW_JAVA, OLD_JAVA, Dialect, Producer, visible
-from tests.clients.transactions import challenges
-from tests.parts.proxy import HoldingProxy
-from tests.parts.servers import EtcdServer, FrazilCluster, KafkaServer, MinioServer
+from tests.parts.servers import FrazilCluster, KafkaServer
 from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
@@ -271,80 +266,3 @@ def test_apache_kafka_aborts_half_of_a_transaction_by_a_late_pipelined_abort(
     print(seen)
     # The transaction was committed, says its client; one of its two records is there.
     assert seen == PipelinedSeen(OK, (OK,), frozenset({"3-other"}))
-
-
-def _end_late_through(proxy: HoldingProxy, address: str, *, commit: bool) -> tuple[bool, set[str]]:
-    """The same with librdkafka itself. Was the open transaction visible in part; what is at last?
-
-    The proxy keeps back the EndTxn of the first transaction. After its socket.timeout.ms the client
-    asks again on another connection.
-    """
-    name, first, second = _fresh(address)
-    client = confluent_kafka.Producer(
-        {
-            "bootstrap.servers": f"127.0.0.1:{proxy.port}",
-            "transactional.id": name,
-            "socket.timeout.ms": SOCKET_TIMEOUT_MS,
-            "reconnect.backoff.max.ms": 100,
-            "log_level": 2,
-        }
-    )
-
-    def write(place: Place, value: str) -> None:
-        client.produce(place[0], value, partition=place[1])
-        assert client.flush(20) == 0
-
-    client.init_transactions(20)
-    client.begin_transaction()
-    write(first, "1-first")
-    proxy.hold_next(apis.END_TXN)
-    end = client.commit_transaction if commit else client.abort_transaction
-    end(20)
-    client.begin_transaction()
-    write(first, "3-first")
-    proxy.release()
-    assert proxy.arrived_late.wait(10), "nothing was kept back"
-    # Its answer goes nowhere; it has been dealt with when the agent has answered it.
-    time.sleep(LATE_IS_DEALT_WITH_S)
-    before = bool(_of_three([address], first, second))
-    write(second, "3-other")
-    end = client.abort_transaction if commit else client.commit_transaction
-    end(20)
-    for place in (first, second):
-        raw_txn.until_stable(address, place)
-    return before, _of_three([address], first, second)
-
-
-SOCKET_TIMEOUT_MS = 1_000
-LATE_IS_DEALT_WITH_S = 1.0
-
-
-@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_a_late_end_of_librdkafka_itself_touches_no_later_transaction(
-    tmp_path: Path, etcd: EtcdServer, minio: MinioServer, *, commit: bool
-) -> None:
-    with FrazilCluster(tmp_path / f"proxy-{commit}", etcd, minio, agents=1) as cluster:
-        (agent,) = cluster.agents
-        with HoldingProxy(agent.port) as proxy:
-            agent.stop()
-            agent.child.argv += ["--set", f"advertise=127.0.0.1:{proxy.port}"]
-            agent.start()
-            visible_before, at_last = _end_late_through(proxy, agent.bootstrap, commit=commit)
-        assert not visible_before
-        assert at_last == (set() if commit else WHOLE)
-        assert challenges(cluster) >= 2
-
-
-@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_a_late_end_of_librdkafka_itself_tears_a_transaction_of_apache_kafka(
-    tmp_path: Path, *, commit: bool
-) -> None:
-    server = KafkaServer(tmp_path / "kafka")
-    with HoldingProxy(server.port) as proxy:
-        server.advertise(proxy.port)
-        server.start()
-        try:
-            seen = _end_late_through(proxy, server.bootstrap, commit=commit)
-        finally:
-            server.stop()
-    assert seen == (commit, {"3-first"} if commit else {"3-other"})

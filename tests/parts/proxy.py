@@ -47,7 +47,14 @@ class HoldingProxy:
 
         Clients send small requests at once, so that one begins where what is received begins.
         """
+        self._release.clear()
+        self.arrived_late.clear()
         self._wanted = key.to_bytes(2, "big")
+
+    @property
+    def holds(self) -> bool:
+        """Has the request come?"""
+        return self._wanted is None
 
     def release(self) -> None:
         self._release.set()
