@@ -10,6 +10,7 @@ Left out: metrics of the process itself (CPU, memory, files), which prometheus-c
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -30,6 +31,9 @@ from coordinator.coordinator import Coordinator
 from protocol.apis import APIS
 from storage.reader import Reader
 from storage.writer import Writer
+
+OVERDUE_LOOKED_AT = 1_000
+"""Of the open transactions, the oldest: a scrape must not make the agent stand still."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +79,13 @@ def _clock_skew_ms(sources: Sources) -> float:
     """How far this agent's clock is ahead of the newest one seen in the log, at most."""
     clocks = [row.clock_ms for row in sources.coordinator.machine.incarnations]
     return float(max(0, max(clocks) - sources.now_ms())) if clocks else 0.0
+
+
+def _overdue_ms(sources: Sources) -> float:
+    """By the clocks of this agent and of the one where the transaction began."""
+    now_ms = sources.now_ms()
+    oldest = islice(sources.coordinator.machine.transactions.ongoing.values(), OVERDUE_LOOKED_AT)
+    return float(max([0, *(now_ms - row.started_ms - row.timeout_ms for row in oldest)]))
 
 
 COUNTER, GAUGE = Type.COUNTER, Type.GAUGE
@@ -167,6 +178,28 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.node.groups.stats.shards_released),
     Row("frazil_group_rows_unreadable", COUNTER, "Groups of a version that this agent cannot read.",
         lambda s: s.node.groups.stats.unreadable),
+    # Transactions.
+    Row("frazil_transactions_open", GAUGE, "Open transactions of the cluster.",
+        lambda s: s.node.transactions.open_count),
+    Row("frazil_transaction_oldest_ms", GAUGE, "How long the oldest has been seen open.",
+        lambda s: s.node.transactions.oldest_open_ms()),
+    Row("frazil_transaction_overdue_ms", GAUGE, "How long one is open after its timeout, at most.",
+        _overdue_ms),
+    Row("frazil_transactions_ended", COUNTER, "Transactions ended by this agent, by outcome.",
+        lambda s: {how.value: count for how, count in s.node.transactions.stats.ended.items()},
+        "outcome"),
+    Row("frazil_transaction_challenges", COUNTER, "EndTxn that had to come again: perhaps late.",
+        lambda s: s.node.transactions.stats.challenges),
+    Row("frazil_transactions_moved", COUNTER, "Adds and EndTxn that met another transaction.",
+        lambda s: s.node.transactions.stats.moved),
+    Row("frazil_transaction_fates_open", COUNTER, "Connections closed: nobody knew the outcome yet.",
+        lambda s: s.node.transactions.stats.open_fates),
+    Row("frazil_transactional_ids", GAUGE, "Transactional ids of the cluster.",
+        lambda s: len(s.coordinator.machine.transactions)),
+    Row("frazil_offsets_pending", GAUGE, "Offsets that wait for the end of a transaction.",
+        lambda s: s.coordinator.machine.groups.pending_rows),
+    Row("frazil_producer_windows", GAUGE, "Producers remembered, once for every partition.",
+        lambda s: s.coordinator.machine.partitions.window_count),
     # The object store.
     Row("frazil_store_puts", COUNTER, "Chunks written.", lambda s: s.writer.stats.puts),
     Row("frazil_store_put_bytes", COUNTER, "Bytes of chunks written.",

@@ -74,8 +74,9 @@ def test_an_id_with_an_open_transaction_is_never_forgotten():
             producer = await init(one, "open", timeout_ms=900_000)
             await add(one, "open", producer)
             await asyncio.sleep(PAST_S)
+            seen = noted(one)
             await transaction_expiring.sweep_ids(one.node)
-            assert ids_of(one) == ["open"]
+            assert (ids_of(one), seen) == (["open"], [])
             await end(one, "open", producer, commit=True)
             await transaction_expiring.sweep_ids(one.node)
             assert ids_of(one) == ["open"], "its end was a use of it"
@@ -98,7 +99,10 @@ def test_producers_are_forgotten_per_partition_and_never_within_a_transaction():
                 await write(one, "logs", producer_id=900, partition=partition)
             await asyncio.sleep(PAST_S)
             await write(one, "logs", producer_id=900, partition=1, sequence=1)
+            seen = noted(one)
             await transaction_expiring.sweep_producers(one.node)
+            (command,) = seen
+            assert command.producers == (PartitionProducers(logs.topic_id, 0, (900,)),)
             assert producers_of(one, "logs", 0) == [producer_id]
             assert producers_of(one, "logs", 1) == [900]
             assert one.machine.partitions.window_count == 2

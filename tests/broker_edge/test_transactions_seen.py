@@ -1,9 +1,11 @@
 """DescribeTransactions, ListTransactions, DescribeProducers (KIP-664): what agents tell of them."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
+from broker import metrics
 from broker.transaction_views import offsets_partition
 from coordinator.commands import DeleteTopic
 from protocol import apis
@@ -327,5 +329,43 @@ def test_partitions_that_are_not_there_have_no_producers():
             (gone,) = await producers(one, "gone", 0)
             assert here.error_code == ErrorCode.NONE
             assert beyond.error_code == gone.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(scenario)
+
+
+def test_metrics_tell_of_open_transactions_and_how_they_end():
+    async def scenario(world):
+        async with world.agents("one") as (one,):
+            sources = SimpleNamespace(
+                node=one.node, coordinator=one.coordinator, now_ms=world.now_ms
+            )
+            rows = {row.name: row for row in metrics.TABLE}
+
+            def number(name: str):
+                return rows[f"frazil_{name}"].read(sources)
+
+            assert (number("transactions_open"), number("transaction_overdue_ms")) == (0, 0)
+            await init(one, "idle")
+            producer = await init(one, "old")
+            begun_s = world.loop.time()
+            await add(one, "old", producer)
+            await asyncio.sleep(30)
+            await add(one, "new", await init(one, "new"))
+            assert (number("transactional_ids"), number("transactions_open")) == (3, 2)
+            assert 29_000 <= number("transaction_oldest_ms") <= 30_000
+            assert number("transaction_overdue_ms") == 0
+            # Nobody ends it while the agent is cut off.
+            one.log.down = True
+            await asyncio.sleep(70)
+            overdue_ms = (world.loop.time() - begun_s) * 1000 - TIMEOUT_MS
+            assert abs(number("transaction_overdue_ms") - overdue_ms) < 1_000
+            one.log.down = False
+            await one.ready()
+            await asyncio.sleep(120)
+            assert (number("transactions_open"), number("transaction_overdue_ms")) == (0, 0)
+            ended = number("transactions_ended")
+            assert ended.pop("timed_out") == 2
+            assert set(ended) == {"committed", "aborted", "fenced", "given_up"}
+            assert set(ended.values()) == {0}
 
     run(scenario)
