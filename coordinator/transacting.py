@@ -87,15 +87,15 @@ class Transacting:
         """For `apply`: judge the command of a live writer, then carry it out."""
         match command:
             case InitProducer():
-                return self._init(command, writer, time_ms)
+                return self._init(command, writer, position, time_ms)
             case AddToTransaction():
                 return self._add(command, writer, position, time_ms)
             case CommitTransactionOffsets():
                 return self._commit_offsets(command, writer, position, time_ms)
             case EndTransaction():
-                return self._end(command, writer, time_ms)
+                return self._end(command, writer, position, time_ms)
             case GiveUpTransaction():
-                return self._give_up(command, writer, time_ms)
+                return self._give_up(command, writer, position, time_ms)
             case ExpireTransactionalIds():
                 return self._expire_transactional_ids(command, time_ms)
             case ExpireProducers():
@@ -106,7 +106,7 @@ class Transacting:
                 assert_never(command)
 
     def _init(
-        self, command: InitProducer, writer: IncarnationRow, time_ms: int
+        self, command: InitProducer, writer: IncarnationRow, position: Position, time_ms: int
     ) -> ProducerInitialized | Rejected:
         transactional_id = command.transactional_id
         row = self._transactions.get(transactional_id)
@@ -122,7 +122,7 @@ class Transacting:
             return _refused(changed, row)
         if row is None:
             row = self._transactions.create(transactional_id, changed.after)
-        marked = self._change(row, changed, writer, time_ms)
+        marked = self._change(row, changed, writer, position, time_ms)
         row.timeout_ms = command.timeout_ms
         if not row.is_ongoing:
             row.started_ms = -1
@@ -189,7 +189,7 @@ class Transacting:
         return OffsetsCommitted(errors)
 
     def _end(
-        self, command: EndTransaction, writer: IncarnationRow, time_ms: int
+        self, command: EndTransaction, writer: IncarnationRow, position: Position, time_ms: int
     ) -> TransactionEnded | Rejected:
         row = self._transactions.get(command.transactional_id)
         before = row.standing if row is not None else None
@@ -214,10 +214,10 @@ class Transacting:
                     challenged=proof.challenged,
                 ),
             )
-        return self._ended(row, changed, writer, time_ms)
+        return self._ended(row, changed, writer, position, time_ms)
 
     def _give_up(
-        self, command: GiveUpTransaction, writer: IncarnationRow, time_ms: int
+        self, command: GiveUpTransaction, writer: IncarnationRow, position: Position, time_ms: int
     ) -> TransactionEnded | Rejected:
         row = self._transactions.get(command.transactional_id)
         changed = give_up(
@@ -227,28 +227,35 @@ class Transacting:
             instance=command.instance,
             fresh_id=self._producer_ids.next,
         )
-        return self._ended(row, changed, writer, time_ms)
+        return self._ended(row, changed, writer, position, time_ms)
 
     def _ended(
         self,
         row: TransactionRow | None,
         changed: Changed | ErrorCode,
         writer: IncarnationRow,
+        position: Position,
         time_ms: int,
     ) -> TransactionEnded | Rejected:
         if isinstance(changed, ErrorCode):
             return _refused(changed, row)
         assert row is not None
-        marked = self._change(row, changed, writer, time_ms)
+        marked = self._change(row, changed, writer, position, time_ms)
         standing = row.standing
         return TransactionEnded(standing.producer_id, standing.epoch, standing.state, marked)
 
     def _change(
-        self, row: TransactionRow, changed: Changed, writer: IncarnationRow, time_ms: int
+        self,
+        row: TransactionRow,
+        changed: Changed,
+        writer: IncarnationRow,
+        position: Position,
+        time_ms: int,
     ) -> tuple[Marked, ...]:
         """End the open transaction if it ends by this, and stand where `changed` says."""
         marked: tuple[Marked, ...] = ()
         if changed.markers is not None:
+            row.ended_at = position
             commit = changed.after.state is State.COMPLETE_COMMIT
             marked = self._mark(
                 row, changed.markers, commit=commit, clock_ms=writer.clock_ms, time_ms=time_ms

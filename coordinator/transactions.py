@@ -16,7 +16,7 @@ from typing import Final
 from coordinator.commands import Rejected
 from coordinator.partition import Partition
 from protocol.errors import ErrorCode
-from protocol.types import TopicId
+from protocol.types import POSITION_ZERO, TopicId
 from txn.transactions import Standing, State
 
 TRANSACTIONAL_IDS_MAX: Final = 100_000
@@ -37,6 +37,7 @@ class TransactionRow:
 
     __slots__ = (
         "changed_ms",
+        "ended_at",
         "group_ids",
         "partitions",
         "standing",
@@ -54,6 +55,8 @@ class TransactionRow:
         InitProducerId."""
         self.changed_ms = 0
         """The machine's time at the newest change."""
+        self.ended_at = POSITION_ZERO
+        """Where the newest transaction that is over ended."""
         self.partitions = _NO_PARTITIONS
         """Those that take part in the open transaction, in order of adds, also without records."""
         self.group_ids = _NO_GROUPS
