@@ -103,6 +103,7 @@ class OpenTransactions:
         self._seen = {transactional_id: self._seen[transactional_id] for transactional_id in ids}
 
     def _forget(self, entry: _Entry) -> None:
-        """It has ended; another one of the id may have begun since."""
-        if self._seen[entry.transactional_id][0] == entry.instance:
+        """It has ended; another one of the id may have begun since, and ended as well."""
+        instance, _ = self._seen.get(entry.transactional_id, (None, 0))
+        if instance == entry.instance:
             del self._seen[entry.transactional_id]

@@ -53,6 +53,17 @@ def test_one_that_has_ended_is_not_due():
     assert due(watch, {}, 5_000) == []
 
 
+def test_several_of_one_id_have_ended_the_later_one_with_the_shorter_timeout():
+    watch = OpenTransactions()
+    watch.look(ongoing(row("a", 1, timeout_ms=5_000)), 0)
+    watch.look(ongoing(row("a", 2, timeout_ms=1_000)), 100)
+    assert due(watch, {}, 2_000) == []
+    assert due(watch, {}, 6_000) == []
+    rows = ongoing(row("a", 3))
+    watch.look(rows, 7_000)
+    assert due(watch, rows, 8_000) == ["a"]
+
+
 def test_it_is_due_again_while_it_stays_open():
     watch, rows = OpenTransactions(), ongoing(row("a"))
     watch.look(rows, 0)

@@ -80,6 +80,8 @@ class Client:
         if connection.lost:
             future.set_exception(LostError("the connection was lost"))
             return future
+        # Who sent it may be gone when it fails.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._correlation += 1
         body = messages.encode_request(key, version, request)
         frame = framing.request_frame(key, version, self._correlation, self.name, body)

@@ -391,11 +391,14 @@ class TxnProducer:
         if self._end_version >= 5:
             self._goes_on_as(answer.producer_id, answer.producer_epoch)
 
-    async def add_and_abort(self) -> None:
-        """librdkafka: EndTxn(abort) goes out behind an unanswered AddPartitionsToTxn."""
+    async def add_and_abort(self) -> bool:
+        """librdkafka: EndTxn(abort) goes out behind an unanswered AddPartitionsToTxn.
+
+        False: there is nothing to add.
+        """
         request = self._addition()
         if request is None:
-            return
+            return False
         self.told.abort_asked = True
         self._must_init = True
         version = self._rng.choice((0, 1, 2, 3))
@@ -416,6 +419,7 @@ class TxnProducer:
         if answer is None or answer.error_code in AGAIN or answer.error_code in ELSEWHERE:
             answer = await self._ask(apis.END_TXN, self._end_version, self._ending(False))
         self._ended(answer, commit=False, excused=True)
+        return True
 
     # Requests to the coordinator of the transactional id.
 

@@ -93,8 +93,7 @@ class Writer:
                     ]
                     written += len(values)
                     producer.queue(partition, values)
-                if not commit and not producer.tv2 and chance() < 0.4:
-                    await producer.add_and_abort()
+                if not commit and chance() < 0.4 and await producer.add_and_abort():
                     return False
                 await producer.flush()
                 await self._pause(last=last)
