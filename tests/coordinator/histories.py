@@ -41,14 +41,31 @@ from coordinator.group_commands import (
 )
 from coordinator.groups import shard_of
 from coordinator.machine import Machine
+from coordinator.transaction_commands import (
+    AddToTransaction,
+    ClientProof,
+    CommitTransactionOffsets,
+    EndTransaction,
+    ExpireProducers,
+    ExpireTransactionalIds,
+    GiveUpTransaction,
+    InitProducer,
+    PartitionProducers,
+    SetFeatureLevel,
+    TransactionCommand,
+)
+from coordinator.transactions import TransactionRow
 from protocol.types import INCARNATION_NONE, Incarnation, TopicId
 from storage.spans import Item
 from tests.coordinator.group_model import group_state
 from tests.coordinator.story import Story, opening
+from txn.producers import describe
+from txn.transactions import NO_TRANSACTION, OF_EPOCH
 
 TOPIC_NAMES = ("orders", "clicks", "orders.eu", "orders_eu", "bad name", "logs")
 GROUP_IDS = ("billing", "audit", "search", "simple")
 MEMBER_IDS = ("m1", "m2", "m3", "m4")
+TRANSACTIONAL_IDS = ("pay", "ship", "bill")
 
 
 class History:
@@ -75,6 +92,11 @@ class History:
         writer = rng.choice(self.opened)
         if rng.random() < 0.4:
             self._group_step(writer)
+            return
+        if rng.random() < 0.3:
+            command = self._transaction_command(writer)
+            if story.machine.incarnations.get(writer) is not None:
+                story.do(writer, command, clock_ms=self._clock())
             return
         count = rng.choice([1, 1, 1, 2, 3])
         if story.machine.incarnations.get(writer) is None and rng.random() < 0.95:
@@ -151,6 +173,48 @@ class History:
         )
         return CommitOffsets(group_id, *by, offsets)
 
+    def _transaction_command(self, writer: Incarnation) -> TransactionCommand:
+        rng, machine = self.rng, self.story.machine
+        transactional_id = rng.choice(TRANSACTIONAL_IDS)
+        row = machine.transactions.get(transactional_id)
+        draw = rng.randrange(16)
+        if row is None or draw == 0:
+            return InitProducer(transactional_id, 1000, -1, -1)
+        standing = row.standing
+        producer = (standing.producer_id, standing.epoch - rng.choice([0, 0, 0, 0, 1]))
+        instance = standing.instance + rng.choice([0, 0, 0, 1])
+        name = transactional_id
+        match draw:
+            case 1:
+                return InitProducer(name, 1000, *producer)
+            case 2 | 3 | 4:
+                groups = tuple(rng.sample(GROUP_IDS, rng.randrange(2)))
+                places = tuple(self._place() for _ in range(rng.randrange(3)))
+                next_one = standing.instance + (not row.is_ongoing)
+                return AddToTransaction(name, *producer, next_one, 1, places, groups)
+            case 5 | 6 | 7:
+                group_id = rng.choice(GROUP_IDS)
+                offsets = tuple(
+                    CommittedOffset(*self._place(), rng.randrange(99), -1, rng.choice(["", "tag"]))
+                    for _ in range(rng.randrange(4))
+                )
+                seen = rng.choice([OF_EPOCH, instance])
+                return CommitTransactionOffsets(group_id, "", EPOCH_NONE, *producer, seen, offsets)
+            case 8 | 9:
+                proof = ClientProof(instance, 1, machine.position, rng.random() < 0.9)
+                return EndTransaction(name, *producer, rng.random() < 0.5, proof)
+            case 10 | 11:
+                return EndTransaction(name, *producer, rng.random() < 0.5, None)
+            case 12:
+                return GiveUpTransaction(name, *producer, instance, timed_out=True)
+            case 13:
+                return ExpireTransactionalIds(rng.choice([1, 5_000]), TRANSACTIONAL_IDS)
+            case 14:
+                rows = [PartitionProducers(*self._place(), tuple(range(6))) for _ in range(3)]
+                return ExpireProducers(rng.choice([1, 2_000]), tuple(rows))
+            case _:
+                return SetFeatureLevel("transaction.version", rng.randrange(4))
+
     def _command(self, writer: Incarnation) -> Command:
         rng = self.rng
         machine = self.story.machine
@@ -215,6 +279,10 @@ class History:
         timestamp = rng.choice([-1, self.story.clock_ms, rng.randrange(10_000)])
         if rng.random() < 0.3:
             return Item(skip, length, records, timestamp)
+        if (row := self.story.machine.transactions.get(rng.choice(TRANSACTIONAL_IDS))) is not None:
+            return self._transactional_item(
+                row, (topic_id, partition), Item(skip, length, records, timestamp)
+            )
         producer_id, epoch = rng.randrange(3), int(len(sent) > 20)
         place = (topic_id, partition, producer_id)
         sequence = self.sequences.get(place, 0) if rng.random() < 0.95 else rng.randrange(9)
@@ -223,6 +291,26 @@ class History:
         self.sequences[place] = sequence + records
         sent.append(Item(skip, length, records, timestamp, producer_id, epoch, sequence))
         return sent[-1]
+
+    def _transactional_item(
+        self, row: TransactionRow, place: tuple[TopicId, int], plain: Item
+    ) -> Item:
+        """Mostly what the producer would send next, in its transaction or outside."""
+        standing = row.standing
+        partition = self.story.machine.partitions.get(*place)
+        window = (partition.windows or {}).get(standing.producer_id) if partition else None
+        sequence = 0
+        if window is not None and describe(window).epoch == standing.epoch:
+            sequence = describe(window).last_sequence + 1
+        instances = [OF_EPOCH, OF_EPOCH, standing.instance, standing.instance, NO_TRANSACTION]
+        item = plain._replace(
+            producer_id=standing.producer_id,
+            producer_epoch=standing.epoch,
+            first_sequence=sequence,
+            instance=self.rng.choice(instances),
+        )
+        self.sent.setdefault(place, []).append(item)
+        return item
 
     def _clock(self) -> int:
         self.story.clock_ms += self.rng.randrange(-50, 200)
@@ -239,7 +327,13 @@ def history(seed: int, *, steps: int) -> Story:
 def state(machine: Machine) -> object:
     """Everything that can be asked of a machine, as values that can be compared."""
     partitions = [
-        (row.end_offset, row.log_start, row.spans_from(0, row.span_count), row.windows or {})
+        (
+            (row.log_start, row.last_stable, row.end_offset),
+            row.spans_from(0, row.span_count),
+            row.windows or {},
+            list(row.open_transactions.items()),
+            row.aborted(0, row.end_offset),
+        )
         for topic in machine.topics
         for row in (
             machine.partitions.get(topic.topic_id, index) for index in range(topic.partition_count)
@@ -259,11 +353,34 @@ def state(machine: Machine) -> object:
         len(machine.partitions),
         machine.partitions.span_count,
         machine.partitions.window_count,
+        machine.partitions.aborted_count,
+        (machine.features.transaction_version, machine.features.epoch),
+        transaction_state(machine),
         list(machine.partitions.deleted()),
         machine.topics.version,
         group_state(machine.groups),
         partitions,
     )
+
+
+def transaction_state(machine: Machine) -> object:
+    table = machine.transactions
+    rows = [
+        (
+            row.transactional_id,
+            row.standing,
+            (row.timeout_ms, row.started_ms, row.changed_ms),
+            list(row.partitions),
+            list(row.group_ids),
+        )
+        for row in table
+    ]
+    waiting = [
+        (group.group_id, group.offsets.pending())
+        for shard in range(GROUP_SHARDS)
+        for group in machine.groups.of_shard(shard)
+    ]
+    return rows, list(table.ongoing), table.participants, table.size, waiting
 
 
 def main() -> None:

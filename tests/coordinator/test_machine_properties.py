@@ -21,7 +21,7 @@ from coordinator.commands import (
 from coordinator.machine import Machine
 from protocol.errors import ErrorCode
 from protocol.types import TopicId
-from storage.spans import Item, Span
+from storage.spans import Item, Marker, Span
 from tests.coordinator.histories import history, state
 from tests.coordinator.story import Story
 
@@ -60,6 +60,7 @@ def test_a_replay_under_another_hash_seed_has_the_same_digests():
 def test_spans_are_dense_and_chunks_count_them(seed: int):
     machine = history(seed, steps=400).machine
     spans: list[Span] = []
+    marker_count = 0
     for topic in machine.topics:
         for index in range(topic.partition_count):
             partition = machine.partitions.get(topic.topic_id, index)
@@ -68,14 +69,15 @@ def test_spans_are_dense_and_chunks_count_them(seed: int):
             ends = [partition.log_start, *[row.next_offset for row in rows]]
             assert [row.base_offset for row in rows] == ends[:-1]
             assert ends[-1] == partition.end_offset
-            spans += rows
+            spans += [row for row in rows if isinstance(row, Span)]
+            marker_count += sum(isinstance(row, Marker) for row in rows)
     for span in spans:
         assert span.start + span.length <= machine.chunk_length(span.chunk)
     gone = [chunk for chunk, _ in machine.chunks.unreferenced()]
     assert len(set(gone)) == len(gone)
     assert not set(gone) & {span.chunk for span in spans}
     if next(machine.partitions.deleted(), None) is None:
-        assert machine.partitions.span_count == len(spans)
+        assert machine.partitions.span_count == len(spans) + marker_count
         assert len(machine.chunks) == len({span.chunk for span in spans})
 
 
@@ -121,6 +123,7 @@ def check_result(
     if partition is None:  # Deleted by a later command of the entry.
         return
     row = partition.span(partition.find(result.base_offset))
+    assert isinstance(row, Span)
     assert row.base_offset <= result.base_offset
     assert result.base_offset + item.records <= row.next_offset
     if not result.duplicate:
@@ -156,6 +159,7 @@ def test_a_partition_is_the_list_of_the_batches_that_the_model_keeps(
     partition = story.partition(topic_id)
     stored: list[tuple[int, int]] = []
     for each in partition.spans_from(0, 99):
+        assert isinstance(each, Span)
         number = each.chunk.number
         for at in range(each.start, each.start + each.length):
             stored += [(number, at)] * chunks[number][at][1]
