@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from broker.dispatch import Call
 from broker.node import Node
+from broker.transaction_views import OFFSETS_PARTITIONS, OFFSETS_TOPIC, offsets_partition
 from broker.transactions.service import ATTEMPTS_MAX
 from coordinator.transactions import TransactionRow
 from protocol.errors import ErrorCode, KafkaError
@@ -26,7 +27,6 @@ from protocol.messages import (
     WriteTxnMarkersResponse,
 )
 from protocol.types import TopicId
-from txn.transactions import State
 
 
 async def handle(
@@ -82,9 +82,10 @@ async def _abort(
         return ErrorCode.INVALID_REQUEST
     for _ in range(ATTEMPTS_MAX):
         topic = node.coordinator.machine.topics.by_name(name)
-        if topic is None or not 0 <= partition < topic.partition_count:
+        count = OFFSETS_PARTITIONS if name == OFFSETS_TOPIC else 0
+        if not 0 <= partition < (count if topic is None else topic.partition_count):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        row = _open(node, marker, topic.topic_id, partition)
+        row = _open(node, marker, None if topic is None else topic.topic_id, partition)
         if row is None:
             return ErrorCode.NONE
         if marker.producer_epoch < row.standing.epoch:
@@ -101,15 +102,17 @@ async def _abort(
 
 
 def _open(
-    node: Node, marker: WritableTxnMarker, topic_id: TopicId, partition: int
+    node: Node, marker: WritableTxnMarker, topic_id: TopicId | None, partition: int
 ) -> TransactionRow | None:
-    """The open transaction of the producer that has records in the partition."""
-    machine = node.coordinator.machine
-    row = machine.transactions.by_producer(marker.producer_id)
-    if row is None or row.standing.state is not State.ONGOING:
+    """The open transaction of the producer that the partition takes part in.
+
+    No topic: a partition of Kafka's topic of offsets, as DescribeTransactions tells of groups.
+    """
+    row = node.coordinator.machine.transactions.by_producer(marker.producer_id)
+    if row is None or not row.is_ongoing or row.standing.producer_id != marker.producer_id:
         return None
-    if row.standing.producer_id != marker.producer_id:
-        return None
-    found = machine.partitions.get(topic_id, partition)
-    assert found is not None
-    return row if marker.producer_id in found.open_transactions else None
+    if topic_id is None:
+        takes_part = partition in map(offsets_partition, row.group_ids)
+    else:
+        takes_part = (topic_id, partition) in row.partitions
+    return row if takes_part else None
