@@ -34,6 +34,7 @@ from broker.commit_queue import (
 from broker.config import Settings
 from broker.gaps import Gaps
 from broker.topic_rules import TopicRules
+from broker.transactional import likely_instance
 from coordinator.commands import ChunkCommitted, CommitChunk, DeleteTopic, Outcome
 from coordinator.coordinator import Applied, Coordinator, NotDoneError
 from coordinator.metadata_log import LogError, LogUnavailableError
@@ -44,8 +45,9 @@ from storage.accumulator import Accumulator, Limits, PendingBatch
 from storage.batches import DamagedSpanError
 from storage.object_store import StoreError
 from storage.reader import Reader
-from storage.spans import ChunkId, Span
+from storage.spans import ChunkId, Marker, Span
 from storage.writer import Writer
+from txn.transactions import NO_TRANSACTION
 
 logger = logging.getLogger(__name__)
 
@@ -159,9 +161,19 @@ class ProducePath:
         self._on_room.append(callback)
 
     def add(
-        self, ticket: Ticket, topic_id: TopicId, partition: int, data: Buffer, header: BatchHeader
+        self,
+        ticket: Ticket,
+        topic_id: TopicId,
+        partition: int,
+        data: Buffer,
+        header: BatchHeader,
+        *,
+        instance: int,
     ) -> None:
-        """Take a sound batch. Its bytes must not change until the ticket is settled."""
+        """Take a sound batch of the transaction `instance` (as of `storage.spans.Item`).
+
+        Its bytes must not change until the ticket is settled.
+        """
         self._accumulator.add(
             topic_id,
             partition,
@@ -171,6 +183,7 @@ class ProducePath:
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             first_sequence=header.base_sequence,
+            instance=instance,
             token=ticket,
             now_ms=self._now_ms(),
         )
@@ -216,7 +229,9 @@ class ProducePath:
             queue.popleft().begin(reached=True)
         del self._held[connection]
 
-    def overtakes(self, topic_id: TopicId, partition: int, header: BatchHeader) -> bool:
+    def overtakes(
+        self, topic_id: TopicId, partition: int, header: BatchHeader, instance: int
+    ) -> bool:
         """The batch must not be taken before one that failed comes again (`broker.gaps`)."""
         if not self._gaps or header.producer_id < 0:
             return False
@@ -224,12 +239,20 @@ class ProducePath:
         if row is not None and row.windows and header.producer_id in row.windows:
             self._gaps.forget(topic_id, partition, header.producer_id)
             return False
-        return self._gaps.overtakes(topic_id, partition, header, self._now_ms())
+        return self._gaps.overtakes(topic_id, partition, header, self._now_ms(), instance=instance)
 
-    def refused(self, topic_id: TopicId, partition: int, data: Buffer | None) -> None:
+    def refused(
+        self, topic_id: TopicId, partition: int, data: Buffer | None, *, version: int
+    ) -> None:
         """A batch was not taken for a reason that will pass; what follows must not overtake it."""
-        if data is not None and len(data) >= HEADER_BYTES:
-            self._gaps.note_refused(topic_id, partition, read_header(data), self._now_ms())
+        if data is None or len(data) < HEADER_BYTES:
+            return
+        header = read_header(data)
+        instance = NO_TRANSACTION
+        if header.is_transactional:
+            transactions = self._coordinator.machine.transactions
+            instance = likely_instance(transactions, header.producer_id, version=version)
+        self._gaps.note_refused(topic_id, partition, header, self._now_ms(), instance=instance)
 
     def time(self) -> float:
         """The loop's time, in which deadlines are given."""
@@ -429,11 +452,20 @@ class ProducePath:
         for batch, item, result in rows:
             if item.error != ErrorCode.NONE:
                 self.stats.batches_refused += 1
+                if item.error == ErrorCode.NOT_ENOUGH_REPLICAS:
+                    self._sent_back(batch)
             else:
                 self.stats.batches_acknowledged += 1
                 self.stats.batches_duplicate += item.duplicate
             ticket_of(batch).settle(result)
         self._release(chunk.closed.data_bytes)
+
+    def _sent_back(self, batch: PendingBatch) -> None:
+        """Another transaction is open than the batch named; it comes again as one of that."""
+        transactions = self._coordinator.machine.transactions
+        row = transactions.by_producer(batch.producer_id)
+        instance = batch.instance if row is None else row.standing.instance
+        self._gaps.note_one(batch, instance, self._now_ms())
 
     def _publish(self, chunk_id: ChunkId, rows: Sequence[BatchResult]) -> None:
         """Keep what was written in memory, as the spans that the machine made of it."""
@@ -448,11 +480,12 @@ class ProducePath:
                 if row is None:  # The topic was deleted by a later command of the same entry.
                     span = None
                     continue
-                span = row.span(row.find(item.base_offset))
+                found = row.span(row.find(item.base_offset))
                 parts = []
-                if span.chunk != chunk_id:
+                if isinstance(found, Marker) or found.chunk != chunk_id:
                     span = None
                     continue
+                span = found
             parts.append(batch.data)
             if batch.start + batch.length == span.start + span.length:
                 self._keep(span, parts)

@@ -4,7 +4,8 @@ The header and the CRC decide for ordinary topics; records are looked at, and de
 where a topic's settings demand it: null keys of compacted topics, timestamps out of bounds, another
 codec. The first violation of the batch wins; of its records all are listed (KIP-467).
 
-Left out: sequences and transactions (the log decides), whether the topic exists.
+Left out: sequences and transactions (`broker.transactional`, and the log decides), whether the
+topic exists.
 """
 
 from typing import Final, NamedTuple
@@ -58,7 +59,7 @@ def judge(
     header = records.check_batch(data, bytes_max=topic.max_message_bytes, produce_version=version)
     if isinstance(header, ErrorCode):
         return Unsound(header)
-    if header.attributes & (records.TRANSACTIONAL | records.LOG_APPEND_TIME):
+    if header.is_log_append_time or (header.is_transactional and header.producer_id < 0):
         return _refuse_attributes(header)
     if topic.compacted or not _timestamps_are_fine(header, topic, now_ms):
         unsound = _judge_records(data, topic, now_ms)
@@ -72,12 +73,13 @@ def judge(
 
 
 def _refuse_attributes(header: BatchHeader) -> Unsound:
-    if header.is_transactional:
-        return Unsound(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-    return Unsound(
-        ErrorCode.INVALID_TIMESTAMP,
-        "a producer cannot send timestamps of the type LogAppendTime",
-    )
+    if header.is_log_append_time:
+        return Unsound(
+            ErrorCode.INVALID_TIMESTAMP,
+            "a producer cannot send timestamps of the type LogAppendTime",
+        )
+    # Kafka takes it, as a batch of no transaction that says it were in one; no client sends it.
+    return Unsound(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
 
 
 def _timestamps_are_fine(header: BatchHeader, topic: TopicSettings, now_ms: int) -> bool:

@@ -3,11 +3,14 @@
 Answered when every batch is durable and in the log, or refused, or when the request's time is up
 (REQUEST_TIMED_OUT: what is under way may still happen). acks=1 is the same as acks=all; acks=0 has
 no answer, and if a partition failed the connection is closed, which is how the client learns it.
-Idempotence as in KIP-98 and KIP-360; record errors KIP-467; topic ids KIP-516. A request naming
-a topic that is not known here waits for a barrier (P8), and those behind it on its connection
+Idempotence as in KIP-98 and KIP-360; record errors KIP-467; topic ids KIP-516. Transactions as in
+KIP-98 until v11, as in KIP-890 from v12 on (`broker.transactional`).
+
+A request naming a topic that is not known here waits for a barrier (P8), and so does one with
+batches of a transaction of which this replica knows nothing; those behind it on its connection
 wait with it (P10).
 
-Not served: transactional batches (INVALID_TXN_STATE), v0 to v2 (never parsed).
+Not served: v0 to v2 (never parsed).
 """
 
 from typing import Final
@@ -16,6 +19,14 @@ from broker.commit_queue import WITHOUT_LOG_START, Ticket
 from broker.dispatch import Call
 from broker.node import Node
 from broker.producing import NO_SESSION
+from broker.transactional import (
+    Producer,
+    Refusal,
+    explain,
+    instance_of,
+    is_seen,
+    producer_of,
+)
 from broker.validation import Unsound, judge
 from coordinator.topics import Topic
 from protocol.errors import ErrorCode, KafkaError
@@ -28,6 +39,8 @@ from protocol.produce import (
     encode_response,
     parse_request,
 )
+from txn.error_codes import for_produce
+from txn.transactions import NO_TRANSACTION
 
 ACKS_ALLOWED: Final = frozenset({-1, 0, 1})
 
@@ -49,7 +62,7 @@ def refuse(node: Node, call: Call, error: KafkaError) -> None:
         found = _find(node, topic)
         if found is not None:
             for partition, data in topic[2]:
-                node.producing.refused(found.topic_id, partition, data)
+                node.producing.refused(found.topic_id, partition, data, version=call.version)
     if parsed.acks == 0:
         call.close(f"a Produce request with acks=0 is refused: {error}")
         return
@@ -79,12 +92,26 @@ def _find(node: Node, topic: ProduceTopic) -> Topic | None:
 class _Request:
     """A Produce request until it is answered."""
 
-    __slots__ = ("_answered", "_call", "_node", "_open", "_parsed", "_results", "deadline")
+    __slots__ = (
+        "_answered",
+        "_call",
+        "_instance",
+        "_node",
+        "_open",
+        "_parsed",
+        "_producer",
+        "_results",
+        "deadline",
+    )
 
     def __init__(self, node: Node, call: Call, parsed: ProduceRequest) -> None:
         self._node = node
         self._call = call
         self._parsed = parsed
+        self._producer = producer_of(parsed.transactional_id, parsed.topics)
+        """Of the transactional batches, if there are any; or why nothing can be done."""
+        self._instance: int | Refusal = NO_TRANSACTION
+        """Which transaction they belong to, once the request has begun."""
         count = 0
         for topic in parsed.topics:
             count += len(topic[2])
@@ -96,7 +123,9 @@ class _Request:
         """In the loop's time."""
 
     def needs_barrier(self) -> bool:
-        """It names a topic or a partition that a newer replica might know."""
+        """It names a topic, a partition or a transaction that a newer replica might know."""
+        if isinstance(self._producer, Refusal):
+            return False
         for topic in self._parsed.topics:
             found = _find(self._node, topic)
             if found is None:
@@ -104,7 +133,24 @@ class _Request:
             for partition, _ in topic[2]:
                 if not 0 <= partition < found.partition_count:
                     return True
-        return False
+        return self._producer is not None and not self._sees_transaction(self._producer)
+
+    def _sees_transaction(self, producer: Producer) -> bool:
+        assert self._parsed.transactional_id is not None
+        # Of all topics, not only those with transactional batches: clients do not mix.
+        places = [
+            (found.topic_id, partition)
+            for topic in self._parsed.topics
+            if (found := _find(self._node, topic)) is not None
+            for partition, _ in topic[2]
+        ]
+        return is_seen(
+            self._node.coordinator.machine.transactions,
+            self._parsed.transactional_id,
+            producer,
+            places,
+            version=self._call.version,
+        )
 
     def begin(self, *, reached: bool = True) -> None:
         """Judge every batch and hand over what is sound.
@@ -114,14 +160,14 @@ class _Request:
         if self._call.connection.closed:
             return
         refusal = self._refusal(reached=reached)
+        if isinstance(self._producer, Producer) and refusal is None:
+            self._instance = self._name_transaction(self._producer)
         index = 0
         for topic in self._parsed.topics:
             found = _find(self._node, topic)
             for partition, data in topic[2]:
                 if refusal is not None:
-                    if found is not None:
-                        self._node.producing.refused(found.topic_id, partition, data)
-                    self._fail(index, partition, *refusal)
+                    self._refuse(index, found, partition, data, refusal)
                 elif found is None or not 0 <= partition < found.partition_count:
                     self._fail(index, partition, self._unknown(), None)
                 else:
@@ -138,6 +184,8 @@ class _Request:
         if self._answered:
             return
         assert self._results[index] is None
+        if result.error and isinstance(self._producer, Producer):
+            self._translate(result, self._producer)
         self._results[index] = result
         self._open -= 1
         if not self._open:
@@ -158,15 +206,50 @@ class _Request:
                 self._results[index] = PartitionResult(partition, ErrorCode.REQUEST_TIMED_OUT)
         self._answer()
 
-    def _refusal(self, *, reached: bool) -> tuple[ErrorCode, str] | None:
+    def _refusal(self, *, reached: bool) -> Refusal | None:
         """Why nothing of the request can be done."""
+        if isinstance(self._producer, Refusal):
+            return self._producer
         if not reached:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER, "the metadata log is out of reach"
+            return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the metadata log is out of reach")
         if self._parsed.acks not in ACKS_ALLOWED:
-            return ErrorCode.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"
+            return Refusal(ErrorCode.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
         if self._node.coordinator.incarnation() is None:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_SESSION
+            return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_SESSION)
         return None
+
+    def _name_transaction(self, producer: Producer) -> int | Refusal:
+        assert self._parsed.transactional_id is not None
+        return instance_of(
+            self._node.coordinator.machine.transactions,
+            self._parsed.transactional_id,
+            producer,
+            version=self._call.version,
+            clock=self._call.clock,
+        )
+
+    def _translate(self, result: PartitionResult, producer: Producer) -> None:
+        """Say it as the client's version says it, and in words."""
+        error = ErrorCode(result.error)
+        if result.error_message is None and self._parsed.transactional_id is not None:
+            transactions = self._node.coordinator.machine.transactions
+            row = transactions.get(self._parsed.transactional_id)
+            result.error_message = explain(error, row, producer)
+        result.error = for_produce(error, self._call.version)
+
+    def _refuse(
+        self,
+        index: int,
+        topic: Topic | None,
+        partition: int,
+        data: memoryview | None,
+        refusal: Refusal,
+    ) -> None:
+        if topic is not None:
+            self._node.producing.refused(
+                topic.topic_id, partition, data, version=self._call.version
+            )
+        self._fail(index, partition, refusal.error, refusal.message)
 
     def _unknown(self) -> ErrorCode:
         if self._call.version >= TOPIC_IDS_FROM:
@@ -188,7 +271,11 @@ class _Request:
             self.settle(index, self._unsound(topic, partition, verdict))
             return
         header = verdict.header
-        if producing.overtakes(topic.topic_id, partition, header):
+        instance = self._instance if header.is_transactional else NO_TRANSACTION
+        if isinstance(instance, Refusal):
+            self.settle(index, self._unsound(topic, partition, Unsound(*instance)))
+            return
+        if producing.overtakes(topic.topic_id, partition, header, instance):
             refused = Unsound(
                 ErrorCode.NOT_ENOUGH_REPLICAS, "an earlier batch of the producer failed"
             )
@@ -201,7 +288,7 @@ class _Request:
             sender=producer_id if producer_id >= 0 else -1 - self._call.connection.number,
             log_append_time=verdict.log_append_time,
         )
-        producing.add(ticket, topic.topic_id, partition, verdict.data, header)
+        producing.add(ticket, topic.topic_id, partition, verdict.data, header, instance=instance)
 
     def _unsound(self, topic: Topic, partition: int, verdict: Unsound) -> PartitionResult:
         row = self._node.coordinator.machine.partitions.get(topic.topic_id, partition)

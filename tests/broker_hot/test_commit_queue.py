@@ -207,3 +207,34 @@ def test_a_gap_is_of_one_partition_one_epoch_and_two_minutes() -> None:
     gaps.note(_failed(0), 0)
     assert not gaps.overtakes(T, 0, _header(0, epoch=1), 0)
     assert len(gaps) == 0
+
+
+def test_a_later_transaction_does_not_wait_for_what_failed_in_an_earlier_one() -> None:
+    gaps = Gaps()
+    (failed,) = _failed(0)
+    failed.instance = 4
+    gaps.note([failed], 0)
+    assert gaps.overtakes(T, 0, _header(1), 1, instance=4)
+    assert gaps.overtakes(T, 0, _header(1), 1, instance=3)
+    assert not gaps.overtakes(T, 0, _header(1), 1, instance=5)
+    assert len(gaps) == 0
+
+
+def test_a_batch_that_is_sent_back_is_awaited_in_the_transaction_it_comes_again_in() -> None:
+    gaps = Gaps()
+    (failed,) = _failed(0)
+    failed.instance = 3
+    gaps.note_one(failed, 4, 0)
+    assert gaps.overtakes(T, 0, _header(1), 1, instance=4)
+    assert not gaps.overtakes(T, 0, _header(0), 2, instance=4)
+    assert not gaps.overtakes(T, 0, _header(1), 3, instance=4)
+
+
+def test_of_two_transactions_with_failed_batches_the_later_one_counts() -> None:
+    gaps = Gaps()
+    gaps.note_refused(T, 0, _header(5), 0, instance=4)
+    gaps.note_refused(T, 0, _header(0), 1, instance=3)
+    assert gaps.overtakes(T, 0, _header(6), 2, instance=4)
+    gaps.note_refused(T, 0, _header(8), 3, instance=5)
+    assert not gaps.overtakes(T, 0, _header(6), 4, instance=5)
+    assert gaps.overtakes(T, 0, _header(9), 5, instance=5)

@@ -38,6 +38,23 @@ def test_a_sound_batch_is_taken_as_it_is_without_a_copy() -> None:
     assert verdict.log_append_time == -1
 
 
+def test_a_transactional_batch_is_sound_whatever_transaction_it_is_of() -> None:
+    data = batch(attributes=records.TRANSACTIONAL, producer_id=1, epoch=0, sequence=0)
+    verdict = _judge(data)
+    assert isinstance(verdict, Sound)
+    assert verdict.header.is_transactional
+
+
+def test_a_transactional_batch_stays_one_when_it_is_recompressed_and_stamped() -> None:
+    data = batch(attributes=records.TRANSACTIONAL, producer_id=1, epoch=2, sequence=3)
+    topic = replace(PLAIN, compression_type="gzip", timestamp_type="LogAppendTime")
+    verdict = _judge(data, topic)
+    assert isinstance(verdict, Sound)
+    header = records.read_header(verdict.data)
+    assert (header.is_transactional, header.codec) == (True, Codec.GZIP)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1, 2, 3)
+
+
 @pytest.mark.parametrize(
     ("data", "error"),
     [
@@ -50,16 +67,17 @@ def test_a_sound_batch_is_taken_as_it_is_without_a_copy() -> None:
         (_changed(batch(), 23, (3).to_bytes(4)), ErrorCode.INVALID_RECORD),
         (batch(attributes=records.CONTROL), ErrorCode.INVALID_RECORD),
         (batch(attributes=records.LOG_APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
+        (batch(attributes=records.TRANSACTIONAL), ErrorCode.INVALID_RECORD),
         (
-            batch(attributes=records.TRANSACTIONAL, producer_id=1, epoch=0, sequence=0),
-            ErrorCode.INVALID_TXN_STATE,
+            batch(attributes=records.TRANSACTIONAL | records.CONTROL, producer_id=1, epoch=0),
+            ErrorCode.INVALID_RECORD,
         ),
         (batch(producer_id=1, epoch=0, sequence=-1), ErrorCode.INVALID_RECORD),
         (batch(bytes(2_000_000)), ErrorCode.MESSAGE_TOO_LARGE),
     ],
     ids=[
         "null", "no batch", "two batches", "magic 1", "base offset", "crc", "count", "control",
-        "append time", "transactional", "no sequence", "too large",
+        "append time", "transactional without producer", "control of a transaction", "no sequence", "too large",
     ],
 )  # fmt: skip
 def test_a_batch_that_kafka_refuses_is_refused_with_kafkas_error(data, error) -> None:

@@ -23,6 +23,7 @@ from coordinator.metadata_log import LogUnavailableError
 from protocol import apis, messages
 from protocol.messages import hot
 from protocol.records import Record, build_batch
+from protocol.types import TOPIC_ID_ZERO
 from storage.memory import MemoryStore
 from storage.object_store import ObjectNotFoundError, StoreUnavailableError
 from storage.reader import Reader
@@ -200,8 +201,11 @@ class Agent:
         assert topic is not None
         return self.coordinator.machine.partitions.get(topic.topic_id, partition)
 
-    def send(self, key: int, version: int, request, connection=None) -> "Answer":
-        """Start a call as the server would; the answer may come later."""
+    def send(self, key: int, version: int, request, connection=None, clock=None) -> "Answer":
+        """Start a call as the server would; the answer may come later.
+
+        `clock`: the position applied when the request was read, if that is not the one of now.
+        """
         body = messages.encode_request(key, version, request)
         call = Call(
             api_key=key,
@@ -211,6 +215,7 @@ class Agent:
             body=memoryview(bytes(body)),
             connection=connection or self.connection,
             received_ms=0,
+            clock=self.coordinator.machine.position if clock is None else clock,
         )
         handler = produce_handler if key == apis.PRODUCE else fetch_handler
         handler.start(self.node, call)
@@ -224,19 +229,26 @@ class Agent:
         version: int = 9,
         acks: int = -1,
         timeout_ms: int = 30_000,
+        transactional_id: str | None = None,
         connection=None,
+        clock=None,
     ) -> "Answer":
         """One request with one batch for each of the partitions from `partition` on."""
         data = [
             hot.PartitionProduceData(index=partition + index, records=batch)
             for index, batch in enumerate(batches)
         ]
+        rows = hot.TopicProduceData(name=topic, partition_data=data)
+        if version >= 13:
+            known = self.coordinator.machine.topics.by_name(topic)
+            rows.topic_id = TOPIC_ID_ZERO if known is None else known.topic_id
         request = hot.ProduceRequest(
+            transactional_id=transactional_id,
             acks=acks,
             timeout_ms=timeout_ms,
-            topic_data=[hot.TopicProduceData(name=topic, partition_data=data)],
+            topic_data=[rows],
         )
-        return self.send(apis.PRODUCE, version, request, connection)
+        return self.send(apis.PRODUCE, version, request, connection, clock)
 
     def fetch(
         self,
