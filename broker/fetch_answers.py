@@ -99,7 +99,7 @@ def bytes_there(found: Look, place: Place, *, committed: bool) -> int:
     if row is None:
         return 0
     offset = place.wanted.fetch_offset
-    end = row.last_stable if committed else row.end_offset
+    end = fetchable_end(row, committed=committed)
     if offset >= end:
         return 0
     limit = max(0, place.wanted.partition_max_bytes)
@@ -189,7 +189,7 @@ class Collector:
         """Add whole batches to the answer of one partition, or what is missing to the list."""
         limit = min(place.wanted.partition_max_bytes, budget.left)
         offset = place.wanted.fetch_offset
-        bound = row.last_stable if budget.committed else row.end_offset
+        bound = fetchable_end(row, committed=budget.committed)
         if offset >= bound or (limit <= 0 and not budget.first):
             return
         records: list[memoryview] = []

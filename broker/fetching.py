@@ -376,15 +376,19 @@ class FetchPath:
         for span in command.spans:
             end = first + len(span.items)
             if self.parked.is_watched(span.topic_id, span.partition):
-                results = outcome.results[first:end]
-                byte_count = sum(
-                    item.length
-                    for item, result in zip(span.items, results, strict=True)
-                    if not result.error and not result.duplicate
-                )
+                byte_count = records = 0
+                base_offset = -1
+                for item, result in zip(span.items, outcome.results[first:end], strict=True):
+                    if not result.error and not result.duplicate:
+                        byte_count += item.length
+                        records += item.records
+                        if base_offset < 0:
+                            base_offset = result.base_offset
                 if byte_count:
                     woken |= self.parked.arrived(span.topic_id, span.partition, byte_count)
-                    woken |= self._count_stable(span.topic_id, span.partition)
+                    woken |= self._count_stable(
+                        span.topic_id, span.partition, (base_offset, records, byte_count)
+                    )
             first = end
         return woken
 
@@ -396,17 +400,27 @@ class FetchPath:
                 woken |= self._count_stable(topic_id, partition)
         return woken
 
-    def _count_stable(self, topic_id: TopicId, partition: int) -> bool:
-        """Count what has become stable since the last time, for polls that wait for that."""
+    def _count_stable(
+        self, topic_id: TopicId, partition: int, added: tuple[int, int, int] = (-1, 0, 0)
+    ) -> bool:
+        """Count what has become stable since the last time, for polls that wait for that.
+
+        `added`: base offset, records and bytes that were appended, all that there is to count
+        unless there are transactions.
+        """
         counted = self.parked.counted(topic_id, partition)
         if counted is None:
             return False
         row = self._machine.partitions.get(topic_id, partition)
         if row is None or row.last_stable <= counted:
             return False
-        # No fetch waits for more than the agent gives, so no more need be counted.
-        byte_count = row.bytes_between(counted, row.last_stable, self._bytes_max)
-        return self.parked.advanced(topic_id, partition, byte_count, row.last_stable)
+        base_offset, records, byte_count = added
+        last_stable = base_offset + records
+        if base_offset != counted or row.last_stable < last_stable:
+            last_stable = row.last_stable
+            # No fetch waits for more than the agent gives, so no more need be counted.
+            byte_count = row.bytes_between(counted, last_stable, self._bytes_max)
+        return self.parked.advanced(topic_id, partition, byte_count, last_stable)
 
     def _note_recent(self, chunk: ChunkId, length: int) -> None:
         """Chunks that are worth reading whole: others ask for their other partitions in a moment."""
