@@ -1,0 +1,346 @@
+"""Every order in which frames, agents and the log can do things, for one TV1 client (exhaustive).
+
+The rule about EndTxn (`facts/kafka-semantics.md` §6.3, KAFKA-17754) is about frames that are late:
+held in the buffers of connections that the client has given up, in agents that are slow, in
+appends whose fate is unknown. `explore` goes through all the worlds that can come of a client's
+plan, and says where a transaction is ended by a frame that meant an earlier one: `Ended`.
+
+A world is a client, up to three connections, agents, and one transactional id (the decisions under
+test, `txn.transactions`). What may happen next, in any order:
+
+    client   sends what is next; gives up a connection it waits on and sends again on a new one,
+             or (`resends`) once on the same
+    network  the next frame of a connection arrives in the kernel's buffer of its agent, at last
+    agent    begins with the next frame of a connection when the one before is answered (P10), notes
+             the position it has applied; then, behind a barrier, answers 51 or appends
+    log      an append is applied; or first its agent answers "try again", and it is applied later
+
+An answer on a connection that the client has given up goes nowhere. Agents cannot know, so it
+counts as written. Left out: batches (the instance they name is decided likewise), TV2.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from protocol.errors import ErrorCode
+from protocol.types import Incarnation, Position
+from txn import transactions
+from txn.transactions import Changed, Connection, Proof, Standing, State
+
+PRODUCER, EPOCH = 1000, 0
+CONNECTIONS_MAX = 3
+
+
+class Planned(NamedTuple):
+    """A transaction that the client means to do."""
+
+    adds: int
+    commit: bool
+    pipelined: bool = False
+    """Its EndTxn is sent behind the last add without waiting (librdkafka, only aborts)."""
+
+
+class Frame(NamedTuple):
+    transaction: int
+    """Which of the plan it means: what no EndTxn says."""
+    end: bool
+    challenges: frozenset[int] | None = None
+    """Instances for which a 51 had been written when it arrived; None: it has not arrived."""
+
+
+class Doing(NamedTuple):
+    """What an agent is at with the first frame of a connection, or an append left behind."""
+
+    frame: Frame
+    connection: int
+    clock: int
+    proposal: Proof | int | None = None
+    """Of an EndTxn, or the instance that an add names; None: it was only read."""
+
+
+class Link(NamedTuple):
+    frames: tuple[Frame, ...] = ()
+    doing: Doing | None = None
+    challenges: frozenset[int] = frozenset()
+    """Instances for which a 51 was written here."""
+
+
+class Client(NamedTuple):
+    transaction: int = 0
+    adds_done: int = 0
+    link: int = 0
+    waits: int = 0
+    """Frames whose answers it waits for, on its newest connection."""
+    ignores: int = 0
+    """Answers before those, for which it has waited too long."""
+    resends: int = 0
+    stopped: bool = False
+
+
+class World(NamedTuple):
+    client: Client
+    links: tuple[Link, ...]
+    standing: Standing
+    position: int
+    newest: int = -1
+    """The latest transaction of the plan that has an add in the newest instance."""
+    behind: tuple[Doing, ...] = ()
+    """Appends whose agents have already answered "try again"."""
+    left_behind: int = 0
+
+
+class Ended(NamedTuple):
+    """A transaction was ended by a frame that meant an earlier one."""
+
+    frame: Frame
+    proof: Proof
+    path: tuple[str, ...]
+    """What happened, in short."""
+    documented: bool
+    """It is what facts §6.3 leave over: the second of two EndTxn of one connection arrived after
+    the challenge had been written, and no other connection has made an add since it was read."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What may happen, and which challenge counts."""
+
+    plan: Sequence[Planned]
+    connections: int = CONNECTIONS_MAX
+    resends: int = 0
+    left_behind: int = 1
+    counts: Callable[[int, frozenset[int]], bool] = lambda instance, written: instance in written
+    """A token is for one instance."""
+    in_buffer_counts: bool = False
+    """Planted error: frames that had arrived when the challenge was written count."""
+
+
+def begin(rules: Rules) -> World:
+    return World(Client(), (Link(),), Standing(PRODUCER, EPOCH), 0)
+
+
+@dataclass(frozen=True)
+class Explored:
+    worlds: dict[World, tuple[World, str] | None]
+    """All that can be, each with one before it, and what happened then."""
+    wrong: list[Ended]
+
+    def path(self, world: World, *last: str) -> tuple[str, ...]:
+        """What happened until then."""
+        names = list(reversed(last))
+        while (before := self.worlds[world]) is not None:
+            world, name = before
+            names.append(name)
+        return tuple(reversed(names))
+
+
+def explore(rules: Rules, *, enough: int | None = None) -> Explored:
+    """All the worlds; or only until so many wrong endings were found."""
+    explored = Explored({begin(rules): None}, [])
+    stack = list(explored.worlds)
+    while stack and (enough is None or len(explored.wrong) < enough):
+        world = stack.pop()
+        for name, after in steps(world, rules):
+            if isinstance(after, Ended):
+                explored.wrong.append(after._replace(path=explored.path(world, name)))
+            elif after not in explored.worlds:
+                explored.worlds[after] = (world, name)
+                stack.append(after)
+    return explored
+
+
+def steps(world: World, rules: Rules) -> Iterator[tuple[str, World | Ended]]:
+    """All that may happen next. Nothing, once the client is done: all later ends are its own."""
+    if world.client.stopped or world.client.transaction == len(rules.plan):
+        return
+    yield from _client_steps(world, rules)
+    for at, link in enumerate(world.links):
+        yield from _link_steps(world, at, link, rules)
+    for at, doing in enumerate(world.behind):
+        without = world._replace(behind=world.behind[:at] + world.behind[at + 1 :])
+        yield f"append of {_name(doing)} applied late", _applied(without, doing, rules)[0]
+
+
+def _name(doing: Doing) -> str:
+    kind = "end" if doing.frame.end else "add"
+    return f"{kind} {doing.frame.transaction} of connection {doing.connection}"
+
+
+# The client.
+
+
+def _client_steps(world: World, rules: Rules) -> Iterator[tuple[str, World]]:
+    client = world.client
+    if client.waits == 0:
+        yield "client sends", _sent(world, rules)
+        return
+    if len(world.links) < rules.connections:
+        moved = client._replace(link=len(world.links), waits=0, ignores=0)
+        reconnected = world._replace(client=moved, links=(*world.links, Link()))
+        yield "client reconnects and sends again", _sent(reconnected, rules)
+        planned = rules.plan[client.transaction]
+        if planned.pipelined and client.adds_done == planned.adds - 1:
+            only_end = _queued(reconnected, Frame(client.transaction, end=True))
+            yield "client reconnects and sends its end again", only_end
+    if client.resends < rules.resends:
+        ignores = client.ignores + client.waits
+        again = client._replace(resends=client.resends + 1, waits=0, ignores=ignores)
+        yield (
+            "client sends again on the same connection",
+            _sent(world._replace(client=again), rules),
+        )
+
+
+def _sent(world: World, rules: Rules) -> World:
+    """What is next, or again what has no answer."""
+    client = world.client
+    planned = rules.plan[client.transaction]
+    if client.adds_done == planned.adds:
+        return _queued(world, Frame(client.transaction, end=True))
+    world = _queued(world, Frame(client.transaction, end=False))
+    if planned.pipelined and client.adds_done == planned.adds - 1:
+        world = _queued(world, Frame(client.transaction, end=True))
+    return world
+
+
+def _queued(world: World, frame: Frame) -> World:
+    client = world.client
+    link = world.links[client.link]
+    world = _linked(world, client.link, link._replace(frames=(*link.frames, frame)))
+    return world._replace(client=client._replace(waits=client.waits + 1))
+
+
+def _linked(world: World, at: int, link: Link) -> World:
+    return world._replace(links=(*world.links[:at], link, *world.links[at + 1 :]))
+
+
+def _answered(world: World, at: int, frame: Frame, code: ErrorCode, rules: Rules) -> World:
+    """The agent has written an answer; it may be read by the client at once, or by nobody."""
+    link = world.links[at]
+    world = _linked(world, at, link._replace(frames=link.frames[1:], doing=None))
+    client = world.client
+    if client.link != at:
+        return world
+    if client.ignores:
+        return world._replace(client=client._replace(ignores=client.ignores - 1))
+    client = client._replace(waits=client.waits - 1)
+    planned = rules.plan[client.transaction] if not client.stopped else None
+    if planned is not None and frame.transaction == client.transaction:
+        if not frame.end and code is ErrorCode.NONE and client.adds_done < planned.adds:
+            client = client._replace(adds_done=client.adds_done + 1)
+        elif frame.end and code is ErrorCode.NONE:
+            client = client._replace(transaction=client.transaction + 1, adds_done=0)
+        elif frame.end and code is ErrorCode.INVALID_TXN_STATE:
+            # A commit that cannot be is fatal. An abort of what was never begun is no harm.
+            client = (
+                client._replace(stopped=True)
+                if planned.commit
+                else client._replace(transaction=client.transaction + 1, adds_done=0)
+            )
+    return world._replace(client=client)
+
+
+# Network, agents, log.
+
+
+def _link_steps(
+    world: World, at: int, link: Link, rules: Rules
+) -> Iterator[tuple[str, World | Ended]]:
+    waiting = next((i for i, frame in enumerate(link.frames) if frame.challenges is None), None)
+    if waiting is not None:
+        arrived = link.frames[waiting]._replace(challenges=link.challenges)
+        frames = (*link.frames[:waiting], arrived, *link.frames[waiting + 1 :])
+        yield f"a frame arrives on {at}", _linked(world, at, link._replace(frames=frames))
+    if link.doing is None:
+        if link.frames and link.frames[0].challenges is not None:
+            yield f"frame read on {at}", _read(world, at, link)
+    elif link.doing.proposal is None:
+        yield f"{_name(link.doing)} judged", _judged(world, at, link, link.doing, rules)
+    else:
+        doing = link.doing
+        after, code = _applied(world, doing, rules)
+        if not isinstance(after, Ended):
+            after = _written(after, at, doing, code, rules)
+        yield f"{_name(doing)} applied: {code.name}", after
+        if world.left_behind < rules.left_behind:
+            behind = world._replace(
+                behind=(*world.behind, doing), left_behind=world.left_behind + 1
+            )
+            yield (
+                f"{_name(doing)} left behind",
+                _answered(behind, at, doing.frame, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, rules),
+            )
+
+
+def _read(world: World, at: int, link: Link) -> World:
+    """The position is noted; an add names at once the instance that it joins or starts."""
+    frame = link.frames[0]
+    standing = world.standing
+    instance = standing.instance + (standing.state is not State.ONGOING)
+    doing = Doing(frame, at, world.position, None if frame.end else instance)
+    return _linked(world, at, link._replace(doing=doing))
+
+
+def _judged(world: World, at: int, link: Link, doing: Doing, rules: Rules) -> World:
+    """Behind a barrier: the agent sends away what cannot be, and appends the rest."""
+    standing = world.standing
+    written = link.challenges if rules.in_buffer_counts else doing.frame.challenges
+    proof = Proof(
+        instance=standing.instance,
+        connection=_connection(at),
+        clock=Position(doing.clock),
+        challenged=rules.counts(standing.instance, written or frozenset()),
+    )
+    if standing.state is State.ONGOING and not transactions.holds(proof, standing):
+        refused = doing._replace(proposal=proof)
+        return _written(world, at, refused, ErrorCode.CONCURRENT_TRANSACTIONS, rules)
+    return _linked(world, at, link._replace(doing=doing._replace(proposal=proof)))
+
+
+def _written(world: World, at: int, doing: Doing, code: ErrorCode, rules: Rules) -> World:
+    """An answer, and if it is 51 to an EndTxn, the token for the instance it was about."""
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS and isinstance(doing.proposal, Proof):
+        link = world.links[at]
+        challenges = link.challenges | {doing.proposal.instance}
+        world = _linked(world, at, link._replace(challenges=challenges))
+    return _answered(world, at, doing.frame, code, rules)
+
+
+def _connection(at: int) -> Connection:
+    return Connection(Incarnation(1), at)
+
+
+def _applied(world: World, doing: Doing, rules: Rules) -> tuple[World | Ended, ErrorCode]:
+    """At its position in the log."""
+    position = world.position + 1
+    who = {"producer_id": PRODUCER, "epoch": EPOCH}
+    if not isinstance(doing.proposal, Proof):
+        by = _connection(doing.connection)
+        instance = doing.proposal or 0
+        added = transactions.add(
+            world.standing, **who, instance=instance, by=by, at=Position(position)
+        )
+        if isinstance(added, ErrorCode):
+            return world, added
+        begun = added.instance != world.standing.instance
+        newest = doing.frame.transaction if begun else max(world.newest, doing.frame.transaction)
+        return world._replace(standing=added, position=position, newest=newest), ErrorCode.NONE
+    commit = rules.plan[doing.frame.transaction].commit
+    ended = transactions.end(world.standing, **who, commit=commit, proof=doing.proposal)
+    if not isinstance(ended, Changed):
+        return world, ended
+    if ended.markers is not None and world.newest > doing.frame.transaction:
+        return _wrong(world, doing, doing.proposal), ErrorCode.NONE
+    return world._replace(standing=ended.after, position=position), ErrorCode.NONE
+
+
+def _wrong(world: World, doing: Doing, proof: Proof) -> Ended:
+    newest = world.standing.adds.newest_but_by(proof.connection)
+    documented = (
+        proof.challenged
+        and proof.instance == world.standing.instance
+        and proof.instance in (doing.frame.challenges or ())
+        and newest <= proof.clock
+    )
+    return Ended(doing.frame, proof, (), documented)
