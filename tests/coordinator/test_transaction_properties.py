@@ -39,6 +39,10 @@ def offset(who: int, partition: int) -> Step:
     return lambda world: world.send_offset(world.clients[who], partition)
 
 
+def hold(who: int, partition: int) -> Step:
+    return lambda world: world.hold(world.clients[who], partition)
+
+
 def of_client(what: Callable[[World, Client], None], who: int) -> Step:
     return lambda world: what(world, world.clients[who])
 
@@ -51,21 +55,23 @@ who = st.integers(0, CLIENTS - 1)
 where = st.integers(0, PARTITIONS - 1)
 writes = st.builds(write, who, where, st.integers(1, 3))
 ends = st.builds(end, who, st.booleans())
-repeats = st.builds(of_place, st.just(World.repeat), st.integers(0, 1000))
+late = st.builds(of_place, st.sampled_from([World.repeat, World.release]), st.integers(0, 1000))
 steps = st.one_of(
     writes,
     writes,
     ends,
     ends,
-    repeats,
-    repeats,
+    late,
+    late,
     st.builds(plain, where, st.integers(1, 2)),
+    st.builds(hold, who, where),
+    st.builds(offset, who, where),
     st.builds(offset, who, where),
     st.builds(of_place, st.sampled_from([World.commit_offset, World.delete_offset]), where),
     st.just(World.delete_group),
     st.builds(of_client, st.sampled_from([World.init, World.take_over, World.give_up]), who),
 )
-stories = st.lists(steps, max_size=40)
+stories = st.lists(steps, max_size=8) | st.lists(steps, min_size=25, max_size=80)
 generations = st.lists(st.booleans(), min_size=CLIENTS, max_size=CLIENTS)
 
 

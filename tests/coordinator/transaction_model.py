@@ -34,7 +34,7 @@ from storage.spans import Item, Marker
 from tests.coordinator.story import Story
 from txn.transactions import OF_EPOCH
 
-PARTITIONS = 3
+PARTITIONS = 2
 GROUP = "billing"
 RECORD_BYTES = 10
 
@@ -100,6 +100,8 @@ class World:
         """Per partition: first offset to producer id and records of transactional batches."""
         self.sent: list[Command] = []
         """What may come a second time."""
+        self.held: list[tuple[int, ChunkSpan]] = []
+        """Batches that were never sent, and the transaction of each."""
         for client in clients:
             self.init(client)
 
@@ -124,21 +126,25 @@ class World:
 
     def write(self, client: Client, partition: int, records: int) -> None:
         self._begin(client, partition)
-        sequence = client.sequences.get(partition, 0)
-        item = Item(
-            0,
-            RECORD_BYTES * records,
-            records,
-            500,
-            client.producer_id,
-            client.epoch,
-            sequence,
-            self._instance(client),
-        )
+        item = self._next(client, partition, records)
         offset = self._commit(partition, item)
-        client.sequences[partition] = sequence + records
+        client.sequences[partition] = item.first_sequence + records
         self.producers[partition][offset] = (client.producer_id, records)
         self._append(partition, client.number, records)
+
+    def hold(self, client: Client, partition: int) -> None:
+        """A batch of the open transaction is under way for long: its client gives it up."""
+        if client.number is not None and partition in client.added:
+            item = self._next(client, partition, 1)
+            self.held.append((client.number, ChunkSpan(self.topic_id, partition, 0, (item,))))
+
+    def release(self, index: int) -> None:
+        """A batch comes whose transaction has ended long since."""
+        late = [span for number, span in self.held if number in self.ended]
+        if late:
+            span = late[index % len(late)]
+            (result,) = self.story.commit(self.agent, span)
+            assert result.duplicate or result.error != ErrorCode.NONE
 
     def write_plain(self, partition: int, records: int) -> None:
         item = Item(0, RECORD_BYTES * records, records, 500)
@@ -276,6 +282,18 @@ class World:
             )
             assert isinstance(self.do(command), Done)
         client.added.add(what)
+
+    def _next(self, client: Client, partition: int, records: int) -> Item:
+        return Item(
+            0,
+            RECORD_BYTES * records,
+            records,
+            500,
+            client.producer_id,
+            client.epoch,
+            client.sequences.get(partition, 0),
+            self._instance(client),
+        )
 
     def _instance(self, client: Client) -> int:
         return client.instance if client.old else OF_EPOCH
