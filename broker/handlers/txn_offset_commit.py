@@ -4,7 +4,8 @@ KIP-98, KIP-447 (v3+: fenced by member and generation, if the client names them)
 offsets add themselves to the transaction of the epoch, begun if need be). As OffsetCommit the
 request goes to the group's coordinator and each offset is judged alone. Before v5 the command
 names the transaction in which the group takes part as this agent knows it, behind a barrier if it
-knows of none: offsets that are late must not slide into another one.
+knows of none: offsets that are late must not slide into another one. So they are sent back too
+when a transaction of the id has ended since their frame was read.
 
 Errors, per partition: 3, 7 (may still happen), 12, 14, 15, 16, 22, 24, 25, 28 (fits into no
 entry), 42 (no transactional id), 44, 47, 48 (the group takes no part), 49, 82, 120 (v4+).
@@ -54,10 +55,10 @@ async def handle(
         await node.coordinator.barrier()
         wanted = _wanted(node, request)
     await node.groups.settled(request.group_id)
-    if call.version < OF_EPOCH_SINCE and isinstance(_instance(node, request), ErrorCode):
+    if isinstance(_instance(node, call, request), ErrorCode):
         await node.coordinator.barrier()
         await node.groups.settled(request.group_id)
-    codes = await _commit(node, call.version, request, wanted)
+    codes = await _commit(node, call, request, wanted)
     return _answer(call, request, codes)
 
 
@@ -104,11 +105,13 @@ def _wanted(node: Node, request: TxnOffsetCommitRequest) -> list[Wanted]:
     ]
 
 
-def _instance(node: Node, request: TxnOffsetCommitRequest) -> int | ErrorCode:
-    """The open transaction in which the group takes part, or why there is none (TV1)."""
+def _instance(node: Node, call: Call, request: TxnOffsetCommitRequest) -> int | ErrorCode:
+    """The transaction that the offsets are for, or why there is none, as this agent knows it."""
     row = node.coordinator.machine.transactions.get(request.transactional_id)
-    if row is None:
+    if row is None or row.standing.producer_id != request.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if call.version >= OF_EPOCH_SINCE:
+        return OF_EPOCH
     instance = row.standing.instance
     code = transactions.check(
         row.standing,
@@ -117,12 +120,15 @@ def _instance(node: Node, request: TxnOffsetCommitRequest) -> int | ErrorCode:
         instance=instance,
     )
     if code is _NONE and request.group_id not in row.group_ids:
-        return ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.TRANSACTION_ABORTABLE
+    if code is _NONE and row.ended_at > call.clock:
+        # They were on their way when the transaction before this one ended, and may be its.
+        return ErrorCode.NOT_ENOUGH_REPLICAS
     return instance if code is _NONE else code
 
 
 async def _commit(
-    node: Node, version: int, request: TxnOffsetCommitRequest, wanted: list[Wanted]
+    node: Node, call: Call, request: TxnOffsetCommitRequest, wanted: list[Wanted]
 ) -> list[ErrorCode]:
     """What becomes of each. The group is not writing; until the proposal nothing is waited for."""
     codes = [
@@ -130,7 +136,7 @@ async def _commit(
     ]
     if _NONE not in codes:
         return codes
-    instance = OF_EPOCH if version >= OF_EPOCH_SINCE else _instance(node, request)
+    instance = _instance(node, call, request)
     if isinstance(instance, ErrorCode):
         return _all(codes, instance)
     group = node.groups.live(request.group_id)

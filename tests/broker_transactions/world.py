@@ -4,6 +4,7 @@
 transactional producer: its id and epoch, over whatever connection it is told to use.
 """
 
+import asyncio
 from dataclasses import dataclass
 
 from protocol import apis
@@ -37,12 +38,14 @@ OPEN, COMMITTED, ABORTED, EMPTY = (
 
 
 def play(scenario, *names: str, **told: str) -> None:
-    """`scenario(agent, …)` with the topic "logs", when every shard of groups has its holder."""
+    """`scenario(agent, …)` with the topic "logs", when each agent has its shards of groups."""
 
     async def main(world):
         async with world.agents(*(names or ("one",)), **told) as agents:
             await agents[0].create_topic("logs", 4)
             await until_held(*agents)
+            while not all(agent.node.groups.claims.served for agent in agents):
+                await asyncio.sleep(0.1)
             for agent in agents:
                 await agent.coordinator.barrier()
             await scenario(*agents)
@@ -204,6 +207,27 @@ class Producer:
             self.sequences[index] = self.sequences.get(index, 0) + 1
         return row.error_code
 
+    def offsets_request(self, group_id: str, offsets: dict, **member) -> TxnOffsetCommitRequest:
+        topics: dict[str, list] = {}
+        for (topic, index), what in offsets.items():
+            offset, metadata = what if isinstance(what, tuple) else (what, "")
+            topics.setdefault(topic, []).append(
+                TxnOffsetCommitRequestPartition(
+                    partition_index=index, committed_offset=offset, committed_metadata=metadata
+                )
+            )
+        return TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            topics=[
+                TxnOffsetCommitRequestTopic(name=name, partitions=rows)
+                for name, rows in topics.items()
+            ],
+            **member,
+        )
+
     async def commit_offsets(
         self,
         agent: Agent,
@@ -215,31 +239,19 @@ class Producer:
         **member,
     ) -> dict:
         """Of {(topic, partition): offset or (offset, metadata)}; codes likewise."""
-        topics: dict[str, list] = {}
-        for (topic, index), what in offsets.items():
-            offset, metadata = what if isinstance(what, tuple) else (what, "")
-            topics.setdefault(topic, []).append(
-                TxnOffsetCommitRequestPartition(
-                    partition_index=index, committed_offset=offset, committed_metadata=metadata
-                )
-            )
-        request = TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
-            group_id=group_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            topics=[
-                TxnOffsetCommitRequestTopic(name=name, partitions=rows)
-                for name, rows in topics.items()
-            ],
-            **member,
+        request = self.offsets_request(group_id, offsets, **member)
+        return offset_codes(
+            await (peer or agent.peer()).ask(apis.TXN_OFFSET_COMMIT, version, request)
         )
-        answer = await (peer or agent.peer()).ask(apis.TXN_OFFSET_COMMIT, version, request)
-        return {
-            (topic.name, row.partition_index): row.error_code
-            for topic in answer.topics
-            for row in topic.partitions
-        }
+
+
+def offset_codes(answer) -> dict:
+    """Codes by (topic, partition)."""
+    return {
+        (topic.name, row.partition_index): row.error_code
+        for topic in answer.topics
+        for row in topic.partitions
+    }
 
 
 async def records(agent: Agent, index: int = 0, *, committed: bool = True) -> list[bytes]:
