@@ -115,7 +115,7 @@ def test_what_is_not_seen_is_looked_for_behind_a_barrier(
 
 
 def test_a_fenced_epoch_needs_no_barrier_for_it_stays_fenced() -> None:
-    assert is_seen(_table(), "x", Producer(7, 2), [], version=TV1)
+    assert is_seen(_table(), "x", Producer(7, 2), [(T, 5)], version=TV1)
 
 
 def test_newer_clients_need_a_barrier_only_for_an_unknown_producer() -> None:

@@ -306,7 +306,8 @@ def test_plain_and_transactional_batches_of_one_request_are_taken_each_as_what_i
         async with world.agents("a") as (agent,):
             client = await _started(agent)
             await client.add(agent, "t", 0, 1)
-            answer = client.produce(agent, client.batch(), batch())
+            plain = batch(producer_id=999, epoch=0, sequence=0)
+            answer = client.produce(agent, client.batch(), plain)
             assert [(await answer.partition(at)).error_code for at in (0, 1)] == [0, 0]
             assert agent.row("t", 0).last_stable == 0
             assert agent.row("t", 1).last_stable == 1
