@@ -9,6 +9,10 @@ GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 """kafka-consumer-groups.sh"""
 CONFIGS = "kafka.admin.ConfigCommand"
 """kafka-configs.sh"""
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
+"""kafka-transactions.sh"""
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+"""kafka-features.sh"""
 
 
 class KafkaTools:
@@ -47,11 +51,11 @@ class KafkaTools:
 
 
 def table(printed: str) -> list[dict[str, str]]:
-    """The rows below the header that begins with GROUP or TOPIC, by column."""
+    """The rows below the header in capitals (GROUP, TOPIC, …), by column."""
     lines = iter(printed.splitlines())
     for line in lines:
         names = line.split()
-        if len(names) > 1 and names[0] in ("GROUP", "TOPIC"):
+        if len(names) > 1 and names[0] in ("GROUP", "TOPIC", "TRANSACTIONAL-ID", "FEATURE"):
             break
     else:
         raise AssertionError(f"no table in: {printed}")
@@ -61,3 +65,10 @@ def table(printed: str) -> list[dict[str, str]]:
             break
         rows.append(dict(zip(names, line.split(), strict=False)))
     return rows
+
+
+def columns(printed: str) -> list[dict[str, str]]:
+    """The rows of kafka-transactions.sh, by column; with tabs between, and cells may be empty."""
+    found = [[cell.strip() for cell in line.split("\t")] for line in printed.splitlines()]
+    names, *rows = [cells for cells in found if len(cells) > 2]
+    return [dict(zip(names, cells, strict=True)) for cells in rows]
