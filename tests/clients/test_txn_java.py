@@ -10,10 +10,12 @@ from functools import partial
 import pytest
 
 from tests.clients import raw_txn
+from tests.clients.conftest import AGAINST_KAFKA
 from tests.clients.groups import Member, Stream
 from tests.clients.members import Host
-from tests.clients.producers import HostedPipe, HostedProducer, TxnHost
+from tests.clients.producers import HostedPipe, HostedProducer, TransactionError, TxnHost
 from tests.clients.transactions import STORIES, Client, everywhere, in_order, shown, until_stable
+from tests.parts.servers import FrazilCluster
 
 pytestmark = pytest.mark.integration
 
@@ -33,6 +35,10 @@ def _client(host: TxnHost, readers: Host, *, timed_out: str) -> Client:
     )
 
 
+TIMED_OUT = "InvalidTxnState" if AGAINST_KAFKA else "TransactionAbortable"
+"""A client of transaction version 2 learns from Frazil that it can abort, and go on."""
+
+
 @pytest.fixture
 def old_level(unchallenged: str) -> Iterator[str]:
     """A cluster whose transaction version is 1."""
@@ -43,7 +49,7 @@ def old_level(unchallenged: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("story", STORIES)
 def test_transactions_of_java(unchallenged: str, java_txn: TxnHost, java: Host, story: str) -> None:
-    STORIES[story](_client(java_txn, java, timed_out="InvalidTxnState"), unchallenged)
+    STORIES[story](_client(java_txn, java, timed_out=TIMED_OUT), unchallenged)
 
 
 @pytest.mark.parametrize("story", STORIES)
@@ -51,6 +57,29 @@ def test_transactions_of_java_by_version_1(
     old_level: str, java_txn: TxnHost, java: Host, story: str
 ) -> None:
     STORIES[story](_client(java_txn, java, timed_out="ProducerFenced"), old_level)
+
+
+def test_a_java_producer_whose_transaction_timed_out_aborts_it_and_goes_on(
+    three_agents: FrazilCluster, java_txn: TxnHost, java: Host
+) -> None:
+    bootstrap = three_agents.bootstrap
+    client = _client(java_txn, java, timed_out="")
+    topic = client.fresh("outlived")
+    Stream(bootstrap, topic)
+    producer = client.producer(bootstrap, topic, 1_000)
+    lost, last = everywhere("lost", 5), everywhere("last", 5)
+    producer.begin()
+    producer.send(topic, lost)
+    until_stable(bootstrap, topic)
+    with pytest.raises(TransactionError, match="TransactionAbortable"):
+        producer.commit()
+    producer.abort()
+    producer.begin()
+    producer.send(topic, last)
+    producer.commit()
+    producer.close()
+    until_stable(bootstrap, topic)
+    assert shown(bootstrap, topic) == in_order(last)
 
 
 def test_a_java_producer_outlives_the_change_of_version(
