@@ -285,6 +285,35 @@ def test_a_poll_that_waits_for_more_than_became_stable_goes_on_waiting() -> None
     run(scenario)
 
 
+def test_of_what_was_written_together_only_the_stable_part_counts() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("a") as (a,):
+            await a.create_topic("t")
+            client = Client()
+            await client.init(a)
+            await client.add(a, "t", 0)
+            size = len(batch(bytes(500)))
+            polls = [
+                a.fetch("t", 0, max_wait_ms=60_000, isolation=COMMITTED, min_bytes=min_bytes)
+                for min_bytes in (size, size + 1)
+            ]
+            together = [
+                a.produce("t", batch(bytes(500))),
+                client.produce(a, client.batch(0, bytes(500))),
+            ]
+            for answer in together:
+                await answer.wait()
+            assert a.row("t").span_count == 1
+            await asyncio.sleep(1)
+            assert [poll.there for poll in polls] == [True, False]
+            assert given((await polls[0].partition()).records) == [500]
+            await client.end(a)
+            await asyncio.sleep(1)
+            assert given((await polls[1].partition()).records) == [500, 500, "commit"]
+
+    run(scenario)
+
+
 def test_bytes_are_counted_once_when_one_entry_holds_a_batch_and_its_end() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (a,):
@@ -330,6 +359,8 @@ def test_a_poll_for_everything_wakes_by_a_marker_alone(end) -> None:
             await asyncio.sleep(1)
             assert not poll.there
             await end(client, a)
+            await asyncio.sleep(1)
+            assert poll.there
             answer = await poll.partition()
             assert given(answer.records) == ["commit" if end is commit else "abort"]
 
@@ -354,13 +385,17 @@ def test_a_poll_on_a_topic_without_transactions_wakes_as_ever() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (a,):
             await a.create_topic("t")
+            for _ in range(5):
+                await a.produce("t", batch(bytes(100))).wait()
             size = len(batch(bytes(100)))
-            poll = a.fetch("t", 0, max_wait_ms=60_000, min_bytes=3 * size, isolation=COMMITTED)
+            poll = a.fetch("t", 5, max_wait_ms=60_000, min_bytes=3 * size, isolation=COMMITTED)
             for _ in range(2):
                 await a.produce("t", batch(bytes(100))).wait()
                 await asyncio.sleep(1)
                 assert not poll.there
             await a.produce("t", batch(bytes(100))).wait()
+            await asyncio.sleep(1)
+            assert poll.there
             assert given((await poll.partition()).records) == [100] * 3
 
     run(scenario)
