@@ -79,13 +79,13 @@ def producer_of(
             if transactional_id is None:
                 message = "transactional batches without a transactional id"
                 return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message)
-            producer = Producer._make(_PRODUCER.unpack_from(data, _PRODUCER_AT))
-            if producer.producer_id < 0 or producer == found:
+            producer = _PRODUCER.unpack_from(data, _PRODUCER_AT)
+            if producer == found or producer[0] < 0:
                 continue
             if found is not None:
                 message = "transactional batches of several producers in one request"
                 return Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, message)
-            found = producer
+            found = Producer._make(producer)
     return found
 
 

@@ -10,16 +10,21 @@ from typing import Final
 
 from crc32c import crc32c
 
+from broker.transactional import Producer, is_seen, producer_of
+from coordinator.chunks import Chunks
+from coordinator.partition import Partition
+from coordinator.transactions import Transactions
 from protocol import fetch, produce
 from protocol.framing import FrameSplitter, parse_header, request_frame
 from protocol.produce import PartitionResult
-from protocol.records import check_batch
+from protocol.records import TRANSACTIONAL, Record, build_batch, check_batch
 from protocol.types import Incarnation, TopicId
 from storage.accumulator import Accumulator, Limits
 from storage.batches import Batches
 from storage.cache import Cache
 from storage.spans import ChunkId, Span
 from tests.bench.load import batch_of, produce_body
+from txn.transactions import Standing, State
 
 KiB: Final = 1 << 10
 MiB: Final = 1 << 20
@@ -72,6 +77,34 @@ def judge(size: int) -> None:
     title = f"{size // KiB} KiB"
     measure(f"check a batch, {title}", lambda: check_batch(batch), byte_count=len(batch))
     measure(f"CRC-32C alone, {title}", lambda: crc32c(batch), byte_count=len(batch))
+
+
+def name_transaction(partitions: int) -> None:
+    """A request of a transaction: whose it is, and whether it is known here."""
+    plain, sent = memoryview(bytes(1000)), memoryview(_transactional())
+    for title, view in (("plain", plain), ("transactional", sent)):
+        topics: list[produce.ProduceTopic] = [("t", None, [(0, view)] * partitions)]
+        measure(f"find the producer, {partitions} {title}", lambda t=topics: producer_of("x", t))
+    table = Transactions()
+    row = table.create("x", Standing(7, 3))
+    table.stand(row, Standing(7, 3, state=State.ONGOING, instance=1), clock_ms=0, time_ms=0)
+    places = [(TOPIC, index) for index in range(partitions)]
+    table.join(row, [Partition(*place, Chunks()) for place in places], ())
+    producer = Producer(7, 3)
+    measure(
+        f"see the transaction, {partitions} partitions",
+        lambda: is_seen(table, "x", producer, places, version=11),
+    )
+
+
+def _transactional() -> bytes:
+    return build_batch(
+        [Record(value=bytes(900))],
+        attributes=TRANSACTIONAL,
+        producer_id=7,
+        producer_epoch=3,
+        base_sequence=0,
+    )
 
 
 def gather(partitions: int, size: int) -> None:
@@ -155,6 +188,8 @@ def main() -> None:
         receive(partitions, size)
     for size in (16 * KiB, MiB):
         judge(size)
+    for partitions in (1, 64):
+        name_transaction(partitions)
     for partitions, size in ((1, MiB), (64, 16 * KiB)):
         gather(partitions, size)
     for count, size in ((4, MiB), (5, 16 * KiB), (64, 16 * KiB)):
