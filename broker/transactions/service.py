@@ -82,7 +82,8 @@ class TransactionService:
     def coordinates(self, transactional_id: str) -> bool:
         """Whether this agent is the coordinator of the id, as far as it knows."""
         node_id = self._coordinator.node_id()
-        return node_id is not None and self._before_this_agent(transactional_id) == 0
+        node_ids = [row.node_id for row in self._coordinator.machine.incarnations]
+        return node_id is not None and placement.coordinator(transactional_id, node_ids) == node_id
 
     def standing(self, transactional_id: str) -> Standing | None:
         """Where the id stands, as far as this agent knows."""

@@ -233,3 +233,21 @@ def test_a_feature_that_is_named_twice_is_taken_as_named_first():
             assert (await told(one))[1] == 1
 
     run(scenario)
+
+
+def test_an_update_whose_fate_is_open_is_said_to_have_timed_out():
+    """P4: the append is in, or not; nobody knows yet."""
+
+    async def scenario(world):
+        async with world.agents("one") as (one,):
+            one.lag()
+            request = UpdateFeaturesRequest(
+                feature_updates=[update(1, SAFE_DOWNGRADE)], timeout_ms=200
+            )
+            answer = await one.ask(apis.UPDATE_FEATURES, request)
+            assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+            one.catch_up()
+            await one.coordinator.barrier()
+            assert (await told(one))[1] == 1
+
+    run(scenario)
