@@ -108,7 +108,7 @@ async def _run(world: TxnWorld) -> list[str]:
     for life in world.lives:
         life.store_weather.__dict__.update(Weather.drawn(rng).__dict__)
         life.log_weather.__dict__.update(Weather.drawn(rng).__dict__)
-    world.mischief.hold = rng.choice((0.0, 0.05, 0.2))
+    world.mischief.hold = rng.choice((0.0, 0.1, 0.3))
     nemesis = TxnNemesis(world)
     passing += [loop.create_task(nemesis.run()), loop.create_task(_delete_doomed(world))]
     await asyncio.sleep(FAULTS_S)
