@@ -35,7 +35,7 @@ from storage.spans import ChunkId, Item
 
 MiB: Final = 1024 * 1024
 ITEM_ENTRY_BYTES: Final = 48
-"""What a batch may take in the log's entry, an upper estimate; plain batches share items."""
+"""What a batch may take in the log's entry, an upper bound; plain batches share items."""
 SPAN_ENTRY_BYTES: Final = 40
 """What a partition may take in the log's entry, an upper estimate."""
 

@@ -5,8 +5,12 @@ import asyncio
 import pytest
 
 from broker.gaps import Gaps
+from coordinator.codec import encoded_size
+from coordinator.commands import ChunkSpan, CommitChunk
 from protocol.records import read_header
 from protocol.types import TopicId
+from storage.accumulator import ITEM_ENTRY_BYTES
+from storage.spans import Item
 from tests.broker_hot.world import World, batch, run
 
 
@@ -34,3 +38,26 @@ def test_the_chunks_worth_reading_whole_are_remembered_up_to_half_of_the_cache()
             assert 0 < len(agent.fetching._recent) <= 5
 
     run(scenario)
+
+
+def test_a_batch_takes_no_more_of_an_entry_than_is_estimated() -> None:
+    """With the widest numbers that a client may send, and more transactions than there will be."""
+    items = tuple(
+        Item(
+            skip=1 << 23,
+            length=1 << 23,
+            records=1 << 21,
+            timestamp_max=[-(1 << 63), (1 << 63) - 1][index % 2],
+            producer_id=(1 << 63) - 1 - index,
+            producer_epoch=-(1 << 15),
+            first_sequence=-(1 << 31),
+            instance=(1 << 35) - 1,
+        )
+        for index in range(101)
+    )
+
+    def size(count: int) -> int:
+        spans = (ChunkSpan(TopicId(bytes(16)), 0, 16, items[:count]),)
+        return encoded_size(CommitChunk(1, 1 << 30, spans))
+
+    assert size(101) - size(1) <= 100 * ITEM_ENTRY_BYTES
