@@ -1,6 +1,9 @@
 """ListOffsets where transactions are: what is open bounds some readers, and markers have times."""
 
+import struct
+
 import pytest
+from crc32c import crc32c
 
 from broker.handlers.list_offsets import find_record
 from protocol import apis
@@ -13,7 +16,7 @@ from tests.broker_transactions.world import Producer, partition, play
 
 COMMITTED = 1
 NOWHERE = (-1, -1)
-FOREVER = 10**9
+FOREVER = 3_000_000
 
 
 async def with_open(one) -> Producer:
@@ -81,15 +84,27 @@ def test_the_end_of_a_transaction_is_found_by_its_time_as_in_kafka():
     play(scenario)
 
 
+def lying(timestamp: int, *, said: int) -> bytes:
+    """A compressed batch whose header says a later time than its record has."""
+    batch = bytearray(stamped(timestamp, codec=1))
+    struct.pack_into(">q", batch, 35, NOW_MS + said)
+    struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
+    return bytes(batch)
+
+
 def test_a_marker_that_is_too_old_is_passed_over():
     async def scenario(one):
-        producer = await with_open(one)
+        await one.produce("logs", lying(0, said=FOREVER))
+        producer = await Producer.begin(one)
+        assert await producer.add() == {("logs", 0): 0}
+        assert await producer.produce() == 0
         assert await producer.end() == 0
-        time = marker_time(one, 4)
+        time = marker_time(one, 2)
         await one.produce("logs", stamped(time + 5, time + 9))
-        assert await place(one, at(NOW_MS + time + 1)) == (5, time + 5)
-        # Behind a span whose newest time is there, and whose records are not.
-        assert await place(one, at(NOW_MS + time + 6)) == (6, time + 9)
+        # The search begins at the first span, which says that it has such a record.
+        assert await place(one, at(NOW_MS + time)) == (2, time)
+        assert await place(one, at(NOW_MS + time + 1)) == (3, time + 5)
+        assert await place(one, at(NOW_MS + time + 6)) == (4, time + 9)
 
     play(scenario)
 
@@ -105,8 +120,8 @@ def test_the_newest_timestamp_may_be_a_markers_or_lie_beyond_the_bound():
         expected = (4, marker_time(one, 4))
         assert await place(one, at(-3)) == expected
         assert await place(one, at(-3, isolation=COMMITTED)) == expected
-        await one.produce("logs", stamped(FOREVER // 1000))
-        assert await place(one, at(-3)) == (5, FOREVER // 1000)
+        await one.produce("logs", stamped(FOREVER))
+        assert await place(one, at(-3)) == (5, FOREVER)
 
     play(scenario)
 
