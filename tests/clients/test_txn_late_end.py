@@ -132,6 +132,30 @@ def test_a_late_end_touches_no_later_transaction(
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize("arrived", [0, 11], ids=["unsent", "begun"])
+def test_a_second_late_end_does_not_pass_for_the_reply_to_a_challenge(
+    three_agents: FrazilCluster, arrived: int, *, commit: bool
+) -> None:
+    address = three_agents.bootstrap
+    name, first, _ = _fresh(address)
+    producer = Producer(name, LIBRDKAFKA)
+    with Connection(address) as a, Connection(address) as b:
+        producer.init(a)
+        producer.write(a, first, "1-first")
+        # librdkafka with socket.max.fails other than 1 sends it again on the same connection.
+        request = producer.end_request(commit=commit)
+        late = b"".join(a.frame(apis.END_TXN, LIBRDKAFKA.end, request) for _ in range(3))
+        a.send_bytes(late[:arrived])
+        assert producer.end(b, commit=commit)[-1] == OK
+        producer.write(b, first, "3-first")
+        a.send_bytes(late[arrived:])
+        assert [a.receive().error_code for _ in range(3)] == [CONCURRENT] * 3
+        assert _of_three([address], first) == set()
+        assert producer.end(b, commit=not commit) == [OK]
+        assert _of_three([address], first) == (set() if commit else {"3-first"})
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("held", HELD)
 def test_a_late_end_of_a_new_client_is_fenced_by_its_epoch(
     three_agents: FrazilCluster, held: str, *, commit: bool
