@@ -3,8 +3,8 @@
 KIP-35, KIP-511 (clients name themselves from v3 on; an unknown version is answered in version 0,
 by the dispatcher), KIP-584 (features, `broker.features`). Levels and epoch are read from the
 machine in one step, so they belong together, and this agent never tells an older epoch than it
-told before; clients keep to the newest that any agent told them. A level of 0 is told by not
-telling the feature.
+told before; clients keep to the newest that any agent told them. Levels of 0, which not every
+version can carry, are `protocol.messages.codec`'s to leave out (KAFKA-17011).
 """
 
 import re
@@ -26,10 +26,6 @@ from protocol.messages import (
 NAMED_SINCE: Final = 3
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
-LEVEL_ZERO_SINCE: Final = 4
-"""Clients of an earlier version cannot read a supported feature whose least level is 0, so they
-are not told of it (KAFKA-17011)."""
-
 
 async def handle(node: Node, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if call.version >= NAMED_SINCE and not (
@@ -46,13 +42,11 @@ async def handle(node: Node, call: Call, request: ApiVersionsRequest) -> ApiVers
         supported_features=[
             SupportedFeatureKey(name=name, min_version=least, max_version=most)
             for name, (least, most) in features.SUPPORTED.items()
-            if least > 0 or call.version >= LEVEL_ZERO_SINCE
         ],
         finalized_features_epoch=told.epoch,
         finalized_features=[
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
             for name, level in features.levels(told).items()
-            if level > 0
         ],
     )
 
