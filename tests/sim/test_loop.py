@@ -134,6 +134,33 @@ def test_bytes_of_a_connection_arrive_in_order_and_whole(seed: int) -> None:
     assert run(main, seed=seed)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_held_back_arrives_after_its_sender_has_gone(seed: int) -> None:
+    async def main(loop, rng):
+        network = Network(loop, rng)
+        accepted: list[_Collect] = []
+
+        def factory() -> _Collect:
+            accepted.append(_Collect())
+            return accepted[-1]
+
+        with loop.owned("server"):
+            await loop.create_server(factory, "a", 1)
+        transport, _ = await loop.create_connection(asyncio.Protocol, "a", 1)
+        transport.write(b"before ")
+        await asyncio.sleep(0.1)
+        network.hold(transport.peer, 10.0)
+        transport.write(b"held ")
+        transport.write(b"back")
+        transport.close()
+        await asyncio.sleep(5)
+        meanwhile = (accepted[0].data, accepted[0].lost)
+        await asyncio.sleep(10)
+        return meanwhile, (accepted[0].data, accepted[0].lost)
+
+    assert run(main, seed=seed) == ((b"before ", False), (b"before held back", True))
+
+
 def test_nobody_listening_refuses_the_connection() -> None:
     async def main(loop, rng):
         Network(loop, rng)
