@@ -3,9 +3,9 @@
 KIP-98, KIP-447 (v3+: fenced by member and generation, if the client names them), KIP-890 (v5: the
 offsets add themselves to the transaction of the epoch, begun if need be). As OffsetCommit the
 request goes to the group's coordinator and each offset is judged alone. Before v5 the command
-names the transaction in which the group takes part as this agent knows it, behind a barrier if it
-knows of none: offsets that are late must not slide into another one. So they are sent back too
-when a transaction of the id has ended since their frame was read.
+names the transaction that is open as this agent knows it, behind a barrier if it knows of none,
+and `apply` says whether the group takes part: offsets that are late must not slide into another
+transaction. So they are sent back too when one of the id has ended since their frame was read.
 
 Errors, per partition: 3, 7 (may still happen), 12, 14, 15, 16, 22, 24, 25, 28 (fits into no
 entry), 42 (no transactional id), 44, 47, 48 (the group takes no part), 49, 82, 120 (v4+).
@@ -119,8 +119,6 @@ def _instance(node: Node, call: Call, request: TxnOffsetCommitRequest) -> int | 
         epoch=request.producer_epoch,
         instance=instance,
     )
-    if code is _NONE and request.group_id not in row.group_ids:
-        return ErrorCode.TRANSACTION_ABORTABLE
     if code is _NONE and row.ended_at > call.clock:
         # They were on their way when the transaction before this one ended, and may be its.
         return ErrorCode.NOT_ENOUGH_REPLICAS

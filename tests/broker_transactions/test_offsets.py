@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
+from coordinator.group_commands import SetGroupConfigs
 from coordinator.transaction_commands import CommitTransactionOffsets
 from protocol import apis
 from protocol.errors import ErrorCode
-from tests.broker_groups.members import classic_group, consumer_group, rows
+from tests.broker_groups.members import classic_group, consumer_group, join_request, rows
 from tests.broker_groups.world import group_of
 from tests.broker_transactions.world import (
     COMMITTED,
@@ -318,6 +319,36 @@ def test_a_generation_of_a_group_that_is_not_there_is_illegal():
             one, "g", {LOGS0: 7}, generation_id=3, member_id="member"
         )
         assert answer == {LOGS0: ErrorCode.ILLEGAL_GENERATION}
+
+    play(scenario)
+
+
+def test_offsets_of_a_generation_that_waits_for_its_assignment_are_sent_again():
+    """27 would end the producer; Kafka takes them, the log knows that generation soon."""
+
+    async def scenario(one):
+        (member,) = await classic_group(one, "g", {"logs": [0]})
+        producer = await in_group(one)
+        one.peer().send(apis.JOIN_GROUP, 3, join_request("g"))
+        await asyncio.sleep(0.1)
+        rejoin = join_request("g", member_id=member.member_id)
+        rejoined = await member.peer.ask(apis.JOIN_GROUP, 3, rejoin)
+        fields = {"generation_id": rejoined.generation_id, "member_id": member.member_id}
+        answer = await producer.commit_offsets(one, "g", {LOGS0: 7}, **fields)
+        assert answer == {LOGS0: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+
+    play(scenario)
+
+
+def test_offsets_of_anothers_partition_abort_the_transaction_where_only_owners_may_commit():
+    async def scenario(one):
+        configs = (("frazil.commit.owner.only", "true"),)
+        await one.coordinator.propose(SetGroupConfigs("g", configs))
+        first, _ = await classic_group(one, "g", {"logs": [0]}, {"logs": [1]})
+        producer = await in_group(one)
+        fields = {"generation_id": first.epoch, "member_id": first.member_id}
+        answer = await producer.commit_offsets(one, "g", {LOGS0: 7, LOGS1: 8}, **fields)
+        assert answer == {LOGS0: 0, LOGS1: ErrorCode.ILLEGAL_GENERATION}
 
     play(scenario)
 
