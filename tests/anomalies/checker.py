@@ -56,28 +56,33 @@ def check(
     `transactional`: each operation was one transaction, so one seen in part is torn;
     `complete`: there was such a last poll; if not, what was never read (unseen) is no anomaly.
     """
-    found = {
-        type: cases
-        for ww_deps in (True, False)
-        for type, cases in analyse(history, ww_deps=ww_deps).items()
-        if type not in _allowed(subscribed=subscribed, ww_deps=ww_deps)
-    }
     facts = Facts(completions(history))
+    found = _without_cycles(facts)
+    for ww_deps in (True, False):
+        cyclic = cycles(facts, history, ww_deps=ww_deps)
+        bad = bad_types(cyclic, subscribed=subscribed, ww_deps=ww_deps)
+        found.update({type: cases for type, cases in cyclic.items() if type in bad})
     found["phantom-read"] = records.phantom_reads(facts)
     if transactional and complete:
         found["torn-transaction"] = records.torn_transactions(facts)
     if not complete:
         found.pop("unseen", None)
-    return [Anomaly(type, cases) for type, cases in found.items() if cases]
+    wrong = bad_types(found, subscribed=subscribed, ww_deps=False)
+    return [Anomaly(type, cases) for type, cases in found.items() if cases and type in wrong]
 
 
 def analyse(history: Sequence[RawOp], *, ww_deps: bool) -> dict[str, list[Case]]:
     """Every anomaly of Jepsen's that the history shows, allowed ones too."""
     facts = Facts(completions(history))
+    found = {**_without_cycles(facts), **cycles(facts, history, ww_deps=ww_deps)}
+    return {type: cases for type, cases in found.items() if cases}
+
+
+def _without_cycles(facts: Facts) -> dict[str, list[Case]]:
     int_poll_skip, int_nonmonotonic_poll = order.internal_polls(facts)
     int_send_skip, int_nonmonotonic_send = order.internal_sends(facts)
     poll_skip, nonmonotonic_poll = order.external_polls(facts)
-    found = {
+    return {
         "inconsistent-offsets": records.inconsistent_offsets(facts),
         "duplicate": records.duplicates(facts),
         "G1a": records.aborted_reads(facts),
@@ -91,17 +96,10 @@ def analyse(history: Sequence[RawOp], *, ww_deps: bool) -> dict[str, list[Case]]
         "poll-skip": poll_skip,
         "nonmonotonic-poll": nonmonotonic_poll,
         "nonmonotonic-send": order.external_sends(facts),
-        **cycles(facts, history, ww_deps=ww_deps),
     }
-    return {type: cases for type, cases in found.items() if cases}
 
 
 def bad_types(found: Collection[str], *, subscribed: bool, ww_deps: bool) -> set[str]:
     """Those of the types that make a history invalid."""
-    return set(found) - _allowed(subscribed=subscribed, ww_deps=ww_deps)
-
-
-def _allowed(*, subscribed: bool, ww_deps: bool) -> frozenset[str]:
-    return (
-        ALLOWED | (ALLOWED_SUBSCRIBED if subscribed else set()) | (ALLOWED_WW if ww_deps else set())
-    )
+    allowed = ALLOWED | (ALLOWED_SUBSCRIBED if subscribed else set())
+    return set(found) - allowed - (ALLOWED_WW if ww_deps else set())

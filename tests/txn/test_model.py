@@ -339,6 +339,27 @@ class Life(RuleBasedStateMachine):
             knows = (producer.id, producer.epoch) == current
             assert knows == self.model.may(producer)
 
+    @invariant()
+    def whoever_was_replaced_hears_no_to_everything(self):
+        now = self.standing
+        for producer in self.producers:
+            if producer is self.model.writer:
+                continue
+            who, fresh = producer.who, self.fresh + 1
+            by, at = self._by(producer), Position(self.position)
+            proof = Proof(now.instance, by, at, challenged=True)
+            answers = [
+                init(now, **who, fresh_id=fresh),
+                begin(now, **who),
+                check(now, **who, instance=now.instance),
+                give_up(now, **who, instance=now.instance, fresh_id=fresh),
+                *(add(now, **who, instance=now.instance + next, by=by, at=at) for next in (0, 1)),
+            ]
+            for commit in (True, False):
+                answers.append(end(now, **who, commit=commit, proof=proof))
+                answers.append(end_bumping(now, **who, commit=commit, fresh_id=fresh))
+            assert set(answers) <= REFUSED
+
 
 TestLife = Life.TestCase
 TestLife.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
