@@ -1,5 +1,6 @@
 """Long polls that wait: counted bytes, deadlines, bounds."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,12 +54,12 @@ def test_a_poll_that_is_ready_does_not_expire_as_well() -> None:
     assert parked.take_ready() == []
 
 
-def test_whoever_waits_for_a_disturbed_topic_is_ready() -> None:
+@pytest.mark.parametrize("committed", [True, False])
+def test_whoever_waits_for_a_disturbed_topic_is_ready(committed: bool) -> None:
     parked: ParkedPolls[str] = ParkedPolls()
-    parked.park(
-        "t", [(T, 0, 100, 0), (U, 0, 100, 0)], committed=False, bytes_missing=1, deadline_ms=1000
-    )
-    parked.park("u", [(U, 0, 100, 0)], committed=True, bytes_missing=1, deadline_ms=1000)
+    for name, topics in (("t", (T, U)), ("u", (U,))):
+        watches = [(topic, 0, 100, 0) for topic in topics]
+        parked.park(name, watches, committed=committed, bytes_missing=1, deadline_ms=1000)
     assert parked.disturbed(T)
     assert parked.take_ready() == ["t"]
     assert len(parked) == 1
