@@ -11,8 +11,12 @@ from txn.producers import (
     Duplicate,
     Fresh,
     Verdict,
+    WindowView,
     advance,
+    describe,
+    fence,
     judge,
+    updated_ms,
 )
 
 LAST = (1 << 31) - 1
@@ -187,3 +191,41 @@ def test_windows_decide_as_the_model_does(events: list[object]):
                 assert expected == base_offset
             case _:
                 assert expected is found
+
+
+def test_after_a_marker_of_its_epoch_the_sequences_of_a_window_go_on():
+    window = fence(appended((3, 0, 10)), epoch=3, updated_ms=7000)
+    assert verdict(window, 3, 10, 5) == Fresh()
+    assert verdict(window, 3, 0, 10) == Duplicate(0, 1000)
+    assert describe(window) == WindowView(3, 9, 1000, 7000)
+
+
+def test_after_a_marker_of_a_newer_epoch_that_epoch_begins_at_0_and_the_old_one_is_fenced():
+    window = fence(appended((3, 0, 10), (3, 10, 5)), epoch=4, updated_ms=7000)
+    assert verdict(window, 4, 0, 5) == Fresh()
+    assert verdict(window, 4, 15, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert verdict(window, 3, 10, 5) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert verdict(window, 5, 0, 5) == Fresh()
+    assert describe(window) == WindowView(4, -1, -1, 7000)
+
+
+def test_the_first_batch_after_a_fence_goes_on_from_there():
+    window = fence(appended((3, 0, 10)), epoch=4, updated_ms=7000)
+    window = advance(
+        window,
+        epoch=4,
+        first_sequence=0,
+        records=5,
+        base_offset=300,
+        timestamp_max=1003,
+        updated_ms=8000,
+    )
+    assert describe(window) == WindowView(4, 4, 1003, 8000)
+    assert verdict(window, 4, 0, 5) == Duplicate(300, 1003)
+    assert verdict(window, 4, 5, 1) == Fresh()
+
+
+def test_a_window_tells_of_its_newest_batch():
+    window = appended((3, 0, 10), (3, 10, 5))
+    assert describe(window) == WindowView(3, 14, 1001, 5001)
+    assert updated_ms(window) == 5001
