@@ -128,15 +128,13 @@ class Writer:
             self.sequences = {0: 0, 1: 0}
 
 
-@pytest.mark.parametrize("version", [9, 13])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("version", [9, 12])
+@pytest.mark.parametrize("seed", range(30))
 def test_whatever_is_read_late_every_batch_is_in_its_own_transaction_once(seed, version):
     async def scenario(one, two):
         rng = random.Random(seed)
-        topic_id = one.machine.topics.by_name("logs").topic_id
         producer = await Producer.begin(one)
-        writer = Writer((one, two), producer, rng, version=min(version, 12))
-        assert topic_id == two.machine.topics.by_name("logs").topic_id
+        writer = Writer((one, two), producer, rng, version=version)
         committed: list[bytes] = []
         for number in range(8):
             values = [b"%d.%d" % (number, each) for each in range(rng.randint(1, 6))]
