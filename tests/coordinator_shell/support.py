@@ -178,7 +178,7 @@ class Writer:
     async def open(self, name: str = "writer", ttl_ms: int = 1_000_000) -> None:
         session = await self.log.grant(ttl_ms)
         me = identity(name)
-        command = Open(session, name, -1, me.zone, me.listeners, "test", 0)
+        command = Open(session, name, -1, me.zone, me.listeners, "test", 1)
         payload = encode_entry(Entry(INCARNATION_NONE, 0, 1, (command,)))
         self.session = await self.log.open(session, payload)
 
