@@ -1,8 +1,9 @@
 """Entries of the metadata log as plain values and as lines for people. Pure.
 
 `describe` gives what JSON can carry (the admin endpoint `/log` sends it), `lines` what
-`frazil log tail` prints. A chunk's items are summed up per span: their number, bytes and records;
-of the body of a group or a member, which only its coordinator reads, the length is told.
+`frazil log tail` prints. A chunk's items are summed up per span: their number, bytes and records,
+and how many belong to transactions; of the body of a group or a member, which only its coordinator
+reads, the length is told.
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Any
 from coordinator.commands import ChunkSpan, Command, Entry
 from coordinator.group_commands import GroupKind
 from protocol.types import Position, era_of, revision_of
+from txn.transactions import NO_TRANSACTION
 
 
 def describe(position: Position, session: int, entry: Entry) -> dict[str, Any]:
@@ -65,6 +67,7 @@ def _plain(value: Any) -> Any:
             "length": sum(item.skip + item.length for item in value.items),
             "items": len(value.items),
             "records": sum(item.records for item in value.items),
+            "transactional": sum(item.instance != NO_TRANSACTION for item in value.items),
         }
     if isinstance(value, GroupKind):
         return value.name

@@ -26,6 +26,7 @@ from coordinator.group_commands import ChangeGroup, SetTopicConfigs
 from protocol.types import Incarnation, TopicId, position
 from storage.spans import Item
 from tests.coordinator.group_values import GROUP_COMMANDS
+from tests.coordinator.transaction_values import TRANSACTION_COMMANDS
 
 AT = position(1, 42)
 BY = Incarnation(position(1, 7))
@@ -39,10 +40,13 @@ COMMANDS: list[Command] = [
     DeleteTopic(TOPIC),
     PurgePartitions(TOPIC, 0, 3),
     AllocateProducerIds(1000),
-    CommitChunk(1, 900, (ChunkSpan(TOPIC, 0, 0, (Item(0, 100, 2, 5), Item(8, 50, 1, 6))),)),
+    CommitChunk(
+        1, 900, (ChunkSpan(TOPIC, 0, 0, (Item(0, 100, 2, 5), Item(8, 50, 1, 6, 7, 0, 3, 4))),)
+    ),
     Pin("export", 60_000),
     Unpin("export"),
     *GROUP_COMMANDS,
+    *TRANSACTION_COMMANDS,
 ]
 
 
@@ -68,6 +72,7 @@ def test_items_of_a_chunk_are_summed_up_per_span() -> None:
     described = describe(AT, 9, Entry(BY, 4, 1000, (COMMANDS[7],)))
     (span,) = described["commands"][0]["spans"]
     assert (span["items"], span["records"], span["length"]) == (2, 3, 158)
+    assert span["transactional"] == 1
 
 
 def test_what_only_a_coordinator_reads_is_told_by_its_length() -> None:
