@@ -58,7 +58,7 @@ class Connection(NamedTuple):
 
 
 class Adds(NamedTuple):
-    """Who made the adds of the current instance. Implicit adds (TV2) do not count."""
+    """Who made the adds of the current instance. Implicit adds (TV2) are nobody's."""
 
     owner: Connection | None = None
     """The connection that made every one of them; None: there is no such one."""
@@ -211,7 +211,13 @@ def begin(before: Standing | None, *, producer_id: int, epoch: int) -> Standing 
             return ErrorCode.TRANSACTION_ABORTABLE
         return refused
     assert before is not None
-    return before if before.state is State.ONGOING else _started(before, Adds())
+    if before.state is not State.ONGOING:
+        return _started(before, Adds())
+    if before.adds.owner is None:
+        return before
+    # Adds came by requests, of a client that was TV1: it is updated, or they came late. In either
+    # case an EndTxn of their connection has no right any more to what is written here.
+    return before._replace(adds=before.adds._replace(owner=None))
 
 
 def check(before: Standing | None, *, producer_id: int, epoch: int, instance: int) -> ErrorCode:

@@ -1,4 +1,4 @@
-"""Every order in which frames, agents and the log can do things, for one TV1 client (exhaustive).
+"""Every order in which frames, agents and the log can do things, for one client (exhaustive).
 
 The rule about EndTxn (`facts/kafka-semantics.md` §6.3, KAFKA-17754) is about frames that are late:
 held in the buffers of connections that the client has given up, in agents that are slow, in
@@ -16,7 +16,8 @@ test, `txn.transactions`). What may happen next, in any order:
     log      an append is applied; or first its agent answers "try again", and it is applied later
 
 An answer on a connection that the client has given up goes nowhere. Agents cannot know, so it
-counts as written. Left out: batches (the instance they name is decided likewise), TV2.
+counts as written. A client may use KIP-890 for some transactions and not for others. Left out:
+batches (the instance they name is decided likewise), timeouts, other producers of the name.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,12 +40,15 @@ class Planned(NamedTuple):
     commit: bool
     pipelined: bool = False
     """Its EndTxn is sent behind the last add without waiting (librdkafka, only aborts)."""
+    tv2: bool = False
+    """By KIP-890: batches add themselves, and its end brings the next epoch."""
 
 
 class Frame(NamedTuple):
     transaction: int
     """Which of the plan it means: what no EndTxn says."""
     end: bool
+    epoch: int = EPOCH
     challenges: frozenset[int] | None = None
     """Instances for which a 51 had been written when it arrived; None: it has not arrived."""
 
@@ -69,6 +73,7 @@ class Link(NamedTuple):
 class Client(NamedTuple):
     transaction: int = 0
     adds_done: int = 0
+    epoch: int = EPOCH
     link: int = 0
     waits: int = 0
     """Frames whose answers it waits for, on its newest connection."""
@@ -181,7 +186,7 @@ def _client_steps(world: World, rules: Rules) -> Iterator[tuple[str, World]]:
         yield "client reconnects and sends again", _sent(reconnected, rules)
         planned = rules.plan[client.transaction]
         if planned.pipelined and client.adds_done == planned.adds - 1:
-            only_end = _queued(reconnected, Frame(client.transaction, end=True))
+            only_end = _queued(reconnected, end=True)
             yield "client reconnects and sends its end again", only_end
     if client.resends < rules.resends:
         ignores = client.ignores + client.waits
@@ -197,15 +202,16 @@ def _sent(world: World, rules: Rules) -> World:
     client = world.client
     planned = rules.plan[client.transaction]
     if client.adds_done == planned.adds:
-        return _queued(world, Frame(client.transaction, end=True))
-    world = _queued(world, Frame(client.transaction, end=False))
+        return _queued(world, end=True)
+    world = _queued(world, end=False)
     if planned.pipelined and client.adds_done == planned.adds - 1:
-        world = _queued(world, Frame(client.transaction, end=True))
+        world = _queued(world, end=True)
     return world
 
 
-def _queued(world: World, frame: Frame) -> World:
+def _queued(world: World, *, end: bool) -> World:
     client = world.client
+    frame = Frame(client.transaction, end, client.epoch)
     link = world.links[client.link]
     world = _linked(world, client.link, link._replace(frames=(*link.frames, frame)))
     return world._replace(client=client._replace(waits=client.waits + 1))
@@ -225,20 +231,28 @@ def _answered(world: World, at: int, frame: Frame, code: ErrorCode, rules: Rules
     if client.ignores:
         return world._replace(client=client._replace(ignores=client.ignores - 1))
     client = client._replace(waits=client.waits - 1)
-    planned = rules.plan[client.transaction] if not client.stopped else None
-    if planned is not None and frame.transaction == client.transaction:
-        if not frame.end and code is ErrorCode.NONE and client.adds_done < planned.adds:
-            client = client._replace(adds_done=client.adds_done + 1)
-        elif frame.end and code is ErrorCode.NONE:
-            client = client._replace(transaction=client.transaction + 1, adds_done=0)
-        elif frame.end and code is ErrorCode.INVALID_TXN_STATE:
-            # A commit that cannot be is fatal. An abort of what was never begun is no harm.
-            client = (
-                client._replace(stopped=True)
-                if planned.commit
-                else client._replace(transaction=client.transaction + 1, adds_done=0)
-            )
+    if frame.transaction == client.transaction and not client.stopped:
+        client = _told(client, rules.plan[client.transaction], frame, code)
+        if frame.end and code is ErrorCode.NONE:
+            client = client._replace(epoch=world.standing.epoch)
     return world._replace(client=client)
+
+
+FATAL = (ErrorCode.PRODUCER_FENCED, ErrorCode.TRANSACTION_ABORTABLE)
+
+
+def _told(client: Client, planned: Planned, frame: Frame, code: ErrorCode) -> Client:
+    if code in FATAL:
+        return client._replace(stopped=True)
+    if not frame.end:
+        done = code is ErrorCode.NONE and client.adds_done < planned.adds
+        return client._replace(adds_done=client.adds_done + done)
+    # A commit that cannot be is fatal. An abort of what was never begun is no harm.
+    if code is ErrorCode.INVALID_TXN_STATE and planned.commit:
+        return client._replace(stopped=True)
+    if code in (ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE):
+        return client._replace(transaction=client.transaction + 1, adds_done=0)
+    return client
 
 
 # Network, agents, log.
@@ -292,7 +306,8 @@ def _judged(world: World, at: int, link: Link, doing: Doing, rules: Rules) -> Wo
         clock=Position(doing.clock),
         challenged=rules.counts(standing.instance, written or frozenset()),
     )
-    if standing.state is State.ONGOING and not transactions.holds(proof, standing):
+    tv1 = not rules.plan[doing.frame.transaction].tv2
+    if tv1 and standing.state is State.ONGOING and not transactions.holds(proof, standing):
         refused = doing._replace(proposal=proof)
         return _written(world, at, refused, ErrorCode.CONCURRENT_TRANSACTIONS, rules)
     return _linked(world, at, link._replace(doing=doing._replace(proposal=proof)))
@@ -313,24 +328,35 @@ def _connection(at: int) -> Connection:
 
 def _applied(world: World, doing: Doing, rules: Rules) -> tuple[World | Ended, ErrorCode]:
     """At its position in the log."""
-    position = world.position + 1
-    who = {"producer_id": PRODUCER, "epoch": EPOCH}
+    frame, position = doing.frame, Position(world.position + 1)
+    planned = rules.plan[frame.transaction]
+    who = {"producer_id": PRODUCER, "epoch": frame.epoch}
     if not isinstance(doing.proposal, Proof):
-        by = _connection(doing.connection)
-        instance = doing.proposal or 0
-        added = transactions.add(
-            world.standing, **who, instance=instance, by=by, at=Position(position)
+        added = (
+            transactions.begin(world.standing, **who)
+            if planned.tv2
+            else transactions.add(
+                world.standing,
+                **who,
+                instance=doing.proposal or 0,
+                by=_connection(doing.connection),
+                at=position,
+            )
         )
         if isinstance(added, ErrorCode):
             return world, added
         begun = added.instance != world.standing.instance
-        newest = doing.frame.transaction if begun else max(world.newest, doing.frame.transaction)
+        newest = frame.transaction if begun else max(world.newest, frame.transaction)
         return world._replace(standing=added, position=position, newest=newest), ErrorCode.NONE
-    commit = rules.plan[doing.frame.transaction].commit
-    ended = transactions.end(world.standing, **who, commit=commit, proof=doing.proposal)
+    who["commit"] = planned.commit
+    ended = (
+        transactions.end_bumping(world.standing, **who, fresh_id=-1)
+        if planned.tv2
+        else transactions.end(world.standing, **who, proof=doing.proposal)
+    )
     if not isinstance(ended, Changed):
         return world, ended
-    if ended.markers is not None and world.newest > doing.frame.transaction:
+    if ended.markers is not None and world.newest > frame.transaction:
         return _wrong(world, doing, doing.proposal), ErrorCode.NONE
     return world._replace(standing=ended.after, position=position), ErrorCode.NONE
 

@@ -18,6 +18,8 @@ COMMIT_TWO = Planned(adds=2, commit=True)
 ABORT = Planned(adds=1, commit=False)
 PIPELINED = Planned(adds=1, commit=False, pipelined=True)
 PIPELINED_TWO = Planned(adds=2, commit=False, pipelined=True)
+TV2_COMMIT = Planned(adds=1, commit=True, tv2=True)
+TV2_ABORT = Planned(adds=1, commit=False, tv2=True)
 
 PLANS = {
     "two commits over three connections": Rules((COMMIT, COMMIT), left_behind=0),
@@ -31,6 +33,13 @@ PLANS = {
     "a pipelined abort of two adds": Rules((PIPELINED_TWO, COMMIT), connections=2),
     "a commit, a pipelined abort, a commit": Rules((COMMIT, PIPELINED, COMMIT), connections=2),
     "a pipelined abort, then a commit of two adds": Rules((PIPELINED, COMMIT_TWO), connections=2),
+    "a client that is updated": Rules((COMMIT, TV2_COMMIT, TV2_ABORT), connections=2),
+    "a client that is updated in an abort": Rules((ABORT, TV2_COMMIT), connections=2),
+    "a client that is updated after a pipelined abort": Rules(
+        (PIPELINED, TV2_ABORT), connections=2
+    ),
+    "a client that goes back": Rules((TV2_COMMIT, COMMIT), connections=2),
+    "a client that goes back and forth": Rules((COMMIT, TV2_ABORT, COMMIT), connections=2),
 }
 RESENT = Rules((COMMIT, COMMIT), connections=2, resends=1, left_behind=0)
 RESENT_TWO_ADDS = Rules((COMMIT, COMMIT_TWO), connections=2, resends=1, left_behind=0)
