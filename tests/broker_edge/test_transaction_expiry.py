@@ -169,14 +169,26 @@ def test_more_than_a_command_may_name_is_several():
 
 
 def test_the_machines_time_decides_and_not_the_clock_of_one_agent():
-    """P6."""
+    """P6: an agent whose clock is far ahead forgets nothing."""
 
     async def scenario(world):
-        async with world.agents("one", **MINUTE) as (one,):
+        async with world.agents("one", "two", **MINUTE) as (one, two):
+            topic = await one.create_topic("logs")
             await init(one, "old")
-            one.node.now_ms = lambda: world.now_ms() + 10**9
-            await transaction_expiring.sweep_ids(one.node)
-            assert ids_of(one) == ["old"]
+            await write(one, "logs", producer_id=900)
+            one.node.now_ms = lambda: world.now_ms() + 10**12
+            one.coordinator._proposer._now_ms = one.node.now_ms
+            await one.create_topic("written-by-a-wild-clock")
+            seen = noted(one)
+            for agent in (one, two):
+                await transaction_expiring.sweep_ids(agent.node)
+                await transaction_expiring.sweep_producers(agent.node)
+            assert seen == []
+            # Also when a sweep believed it: apply looks at its own time.
+            await one.coordinator.propose(ExpireTransactionalIds(60_000, ("old",)))
+            rows = (PartitionProducers(topic.topic_id, 0, (900,)),)
+            await one.coordinator.propose(ExpireProducers(60_000, rows))
+            assert (ids_of(one), producers_of(one, "logs")) == (["old"], [900])
 
     run(scenario)
 
