@@ -236,7 +236,6 @@ class Partition:
         dropped = min(count, len(windows))
         for _ in range(dropped):
             windows.popitem()
-        self.open_transactions = _NONE_OPEN
         return dropped
 
     def drop_aborted(self, count: int) -> int:

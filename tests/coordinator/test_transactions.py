@@ -8,6 +8,7 @@ from coordinator import groups, transactions
 from coordinator.commands import (
     AllocateProducerIds,
     Command,
+    DeleteTopic,
     Done,
     Outcome,
     ProducerIdsAllocated,
@@ -18,6 +19,8 @@ from coordinator.group_commands import (
     GROUP_SHARDS,
     ClaimShards,
     CommittedOffset,
+    DeleteGroup,
+    ExpireOffsets,
     OffsetsCommitted,
 )
 from coordinator.transacting import COMMAND_ROWS_MAX
@@ -33,13 +36,13 @@ from coordinator.transaction_commands import (
     ProducerInitialized,
     TransactionEnded,
 )
-from coordinator.transactions import TransactionRow
+from coordinator.transactions import TransactionRow, Transactions
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, TopicId
 from storage.spans import Marker
 from tests.coordinator.story import Story, batch, span
 from txn.producers import describe
-from txn.transactions import EPOCH_EXHAUSTED, EPOCH_LAST, OF_EPOCH, State
+from txn.transactions import EPOCH_EXHAUSTED, EPOCH_LAST, OF_EPOCH, Standing, State
 
 
 class Begun(Story):
@@ -168,7 +171,17 @@ def test_only_the_newest_two_producer_ids_find_the_row(worn: Begun):
     assert [table.by_producer(producer_id) for producer_id in (0, 1)] == [worn.row()] * 2
     worn.do(worn.agent, ExpireTransactionalIds(0, ("orders",)))
     assert [table.by_producer(producer_id) for producer_id in (0, 1)] == [None, None]
-    assert len(table) == 0
+    assert (len(table), table.size) == (0, 0)
+
+
+def test_the_producer_id_before_the_last_one_finds_no_row():
+    table = Transactions()
+    row = table.create("orders", Standing(5, 0))
+    for producer_id in (6, 7):
+        table.stand(
+            row, Standing(producer_id, 0, previous_id=producer_id - 1), clock_ms=0, time_ms=0
+        )
+    assert [table.by_producer(producer_id) for producer_id in (5, 6, 7)] == [None, row, row]
 
 
 def test_ids_of_transactional_producers_are_in_no_block_of_an_agent():
@@ -357,3 +370,50 @@ def test_ongoing_transactions_are_in_the_order_of_their_start():
     assert list(story.machine.transactions.ongoing) == ["orders", "payments"]
     rows = [row.transactional_id for row in story.machine.transactions]
     assert rows == ["orders", "payments"]
+
+
+# What is forgotten.
+
+
+def test_windows_that_expire_are_counted_no_more():
+    story = Begun()
+    for producer_id in (100, 101):
+        story.commit(story.agent, span(story.topic_id, batch(producer_id, 0)))
+    rows = (PartitionProducers(story.topic_id, 0, (100, 100, 5)),)
+    story.do(story.agent, ExpireProducers(0, rows))
+    assert story.machine.partitions.window_count == 1
+    assert list(story.partition(story.topic_id).windows or ()) == [101]
+
+
+def test_an_offset_that_a_transaction_may_change_does_not_expire():
+    story = Begun()
+    story.send_offsets(0)
+    story.end(commit=True)
+    story.send_offsets(0)
+    expire = ExpireOffsets("billing", 0, ((story.topic_id, 0),))
+    story.do(story.agent, expire)
+    group = story.machine.groups.get("billing")
+    assert group is not None
+    assert (len(group.offsets), group.offsets.pending_count) == (1, 1)
+    story.end(commit=False)
+    story.do(story.agent, expire)
+    assert (len(group.offsets), group.offsets.pending_count) == (0, 0)
+
+
+def test_what_waits_in_a_group_that_is_deleted_is_counted_no_more():
+    story = Begun()
+    story.send_offsets(0, 1)
+    groups = story.machine.groups
+    assert (groups.offset_rows, groups.pending_rows) == (2, 2)
+    story.do(story.agent, DeleteGroup("billing", only_without_offsets=False))
+    assert (groups.offset_rows, groups.pending_rows, groups.size) == (0, 0, 0)
+
+
+def test_a_deleted_topic_that_waits_for_its_purge_gets_no_marker():
+    story = Begun()
+    story.write()
+    partition = story.partition(story.topic_id)
+    story.do(story.agent, DeleteTopic(story.topic_id))
+    assert story.end(commit=True).marked == ()
+    assert (partition.end_offset, partition.span_count) == (2, 1)
+    assert story.machine.partitions.span_count == 1
