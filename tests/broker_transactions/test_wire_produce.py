@@ -141,7 +141,7 @@ def test_behind_its_add_on_one_connection_a_batch_finds_its_transaction():
     play(scenario)
 
 
-@pytest.mark.parametrize("version", [9, 12])
+@pytest.mark.parametrize("version", [9, 11])
 def test_an_end_behind_batches_on_one_connection_ends_all_of_them(version):
     async def scenario(one):
         producer = await Producer.begin(one)
