@@ -302,7 +302,8 @@ class Partitions:
                 return begun
             if verdict is not FRESH:
                 return verdict
-            if not is_open and (error := self._join(row, begun, partition, stamps)):
+            changes = begun is not standing or not is_open
+            if changes and (error := self._join(row, begun, partition, stamps)):
                 return error
         if verdict is FRESH and not is_open:
             partition.open(producer_id, offset)

@@ -369,7 +369,7 @@ def transaction_state(machine: Machine) -> object:
         (
             row.transactional_id,
             row.standing,
-            (row.timeout_ms, row.started_ms, row.changed_ms),
+            (row.timeout_ms, row.started_ms, row.changed_ms, row.ended_at),
             list(row.partitions),
             list(row.group_ids),
         )

@@ -26,6 +26,7 @@ from coordinator.group_commands import (
 from coordinator.transacting import COMMAND_ROWS_MAX
 from coordinator.transaction_commands import (
     AddToTransaction,
+    ClientProof,
     CommitTransactionOffsets,
     EndTransaction,
     ExpireProducers,
@@ -356,6 +357,20 @@ def test_two_chunks_of_one_entry_begin_one_transaction():
     story.do_all(story.agent, first, second)
     assert story.row().standing.instance == 1
     assert [partition for _, partition in story.row().partitions] == [0, 1]
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_batch_of_tv2_takes_the_right_to_end_from_the_connection_of_the_adds(partition: int):
+    """Also where the transaction has records already, and takes part."""
+    story = Begun()
+    story.add(0, 1)
+    assert story.write(partition=0, instance=1) == ErrorCode.NONE
+    proof = ClientProof(1, 1, story.machine.position, challenged=False)
+    sequence = 2 if partition == 0 else 0
+    assert story.write(partition=partition, sequence=sequence) == ErrorCode.NONE
+    end = EndTransaction("orders", story.producer_id, story.epoch, commit=True, proof=proof)
+    assert refused(story.do(story.agent, end)) == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert story.end(commit=True).state is State.COMPLETE_COMMIT
 
 
 def test_ongoing_transactions_are_in_the_order_of_their_start():
