@@ -21,6 +21,9 @@ LOOPS = pytest.mark.parametrize(
     "loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
 )
 
+PATIENT = ("lease.ttl.ms=60000", "session.deadline.ms=50000", "stall.ms=60000")
+"""A busy machine must not pass for a frozen agent."""
+
 
 def end_frame(producer_id: int, number: int) -> bytes:
     request = EndTxnRequest(
@@ -33,7 +36,7 @@ def end_frame(producer_id: int, number: int) -> bytes:
 async def codes(reader: asyncio.StreamReader, count: int) -> list[int]:
     """Of that many answers to EndTxn v1: correlation id, throttle time, error code."""
     found = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for _ in range(count):
             (length,) = struct.unpack(">i", await reader.readexactly(4))
             frame = await reader.readexactly(length)
@@ -58,8 +61,8 @@ async def opened(client: Client) -> int:
 
 def perform(play, loop_factory) -> None:
     async def main() -> None:
-        async with agent_of(Place(), "http=127.0.0.1:0") as running:
-            await running.until(ready=True)
+        async with agent_of(Place(), *PATIENT) as running:
+            await running.until(ready=True, seconds=60)
             client = await running.connect()
             assert await client.create("logs") == 0
             producer_id = await opened(client)
@@ -113,7 +116,7 @@ def test_an_end_that_waits_in_the_kernel_is_challenged_too(loop_factory):
 
         agent.node.coordinator.barrier = barrier
         writer.write(end_frame(producer_id, 1))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while connection is None:
                 await asyncio.sleep(0.01)
                 connection = next(
@@ -121,7 +124,7 @@ def test_an_end_that_waits_in_the_kernel_is_challenged_too(loop_factory):
                 )
         connection._transport.pause_reading()
         writer.write(end_frame(producer_id, 2))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while unread_bytes(connection._transport) == 0:
                 await asyncio.sleep(0.01)
         gate.set()

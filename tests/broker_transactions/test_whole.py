@@ -11,11 +11,8 @@ from protocol.errors import ErrorCode
 from tests.broker_groups.members import classic_group, fetched, rows
 from tests.broker_groups.world import group_of
 from tests.broker_transactions.world import (
-    ABORTED,
-    COMMITTED,
     OPEN,
     Producer,
-    partition,
     play,
     records,
     standing,
@@ -244,7 +241,9 @@ def test_whatever_is_read_late_every_transaction_is_whole(seed):
     """Each writes one value into two partitions; readers see it in both or in none.
 
     An add that is read late may open a transaction that nobody wanted (facts §6.3, hole 4), which
-    the next one then joins; so nothing else is told of instances here.
+    the next one then joins; so nothing else is told of instances here. Such an add with an abort
+    behind it, read between the end of the client's transaction and the client's repetition of
+    EndTxn(commit), gives that a 48, as in Kafka: the producer begins anew and does not know.
     """
 
     async def scenario(one, two):
@@ -252,21 +251,26 @@ def test_whatever_is_read_late_every_transaction_is_whole(seed):
         producer = await Producer.begin(one)
         client = Client((one, two), producer, rng)
         committed: list[bytes] = []
+        in_doubt: list[bytes] = []
         for number in range(12):
             value, commit = b"%d" % number, rng.random() < 0.6
             for index in (0, 1):
                 assert await client.add(index) == 0
             for index in (0, 1):
-                code = await client.insist(partial(producer.produce, index, value))
+                assert await client.insist(partial(producer.produce, index, value)) == 0
+            code = await client.end(commit=commit)
+            if code == ErrorCode.INVALID_TXN_STATE:
+                in_doubt.append(value)
+                assert await client.insist(producer.init) == 0
+            else:
                 assert code == 0
-            assert await client.end(commit=commit) == 0
-            if commit:
-                committed.append(value)
+                committed += [value] if commit else []
         for peer in client.left:
             peer.pump()
         await asyncio.sleep(1)
-        assert await records(one, 0) == await records(two, 1) == committed
-        assert standing(one).state in (COMMITTED, ABORTED, OPEN)
-        assert partition(one).end_offset > 12
+        seen = await records(one, 0)
+        assert await records(two, 1) == seen
+        assert [value for value in seen if value not in in_doubt] == committed
+        assert len(in_doubt) <= 2
 
     play(scenario, "one", "two")
