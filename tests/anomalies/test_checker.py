@@ -136,6 +136,29 @@ def test_a_read_of_what_is_sent_only_later_is_a_cycle():
     assert _types(history) == ["strong-PL-2-cycle-exists", "G1c-realtime"]
 
 
+def test_sends_of_one_operation_that_is_no_transaction_may_be_seen_in_part():
+    history = _history((1, "info", "send", _send((0, 0, 1), (1, 0, 1))), end={0: [[0, 1]]})
+    assert check(history) == []
+
+
+def test_a_record_that_was_also_seen_above_all_that_was_read_is_not_lost_yet():
+    sends = (1, "ok", "send", _send((0, 0, 1), (0, 1, 2)))
+    above = (2, "fail", "poll", [["poll", {0: [[2, 1]]}]])
+    found = _types(_history(sends, above, end={0: [[1, 2]]}))
+    assert "duplicate" in found
+    assert "lost-write" not in found
+
+
+def test_a_send_of_unknown_fate_counts_for_the_order_of_its_process():
+    history = _history(
+        (1, "ok", "send", _send((0, 0, 1))),
+        (1, "info", "send", _send((0, 2, 2))),
+        (1, "ok", "send", _send((0, 1, 3))),
+        end={0: [[0, 1], [1, 3], [2, 2]]},
+    )
+    assert _types(history) == ["nonmonotonic-send"]
+
+
 def test_what_injects_faults_is_no_client():
     history = _history((1, "ok", "send", _send((0, 0, 1))), end={0: [[0, 1]]})
     history.insert(1, {"process": "nemesis", "type": "info", "f": "kill", "value": None})
@@ -159,6 +182,12 @@ def test_realtime_edges_have_the_same_closure_as_all_pairs(seed):
         (a.index, b.index) for a in ops for b in ops if a.type == "ok" and b.invoked > a.index
     }
     assert _closure(graph) == expected
+
+
+def test_realtime_edges_are_as_few_as_can_be():
+    history = _history(*[(1, "ok", "poll", [])] * 100)
+    graph = realtime(Facts(completions(history)), history)
+    assert sum(map(len, graph.values())) == 99
 
 
 @given(st.dictionaries(st.integers(0, 7), st.dictionaries(st.integers(0, 7), st.just("ww"))))
