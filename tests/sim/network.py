@@ -78,6 +78,11 @@ class SimTransport(asyncio.Transport):
 
     # What the protocol of this end calls.
 
+    def get_extra_info(self, name, default=None):
+        if name == "unread_bytes":
+            return sum(map(len, self._incoming))
+        return super().get_extra_info(name, default)
+
     def write(self, data) -> None:
         if not self._closing and data:
             self._network.send(self, bytes(data))
