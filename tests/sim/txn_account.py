@@ -197,8 +197,9 @@ class TxnAccount:
             if isinstance(command, GiveUpTransaction):
                 self._look_at_timeout(machine, command, now_s)
             for marked in outcome.marked:
-                name = machine.topics.by_id(marked.topic_id).name
-                self.endings[name, marked.partition, marked.offset] = ending
+                topic = machine.topics.by_id(marked.topic_id)
+                if topic is not None:  # Else it was deleted later in the same entry.
+                    self.endings[topic.name, marked.partition, marked.offset] = ending
         for row in machine.transactions.ongoing.values():
             self.begun.setdefault((row.transactional_id, row.standing.instance), now_s)
 

@@ -388,9 +388,9 @@ class TxnProducer:
             committed=commit,
         )
 
-    def _ended(self, answer, *, commit: bool, excused: bool = False) -> None:
+    def _ended(self, answer, *, commit: bool) -> None:
         error = answer.error_code
-        if error in FENCED or (excused and error == ErrorCode.INVALID_TXN_STATE):
+        if error in FENCED:
             self._fenced()
         if error == ErrorCode.TRANSACTION_ABORTABLE and commit:
             raise AbortError(error)
@@ -408,11 +408,14 @@ class TxnProducer:
         if request is None:
             return False
         self.told.abort_asked = True
-        self._must_init = True
+        for batch in reversed(self._backlog):  # None of them was sent.
+            self._sequences[batch.partition] = batch.first_sequence
+        self._backlog.clear()
+        self.account.counts["pipelined"] += 1
         version = self._rng.choice((0, 1, 2, 3))
         try:
             connection = await self._to_coordinator()
-            if self._mischief.holds(self._rng):
+            if self._mischief.holds(self._rng) or self._mischief.holds(self._rng):
                 self._hold(connection)
             ask = self._coordinators
             added = ask.send(connection, apis.ADD_PARTITIONS_TO_TXN, version, request)
@@ -422,11 +425,11 @@ class TxnProducer:
         except LostError:
             self._coordinator = None
             answer = None
-        self._backlog.clear()
-        self.account.counts["pipelined"] += 1
         if answer is None or answer.error_code in AGAIN or answer.error_code in ELSEWHERE:
             answer = await self._ask(apis.END_TXN, self._end_version, self._ending(False))
-        self._ended(answer, commit=False, excused=True)
+        if answer.error_code == ErrorCode.INVALID_TXN_STATE and not self.told.acked:
+            return True  # The partitions were never added, so there was nothing to abort.
+        self._ended(answer, commit=False)
         return True
 
     # Requests to the coordinator of the transactional id.
