@@ -113,13 +113,20 @@ class GroupOffsets:
     @property
     def metadata_size(self) -> int:
         """Characters of all metadata, of what waits too."""
-        pending = self._pending
-        return self._metadata_size + (pending.metadata_size if pending is not None else 0)
+        return self.counts()[2]
 
     @property
     def pending_count(self) -> int:
         """Offsets that wait for the ends of transactions."""
         return len(self._pending) if self._pending is not None else 0
+
+    def counts(self) -> tuple[int, int, int]:
+        """What is bounded: rows with those that wait, rows that wait, characters of metadata."""
+        pending = self._pending
+        if pending is None:
+            return self._count, 0, self._metadata_size
+        waiting = len(pending)
+        return self._count + waiting, waiting, self._metadata_size + pending.metadata_size
 
     def has_pending(self, topic_id: TopicId, partition: int) -> bool:
         """Whether a transaction may still change this offset (KIP-447)."""

@@ -285,13 +285,14 @@ class Groups:
             return _NO_GROUP
         if group.members:
             return Rejected(ErrorCode.NON_EMPTY_GROUP, "the group has members")
-        if command.only_without_offsets and _rows(group.offsets):
+        rows, pending, size = group.offsets.counts()
+        if command.only_without_offsets and rows:
             return Rejected(ErrorCode.NON_EMPTY_GROUP, "the group has offsets")
         del self._shards[shard_of(command.group_id)][command.group_id]
         self._count -= 1
-        self.offset_rows -= _rows(group.offsets)
-        self.pending_rows -= group.offsets.pending_count
-        self.size -= len(group.group_id) + len(group.body) + group.offsets.metadata_size
+        self.offset_rows -= rows
+        self.pending_rows -= pending
+        self.size -= len(group.group_id) + len(group.body) + size
         return DONE
 
     # Offsets.
@@ -307,22 +308,22 @@ class Groups:
             return OffsetsCommitted(errors)
         if (rejected := self._judge_room(command.group_id, group, accepted)) is not None:
             return rejected
-        offsets = self._get_or_create(command.group_id, position, time_ms).offsets
-        counts = _counts(offsets)
+        if group is None:
+            group = self._create_by_commit(command.group_id, position, time_ms)
+        offsets = group.offsets
+        counts = offsets.counts()
         for committed in accepted:
             offsets.put(committed, time_ms)
         self._count_again(offsets, counts)
         return OffsetsCommitted(errors)
 
-    def _get_or_create(self, group_id: str, position: Position, time_ms: int) -> GroupRow:
-        group = self.get(group_id)
-        if group is None:
-            group = self._create(group_id, position, time_ms)
-            self.size += len(group_id)
-        return group
+    def _create_by_commit(self, group_id: str, position: Position, time_ms: int) -> GroupRow:
+        self.size += len(group_id)
+        return self._create(group_id, position, time_ms)
 
     def _count_again(self, offsets: GroupOffsets, before: tuple[int, int, int]) -> None:
-        rows, pending, size = _counts(offsets)
+        """`before`: what `counts` of the offsets gave before they changed."""
+        rows, pending, size = offsets.counts()
         self.offset_rows += rows - before[0]
         self.pending_rows += pending - before[1]
         self.size += size - before[2]
@@ -432,18 +433,20 @@ class Groups:
         """These wait from now on; `judge_pending` accepted them."""
         if not accepted:
             return
-        offsets = self._get_or_create(command.group_id, position, time_ms).offsets
-        counts = _counts(offsets)
+        group = self.get(command.group_id)
+        if group is None:
+            group = self._create_by_commit(command.group_id, position, time_ms)
+        counts = group.offsets.counts()
         for committed in accepted:
-            offsets.put_pending(command.producer_id, committed, position)
-        self._count_again(offsets, counts)
+            group.offsets.put_pending(command.producer_id, committed, position)
+        self._count_again(group.offsets, counts)
 
     def end_pending(self, group_id: str, producer_id: int, *, commit: bool, time_ms: int) -> None:
         """The producer's transaction ends: what waited of it is committed, or forgotten."""
         group = self.get(group_id)
         if group is None:
             return
-        counts = _counts(group.offsets)
+        counts = group.offsets.counts()
         for pending in group.offsets.take_pending(producer_id):
             if commit and self._topics.by_id(pending.committed.topic_id) is not None:
                 group.offsets.put_ended(pending, time_ms)
@@ -479,7 +482,7 @@ class Groups:
         return DONE
 
     def _forget(self, group: GroupRow, partitions: tuple[tuple[TopicId, int], ...]) -> None:
-        counts = _counts(group.offsets)
+        counts = group.offsets.counts()
         for topic_id, partition in partitions:
             group.offsets.remove(topic_id, partition)
         self._count_again(group.offsets, counts)
@@ -557,15 +560,6 @@ def _configs_size(group_id: str, configs: Mapping[str, str]) -> int:
     if not configs:
         return 0
     return len(group_id) + sum([len(name) + len(value) for name, value in configs.items()])
-
-
-def _rows(offsets: GroupOffsets) -> int:
-    return len(offsets) + offsets.pending_count
-
-
-def _counts(offsets: GroupOffsets) -> tuple[int, int, int]:
-    """What is counted of them in all: rows, those that wait, and characters of metadata."""
-    return _rows(offsets), offsets.pending_count, offsets.metadata_size
 
 
 def _too_many_rows(count: int) -> Rejected | None:
