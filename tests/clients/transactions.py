@@ -111,6 +111,9 @@ def commit_and_abort(client: Client, bootstrap: str) -> None:
     until_read_in_order(committed, first, third)
     until_read_in_order(uncommitted, first, second, third)
     assert shown(bootstrap, topic) == in_order(first, third)
+    # A marker has an offset of its own, after either end.
+    offsets = sorted(got.offset for got in committed.records.copy() if got.partition == 0)
+    assert offsets == [*range(25), *range(25 + 1 + 25 + 1, 25 + 1 + 25 + 1 + 25)]
     _close(producer, committed, uncommitted)
 
 

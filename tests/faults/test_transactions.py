@@ -12,8 +12,15 @@ from tests.anomalies import check
 from tests.clients import raw
 from tests.clients.groups import Place, Stream
 from tests.clients.producers import HostedPipe, TxnHost, java_txn_host
-from tests.clients.raw_txn import LIBRDKAFKA, OLD_JAVA, Dialect, Producer, visible
-from tests.clients.transactions import assert_piped_once, stopped
+from tests.clients.raw_txn import (
+    LIBRDKAFKA,
+    OLD_JAVA,
+    Dialect,
+    Producer,
+    set_transaction_version,
+    visible,
+)
+from tests.clients.transactions import assert_piped_once, challenges, stopped
 from tests.faults.txn_load import Workers
 from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer
 
@@ -66,9 +73,9 @@ def _is_piped(agents: list[Frazil], stream: Stream, sink: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("records", "disturb"),
-    [(20_000, _kill), (8_000, _pause), (8_000, _restart)],
-    ids=["kill", "pause", "restart"],
+    ("records", "rounds", "level", "disturb"),
+    [(20_000, 4, 2, _kill), (6_000, 3, 1, _pause), (6_000, 3, 2, _restart)],
+    ids=["kill", "pause-version-1", "restart"],
 )
 def test_two_workers_pass_each_record_once_whatever_befalls_the_agents(
     tmp_path: Path,
@@ -76,6 +83,8 @@ def test_two_workers_pass_each_record_once_whatever_befalls_the_agents(
     minio: MinioServer,
     java: TxnHost,
     records: int,
+    rounds: int,
+    level: int,
     disturb: Callable[[Frazil], None],
 ) -> None:
     source = f"pipe-{disturb.__name__.strip('_')}"
@@ -84,27 +93,32 @@ def test_two_workers_pass_each_record_once_whatever_befalls_the_agents(
         everywhere = ",".join(agent.bootstrap for agent in cluster.agents)
         stream = Stream(everywhere, source, PARTITIONS)
         Stream(everywhere, sink, PARTITIONS)
-        stream.send(records // PARTITIONS)
+        set_transaction_version(everywhere.split(",")[0], level)
         began_s = time.monotonic()
         pipes = [
             HostedPipe(java, everywhere, f"{source}-{index}", source, sink, seed=index)
             for index in range(2)
         ]
-        faults = 0
+        for number in range(rounds):
+            # However fast they are, there is work when the agent goes.
+            stream.send(records // rounds // PARTITIONS)
+            time.sleep(1)
+            disturb(cluster.agents[number % len(cluster.agents)])
+            time.sleep(max(0.0, began_s + EVERY_S * (number + 1) - time.monotonic()))
         while not _is_piped(cluster.agents, stream, sink):
             assert time.monotonic() < began_s + PIPED_S, f"not piped\n{java.noise()}"
-            if time.monotonic() > began_s + EVERY_S * (faults + 1):
-                disturb(cluster.agents[faults % len(cluster.agents)])
-                faults += 1
             time.sleep(0.2)
         commits, aborts = stopped(pipes)
         took_s = time.monotonic() - began_s
-        print(f"{source}: {took_s:.0f} s, {faults} faults, {commits} commits, {aborts} aborts")
         for agent in cluster.agents:
             agent.until_ready()
+        assert sum(stream.ends) == records
         assert_piped_once([agent.bootstrap for agent in cluster.agents], stream, sink)
-        assert faults > 0
         assert aborts > 0
+        print(
+            f"{source}: {took_s:.0f} s, {commits} commits, {aborts} aborts; "
+            f"{challenges(cluster)} challenges by agents as they are now"
+        )
         assert cluster.stop() == [0, 0, 0]
 
 
