@@ -116,8 +116,8 @@ class TxnAccount:
     endings: dict[tuple[str, int, int], Ending] = field(default_factory=dict)
     """By topic, partition and offset of a marker."""
     position: int = 0
-    begun: dict[tuple[str, int], float] = field(default_factory=dict)
-    """Virtual time at which (transactional id, instance) was first seen open."""
+    begun: dict[tuple[str, int], tuple[float, int]] = field(default_factory=dict)
+    """Virtual time at which (transactional id, instance) was first seen open, and its timeout."""
     stable: dict[tuple[str, Partition], int] = field(default_factory=dict)
     """By agent's life: LSO at its last entry."""
     offsets_least: dict[str, int] = field(default_factory=dict)
@@ -201,7 +201,8 @@ class TxnAccount:
                 if topic is not None:  # Else it was deleted later in the same entry.
                     self.endings[topic.name, marked.partition, marked.offset] = ending
         for row in machine.transactions.ongoing.values():
-            self.begun.setdefault((row.transactional_id, row.standing.instance), now_s)
+            begun = (now_s, row.timeout_ms)
+            self.begun.setdefault((row.transactional_id, row.standing.instance), begun)
 
     def _look_at_stable(self, owner: str, machine) -> None:
         for topic in machine.topics:
@@ -238,13 +239,16 @@ class TxnAccount:
     def _look_at_timeout(self, machine, command: GiveUpTransaction, now_s: float) -> None:
         self.counts["timed out"] += 1
         row = machine.transactions.get(command.transactional_id)
-        begun_s = self.begun.get((command.transactional_id, command.instance))
-        if begun_s is None or row is None:
+        begun = self.begun.get((command.transactional_id, command.instance))
+        if begun is None or row is None:
             self.violations.append(f"{command.transactional_id} gave up what was never open")
-        elif command.timed_out and now_s - begun_s < row.timeout_ms / 1000 - 0.001:
+            return
+        # A later command of the entry may have set another timeout already.
+        seconds, timeout_ms = now_s - begun[0], min(begun[1], row.timeout_ms)
+        if command.timed_out and seconds < timeout_ms / 1000 - 0.001:
             self.violations.append(
                 f"transaction {command.instance} of {command.transactional_id} was given up after "
-                f"{now_s - begun_s:.3f} s of {row.timeout_ms} ms"
+                f"{seconds:.3f} s of {timeout_ms} ms"
             )
 
     # The end.
