@@ -4,11 +4,9 @@ Kafka's rules (KIP-211): in a group without members an offset's age counts from 
 when the last member left if that was later; in a group of consumers offsets of topics that nobody
 subscribes to age from their commit; while a classic group rebalances, and where subscriptions are
 not known, nothing ages. What topics had that were deleted goes at once. A group without members and
-offsets goes too.
+offsets goes too. An offset that waits for the end of a transaction keeps its place, and the group.
 
 This preselects; `apply` decides, by the machine's time, so a wild clock expires nothing.
-
-Left out: offsets pending in transactions, which will keep theirs from expiring.
 """
 
 from typing import Final
@@ -51,6 +49,7 @@ def expired(
         partition
         for partition, committed in row.offsets.of_topic(topic_id)
         if max(committed.committed_ms, since_ms) <= old_ms
+        and not row.offsets.has_pending(topic_id, partition)
     ]
 
 
@@ -59,6 +58,7 @@ def is_nothing(row: GroupRow, group: LiveGroup, *, time_ms: int) -> bool:
     return (
         not row.members
         and len(row.offsets) == 0
+        and row.offsets.pending_count == 0
         and group.state() == EMPTY
         and not group.has_members()
         and time_ms - row.empty_since_ms >= EMPTY_MS_MIN

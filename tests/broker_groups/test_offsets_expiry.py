@@ -9,9 +9,16 @@ from coordinator.group_commands import (
     GROUP_NEW,
     GROUP_SHARDS,
     ChangeGroup,
+    CommittedOffset,
     DeleteGroup,
     ExpireOffsets,
     GroupKind,
+    OffsetsCommitted,
+)
+from coordinator.transaction_commands import (
+    CommitTransactionOffsets,
+    EndTransaction,
+    InitProducer,
 )
 from protocol import apis
 from protocol.messages import DeleteTopicsRequest, DeleteTopicState
@@ -25,6 +32,7 @@ from tests.broker_groups.members import (
     scene,
 )
 from tests.broker_groups.world import group_of, until_held
+from txn.transactions import OF_EPOCH
 
 MINUTE = {"offsets_retention_minutes": "1"}
 PAST_S = 200.0
@@ -143,6 +151,28 @@ def test_a_group_without_offsets_is_deleted_not_before_it_has_been_empty_for_a_w
         assert one.machine.groups.get("g") is None
 
     scene(play)
+
+
+def test_what_waits_for_the_end_of_a_transaction_keeps_its_place_and_its_group():
+    async def play(one):
+        await put(one, "g", {"logs": {0: 1, 1: 1}})
+        topic = one.machine.topics.by_name("logs")
+        coordinator = one.coordinator
+        begun = await coordinator.propose(InitProducer("orders", 900_000, -1, -1))
+        producer = (begun.producer_id, begun.producer_epoch)
+        for group_id, partition in (("g", 0), ("fresh", 1)):
+            offsets = (CommittedOffset(topic.topic_id, partition, 7, -1, ""),)
+            command = CommitTransactionOffsets(group_id, "", -1, *producer, OF_EPOCH, offsets)
+            assert isinstance(await coordinator.propose(command), OffsetsCommitted)
+        await asyncio.sleep(PAST_S)
+        seen = noted(one)
+        await expiring.sweep(one.node)
+        assert seen == [ExpireOffsets("g", 60_000, ((topic.topic_id, 1),))]
+        await coordinator.propose(EndTransaction("orders", *producer, False, None))
+        await expiring.sweep(one.node)
+        assert [one.machine.groups.get(group_id) for group_id in ("g", "fresh")] == [None, None]
+
+    scene(play, **MINUTE)
 
 
 def test_a_group_that_somebody_is_about_to_join_is_not_deleted():
