@@ -436,6 +436,8 @@ class TxnProducer:
 
     async def _ask(self, key: int, version: int, request):
         """Until the answer is not that it should be asked again."""
+        if self._mischief.hold and self._rng.random() < 0.08:
+            self._coordinator = None  # Its connection was idle for too long, or the other moved.
         while True:
             try:
                 connection = await self._to_coordinator()
