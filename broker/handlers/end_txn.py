@@ -9,7 +9,7 @@ by a challenge; it gets one only after it has lost the connection that it added 
 What is found behind a barrier is a refusal, a repetition or a challenge without an entry of the
 log; only what ends a transaction is proposed. `apply` looks at the proof again, at its position.
 
-Errors: 14, 42, 47 (before v2) or 90, 48, 49, 51, 120 (v4+: the cluster gave the transaction up).
+Errors: 14, 42, 47 (before v2) or 90, 48, 49, 51, 120 (v5: the cluster gave the transaction up).
 Never 15 or 16: librdkafka and sarama come with a new connection then, each time. A fate that stays
 open closes the connection.
 """
