@@ -122,6 +122,7 @@ class ClassicGroup(ClassicJoins):
             return self._effects()
         self._received_sync(member)
         if self._state is State.STABLE:
+            self._hear(member, caller.now_ms)
             self._answer(caller.token, self._synced(member))
             return self._effects()
         # Whoever asked before on another connection has gone, or else may ask again.

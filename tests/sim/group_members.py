@@ -89,7 +89,11 @@ class Member:
             if self._coordinator is None:
                 return None
             sent_s = self._loop.time()
-            answer = await self.client.ask(self._coordinator, key, version, request)
+            connection = await self.client.connect(self._coordinator)
+            if key == apis.OFFSET_COMMIT and not self.calm and self.rng.random() < 0.03:
+                # It comes when the member has been fenced, or nearly so.
+                connection.transport.hold_back(self.rng.choice((2.0, 5.0, 8.0, 15.0, 25.0)))
+            answer = await self.client.asked(connection, key, version, request)
         except LostError:
             self._coordinator = None
             return None

@@ -61,6 +61,7 @@ async def simulate_groups(loop: SimLoop, rng: random.Random) -> list[str]:
     for task in harm:
         task.cancel()
     nemesis.take_back()
+    world.network.let_all_go()
     found: list[str] = []
     for group in groups:
         for member in group.members:

@@ -130,6 +130,11 @@ class SimTransport(asyncio.Transport):
     def get_protocol(self):
         return self.protocol
 
+    def hold_back(self, seconds: float) -> None:
+        """The network keeps what this end sends from now on for so long (`Network.hold`)."""
+        if self.peer is not None:
+            self._network.hold(self.peer, seconds)
+
     # What the network calls, always in this end's context.
 
     def _soon(self, callback, *args) -> None:
