@@ -187,6 +187,8 @@ class ProducePath:
             token=ticket,
             now_ms=self._now_ms(),
         )
+        if instance > NO_TRANSACTION:
+            self._expect_back(topic_id, partition, header, instance)
         stats = self.stats
         stats.batches += 1
         stats.records += header.last_offset_delta + 1
@@ -466,6 +468,19 @@ class ProducePath:
         row = transactions.by_producer(batch.producer_id)
         instance = batch.instance if row is None else row.standing.instance
         self._gaps.note_one(batch, instance, self._now_ms())
+
+    def _expect_back(
+        self, topic_id: TopicId, partition: int, header: BatchHeader, instance: int
+    ) -> None:
+        """The same is known of a batch that was just taken; one read behind it may name that one.
+
+        If it is a repetition instead, the partition knows its producer, and this is forgotten.
+        """
+        row = self._coordinator.machine.transactions.by_producer(header.producer_id)
+        if row is not None and row.is_ongoing and row.standing.instance > instance:
+            self._gaps.note_refused(
+                topic_id, partition, header, self._now_ms(), instance=row.standing.instance
+            )
 
     def _publish(self, chunk_id: ChunkId, rows: Sequence[BatchResult]) -> None:
         """Keep what was written in memory, as the spans that the machine made of it."""

@@ -200,6 +200,29 @@ def test_behind_a_batch_that_was_sent_back_nothing_is_taken_before_it_comes_agai
     run(scenario)
 
 
+def test_what_is_read_behind_a_batch_that_will_be_sent_back_does_not_overtake_it() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("a", "b") as (a, b):
+            client = await _started(a)
+            await client.add(a, "t", 0)
+            read_at = a.coordinator.machine.position
+            await client.end(b)
+            await client.add(b, "t", 0)
+            await a.coordinator.barrier()
+            # Read around the end, one before and one after it; they share a chunk.
+            answers = [
+                client.produce(a, client.batch(0), clock=read_at),
+                client.produce(a, client.batch(1)),
+            ]
+            for answer in answers:
+                refused = await answer.partition()
+                assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+            answers = [client.produce(a, client.batch(sequence)) for sequence in (0, 1)]
+            assert [(await answer.partition()).base_offset for answer in answers] == [0, 1]
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("version", [9, 13])
 def test_a_later_batch_does_not_overtake_one_of_its_transaction_that_was_lost(version: int) -> None:
     async def scenario(world: World) -> None:
