@@ -23,10 +23,18 @@ TAKEOVER_MS: Final = 30_000
 STALE_MIN: Final = 1_000
 
 
+class _Name(NamedTuple):
+    """One transaction of a transactional id. An id that was forgotten begins at number 1 again,
+    with another producer."""
+
+    producer_id: int
+    instance: int
+
+
 class _Entry(NamedTuple):
     due_ms: int
     transactional_id: str
-    instance: int
+    name: _Name
 
 
 class OpenTransactions:
@@ -34,24 +42,23 @@ class OpenTransactions:
 
     def __init__(self, *, takeover_ms: int = TAKEOVER_MS) -> None:
         self._takeover_ms = takeover_ms
-        self._seen: dict[str, tuple[int, int]] = {}
-        """Instance, and when it was first seen open; of ended ones too for a while."""
+        self._seen: dict[str, tuple[_Name, int]] = {}
+        """Which one, and when it was first seen open; of ended ones too for a while."""
         self._heap: list[_Entry] = []
 
     def look(self, ongoing: Mapping[str, TransactionRow], now_ms: int) -> None:
         """Note those that are open; `ongoing` is in order of start."""
         new = []
         for row in reversed(cast("dict[str, TransactionRow]", ongoing).values()):
-            instance = row.standing.instance
             known = self._seen.get(row.transactional_id)
-            if known is not None and known[0] == instance:
+            if known is not None and known[0] == _name(row):
                 break  # Whatever began before was seen before.
             new.append(row)
         for row in reversed(new):
-            instance = row.standing.instance
-            self._seen[row.transactional_id] = (instance, now_ms)
+            name = _name(row)
+            self._seen[row.transactional_id] = (name, now_ms)
             due_ms = now_ms + row.timeout_ms
-            heapq.heappush(self._heap, _Entry(due_ms, row.transactional_id, instance))
+            heapq.heappush(self._heap, _Entry(due_ms, row.transactional_id, name))
         if len(self._heap) > STALE_MIN + 2 * len(ongoing):
             self._sweep(ongoing)
 
@@ -70,7 +77,7 @@ class OpenTransactions:
         while self._heap and self._heap[0].due_ms <= now_ms:
             entry = heapq.heappop(self._heap)
             row = ongoing.get(entry.transactional_id)
-            if row is None or row.standing.instance != entry.instance:
+            if row is None or _name(row) != entry.name:
                 self._forget(entry)
                 continue
             later.append(entry)
@@ -95,8 +102,7 @@ class OpenTransactions:
         self._heap = [
             entry
             for entry in self._heap
-            if (row := ongoing.get(entry.transactional_id)) is not None
-            and row.standing.instance == entry.instance
+            if (row := ongoing.get(entry.transactional_id)) is not None and _name(row) == entry.name
         ]
         heapq.heapify(self._heap)
         ids = [entry.transactional_id for entry in self._heap]
@@ -104,6 +110,10 @@ class OpenTransactions:
 
     def _forget(self, entry: _Entry) -> None:
         """It has ended; another one of the id may have begun since, and ended as well."""
-        instance, _ = self._seen.get(entry.transactional_id, (None, 0))
-        if instance == entry.instance:
+        name, _ = self._seen.get(entry.transactional_id, (None, 0))
+        if name == entry.name:
             del self._seen[entry.transactional_id]
+
+
+def _name(row: TransactionRow) -> _Name:
+    return _Name(row.standing.producer_id, row.standing.instance)

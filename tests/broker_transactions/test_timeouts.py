@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from broker.transactions.timeouts import STALE_MIN, OpenTransactions
 
 
-def row(transactional_id: str, instance: int = 1, timeout_ms: int = 1_000):
+def row(transactional_id: str, instance: int = 1, timeout_ms: int = 1_000, producer_id: int = 1):
     return SimpleNamespace(
         transactional_id=transactional_id,
         timeout_ms=timeout_ms,
-        standing=SimpleNamespace(instance=instance),
+        standing=SimpleNamespace(producer_id=producer_id, instance=instance),
     )
 
 
@@ -45,6 +45,15 @@ def test_the_next_transaction_of_the_id_has_its_whole_time():
     watch.look(rows, 900)
     assert due(watch, rows, 1_000) == []
     assert due(watch, rows, 1_900) == ["a"]
+
+
+def test_an_id_that_was_forgotten_and_is_used_again_has_its_whole_time_and_hides_nobody():
+    watch = OpenTransactions()
+    watch.look(ongoing(row("a", 1, timeout_ms=5_000)), 0)
+    rows = ongoing(row("b"), row("a", 1, timeout_ms=1_000, producer_id=2))
+    watch.look(rows, 4_500)
+    assert due(watch, rows, 5_000) == []
+    assert due(watch, rows, 5_500) == ["a", "b"]
 
 
 def test_one_that_has_ended_is_not_due():
