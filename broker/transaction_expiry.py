@@ -74,7 +74,7 @@ class Slices:
         self._count = 0
 
     def add(self, topic_id: TopicId, partition: int, producer_ids: Sequence[int]) -> None:
-        """Whoever adds takes what is `full` at once."""
+        """Whoever adds takes a command's worth at once, if there is one."""
         if producer_ids:
             self._rows.append(PartitionProducers(topic_id, partition, tuple(producer_ids)))
             self._count += len(producer_ids)

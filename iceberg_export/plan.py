@@ -3,9 +3,9 @@
 Offsets are dense: the spans and markers of a partition join without a hole from the log's start to
 its end, or the plan is refused. A split names whole spans and, for each, the offsets wanted from it
 and the aborted transactions that have batches in it; markers (the ends of transactions, which have
-no bytes) are in no split. Record batches are never cut. Two shapes, by the average length of a span: *partition-major*
-(long spans: a task has adjacent offsets of few partitions) and *chunk-major* (many short spans:
-a task has whole chunks, so each object is fetched once).
+no bytes) are in no split. Record batches are never cut. Two shapes, by the average length of a
+span: *partition-major* (long spans: a task has adjacent offsets of few partitions) and
+*chunk-major* (many short spans: a task has whole chunks, so each object is fetched once).
 
 Pure. Leaves out how bytes are fetched (`read_chunks`) and decoded (`decode`).
 """

@@ -81,10 +81,8 @@ class OpenTransactions:
                 self._forget(entry)
                 continue
             later.append(entry)
-            # The timeout may have been set anew, by a repeated InitProducerId.
-            _, seen_ms = self._seen[entry.transactional_id]
-            overdue_ms = now_ms - seen_ms - row.timeout_ms
-            if overdue_ms >= 0 and overdue_ms >= turn(entry.transactional_id) * self._takeover_ms:
+            # An open transaction keeps the timeout that it began with.
+            if now_ms - entry.due_ms >= turn(entry.transactional_id) * self._takeover_ms:
                 due.append(row)
         for entry in later:
             heapq.heappush(self._heap, entry)

@@ -88,14 +88,6 @@ def test_each_agent_leaves_it_to_those_before_for_a_while():
     assert due(watch, rows, 1_600, turn=2) == ["a"]
 
 
-def test_a_longer_timeout_that_is_set_meanwhile_holds():
-    watch, rows = OpenTransactions(), ongoing(row("a"))
-    watch.look(rows, 0)
-    rows["a"].timeout_ms = 3_000
-    assert due(watch, rows, 2_999) == []
-    assert due(watch, rows, 3_000) == ["a"]
-
-
 def test_those_that_began_since_the_last_look_are_noted_whatever_was_before():
     watch, old = OpenTransactions(), ongoing(row("a"), row("b"))
     watch.look(old, 0)
