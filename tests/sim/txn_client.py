@@ -81,6 +81,8 @@ class Mischief:
     """How often the network holds back a frame; none when the faults are over."""
 
     hold: float = 0.0
+    give_up: float = 0.0
+    """How often a client has had enough of batches without an answer, and aborts."""
 
     def holds(self, rng: random.Random) -> bool:
         return rng.random() < self.hold
@@ -243,6 +245,8 @@ class TxnProducer:
                     failed = failed or error  # The others are waited for all the same.
             if failed is not None:
                 raise failed
+            if self._backlog and self._rng.random() < self._mischief.give_up:
+                raise AbortError  # Its delivery timeout is over.
             if self._backlog:
                 await self._rest()
 

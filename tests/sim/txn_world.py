@@ -100,6 +100,8 @@ async def _run(world: TxnWorld) -> list[str]:
         world.writers.append(world.writer(f"writer{index}", f"tx{index}"))
         if rng.random() < 0.3:
             world.zombies.append(world.writer(f"zombie{index}", f"tx{index}"))
+    if rng.random() < 0.5:  # It does not come back for what it leaves open.
+        world.zombies.append(world.writer("ghost", "ghost"))
     readers = _readers(world)
     working = {writer: loop.create_task(writer.run()) for writer in world.writers}
     passing = [loop.create_task(zombie.run()) for zombie in world.zombies]
@@ -109,13 +111,14 @@ async def _run(world: TxnWorld) -> list[str]:
         life.store_weather.__dict__.update(Weather.drawn(rng).__dict__)
         life.log_weather.__dict__.update(Weather.drawn(rng).__dict__)
     world.mischief.hold = rng.choice((0.0, 0.1, 0.3))
+    world.mischief.give_up = rng.choice((0.0, 0.1, 0.5))
     nemesis = TxnNemesis(world)
     passing += [loop.create_task(nemesis.run()), loop.create_task(_delete_doomed(world))]
     await asyncio.sleep(FAULTS_S)
     for task in passing:
         task.cancel()
     nemesis.take_back()
-    world.mischief.hold = 0.0
+    world.mischief.hold = world.mischief.give_up = 0.0
     world.network.let_all_go()
     for writer in world.writers:
         writer.stopping = True
