@@ -177,25 +177,11 @@ class ParkedPolls(Generic[Poll]):
             self._ticks.pop(heapq.heappop(self._tick_heap), None)
         return expired
 
-    def take_all(self) -> list[Poll]:
-        """Every poll, for a shutdown or when the session's state changed."""
-        everybody = [parked for tick in sorted(self._ticks) for parked in self._ticks[tick]]
-        self._ready.clear()
-        for parked in everybody:
-            self._remove(parked)
-        return [parked.poll for parked in everybody]
-
     def next_deadline_ms(self) -> int | None:
         """When `take_expired` should be called next; None when nobody waits."""
         while self._tick_heap and not self._ticks.get(self._tick_heap[0]):
             self._ticks.pop(heapq.heappop(self._tick_heap), None)
         return self._tick_heap[0] * TICK_MS if self._tick_heap else None
-
-    def remove(self, parked: Parked[Poll]) -> None:
-        """Its client is gone. No harm when it does not wait any more."""
-        if parked in self._ticks.get(parked.tick, {}):
-            self._ready.pop(parked, None)
-            self._remove(parked)
 
     def _remove(self, parked: Parked[Poll]) -> None:
         self._polls_count -= 1

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from coordinator.group_commands import CommittedOffset
 from coordinator.pending_offsets import Pending, PendingOffsets
-from protocol.types import Position, TopicId
+from protocol.types import TopicId
 
 # Partition, leader epoch, offset, machine time of the commit.
 _ROW = Struct("=Iiqq")
@@ -200,11 +200,11 @@ class GroupOffsets:
 
     # What waits for the ends of transactions.
 
-    def put_pending(self, producer_id: int, committed: CommittedOffset, position: Position) -> None:
+    def put_pending(self, producer_id: int, committed: CommittedOffset) -> None:
         """An offset that is to be committed with the producer's transaction."""
         if self._pending is None:
             self._pending = PendingOffsets()
-        self._pending.put(producer_id, committed, position)
+        self._pending.put(producer_id, committed)
 
     def take_pending(self, producer_id: int) -> list[Pending]:
         """All that waits of a producer, whose transaction ends; it waits no more."""
@@ -219,7 +219,7 @@ class GroupOffsets:
         committed = pending.committed
         if self._pending is not None:
             place = (committed.topic_id, committed.partition)
-            self._pending.drop(place, before=pending.position)
+            self._pending.drop(place, before=pending.order)
             self._tidy_pending()
         self._put(committed, time_ms)
 

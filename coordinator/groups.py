@@ -438,7 +438,7 @@ class Groups:
             group = self._create_by_commit(command.group_id, position, time_ms)
         counts = group.offsets.counts()
         for committed in accepted:
-            group.offsets.put_pending(command.producer_id, committed, position)
+            group.offsets.put_pending(command.producer_id, committed)
         self._count_again(group.offsets, counts)
 
     def end_pending(self, group_id: str, producer_id: int, *, commit: bool, time_ms: int) -> None:

@@ -13,28 +13,29 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from coordinator.group_commands import CommittedOffset
-from protocol.types import Position, TopicId
+from protocol.types import TopicId
 
 Place = tuple[TopicId, int]
 
 
 class Pending(NamedTuple):
-    """An offset and the position at which it was written."""
+    """An offset, and its number in the order of writing; one entry of the log may hold several."""
 
-    position: Position
+    order: int
     committed: CommittedOffset
 
 
 class PendingOffsets:
     """Offsets that wait, by place and by producer. All but the queries are for `apply`."""
 
-    __slots__ = ("_count", "_places", "_producers", "metadata_size")
+    __slots__ = ("_count", "_order", "_places", "_producers", "metadata_size")
 
     def __init__(self) -> None:
         self._places: dict[Place, dict[int, Pending]] = {}
         self._producers: dict[int, dict[Place, None]] = {}
         """Places in order of the first offset that waited there."""
         self._count = 0
+        self._order = 0
         self.metadata_size = 0
         """Characters of all metadata."""
 
@@ -50,14 +51,15 @@ class PendingOffsets:
     def has(self, place: Place) -> bool:
         return place in self._places
 
-    def put(self, producer_id: int, committed: CommittedOffset, position: Position) -> None:
+    def put(self, producer_id: int, committed: CommittedOffset) -> None:
         """One more waits, in the place of the producer's own of before."""
         place = (committed.topic_id, committed.partition)
         of_place = self._places.setdefault(place, {})
         if (before := of_place.get(producer_id)) is not None:
             self.metadata_size -= len(before.committed.metadata)
             self._count -= 1
-        of_place[producer_id] = Pending(position, committed)
+        self._order += 1
+        of_place[producer_id] = Pending(self._order, committed)
         self._producers.setdefault(producer_id, {})[place] = None
         self.metadata_size += len(committed.metadata)
         self._count += 1
@@ -70,13 +72,13 @@ class PendingOffsets:
             self._drop(place, producer_id)
         return taken
 
-    def drop(self, place: Place, *, before: Position | None = None) -> None:
-        """What waits in the place waits no more, or only what was written before a position."""
+    def drop(self, place: Place, *, before: int | None = None) -> None:
+        """What waits in the place waits no more, or only what was written before a number."""
         of_place = self._places.get(place)
         if of_place is None:
             return
         for producer_id, pending in [*of_place.items()]:
-            if before is None or pending.position < before:
+            if before is None or pending.order < before:
                 self._drop(place, producer_id)
 
     def _drop(self, place: Place, producer_id: int) -> None:

@@ -424,6 +424,35 @@ def test_what_waits_in_a_group_that_is_deleted_is_counted_no_more():
     assert (groups.offset_rows, groups.pending_rows, groups.size) == (0, 0, 0)
 
 
+def test_of_two_offsets_for_a_place_in_one_entry_the_later_one_stays():
+    story = Begun()
+    other_id, other_epoch = story.init("others")
+
+    def offset(producer_id: int, epoch: int, value: int) -> Command:
+        return CommitTransactionOffsets(
+            "billing",
+            "",
+            EPOCH_NONE,
+            producer_id,
+            epoch,
+            OF_EPOCH,
+            (CommittedOffset(story.topic_id, 0, value, -1, ""),),
+        )
+
+    story.do_all(
+        story.agent,
+        offset(story.producer_id, story.epoch, 10),
+        offset(other_id, other_epoch, 20),
+    )
+    story.do(story.agent, EndTransaction("others", other_id, other_epoch, True, None))
+    story.end(commit=True)
+    group = story.machine.groups.get("billing")
+    assert group is not None
+    row = group.offsets.get(story.topic_id, 0)
+    assert row is not None
+    assert row.offset == 20
+
+
 def test_a_deleted_topic_that_waits_for_its_purge_gets_no_marker():
     story = Begun()
     story.write()
