@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SEEDS ?= 1000
+SEEDS ?= 100000
 
 .PHONY: run test bench demo faults sim lint clean help
 
@@ -12,7 +12,7 @@ help:
 	@echo "make test   installs what the tests need and runs them all"
 	@echo "make demo   produce, consume, export and query, with counts"
 	@echo "make bench  throughput, CPU and latency beside Apache Kafka; writes BENCHMARKS.md"
-	@echo "make sim SEEDS=n   n fresh seeds of the simulator"
+	@echo "make sim SEEDS=n   n fresh seeds of the simulator (100000: hours)"
 	@echo "make faults real processes, real etcd, a real S3 server, and what befalls them"
 	@echo "make lint   format, lint, types, structure"
 
