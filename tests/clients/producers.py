@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import queue
 import random
+import signal
 import subprocess
 import threading
 from abc import ABC, abstractmethod
@@ -520,8 +521,16 @@ class TxnHost:
                     self._noise.append(line.rstrip())
         self._answers.put(None)
 
+    def pause(self) -> None:
+        """It stands still, with all that it has open."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         if self._process.poll() is None:
+            self.resume()
             assert self._process.stdin is not None
             with contextlib.suppress(OSError):
                 self._process.stdin.close()

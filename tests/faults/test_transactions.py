@@ -20,7 +20,7 @@ from tests.clients.raw_txn import (
     set_transaction_version,
     visible,
 )
-from tests.clients.transactions import assert_piped_once, challenges, stopped
+from tests.clients.transactions import assert_piped_once, challenges, stopped, until_piped
 from tests.faults.txn_load import Workers
 from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer
 
@@ -34,10 +34,19 @@ PARTITIONS = 4
 EVERY_S = 10.0
 """From one fault to the next."""
 PIPED_S = 150.0
+WORKER_PAUSE_S = 10.0
+"""More than session.timeout.ms and transaction.timeout.ms of a Java pipe."""
 
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[TxnHost]:
+    host = java_txn_host()
+    yield host
+    host.stop()
+
+
+@pytest.fixture(scope="module")
+def other_java() -> Iterator[TxnHost]:
     host = java_txn_host()
     yield host
     host.stop()
@@ -120,6 +129,32 @@ def test_two_workers_pass_each_record_once_whatever_befalls_the_agents(
             f"{challenges(cluster)} challenges by agents as they are now"
         )
         assert cluster.stop() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_worker_that_stood_still_repeats_nothing_that_another_did_for_it(
+    three: FrazilCluster, java: TxnHost, other_java: TxnHost, level: int
+) -> None:
+    """Longer than its session and its transaction: it is fenced, whatever it had begun."""
+    source = f"zombies-{level}"
+    sink = f"{source}-out"
+    stream = Stream(three.bootstrap, source, PARTITIONS)
+    Stream(three.bootstrap, sink, PARTITIONS)
+    set_transaction_version(three.bootstrap, level)
+    hosts = [java, other_java]
+    pipes = [
+        HostedPipe(host, three.bootstrap, f"{source}-{index}", source, sink, seed=index)
+        for index, host in enumerate(hosts)
+    ]
+    for host in hosts:
+        stream.send(250)
+        time.sleep(1)
+        host.pause()
+        time.sleep(WORKER_PAUSE_S)
+        host.resume()
+    until_piped(stream, sink, pipes, 120)
+    set_transaction_version(three.bootstrap, 2)
+    assert_piped_once([agent.bootstrap for agent in three.agents], stream, sink)
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])

@@ -73,7 +73,8 @@ public class Transactions {
         config.put("transactional.id", id);
         config.put("transaction.timeout.ms", timeout);
         config.put("linger.ms", 5);
-        config.put("max.block.ms", 60_000);
+        // A call whose request is queued when its producer is fenced waits for all of this.
+        config.put("max.block.ms", 20_000);
         config.put("request.timeout.ms", 5_000);
         config.put("reconnect.backoff.max.ms", 500);
         var producer = new KafkaProducer<>(config, new StringSerializer(), new StringSerializer());
@@ -109,6 +110,7 @@ public class Transactions {
             config.put("max.poll.records", 20);
             config.put("fetch.max.wait.ms", 100);
             config.put("heartbeat.interval.ms", 300);
+            config.put("session.timeout.ms", 6_000);
             config.put("request.timeout.ms", 5_000);
             config.put("reconnect.backoff.max.ms", 500);
             try {
@@ -128,7 +130,7 @@ public class Transactions {
         /** One transaction over these records. */
         void pass(ConsumerRecords<String, String> records) {
             try {
-                if (producer == null) producer = open(bootstrap, id, "30000");
+                if (producer == null) producer = open(bootstrap, id, "8000");
                 producer.beginTransaction();
                 Map<TopicPartition, OffsetAndMetadata> ends = new HashMap<>();
                 for (var record : records) {
