@@ -13,7 +13,8 @@ from tests.clients import raw_txn
 from tests.clients.conftest import AGAINST_KAFKA
 from tests.clients.groups import Member, Stream
 from tests.clients.members import Host
-from tests.clients.producers import HostedPipe, HostedProducer, TransactionError, TxnHost
+from tests.clients.pipes import HostedPipe
+from tests.clients.producers import HostedProducer, TransactionError, TxnHost
 from tests.clients.transactions import STORIES, Client, everywhere, in_order, shown, until_stable
 from tests.parts.servers import FrazilCluster
 

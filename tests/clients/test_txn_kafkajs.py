@@ -6,7 +6,8 @@ import pytest
 
 from tests.clients.groups import Member
 from tests.clients.members import Host
-from tests.clients.producers import HostedPipe, HostedProducer, TxnHost
+from tests.clients.pipes import HostedPipe
+from tests.clients.producers import HostedProducer, TxnHost
 from tests.clients.transactions import STORIES, Client
 
 pytestmark = pytest.mark.integration

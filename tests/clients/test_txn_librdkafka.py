@@ -4,7 +4,8 @@ import pytest
 
 from tests.clients.groups import Member
 from tests.clients.members import ConfluentMember
-from tests.clients.producers import ConfluentPipe, ConfluentProducer
+from tests.clients.pipes import ConfluentPipe
+from tests.clients.producers import ConfluentProducer
 from tests.clients.transactions import STORIES, Client
 
 pytestmark = pytest.mark.integration

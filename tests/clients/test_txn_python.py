@@ -4,12 +4,8 @@ import pytest
 
 from tests.clients.groups import Member
 from tests.clients.members import AiokafkaMember, KafkaPythonMember
-from tests.clients.producers import (
-    AiokafkaPipe,
-    AiokafkaProducer,
-    KafkaPythonPipe,
-    KafkaPythonProducer,
-)
+from tests.clients.pipes import AiokafkaPipe, KafkaPythonPipe
+from tests.clients.producers import AiokafkaProducer, KafkaPythonProducer
 from tests.clients.transactions import STORIES, Client
 
 pytestmark = pytest.mark.integration

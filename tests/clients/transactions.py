@@ -1,6 +1,6 @@
 """The stories about transactions that every client is told, and the clients that are told them.
 
-Readers are the members of groups of `members`; producers and pipes are in `producers`. What
+Readers are the members of groups of `members`; producers and pipes are in modules of their own. What
 clients show is compared with what `raw_txn.visible` reads by hand.
 """
 
@@ -14,7 +14,8 @@ import pytest
 
 from tests.clients import raw_txn
 from tests.clients.groups import Member, Stream, assert_no_errors, until
-from tests.clients.producers import Pipe, TransactionError, TxnProducer
+from tests.clients.pipes import Pipe
+from tests.clients.producers import TransactionError, TxnProducer
 from tests.parts.servers import Frazil, FrazilCluster, get_text
 
 PARTITIONS = 4

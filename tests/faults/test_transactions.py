@@ -11,7 +11,8 @@ from protocol.errors import ErrorCode
 from tests.anomalies import check
 from tests.clients import raw
 from tests.clients.groups import Place, Stream
-from tests.clients.producers import HostedPipe, TxnHost, java_txn_host
+from tests.clients.pipes import HostedPipe
+from tests.clients.producers import TxnHost, java_txn_host
 from tests.clients.raw_txn import (
     LIBRDKAFKA,
     OLD_JAVA,
