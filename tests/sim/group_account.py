@@ -6,6 +6,7 @@ member that counts on more is wrong in Kafka too.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from coordinator.coordinator import Applied
 from coordinator.group_commands import CommitOffsets, OffsetsCommitted
@@ -16,6 +17,12 @@ from protocol.errors import ErrorCode
 class Belief:
     member: str
     until_s: float
+
+
+class Committed(NamedTuple):
+    offset: int
+    member_id: str
+    epoch: int
 
 
 @dataclass
@@ -29,7 +36,10 @@ class GroupAccount:
     """(generation, partition) to member id, of a classic group."""
     acknowledged: dict[int, int] = field(default_factory=dict)
     """Highest offset per partition whose commit was acknowledged."""
-    in_log: dict[int, int] = field(default_factory=dict)
+    in_log: dict[int, Committed] = field(default_factory=dict)
+    taken_back: set[int] = field(default_factory=set)
+    """Partitions in which a member's commit that came late took back its own later one. Nothing in
+    it says that it is late, so Kafka takes it as well, as long as member and epoch are right."""
     position: int = 0
     commits: int = 0
     rebalances: int = 0
@@ -66,7 +76,7 @@ class GroupAccount:
 
     def fetched(self, partition: int, offset: int, least: int) -> None:
         """OffsetFetch, asked when `least` was the highest acknowledged commit, told this."""
-        if offset < least:
+        if offset < least and partition not in self.taken_back:
             self.violations.append(
                 f"partition {partition} of {self.group_id} was told as {offset} after the commit "
                 f"of {least} had been acknowledged (P8)"
@@ -83,10 +93,21 @@ class GroupAccount:
             if not isinstance(outcome, OffsetsCommitted):
                 continue
             for committed, error in zip(command.offsets, outcome.errors, strict=True):
-                before = self.in_log.get(committed.partition, -1)
-                if error == ErrorCode.NONE and committed.offset < before:
-                    self.violations.append(
-                        f"partition {committed.partition} of {self.group_id} moved back from "
-                        f"{before} to {committed.offset} by {command.member_id!r}"
+                if error == ErrorCode.NONE:
+                    self._committed_in_log(
+                        committed.partition,
+                        Committed(committed.offset, command.member_id, command.epoch),
                     )
-                self.in_log[committed.partition] = committed.offset
+
+    def _committed_in_log(self, partition: int, now: Committed) -> None:
+        before = self.in_log.get(partition)
+        self.in_log[partition] = now
+        if before is None or now.offset >= before.offset:
+            return
+        if before._replace(offset=now.offset) == now:
+            self.taken_back.add(partition)
+            return
+        self.violations.append(
+            f"partition {partition} of {self.group_id} moved back from {before.offset} to "
+            f"{now.offset} by {now.member_id!r} of epoch {now.epoch}"
+        )
