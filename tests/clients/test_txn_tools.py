@@ -26,6 +26,7 @@ pytestmark = pytest.mark.integration
 TOPIC = "transacted"
 PARTITIONS = 2
 TIMEOUT_MS = 600_000
+TOLD_S = 30.0
 TRANSACTION_VERSION = "transaction.version"
 
 _numbers = itertools.count()
@@ -277,6 +278,16 @@ def levels(tools: KafkaTools, cluster: Cluster) -> dict[str, Level]:
     return found
 
 
+def level_told(tools: KafkaTools, cluster: Cluster, level: int, *, since: int = -1) -> int:
+    """The epoch of this level, newer than `since`, once whoever is asked knows: agents lag."""
+    until_s = time.monotonic() + TOLD_S
+    while True:
+        told = levels(tools, cluster)[TRANSACTION_VERSION]
+        if told.level == str(level) and told.epoch > since:
+            return told.epoch
+        assert time.monotonic() < until_s, told
+
+
 def test_kafkas_tool_describes_features(tools: KafkaTools, cluster: Cluster) -> None:
     told = {name: level[:3] for name, level in levels(tools, cluster).items()}
     expected = {
@@ -294,16 +305,13 @@ def test_kafkas_tool_lowers_and_raises_the_version_of_transactions(
         feature = f"{TRANSACTION_VERSION}={level}"
         return tools.run(FEATURES, cluster.bootstrap, command, "--feature", feature, *more).strip()
 
-    before = levels(tools, cluster)[TRANSACTION_VERSION].epoch
     would = run("downgrade", 1, "--dry-run")
     assert would == "transaction.version can be downgraded to 1."
-    assert levels(tools, cluster)[TRANSACTION_VERSION].level == "2"
+    before = level_told(tools, cluster, 2)
     try:
         for command, level in (("downgrade", 1), ("downgrade", 0), ("upgrade", 1)):
             assert run(command, level) == f"transaction.version was {command}d to {level}."
-            now = levels(tools, cluster)[TRANSACTION_VERSION]
-            assert (now.level, now.epoch > before) == (str(level), True)
-            before = now.epoch
+            before = level_told(tools, cluster, level, since=before)
     finally:
         assert run("upgrade", 2) == "transaction.version was upgraded to 2."
 
@@ -403,6 +411,7 @@ def test_our_tool_finds_no_open_transaction_to_hang(cluster: Cluster) -> None:
 def test_our_tool_describes_and_changes_features_as_kafkas_does(
     tools: KafkaTools, cluster: Cluster
 ) -> None:
+    level_told(tools, cluster, 2)
     theirs = levels(tools, cluster)
     ours = {row["FEATURE"]: row for row in rows(frazil(cluster, "feature", "describe"))}
     assert sorted(ours) == sorted(theirs)
@@ -414,7 +423,7 @@ def test_our_tool_describes_and_changes_features_as_kafkas_does(
     assert frazil(cluster, *lower, "--dry-run").out == "transaction.version could be at level 1\n"
     try:
         assert frazil(cluster, *lower).out == "transaction.version is at level 1\n"
-        assert levels(tools, cluster)[TRANSACTION_VERSION].level == "1"
+        level_told(tools, cluster, 1)
     finally:
         raised = frazil(cluster, "feature", "upgrade", "--feature", f"{TRANSACTION_VERSION}=2")
     assert (raised.code, raised.out) == (0, "transaction.version is at level 2\n")
