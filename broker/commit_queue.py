@@ -1,4 +1,4 @@
-"""Chunks between closing and their place in the log, as a state machine without a clock.
+"""Objects between closing and their place in the log, as a state machine without a clock.
 
     closed ──durable──▶ durable ──all before it gone from here──▶ proposed ──outcome──▶ settled
        └──────────────── given up (PUT failed, session lost) ─────────────────────────▶ settled
@@ -23,7 +23,7 @@ from protocol.errors import ErrorCode
 from protocol.produce import PartitionResult
 from protocol.types import TopicId
 from storage.accumulator import BatchPlace, ClosedChunk, ClosedSpan, PendingBatch, group_items
-from storage.spans import ChunkId, Item
+from storage.spans import Item, ObjectId
 
 # Kafka names the log's start with an error, too, but for these (ReplicaManager.appendToLocalLog).
 WITHOUT_LOG_START: Final = frozenset(
@@ -88,7 +88,7 @@ class PendingChunk:
 
     __slots__ = ("chunk_id", "closed", "durable", "proposed_spans")
 
-    def __init__(self, chunk_id: ChunkId, closed: ClosedChunk) -> None:
+    def __init__(self, chunk_id: ObjectId, closed: ClosedChunk) -> None:
         self.chunk_id = chunk_id
         self.closed = closed
         self.durable = False
@@ -166,7 +166,7 @@ class CommitQueue:
 
     def __init__(self) -> None:
         self._unproposed: list[PendingChunk] = []
-        self._proposed: dict[ChunkId, PendingChunk] = {}
+        self._proposed: dict[ObjectId, PendingChunk] = {}
 
     def __len__(self) -> int:
         return len(self._unproposed) + len(self._proposed)
@@ -192,11 +192,11 @@ class CommitQueue:
         """Neither settled nor given up."""
         return chunk in self._unproposed or chunk.chunk_id in self._proposed
 
-    def proposed(self, chunk_id: ChunkId) -> PendingChunk | None:
+    def proposed(self, chunk_id: ObjectId) -> PendingChunk | None:
         """The chunk of that id if it is proposed and not settled."""
         return self._proposed.get(chunk_id)
 
-    def settle(self, chunk_id: ChunkId) -> PendingChunk | None:
+    def settle(self, chunk_id: ObjectId) -> PendingChunk | None:
         """The outcome of a proposed chunk is known; None when it was before."""
         return self._proposed.pop(chunk_id, None)
 

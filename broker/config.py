@@ -275,10 +275,10 @@ TABLE: tuple[Setting, ...] = (
     Setting("chunk.linger.ms", "linger_ms", "0", _ms(0, 60_000), "ms",
             "How long a chunk waits for more. 0: no longer than the write before it takes."),
     Setting("puts.per.second", "puts_per_second", "10", _number(1, 10_000), "number",
-            "Chunks per second that a lightly loaded agent may write (object stores charge per"
+            "Objects per second that a lightly loaded agent may write (object stores charge per"
             " PUT); chunks of 64 KiB and more are not held back."),
     Setting("puts.in.flight", "puts_in_flight_max", "8", _number(1, 256), "number",
-            "Chunks being written at the same time."),
+            "Objects being written at the same time."),
     Setting("lease.ttl.ms", "lease_ttl_ms", "3000", _ms(1000, 600_000), "ms",
             "How long the log keeps an agent's session without hearing from it: with session.read.ms"
             " it decides how soon other agents take over what a dead one coordinated."),

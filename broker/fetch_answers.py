@@ -25,7 +25,7 @@ from protocol.fetch import TOPIC_IDS_FROM, PartitionAnswer
 from storage.batches import Batches
 from storage.fetch_plan import Wanted
 from storage.object_store import StoreError
-from storage.spans import MARKER_BYTES, ChunkId, Marker, Span
+from storage.spans import MARKER_BYTES, Marker, ObjectId, Span
 
 MiB: Final = 1 << 20
 LEADER_EPOCH: Final = 0
@@ -112,9 +112,9 @@ class Found:
     __slots__ = ("batches", "failed")
 
     def __init__(self) -> None:
-        self.batches: dict[tuple[ChunkId, int], Batches] = {}
+        self.batches: dict[tuple[ObjectId, int], Batches] = {}
         """By chunk and first byte."""
-        self.failed: dict[ChunkId, StoreError] = {}
+        self.failed: dict[ObjectId, StoreError] = {}
 
 
 class Collected(NamedTuple):
@@ -146,7 +146,7 @@ class Collector:
         machine: Machine,
         *,
         cached: Callable[[Span], Batches | None],
-        is_recent: Callable[[ChunkId], bool],
+        is_recent: Callable[[ObjectId], bool],
     ) -> None:
         self._machine = machine
         self._cached = cached
@@ -211,8 +211,8 @@ class Collector:
                     break
                 missing = True
                 budget.to_load -= span.length
-                length = self._machine.chunk_length(span.chunk)
-                collected.missing.append(Wanted(span, length, self._is_recent(span.chunk)))
+                length = self._machine.object_length(span.object_id)
+                collected.missing.append(Wanted(span, length, self._is_recent(span.object_id)))
                 given += _part_from(span, offset)
             elif not missing:
                 before = bound if bound < span.next_offset else None
@@ -243,10 +243,10 @@ class Collector:
     def _look_up(self, span: Span | Marker, found: Found) -> Batches | None:
         if isinstance(span, Marker):
             return Batches.of_marker(span)
-        error = found.failed.get(span.chunk)
+        error = found.failed.get(span.object_id)
         if error is not None:
             raise error
-        return found.batches.get((span.chunk, span.start)) or self._cached(span)
+        return found.batches.get((span.object_id, span.start)) or self._cached(span)
 
 
 def _part_from(span: Span | Marker, offset: int) -> int:

@@ -50,7 +50,7 @@ from protocol.types import Incarnation, TopicId
 from storage.fetch_plan import Wanted
 from storage.object_store import ObjectNotFoundError, StoreError, StoreUnavailableError
 from storage.reader import Reader
-from storage.spans import MARKER_BYTES, ChunkId
+from storage.spans import MARKER_BYTES, ObjectId
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class FetchPath:
         self._reader = reader
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
-        self._recent: dict[ChunkId, int] = {}
+        self._recent: dict[ObjectId, int] = {}
         self._recent_bytes = 0
         self._recent_bytes_max = settings.cache_bytes // 2
         self._collector = Collector(
@@ -304,9 +304,9 @@ class FetchPath:
 
     async def _fill(self, found: Found, missing: list[Wanted]) -> None:
         """Read what is missing, object by object at once; a failure is that object's alone."""
-        by_chunk: dict[ChunkId, list[Wanted]] = {}
+        by_chunk: dict[ObjectId, list[Wanted]] = {}
         for wanted in missing:
-            by_chunk.setdefault(wanted.span.chunk, []).append(wanted)
+            by_chunk.setdefault(wanted.span.object_id, []).append(wanted)
         if len(by_chunk) == 1:
             await self._fill_from(found, *by_chunk.popitem())
         else:
@@ -314,7 +314,7 @@ class FetchPath:
                 *(self._fill_from(found, chunk, rows) for chunk, rows in by_chunk.items())
             )
 
-    async def _fill_from(self, found: Found, chunk: ChunkId, rows: list[Wanted]) -> None:
+    async def _fill_from(self, found: Found, chunk: ObjectId, rows: list[Wanted]) -> None:
         try:
             async with asyncio.timeout(LOAD_SECONDS_MAX):
                 batches = await self._reader.load_all(rows)
@@ -357,7 +357,7 @@ class FetchPath:
         woken = False
         for command, outcome in zip(applied.entry.commands, applied.outcomes, strict=True):
             if isinstance(command, CommitChunk) and isinstance(outcome, ChunkCommitted):
-                self._note_recent(ChunkId(applied.incarnation, command.number), command.length)
+                self._note_recent(ObjectId(applied.incarnation, command.number), command.length)
                 if len(self.parked):
                     woken |= self._count_arrivals(command, outcome)
             elif isinstance(outcome, TransactionEnded | ProducerInitialized):
@@ -422,8 +422,8 @@ class FetchPath:
             byte_count = row.bytes_between(counted, last_stable, self._bytes_max)
         return self.parked.advanced(topic_id, partition, byte_count, last_stable)
 
-    def _note_recent(self, chunk: ChunkId, length: int) -> None:
-        """Chunks that are worth reading whole: others ask for their other partitions in a moment."""
+    def _note_recent(self, chunk: ObjectId, length: int) -> None:
+        """Objects that are worth reading whole: others ask for their other partitions in a moment."""
         self._recent[chunk] = length
         self._recent_bytes += length
         while self._recent_bytes > self._recent_bytes_max:

@@ -45,7 +45,7 @@ from storage.accumulator import Accumulator, Limits, PendingBatch
 from storage.batches import DamagedSpanError
 from storage.object_store import StoreError
 from storage.reader import Reader
-from storage.spans import ChunkId, Marker, Span
+from storage.spans import Marker, ObjectId, Span
 from storage.writer import Writer
 from txn.transactions import NO_TRANSACTION
 
@@ -142,8 +142,8 @@ class ProducePath:
         self._loop = asyncio.get_running_loop()
         self._queue = CommitQueue()
         self._gaps = Gaps()
-        self._puts: dict[ChunkId, asyncio.Task[None]] = {}
-        self._proposals: dict[ChunkId, asyncio.Future[Outcome]] = {}
+        self._puts: dict[ObjectId, asyncio.Task[None]] = {}
+        self._proposals: dict[ObjectId, asyncio.Future[Outcome]] = {}
         self._incarnation = INCARNATION_NONE
         self._next_number = 0
         self._flush_soon = False
@@ -318,12 +318,12 @@ class ProducePath:
         self._puts[chunk.chunk_id] = self._tasks.create_task(self._put(chunk))
         self.stats.puts_in_flight = len(self._puts)
 
-    def _name(self, incarnation: Incarnation | None) -> ChunkId:
+    def _name(self, incarnation: Incarnation | None) -> ObjectId:
         """A name that no chunk had: numbers go on when a session is proven anew."""
         if incarnation is not None and incarnation != self._incarnation:
             self._incarnation = incarnation
             self._next_number = 0
-        chunk_id = ChunkId(self._incarnation, self._next_number)
+        chunk_id = ObjectId(self._incarnation, self._next_number)
         self._next_number += 1
         return chunk_id
 
@@ -378,7 +378,7 @@ class ProducePath:
             if future.done():
                 self._proposal_ended(chunk_id, future)
 
-    def _proposal_ended(self, chunk_id: ChunkId, future: asyncio.Future[Outcome]) -> None:
+    def _proposal_ended(self, chunk_id: ObjectId, future: asyncio.Future[Outcome]) -> None:
         if self._proposals.pop(chunk_id, None) is None or future.cancelled():
             return
         error = future.exception()
@@ -433,11 +433,11 @@ class ProducePath:
     def _applied(self, applied: Applied) -> None:
         for command, outcome in zip(applied.entry.commands, applied.outcomes, strict=True):
             if isinstance(command, CommitChunk):
-                self._settle(ChunkId(applied.incarnation, command.number), outcome)
+                self._settle(ObjectId(applied.incarnation, command.number), outcome)
             elif isinstance(command, DeleteTopic):
                 self.rules.forget(command.topic_id)
 
-    def _settle(self, chunk_id: ChunkId, outcome: Outcome) -> None:
+    def _settle(self, chunk_id: ObjectId, outcome: Outcome) -> None:
         """The log has decided. Called when the entry is applied; again, it does nothing."""
         if not isinstance(outcome, ChunkCommitted):
             chunk = self._queue.proposed(chunk_id)
@@ -482,7 +482,7 @@ class ProducePath:
                 topic_id, partition, header, self._now_ms(), instance=row.standing.instance
             )
 
-    def _publish(self, chunk_id: ChunkId, rows: Sequence[BatchResult]) -> None:
+    def _publish(self, chunk_id: ObjectId, rows: Sequence[BatchResult]) -> None:
         """Keep what was written in memory, as the spans that the machine made of it."""
         partitions = self._coordinator.machine.partitions
         span: Span | None = None
@@ -497,7 +497,7 @@ class ProducePath:
                     continue
                 found = row.span(row.find(item.base_offset))
                 parts = []
-                if isinstance(found, Marker) or found.chunk != chunk_id:
+                if isinstance(found, Marker) or found.object_id != chunk_id:
                     span = None
                     continue
                 span = found

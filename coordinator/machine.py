@@ -14,7 +14,6 @@ Queries are the tables themselves: `topics`, `partitions`, `incarnations`, `grou
 
 from typing import assert_never
 
-from coordinator.chunks import CHUNK_NUMBERS_AHEAD_MAX, Chunks
 from coordinator.commands import (
     DONE,
     AllocateProducerIds,
@@ -52,6 +51,7 @@ from coordinator.group_commands import (
 )
 from coordinator.groups import Groups, changed_configs
 from coordinator.incarnations import IncarnationRow, Incarnations
+from coordinator.objects import CHUNK_NUMBERS_AHEAD_MAX, Objects
 from coordinator.partitions import PURGE_ROWS_MAX, Partitions, Stamps
 from coordinator.pins import Pins
 from coordinator.producer_ids import ProducerIds
@@ -70,7 +70,7 @@ from coordinator.transaction_commands import (
 from coordinator.transactions import Transactions
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
-from storage.spans import ChunkId
+from storage.spans import ObjectId
 
 FENCED = Rejected(ErrorCode.STALE_BROKER_EPOCH, "the incarnation of the writer is not live")
 
@@ -83,10 +83,10 @@ class Machine:
         """Of the newest entry applied."""
         self.time_ms = 0
         """The least of the newest wall clocks of the live incarnations; never goes back."""
-        self.chunks = Chunks()
+        self.objects = Objects()
         self.incarnations = Incarnations()
         self.transactions = Transactions()
-        self.partitions = Partitions(self.chunks, self.transactions)
+        self.partitions = Partitions(self.objects, self.transactions)
         self.pins = Pins()
         self.topics = Topics()
         self.groups = Groups(self.incarnations, self.topics)
@@ -117,9 +117,9 @@ class Machine:
         """16 bytes that roll over the outcomes of all entries (P13)."""
         return self._digest
 
-    def chunk_length(self, chunk: ChunkId) -> int:
+    def object_length(self, chunk: ObjectId) -> int:
         """Bytes of the object. Raises KeyError when no span points at it."""
-        return self.chunks.length(chunk)
+        return self.objects.length(chunk)
 
     def next_purge(self) -> PurgePartitions | None:
         """What must be proposed next to get rid of deleted topics; None when nothing is left."""
@@ -236,7 +236,7 @@ class Machine:
     def _end(self, incarnation: Incarnation) -> None:
         self.incarnations.close(incarnation)
         self.groups.close(incarnation)
-        self.chunks.close(incarnation)
+        self.objects.close(incarnation)
 
     def _advance_time(self) -> None:
         least_ms = min((row.clock_ms for row in self.incarnations), default=self.time_ms)
@@ -319,13 +319,15 @@ class Machine:
             if span.start + sum([item.skip + item.length for item in span.items]) > command.length:
                 return Rejected(ErrorCode.INVALID_REQUEST, "a span reaches over the chunk's end")
         writer.chunk_last = command.number
-        slot = self.chunks.slot(writer.incarnation)
+        slot = self.objects.slot(writer.incarnation)
         stamps = Stamps(slot, command.number, writer.clock_ms, self.time_ms)
         results: list[ItemResult] = []
         spans = 0
         for span in command.spans:
             spans += self.partitions.commit(span, stamps, results)
-        self.chunks.add(slot, command.number, length=command.length, spans=spans, position=position)
+        self.objects.add(
+            slot, command.number, length=command.length, spans=spans, position=position
+        )
         return ChunkCommitted(tuple(results))
 
     # Pins.

@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from struct import Struct
 from typing import Final, NamedTuple
 
-from coordinator.chunks import Chunks
+from coordinator.objects import Objects
 from protocol.types import Position, TopicId
 from storage.spans import MARKER_BYTES, Marker, Span
 from txn.producers import fence
@@ -61,7 +61,7 @@ class Partition:
 
     __slots__ = (
         "_aborted",
-        "_chunks",
+        "_objects",
         "_rows",
         "end_offset",
         "last_stable",
@@ -72,7 +72,7 @@ class Partition:
         "windows",
     )
 
-    def __init__(self, topic_id: TopicId, partition: int, chunks: Chunks) -> None:
+    def __init__(self, topic_id: TopicId, partition: int, objects: Objects) -> None:
         self.topic_id = topic_id
         self.partition = partition
         self.log_start = 0
@@ -86,7 +86,7 @@ class Partition:
         """Producer id to the first offset of its open transaction, ascending. To be read only."""
         self._rows = bytearray()
         self._aborted: bytearray | None = None
-        self._chunks = chunks
+        self._objects = objects
 
     @property
     def span_count(self) -> int:
@@ -117,7 +117,7 @@ class Partition:
         )
         if length == 0:
             return self._marker(index)
-        chunk = self._chunks.id(slot, number)
+        chunk = self._objects.id(slot, number)
         records = self._next_offset(index) - base_offset
         return Span(chunk, start, length, base_offset, records, timestamp_max)
 
@@ -226,7 +226,7 @@ class Partition:
         dropped = self.span_count - first
         for slot, number, _, length, *_ in _SPAN.iter_unpack(self._rows[first * SPAN_BYTES :]):
             if length > 0:
-                self._chunks.release(slot, number, position)
+                self._objects.release(slot, number, position)
         del self._rows[first * SPAN_BYTES :]
         return dropped
 

@@ -13,8 +13,8 @@ Left out: rows of one partition (`partition`), and the ends of transactions (`tr
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from coordinator.chunks import Chunks
 from coordinator.commands import ChunkSpan, ItemResult
+from coordinator.objects import Objects
 from coordinator.partition import SPAN_BYTES, AbortedRange, Partition
 from coordinator.transactions import TransactionRow, Transactions
 from protocol.errors import ErrorCode
@@ -64,8 +64,8 @@ class Stamps(NamedTuple):
 class Partitions:
     """Partitions of the topics that exist, and what is left of deleted ones."""
 
-    def __init__(self, chunks: Chunks, transactions: Transactions) -> None:
-        self._chunks = chunks
+    def __init__(self, objects: Objects, transactions: Transactions) -> None:
+        self._objects = objects
         self._transactions = transactions
         self._topics: dict[TopicId, _Rows] = {}
         self._deleted: dict[TopicId, _Rows] = {}
@@ -88,7 +88,7 @@ class Partitions:
             return None
         row = rows.partitions[partition]
         if row is None:
-            row = rows.partitions[partition] = Partition(topic_id, partition, self._chunks)
+            row = rows.partitions[partition] = Partition(topic_id, partition, self._objects)
         return row
 
     def with_windows(self) -> Iterator[Partition]:

@@ -89,7 +89,7 @@ def span_bytes(
 
 
 class FolderReader:
-    """Chunks in a folder of this machine (or one that every executor mounts)."""
+    """Objects in a folder of this machine (or one that every executor mounts)."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -120,7 +120,7 @@ def _whole(data: memoryview, key: str, start: int, length: int) -> memoryview:
 
 
 class S3Reader:
-    """Chunks in a bucket, through obstore, which reads off the interpreter's lock."""
+    """Objects in a bucket, through obstore, which reads off the interpreter's lock."""
 
     def __init__(self, store: Any, name: str) -> None:
         self._store = store

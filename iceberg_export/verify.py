@@ -1,6 +1,6 @@
 """The proof: every committed record of the exported range is exactly once in the table.
 
-Chunks and table are read on two ways that share nothing but the checksum: spans through a decoder,
+Objects and table are read on two ways that share nothing but the checksum: spans through a decoder,
 the table through PyIceberg's reader (deletes by others included). Both sides add up
 `checksum.Sums`; equal sums in every block of offsets are the proof. With
 `verify.decoder=reference` chunks are decoded by the plain decoder that the agents use, ten times

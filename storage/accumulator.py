@@ -31,7 +31,7 @@ from storage.chunk import (
     chunk_bytes,
     encode_tail,
 )
-from storage.spans import ChunkId, Item
+from storage.spans import Item, ObjectId
 
 MiB: Final = 1024 * 1024
 ITEM_ENTRY_BYTES: Final = 48
@@ -189,7 +189,7 @@ class ClosedChunk:
         """All batches, in the order of their bytes."""
         return (batch for span in self.spans for batch in span.batches)
 
-    def object_parts(self, chunk: ChunkId, *, cluster_id: str) -> list[Buffer]:
+    def object_parts(self, chunk: ObjectId, *, cluster_id: str) -> list[Buffer]:
         """The whole object, always the same bytes for the same arguments; nothing is copied."""
         spans = tuple(
             IndexSpan(

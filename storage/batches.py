@@ -1,6 +1,6 @@
 """The record batches of one span as they go out to clients.
 
-Chunks hold batches as producers sent them, with base offset 0. Here they are copied once (or not
+Objects hold batches as producers sent them, with base offset 0. Here they are copied once (or not
 at all, when the memory is ours), their base offsets and leader epoch (always 0) patched, and from
 then on every fetch is a slice without a copy. Limits stop before a batch, never inside one (P7).
 A marker has no bytes anywhere: it becomes a control batch when it is asked for. Pure.
@@ -167,4 +167,4 @@ def _joined(span: Span, data: Buffer | Sequence[Buffer]) -> bytearray:
 def _place(span: Span | Marker) -> str:
     if isinstance(span, Marker):
         return f"the marker at offset {span.base_offset}"
-    return f"{span.chunk.key} bytes {span.start} to {span.start + span.length}"
+    return f"{span.object_id.key} bytes {span.start} to {span.start + span.length}"

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from protocol.types import Buffer, Incarnation, Position, TopicId, era_of
-from storage.spans import ChunkId, Item
+from storage.spans import Item, ObjectId
 
 MAGIC: Final = b"\x00FRAZILc"
 VERSION: Final = 2
@@ -66,7 +66,7 @@ class ChunkIndex:
     """What a chunk says of itself."""
 
     cluster_id: str
-    chunk: ChunkId
+    chunk: ObjectId
     spans: tuple[IndexSpan, ...]
 
     @property
@@ -89,7 +89,7 @@ def encode_index(index: ChunkIndex) -> bytes:
     """The index alone, without the footer. The cluster id has at most 64 bytes."""
     cluster_id = index.cluster_id.encode()
     assert 0 < len(cluster_id) <= CLUSTER_ID_BYTES_MAX
-    incarnation, number = index.chunk
+    incarnation, number, _ = index.chunk
     parts = [_OWNER.pack(cluster_id, index.era, incarnation, number, len(index.spans))]
     for topic_id, partition, start, length, checksum, items in index.spans:
         parts.append(_SPAN.pack(topic_id, partition, start, length, checksum, len(items)))
@@ -151,7 +151,7 @@ def parse_index(encoded: Buffer, footer: Footer) -> ChunkIndex:
         raise ChunkFormatError(f"the index is not readable: {error}") from error
     if at != len(encoded):
         raise ChunkFormatError("the index is longer than its spans")
-    index = ChunkIndex(cluster_id, ChunkId(Incarnation(incarnation), number), tuple(spans))
+    index = ChunkIndex(cluster_id, ObjectId(Incarnation(incarnation), number), tuple(spans))
     if index.era != era:
         raise ChunkFormatError(f"era {era} does not fit incarnation {incarnation:x}")
     _check_spans(index.spans, data_end=footer.index_start)

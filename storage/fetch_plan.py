@@ -8,7 +8,7 @@ merged, since a request costs more than the bytes between. Pure.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from storage.spans import ChunkId, Span
+from storage.spans import ObjectId, Span
 
 KiB: Final = 1024
 GAP_BYTES_MAX: Final = 128 * KiB
@@ -21,7 +21,7 @@ class Wanted(NamedTuple):
     """A span to be read, and what is known of its object."""
 
     span: Span
-    chunk_length: int
+    object_length: int
     """Bytes of the whole object."""
     recent: bool
     """The whole object is worth reading."""
@@ -30,7 +30,7 @@ class Wanted(NamedTuple):
 class Read(NamedTuple):
     """One request to the object store and the spans it brings, by their first byte."""
 
-    chunk: ChunkId
+    object_id: ObjectId
     start: int
     length: int
     spans: tuple[Span, ...]
@@ -47,19 +47,19 @@ def plan_reads(wanted: Iterable[Wanted], *, whole_bytes_max: int) -> list[Read]:
     Objects longer than `whole_bytes_max` are never read whole (a cache must be able to hold
     them). Objects come in the order in which they are first wanted, ranges by their start.
     """
-    by_chunk: dict[ChunkId, list[Wanted]] = {}
+    by_object: dict[ObjectId, list[Wanted]] = {}
     for one in wanted:
         assert one.span.length > 0
-        assert one.span.start + one.span.length <= one.chunk_length
-        by_chunk.setdefault(one.span.chunk, []).append(one)
+        assert one.span.start + one.span.length <= one.object_length
+        by_object.setdefault(one.span.object_id, []).append(one)
     reads: list[Read] = []
-    for chunk, rows in by_chunk.items():
-        length = rows[0].chunk_length
+    for object_id, rows in by_object.items():
+        length = rows[0].object_length
         spans = sorted(dict.fromkeys(row.span for row in rows), key=_by_start)
         if any(row.recent for row in rows) and length <= whole_bytes_max:
-            reads.append(Read(chunk, 0, length, tuple(spans), whole=True))
+            reads.append(Read(object_id, 0, length, tuple(spans), whole=True))
         else:
-            reads.extend(_ranges(chunk, spans))
+            reads.extend(_ranges(object_id, spans))
     return reads
 
 
@@ -67,7 +67,7 @@ def _by_start(span: Span) -> int:
     return span.start
 
 
-def _ranges(chunk: ChunkId, spans: list[Span]) -> Iterable[Read]:
+def _ranges(object_id: ObjectId, spans: list[Span]) -> Iterable[Read]:
     """Merge spans, sorted by their start, to ranges."""
     group: list[Span] = []
     for span in spans:
@@ -75,14 +75,14 @@ def _ranges(chunk: ChunkId, spans: list[Span]) -> Iterable[Read]:
         if group:
             gap = span.start - (group[-1].start + group[-1].length)
             if gap > GAP_BYTES_MAX or end - group[0].start > RANGE_BYTES_MAX:
-                yield _range(chunk, group)
+                yield _range(object_id, group)
                 group = []
         group.append(span)
     if group:
-        yield _range(chunk, group)
+        yield _range(object_id, group)
 
 
-def _range(chunk: ChunkId, spans: list[Span]) -> Read:
+def _range(object_id: ObjectId, spans: list[Span]) -> Read:
     start = spans[0].start
     length = spans[-1].start + spans[-1].length - start
-    return Read(chunk, start, length, tuple(spans), whole=False)
+    return Read(object_id, start, length, tuple(spans), whole=False)

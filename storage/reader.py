@@ -17,7 +17,7 @@ from storage.batches import Batches
 from storage.cache import Cache, SingleFlight
 from storage.fetch_plan import Read, Wanted, plan_reads
 from storage.object_store import ObjectStore, StoreRefusedError
-from storage.spans import ChunkId, Span
+from storage.spans import ObjectId, Span
 
 LOADS_MAX: Final = 16
 """Requests to the store at a time; what they bring is not in the cache's budget yet."""
@@ -46,12 +46,12 @@ class Reader:
 
     def __init__(self, store: ObjectStore, cache_bytes_max: int, tasks: asyncio.TaskGroup) -> None:
         self._store = store
-        self.cache: Cache[tuple[ChunkId, int], Batches | memoryview] = Cache(
+        self.cache: Cache[tuple[ObjectId, int], Batches | memoryview] = Cache(
             cache_bytes_max, size_of=len
         )
         # A chunk that took more than a quarter of the cache would displace what is used with it.
         self._whole_bytes_max = cache_bytes_max // 4
-        self._flights: SingleFlight[tuple[ChunkId, int, int], memoryview] = SingleFlight(
+        self._flights: SingleFlight[tuple[ObjectId, int, int], memoryview] = SingleFlight(
             tasks, loads_max=LOADS_MAX
         )
         self.stats = ReaderStats()
@@ -64,12 +64,12 @@ class Reader:
         return batches
 
     def _find(self, span: Span) -> Batches | None:
-        batches = self.cache.get((span.chunk, span.start))
+        batches = self.cache.get((span.object_id, span.start))
         if batches is not None:
             assert isinstance(batches, Batches)
             assert batches.span == span
             return batches
-        whole = self.cache.get((span.chunk, _WHOLE))
+        whole = self.cache.get((span.object_id, _WHOLE))
         if whole is None:
             return None
         assert isinstance(whole, memoryview)
@@ -79,18 +79,18 @@ class Reader:
         """The span out of bytes of its object that begin at `data_start`; kept."""
         start = span.start - data_start
         batches = Batches.checked(span, data[start : start + span.length])
-        self.cache.put((span.chunk, span.start), batches)
+        self.cache.put((span.object_id, span.start), batches)
         return batches
 
     def publish(self, span: Span, data_parts: Sequence[Buffer]) -> None:
         """Keep batches that this agent wrote itself, after apply. The parts are only read."""
         batches = Batches.of(span, data_parts)
-        self.cache.put((span.chunk, span.start), batches)
+        self.cache.put((span.object_id, span.start), batches)
         self.stats.published_bytes += len(batches)
 
-    async def load(self, span: Span, *, chunk_length: int, recent: bool) -> Batches:
+    async def load(self, span: Span, *, object_length: int, recent: bool) -> Batches:
         """The span's batches; see `load_all`."""
-        return (await self.load_all([Wanted(span, chunk_length, recent)]))[0]
+        return (await self.load_all([Wanted(span, object_length, recent)]))[0]
 
     async def load_all(self, wanted: Sequence[Wanted]) -> list[Batches]:
         """The batches of every span, in the order of `wanted`, by as few requests as planned.
@@ -118,18 +118,20 @@ class Reader:
         return [found[one.span] for one in wanted]
 
     def _start(self, read: Read) -> asyncio.Future[memoryview]:
-        return self._flights.start((read.chunk, read.start, read.length), lambda: self._fetch(read))
+        return self._flights.start(
+            (read.object_id, read.start, read.length), lambda: self._fetch(read)
+        )
 
     async def _fetch(self, read: Read) -> memoryview:
         """One request to the store."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        key = read.chunk.key
+        key = read.object_id.key
         if read.whole:
             data = memoryview(await self._store.get(key))
             if len(data) != read.length:
                 raise StoreRefusedError(f"{key} has {len(data)} bytes, not {read.length}")
-            self.cache.put((read.chunk, _WHOLE), data)
+            self.cache.put((read.object_id, _WHOLE), data)
             self.stats.reads_whole += 1
         else:
             data = memoryview(await self._store.get_range(key, read.start, read.length))

@@ -1,35 +1,56 @@
-"""Where records lie: chunk ids, spans, markers and items, the values that tables, plans and readers
-exchange."""
+"""Where records lie: object ids, spans, markers, pages and items, the values that tables, plans and
+readers exchange.
 
+A partition is a dense row of `Row`s: each begins at the offset at which the one before ends. What a
+page stands for are such rows again, read from an index object when somebody needs them.
+"""
+
+from enum import IntEnum
 from typing import Final, NamedTuple, Self
 
 from protocol.types import Incarnation
 
 
-class ChunkId(NamedTuple):
-    """One chunk: the incarnation that wrote it, and its number there, from 0."""
+class ObjectKind(IntEnum):
+    """What an object of ours holds."""
+
+    CHUNK = 0
+    """Batches of one flush, many partitions, base offsets as the clients sent them."""
+    SEGMENT = 1
+    """Batches merged or compacted by a job, with their offsets in them (`storage.segment`)."""
+    INDEX = 2
+    """Pages: rows of partitions that are not kept in memory (`storage.page`)."""
+
+
+_FOLDERS: Final = ("chunks", "segments", "indexes")
+
+
+class ObjectId(NamedTuple):
+    """One object: the incarnation that wrote it, its number there and among its kind, from 0."""
 
     incarnation: Incarnation
     number: int
+    kind: ObjectKind = ObjectKind.CHUNK
 
     @property
     def key(self) -> str:
-        """The object's key: the chunks of an incarnation lie under its own prefix (design §11)."""
-        return f"chunks/{self.incarnation:016x}/{self.number:08x}"
+        """The object's key: objects of an incarnation lie under its own prefix (design §11)."""
+        return f"{_FOLDERS[self.kind]}/{self.incarnation:016x}/{self.number:08x}"
 
     @classmethod
     def of_key(cls, key: str) -> Self:
-        """The inverse of `key`. Raises ValueError when `key` is not a chunk's."""
+        """The inverse of `key`. Raises ValueError when `key` is not that of such an object."""
         folder, incarnation, number = key.split("/")
-        if folder != "chunks" or len(incarnation) != 16 or len(number) != 8:
-            raise ValueError(f"{key!r} is not the key of a chunk")
-        return cls(Incarnation(int(incarnation, 16)), int(number, 16))
+        if folder not in _FOLDERS or len(incarnation) != 16 or len(number) != 8:
+            raise ValueError(f"{key!r} is not the key of a chunk, segment or index object")
+        kind = ObjectKind(_FOLDERS.index(folder))
+        return cls(Incarnation(int(incarnation, 16)), int(number, 16), kind)
 
 
 class Item(NamedTuple):
     """What apply may refuse alone: one batch with a producer id, or adjacent plain ones together.
 
-    Chunks say it in their index, and the log in the entry that commits them.
+    Objects say it in their index, and the log in the entry that commits them.
     """
 
     skip: int
@@ -48,17 +69,20 @@ class Item(NamedTuple):
 class Span(NamedTuple):
     """Adjacent record batches of one partition inside one object, committed together.
 
-    The bytes are whole record batches (magic 2) of `records` offsets in all, from `base_offset`
-    on without a hole; in the object their base offsets are 0 and must be patched when read.
+    The bytes are whole record batches (magic 2). In a chunk they are of `records` offsets in all,
+    from `base_offset` on without a hole, and their base offsets are 0 and must be patched when
+    read. In a segment they say their own offsets, ascending, and there may be holes, but none at
+    the end: the last batch ends where the span does.
     """
 
-    chunk: ChunkId
+    object_id: ObjectId
     start: int
     """First byte in the object."""
     length: int
     """Bytes."""
     base_offset: int
     records: int
+    """Offsets that it covers."""
     timestamp_max: int
     """Newest timestamp of the batches, ms; -1 when they carry none."""
 
@@ -88,3 +112,26 @@ class Marker(NamedTuple):
 
 MARKER_BYTES: Final = 78
 """Of a marker as a control batch: header, and a record with a key of 4 and a value of 6 bytes."""
+
+
+class Page(NamedTuple):
+    """Rows that are not kept in memory: spans and markers of one partition, in an index object."""
+
+    object_id: ObjectId
+    start: int
+    """First byte of the page's body in the object."""
+    length: int
+    """Bytes of the body."""
+    base_offset: int
+    next_offset: int
+    rows: int
+    """Spans and markers in it."""
+    data_bytes: int
+    """Of the spans in it."""
+    timestamp_max: int
+    """The newest of them."""
+    digest: bytes
+    """`storage.page.digest` of the body: what it must be, byte by byte."""
+
+
+Row = Span | Marker | Page

@@ -13,7 +13,7 @@ from typing import Final
 from protocol.types import Buffer
 from storage.accumulator import ClosedChunk
 from storage.object_store import ObjectStore, StoreUnavailableError
-from storage.spans import ChunkId
+from storage.spans import ObjectId
 
 ATTEMPT_SECONDS_MAX: Final = 10.0
 """An attempt that takes longer is given up and made anew: connections do hang."""
@@ -24,7 +24,7 @@ BACKOFF_SECONDS_MAX: Final = 2.0
 @dataclass(slots=True)
 class WriterStats:
     puts: int = 0
-    """Chunks that are durable."""
+    """Objects that are durable."""
     put_bytes: int = 0
     put_seconds: float = 0.0
     """From the call to durability, retries included, of those."""
@@ -41,7 +41,7 @@ class Writer:
         self._rng = rng
         self.stats = WriterStats()
 
-    async def put(self, chunk_id: ChunkId, closed: ClosedChunk, deadline: float) -> None:
+    async def put(self, chunk_id: ObjectId, closed: ClosedChunk, deadline: float) -> None:
         """Return when the chunk is durable.
 
         `deadline` is in the loop's time. Raises StoreUnavailableError when it passed (the object

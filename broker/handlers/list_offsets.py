@@ -188,8 +188,8 @@ async def _search_once(node: Node, partition: Partition, timestamp: int, bound: 
 
 
 async def _load(node: Node, span: Span) -> Batches:
-    length = node.coordinator.machine.chunk_length(span.chunk)
-    return await node.reader.load(span, chunk_length=length, recent=False)
+    length = node.coordinator.machine.object_length(span.object_id)
+    return await node.reader.load(span, object_length=length, recent=False)
 
 
 def find_record(batches: Batches, timestamp: int, *, log_start: int, bound: int) -> _Place:

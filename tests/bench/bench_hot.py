@@ -11,7 +11,7 @@ from typing import Final
 from crc32c import crc32c
 
 from broker.transactional import Producer, is_seen, producer_of
-from coordinator.chunks import Chunks
+from coordinator.objects import Objects
 from coordinator.partition import Partition
 from coordinator.transactions import Transactions
 from protocol import fetch, produce
@@ -22,14 +22,14 @@ from protocol.types import Incarnation, TopicId
 from storage.accumulator import Accumulator, Limits
 from storage.batches import Batches
 from storage.cache import Cache
-from storage.spans import ChunkId, Span
+from storage.spans import ObjectId, Span
 from tests.bench.load import batch_of, produce_body
 from txn.transactions import Standing, State
 
 KiB: Final = 1 << 10
 MiB: Final = 1 << 20
 TOPIC: Final = TopicId(b"0123456789abcdef")
-CHUNK: Final = ChunkId(Incarnation(1), 0)
+CHUNK: Final = ObjectId(Incarnation(1), 0)
 PRODUCE, PRODUCE_VERSION, FETCH_VERSION = 0, 8, 11
 
 
@@ -89,7 +89,7 @@ def name_transaction(partitions: int) -> None:
     row = table.create("x", Standing(7, 3))
     table.stand(row, Standing(7, 3, state=State.ONGOING, instance=1), clock_ms=0, time_ms=0)
     places = [(TOPIC, index) for index in range(partitions)]
-    table.join(row, [Partition(*place, Chunks()) for place in places], ())
+    table.join(row, [Partition(*place, Objects()) for place in places], ())
     producer = Producer(7, 3)
     measure(
         f"see the transaction, {partitions} partitions",

@@ -177,7 +177,7 @@ def measure_idle() -> None:
         )
 
 
-# Chunks in transactions, beside idempotent ones.
+# Objects in transactions, beside idempotent ones.
 
 
 def in_transactions(made: list[Entry], instance: int) -> list[Entry]:

@@ -11,7 +11,7 @@ from protocol.records import read_header
 from protocol.types import Incarnation, TopicId
 from storage.accumulator import Accumulator, Limits
 from storage.chunk import HEADER_BYTES
-from storage.spans import ChunkId
+from storage.spans import ObjectId
 from tests.broker_hot.world import batch
 
 T = TopicId(bytes(16))
@@ -47,7 +47,7 @@ def _chunk(number: int, *rows: tuple[int, int, int], asker=None) -> PendingChunk
             token=Ticket(asker, index, sender=-1 - sender if plain else sender),
             now_ms=0,
         )
-    return PendingChunk(ChunkId(Incarnation(9), number), accumulator.close(0))
+    return PendingChunk(ObjectId(Incarnation(9), number), accumulator.close(0))
 
 
 def test_chunks_are_proposed_in_the_order_of_closing_once_durable() -> None:

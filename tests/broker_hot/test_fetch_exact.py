@@ -45,7 +45,9 @@ class Client:
             )
 
         def read(wanted) -> Batches:
-            return Batches.of(wanted, log.objects[wanted.chunk][wanted.start :][: wanted.length])
+            return Batches.of(
+                wanted, log.objects[wanted.object_id][wanted.start :][: wanted.length]
+            )
 
         collector = Collector(
             log.story.machine,
@@ -73,7 +75,7 @@ class Client:
             found = Found()
             for wanted in collected.missing:
                 batches = read(wanted.span)
-                found.batches[wanted.span.chunk, wanted.span.start] = batches
+                found.batches[wanted.span.object_id, wanted.span.start] = batches
             # What was asked for is being read; the log goes on.
             meanwhile()
         (answer,) = collected.answers

@@ -8,7 +8,7 @@ from coordinator.commands import ChunkSpan, CommitChunk
 from coordinator.transaction_commands import EndTransaction
 from protocol.errors import ErrorCode
 from protocol.records import batch_positions, iterate, read_header
-from storage.spans import MARKER_BYTES, ChunkId, Item
+from storage.spans import MARKER_BYTES, Item, ObjectId
 from tests.broker_hot.transactional import Client
 from tests.broker_hot.world import Agent, World, batch, run
 from txn.transactions import OF_EPOCH
@@ -108,7 +108,7 @@ def test_the_end_of_a_transaction_is_given_to_everybody_at_its_offset() -> None:
                     assert given(answer.records) == ["commit"]
                     header = read_header(answer.records)
                     assert (header.base_offset, header.producer_id) == (1, client.producer_id)
-            assert world.store.reads.count(a.row("t").span(0).chunk.key) == 1
+            assert world.store.reads.count(a.row("t").span(0).object_id.key) == 1
 
     run(scenario)
 
@@ -330,7 +330,7 @@ def test_bytes_are_counted_once_when_one_entry_holds_a_batch_and_its_end() -> No
             ]
             incarnation = a.coordinator.incarnation()
             assert incarnation is not None
-            await world.store.put_new(ChunkId(incarnation, 0).key, [data])
+            await world.store.put_new(ObjectId(incarnation, 0).key, [data])
             item = Item(0, len(data), 1, 1, client.producer_id, client.epoch, 0, OF_EPOCH)
             chunk = CommitChunk(0, len(data), (ChunkSpan(topic.topic_id, 0, 0, (item,)),))
             end = EndTransaction(

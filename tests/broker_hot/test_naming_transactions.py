@@ -13,7 +13,7 @@ from broker.transactional import (
     likely_instance,
     producer_of,
 )
-from coordinator.chunks import Chunks
+from coordinator.objects import Objects
 from coordinator.partition import Partition
 from coordinator.transactions import Transactions
 from protocol.errors import ErrorCode
@@ -50,7 +50,7 @@ def _table(**changes) -> Transactions:
         table.stand(row, standing, clock_ms=0, time_ms=0)
     row.ended_at = Position(10)
     if row.is_ongoing:
-        table.join(row, [Partition(T, 0, Chunks())], ())
+        table.join(row, [Partition(T, 0, Objects())], ())
     return table
 
 

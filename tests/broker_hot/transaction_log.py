@@ -16,7 +16,7 @@ from coordinator.transaction_commands import (
     TransactionEnded,
 )
 from protocol.records import TRANSACTIONAL, Record, build_batch
-from storage.spans import ChunkId, Item
+from storage.spans import Item, ObjectId
 from tests.coordinator.story import Story, span
 from txn.transactions import OF_EPOCH
 
@@ -31,7 +31,7 @@ class Log:
         self.agent = self.story.open()
         self.topic_id = self.story.topic(self.agent, "t")
         self.row = self.story.partition(self.topic_id)
-        self.objects: dict[ChunkId, bytes] = {}
+        self.objects: dict[ObjectId, bytes] = {}
         self.numbers = count()
         self.producers = [self.init(index) for index in range(PRODUCERS)]
         self.open: dict[int, list[tuple[int, bytes]]] = {}
@@ -78,7 +78,7 @@ class Log:
                     Item(0, len(batch), records, 1, producer_id, epoch, sequence, OF_EPOCH)
                 )
             data += batch
-        chunk = ChunkId(self.agent, self.story.chunks)
+        chunk = ObjectId(self.agent, self.story.chunks)
         self.objects[chunk] = bytes(data)
         results = self.story.commit(self.agent, span(self.topic_id, *items))
         assert not any(result.error for result in results)

@@ -9,7 +9,7 @@ from broker.handlers.list_offsets import find_record
 from protocol import apis
 from protocol.types import Incarnation
 from storage.batches import Batches
-from storage.spans import ChunkId, Span
+from storage.spans import ObjectId, Span
 from tests.broker_edge.test_offsets import at, place, stamped
 from tests.broker_edge.world import NOW_MS
 from tests.broker_transactions.world import Producer, partition, play
@@ -64,7 +64,7 @@ def test_a_search_by_time_ends_at_the_last_stable_offset(commit):
 
 def test_what_lies_behind_the_bound_in_a_span_is_not_found():
     data = stamped(0) + stamped(10, 20)
-    batches = Batches.of(Span(ChunkId(Incarnation(1), 0), 0, len(data), 100, 3, NOW_MS), data)
+    batches = Batches.of(Span(ObjectId(Incarnation(1), 0), 0, len(data), 100, 3, NOW_MS), data)
     for bound, expected in ((101, NOWHERE), (102, (101, NOW_MS + 10))):
         assert find_record(batches, NOW_MS + 1, log_start=100, bound=bound) == expected
     assert find_record(batches, NOW_MS, log_start=100, bound=101) == (100, NOW_MS)

@@ -1,4 +1,4 @@
-"""Chunks: offsets, duplicates, refusals, how items become spans, and the counts of chunks."""
+"""Objects: offsets, duplicates, refusals, how items become spans, and the counts of chunks."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from coordinator.commands import (
 )
 from coordinator.producer_ids import PRODUCER_IDS_MAX
 from protocol.errors import ErrorCode
-from storage.spans import ChunkId, Span
+from storage.spans import ObjectId, Span
 from tests.coordinator.story import Story, batch, plain, span
 
 NONE = ErrorCode.NONE
@@ -59,7 +59,7 @@ def test_neighbouring_items_make_one_span():
     )
     partition = story.partition(topic_id)
     assert partition.span_count == 1
-    assert partition.span(0) == Span(ChunkId(agent, 0), 40, 250, 0, 18, 9)
+    assert partition.span(0) == Span(ObjectId(agent, 0), 40, 250, 0, 18, 9)
 
 
 def test_skipped_bytes_divide_the_span():
@@ -93,8 +93,8 @@ def test_a_duplicate_in_the_middle_divides_the_span():
     results = story.commit(agent, span(topic_id, plain(), batch(7, 0, 10), batch(7, 10, 10)))
     assert offsets(results) == [10, 0, 20]
     assert story.partition(topic_id).spans_from(10, 9) == [
-        Span(ChunkId(agent, 1), 0, 100, 10, 10, 500),
-        Span(ChunkId(agent, 1), 200, 100, 20, 10, 500),
+        Span(ObjectId(agent, 1), 0, 100, 10, 10, 500),
+        Span(ObjectId(agent, 1), 200, 100, 20, 10, 500),
     ]
 
 
@@ -197,13 +197,13 @@ def test_chunk_numbers_may_leave_gaps():
     for number in (3, 10, 11):
         outcome = story.do(agent, CommitChunk(number, 100 + number, (span(topic_id, plain()),)))
         assert isinstance(outcome, ChunkCommitted)
-    assert [story.machine.chunk_length(ChunkId(agent, number)) for number in (3, 10, 11)] == [
+    assert [story.machine.object_length(ObjectId(agent, number)) for number in (3, 10, 11)] == [
         103,
         110,
         111,
     ]
     with pytest.raises(KeyError):
-        story.machine.chunk_length(ChunkId(agent, 4))
+        story.machine.object_length(ObjectId(agent, 4))
 
 
 def test_a_span_over_the_end_of_the_chunk_refuses_all_of_it():
@@ -222,12 +222,12 @@ def test_chunks_of_two_incarnations_have_their_own_numbers():
     topic_id = story.topic(first)
     story.do(first, CommitChunk(0, 100, (span(topic_id, plain(100)),)))
     story.do(second, CommitChunk(0, 200, (span(topic_id, plain(200)),)))
-    assert [each.chunk for each in story.partition(topic_id).spans_from(0, 9)] == [
-        ChunkId(first, 0),
-        ChunkId(second, 0),
+    assert [each.object_id for each in story.partition(topic_id).spans_from(0, 9)] == [
+        ObjectId(first, 0),
+        ObjectId(second, 0),
     ]
-    assert story.machine.chunk_length(ChunkId(first, 0)) == 100
-    assert story.machine.chunk_length(ChunkId(second, 0)) == 200
+    assert story.machine.object_length(ObjectId(first, 0)) == 100
+    assert story.machine.object_length(ObjectId(second, 0)) == 200
 
 
 def test_records_of_a_closed_incarnation_stay():
@@ -236,8 +236,8 @@ def test_records_of_a_closed_incarnation_stay():
     topic_id = story.topic(first)
     story.commit(first, span(topic_id, plain()))
     story.do(second, Close(first, 2))
-    assert story.partition(topic_id).span(0).chunk == ChunkId(first, 0)
-    assert story.machine.chunk_length(ChunkId(first, 0)) == 100
+    assert story.partition(topic_id).span(0).object_id == ObjectId(first, 0)
+    assert story.machine.object_length(ObjectId(first, 0)) == 100
 
 
 def test_a_chunk_of_duplicates_only_is_unreferenced_from_the_start():
@@ -246,9 +246,9 @@ def test_a_chunk_of_duplicates_only_is_unreferenced_from_the_start():
     topic_id = story.topic(agent)
     story.commit(agent, span(topic_id, batch(7, 0)))
     story.commit(agent, span(topic_id, batch(7, 0)))
-    assert [chunk.number for chunk, _ in story.machine.chunks.unreferenced()] == [1]
+    assert [chunk.number for chunk, _ in story.machine.objects.unreferenced()] == [1]
     with pytest.raises(KeyError):
-        story.machine.chunk_length(ChunkId(agent, 1))
+        story.machine.object_length(ObjectId(agent, 1))
 
 
 def test_producer_ids_come_in_blocks_that_never_overlap():

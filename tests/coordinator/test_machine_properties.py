@@ -72,13 +72,13 @@ def test_spans_are_dense_and_chunks_count_them(seed: int):
             spans += [row for row in rows if isinstance(row, Span)]
             marker_count += sum(isinstance(row, Marker) for row in rows)
     for span in spans:
-        assert span.start + span.length <= machine.chunk_length(span.chunk)
-    gone = [chunk for chunk, _ in machine.chunks.unreferenced()]
+        assert span.start + span.length <= machine.object_length(span.object_id)
+    gone = [chunk for chunk, _ in machine.objects.unreferenced()]
     assert len(set(gone)) == len(gone)
-    assert not set(gone) & {span.chunk for span in spans}
+    assert not set(gone) & {span.object_id for span in spans}
     if next(machine.partitions.deleted(), None) is None:
         assert machine.partitions.span_count == len(spans) + marker_count
-        assert len(machine.chunks) == len({span.chunk for span in spans})
+        assert len(machine.objects) == len({span.object_id for span in spans})
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -127,7 +127,7 @@ def check_result(
     assert row.base_offset <= result.base_offset
     assert result.base_offset + item.records <= row.next_offset
     if not result.duplicate:
-        assert row.chunk == (entry.incarnation, command.number)
+        assert row.object_id == (entry.incarnation, command.number)
         assert row.start <= at
         assert at + item.length <= row.start + row.length
 
@@ -160,7 +160,7 @@ def test_a_partition_is_the_list_of_the_batches_that_the_model_keeps(
     stored: list[tuple[int, int]] = []
     for each in partition.spans_from(0, 99):
         assert isinstance(each, Span)
-        number = each.chunk.number
+        number = each.object_id.number
         for at in range(each.start, each.start + each.length):
             stored += [(number, at)] * chunks[number][at][1]
     assert stored == records

@@ -114,7 +114,7 @@ def test_a_purge_takes_markers_windows_and_aborted_ranges_in_slices():
         assert 0 < before - after <= PURGE_ROWS_MAX
     assert (partitions.span_count, partitions.window_count, partitions.aborted_count) == (0, 0, 0)
     assert slices == 2
-    assert len(story.machine.chunks) == 0
+    assert len(story.machine.objects) == 0
 
 
 def test_an_open_transaction_of_a_purged_topic_ends_without_a_trace():

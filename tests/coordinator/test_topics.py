@@ -123,7 +123,7 @@ def test_records_for_a_deleted_topic_are_refused_and_their_chunk_is_unreferenced
     (result,) = story.commit(agent, span(topic_id, plain()))
     assert result.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (result.base_offset, result.log_start) == (-1, -1)
-    ((chunk, since),) = story.machine.chunks.unreferenced()
+    ((chunk, since),) = story.machine.objects.unreferenced()
     assert (chunk.incarnation, chunk.number, since) == (agent, 0, story.machine.position)
 
 
@@ -153,11 +153,11 @@ def test_the_purge_lets_go_of_the_chunks():
     story.commit(agent, span(topic_id, plain(), partition=0), span(other, plain(), start=100))
     story.commit(agent, span(topic_id, plain(), partition=2))
     story.do(agent, DeleteTopic(topic_id))
-    assert len(story.machine.chunks) == 2
+    assert len(story.machine.objects) == 2
     assert story.machine.next_purge() == PurgePartitions(topic_id, 0, 3)
     assert purge_all(story, agent) == 1
-    assert [chunk.number for chunk, _ in story.machine.chunks.unreferenced()] == [1]
-    assert len(story.machine.chunks) == 1
+    assert [chunk.number for chunk, _ in story.machine.objects.unreferenced()] == [1]
+    assert len(story.machine.objects) == 1
     assert len(story.machine.partitions) == 1
 
 
@@ -180,7 +180,7 @@ def test_a_purge_drops_a_bounded_number_of_rows_and_can_be_resumed():
     assert len(story.machine.partitions) == 0
     assert story.machine.partitions.span_count == 0
     assert story.machine.partitions.window_count == 0
-    assert len(story.machine.chunks) == 0
+    assert len(story.machine.objects) == 0
 
 
 def test_purging_what_is_gone_is_done_already():

@@ -1,4 +1,4 @@
-"""Chunks and warehouse in a real S3 server; tasks run in this process."""
+"""Objects and warehouse in a real S3 server; tasks run in this process."""
 
 import asyncio
 

@@ -21,7 +21,7 @@ from iceberg_export.job import Job
 from iceberg_export.settings import parse
 from protocol.records import TRANSACTIONAL, Record, build_batch, patch
 from protocol.types import Incarnation
-from storage.spans import ChunkId
+from storage.spans import ObjectId
 
 TOPIC_ID = f"{1:016x}{1:016x}"
 NO_PAUSE = Pause(lambda _seconds: None, random.Random(7))
@@ -81,7 +81,7 @@ class World:
         **how,
     ):
         """One chunk: for each partition its batches (records, or bytes made by hand)."""
-        chunk = ChunkId(Incarnation((1 << 48) + 2), self.chunk_number)
+        chunk = ObjectId(Incarnation((1 << 48) + 2), self.chunk_number)
         self.chunk_number += 1
         data = bytearray(b"FRZL-head")
         for partition, parts in batches.items():

@@ -48,7 +48,7 @@ from coordinator.group_commands import CommitOffsets, OffsetsCommitted, ShardsCl
 from coordinator.transaction_commands import CommitTransactionOffsets
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, TopicId, revision_of
-from storage.spans import ChunkId, Item, Marker
+from storage.spans import Item, Marker, ObjectId
 from tests.coordinator.story import Story, opening
 from tests.scripts.group_words import group_command, show_groups, told_commit, told_shards
 from tests.scripts.transaction_words import (
@@ -208,8 +208,8 @@ class Script:
                 for pin in machine.pins.alive(machine.time_ms):
                     yield f"{pin.name}: at {revision_of(pin.position)}, until {pin.expires_ms}"
             case "chunks":
-                yield f"{len(machine.chunks)} in use"
-                for chunk, since in machine.chunks.unreferenced():
+                yield f"{len(machine.objects)} in use"
+                for chunk, since in machine.objects.unreferenced():
                     yield f"{self._chunk_name(chunk)} unreferenced since {revision_of(since)}"
             case "digest":
                 yield machine.digest().hex()
@@ -237,11 +237,11 @@ class Script:
                 yield f"{span.base_offset}: {told} of {producer}, at {span.timestamp}"
                 continue
             yield (
-                f"{span.base_offset} to {span.next_offset}: {self._chunk_name(span.chunk)}"
+                f"{span.base_offset} to {span.next_offset}: {self._chunk_name(span.object_id)}"
                 f" at {span.start}, {span.length} bytes, newest {span.timestamp_max}"
             )
 
-    def _chunk_name(self, chunk: ChunkId) -> str:
+    def _chunk_name(self, chunk: ObjectId) -> str:
         names = {incarnation: name for name, incarnation in self.agents.items()}
         return f"chunk {names[chunk.incarnation]}#{chunk.number}"
 

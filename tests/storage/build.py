@@ -8,12 +8,12 @@ from typing import Any
 from protocol.records import Record, build_batch
 from protocol.types import Incarnation, TopicId, position
 from storage.accumulator import Accumulator, ClosedChunk, Limits, PendingBatch
-from storage.spans import ChunkId, Span
+from storage.spans import ObjectId, Span
 from tests.sim.loop import SimLoop
 
 TOPIC_A = TopicId(b"a" * 16)
 TOPIC_B = TopicId(b"b" * 16)
-CHUNK = ChunkId(Incarnation(position(1, 77)), 3)
+CHUNK = ObjectId(Incarnation(position(1, 77)), 3)
 CLUSTER = "cluster-of-tests"
 
 
@@ -59,11 +59,11 @@ def closed(batches: Sequence[tuple[int, int, bytes]]) -> ClosedChunk:
     return accumulator.close(0)
 
 
-def object_of(chunk: ClosedChunk, chunk_id: ChunkId = CHUNK) -> bytes:
+def object_of(chunk: ClosedChunk, chunk_id: ObjectId = CHUNK) -> bytes:
     return b"".join(chunk.object_parts(chunk_id, cluster_id=CLUSTER))
 
 
-def spans_of(chunk: ClosedChunk, *, base_offset: int, chunk_id: ChunkId = CHUNK) -> list[Span]:
+def spans_of(chunk: ClosedChunk, *, base_offset: int, chunk_id: ObjectId = CHUNK) -> list[Span]:
     """The chunk's spans as if each partition's end offset were `base_offset`."""
     return [
         Span(

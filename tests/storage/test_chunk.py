@@ -24,7 +24,7 @@ from storage.chunk import (
     parse_footer,
     parse_index,
 )
-from storage.spans import ChunkId, Item
+from storage.spans import Item, ObjectId
 from tests.storage.build import CHUNK, CLUSTER, TOPIC_A, TOPIC_B, add, batch, closed, object_of
 
 # Versions 1 and 2, which every later version must still read.
@@ -55,7 +55,7 @@ GOLDEN = bytes.fromhex(
 )
 GOLDEN_INDEX = ChunkIndex(
     "c",
-    ChunkId(Incarnation(position(1, 10)), 7),
+    ObjectId(Incarnation(position(1, 10)), 7),
     (
         IndexSpan(TOPIC_A, 0, 16, 5, crc32c(b"data1"), (Item(0, 5, 3, 1000),)),
         IndexSpan(

@@ -5,19 +5,19 @@ from hypothesis import strategies as st
 
 from protocol.types import Incarnation
 from storage.fetch_plan import GAP_BYTES_MAX, RANGE_BYTES_MAX, Wanted, plan_reads
-from storage.spans import ChunkId, Span
+from storage.spans import ObjectId, Span
 from tests.storage.build import CHUNK
 
-OTHER = ChunkId(Incarnation(99), 0)
+OTHER = ObjectId(Incarnation(99), 0)
 MiB = 1024 * 1024
 
 
-def span(start: int, length: int, chunk: ChunkId = CHUNK) -> Span:
-    return Span(chunk, start, length, 0, 1, 0)
+def span(start: int, length: int, object_id: ObjectId = CHUNK) -> Span:
+    return Span(object_id, start, length, 0, 1, 0)
 
 
-def wanted(start: int, length: int, *, chunk: ChunkId = CHUNK, recent: bool = False) -> Wanted:
-    return Wanted(span(start, length, chunk), 64 * MiB, recent)
+def wanted(start: int, length: int, *, object_id: ObjectId = CHUNK, recent: bool = False) -> Wanted:
+    return Wanted(span(start, length, object_id), 64 * MiB, recent)
 
 
 def ranges(*rows: Wanted) -> list[tuple[int, int]]:
@@ -74,9 +74,9 @@ def test_span_wanted_twice_is_read_once() -> None:
 
 
 def test_objects_are_read_in_the_order_in_which_they_are_wanted() -> None:
-    rows = [wanted(5, 1, chunk=OTHER), wanted(5, 1), wanted(1, 1, chunk=OTHER)]
+    rows = [wanted(5, 1, object_id=OTHER), wanted(5, 1), wanted(1, 1, object_id=OTHER)]
     reads = plan_reads(rows, whole_bytes_max=1)
-    assert [read.chunk for read in reads] == [OTHER, CHUNK]
+    assert [read.object_id for read in reads] == [OTHER, CHUNK]
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.booleans(), st.booleans()), max_size=20))
@@ -84,7 +84,7 @@ def test_every_wanted_span_comes_by_just_one_read_that_contains_it(
     rows: list[tuple[int, bool, bool]],
 ) -> None:
     wants = [
-        wanted(slot * 100_000, 90_000, chunk=OTHER if other else CHUNK, recent=recent)
+        wanted(slot * 100_000, 90_000, object_id=OTHER if other else CHUNK, recent=recent)
         for slot, other, recent in rows
     ]
     reads = plan_reads(wants, whole_bytes_max=64 * MiB)
@@ -92,6 +92,6 @@ def test_every_wanted_span_comes_by_just_one_read_that_contains_it(
     assert sorted(brought) == sorted({want.span for want in wants})
     for read in reads:
         for one in read.spans:
-            assert one.chunk == read.chunk
+            assert one.object_id == read.object_id
             assert read.start <= one.start
             assert one.start + one.length <= read.end

@@ -74,11 +74,11 @@ def test_nothing_is_in_memory_at_first() -> None:
 
 def test_old_span_is_read_by_its_range_and_kept() -> None:
     async def test(reader: Reader, store: Counting) -> None:
-        loaded = await reader.load(SPANS[2], chunk_length=len(OBJECT), recent=False)
+        loaded = await reader.load(SPANS[2], object_length=len(OBJECT), recent=False)
         assert loaded.span == SPANS[2]
         assert reader.cached(SPANS[2]) is loaded
         assert reader.cached(SPANS[1]) is None
-        assert await reader.load(SPANS[2], chunk_length=len(OBJECT), recent=False) is loaded
+        assert await reader.load(SPANS[2], object_length=len(OBJECT), recent=False) is loaded
         assert reader.stats.reads_range == 1
         assert reader.stats.read_bytes == SPANS[2].length
 
@@ -87,7 +87,7 @@ def test_old_span_is_read_by_its_range_and_kept() -> None:
 
 def test_recent_chunk_is_read_once_and_serves_all_its_spans_without_waiting() -> None:
     async def test(reader: Reader, store: Counting) -> None:
-        await reader.load(SPANS[2], chunk_length=len(OBJECT), recent=True)
+        await reader.load(SPANS[2], object_length=len(OBJECT), recent=True)
         for span, part in zip(SPANS, PARTS, strict=True):
             batches = reader.cached(span)
             assert batches is not None
@@ -102,7 +102,7 @@ def test_recent_chunk_is_read_once_and_serves_all_its_spans_without_waiting() ->
 
 def test_recent_chunk_too_large_for_the_cache_is_read_by_range() -> None:
     async def test(reader: Reader, store: Counting) -> None:
-        await reader.load(SPANS[2], chunk_length=len(OBJECT), recent=True)
+        await reader.load(SPANS[2], object_length=len(OBJECT), recent=True)
         assert (reader.stats.reads_whole, reader.stats.reads_range) == (0, 1)
 
     read(test, cache_bytes_max=len(OBJECT) * 2)
@@ -162,9 +162,9 @@ def test_errors_of_the_store_pass_through_and_are_not_kept(error: StoreError, re
     async def test(reader: Reader, store: Counting) -> None:
         store.error = error
         with pytest.raises(type(error)):
-            await reader.load(SPANS[0], chunk_length=len(OBJECT), recent=recent)
+            await reader.load(SPANS[0], object_length=len(OBJECT), recent=recent)
         store.error = None
-        loaded = await reader.load(SPANS[0], chunk_length=len(OBJECT), recent=recent)
+        loaded = await reader.load(SPANS[0], object_length=len(OBJECT), recent=recent)
         assert loaded.span == SPANS[0]
 
     read(test)
@@ -177,8 +177,8 @@ def test_damaged_bytes_are_an_error_and_never_served(recent: bool) -> None:
 
     async def test(reader: Reader, store: Counting) -> None:
         with pytest.raises(DamagedSpanError):
-            await reader.load(SPANS[1], chunk_length=len(OBJECT), recent=recent)
-        loaded = await reader.load(SPANS[0], chunk_length=len(OBJECT), recent=recent)
+            await reader.load(SPANS[1], object_length=len(OBJECT), recent=recent)
+        loaded = await reader.load(SPANS[0], object_length=len(OBJECT), recent=recent)
         assert loaded.span == SPANS[0]
 
     read(test, data=bytes(damaged))
@@ -187,7 +187,7 @@ def test_damaged_bytes_are_an_error_and_never_served(recent: bool) -> None:
 def test_object_of_another_length_than_the_log_says_is_refused() -> None:
     async def test(reader: Reader, store: Counting) -> None:
         with pytest.raises(StoreRefusedError, match="bytes, not"):
-            await reader.load(SPANS[1], chunk_length=len(OBJECT) + 1, recent=True)
+            await reader.load(SPANS[1], object_length=len(OBJECT) + 1, recent=True)
 
     read(test)
 

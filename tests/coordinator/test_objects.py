@@ -4,64 +4,64 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.chunks import Chunks
+from coordinator.objects import Objects
 from protocol.types import Incarnation, Position
-from storage.spans import ChunkId
+from storage.spans import ObjectId
 
 A, B = Incarnation(100), Incarnation(200)
 
 
-def add(chunks: Chunks, incarnation: Incarnation, number: int, *, spans: int = 1) -> None:
+def add(chunks: Objects, incarnation: Incarnation, number: int, *, spans: int = 1) -> None:
     slot = chunks.slot(incarnation)
     chunks.add(slot, number, length=1000 + number, spans=spans, position=Position(5))
 
 
 def test_a_chunk_is_named_by_its_writers_slot():
-    chunks = Chunks()
+    chunks = Objects()
     add(chunks, A, 3)
-    assert chunks.id(chunks.slot(A), 3) == ChunkId(A, 3)
-    assert chunks.length(ChunkId(A, 3)) == 1003
+    assert chunks.id(chunks.slot(A), 3) == ObjectId(A, 3)
+    assert chunks.length(ObjectId(A, 3)) == 1003
 
 
 def test_a_chunk_is_in_use_until_its_last_span_lets_go():
-    chunks = Chunks()
+    chunks = Objects()
     add(chunks, A, 0, spans=2)
     chunks.release(chunks.slot(A), 0, Position(7))
     assert len(chunks) == 1
     chunks.release(chunks.slot(A), 0, Position(8))
     assert len(chunks) == 0
-    assert list(chunks.unreferenced()) == [(ChunkId(A, 0), Position(8))]
+    assert list(chunks.unreferenced()) == [(ObjectId(A, 0), Position(8))]
     with pytest.raises(KeyError):
-        chunks.length(ChunkId(A, 0))
+        chunks.length(ObjectId(A, 0))
 
 
 @pytest.mark.parametrize("number", [2, 4, 6, 2**32 - 1])
 def test_a_number_that_was_never_committed_has_no_length(number: int):
-    chunks = Chunks()
+    chunks = Objects()
     add(chunks, A, 3)
     add(chunks, A, 5)
     with pytest.raises(KeyError):
-        chunks.length(ChunkId(A, number))
+        chunks.length(ObjectId(A, number))
 
 
 def test_a_writer_that_never_committed_has_no_chunks():
     with pytest.raises(KeyError):
-        Chunks().length(ChunkId(A, 0))
+        Objects().length(ObjectId(A, 0))
 
 
 def test_the_slot_of_a_closed_writer_is_used_again_when_nothing_of_it_is_left():
-    chunks = Chunks()
+    chunks = Objects()
     add(chunks, A, 0)
     slot = chunks.slot(A)
     chunks.close(A)
     assert chunks.slot(B) != slot
-    assert chunks.length(ChunkId(A, 0)) == 1000
+    assert chunks.length(ObjectId(A, 0)) == 1000
     chunks.release(slot, 0, Position(9))
     assert chunks.slot(Incarnation(300)) == slot
 
 
 def test_closing_a_writer_without_chunks_is_nothing():
-    chunks = Chunks()
+    chunks = Objects()
     chunks.close(A)
     chunks.slot(A)
     chunks.close(A)
@@ -69,7 +69,7 @@ def test_closing_a_writer_without_chunks_is_nothing():
 
 
 def test_unreferenced_chunks_can_be_read_while_more_are_added():
-    chunks = Chunks()
+    chunks = Objects()
     for number in range(3):
         add(chunks, A, number, spans=0)
     seen = 0
@@ -81,8 +81,8 @@ def test_unreferenced_chunks_can_be_read_while_more_are_added():
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=40), st.randoms())
 def test_counts_agree_with_a_dict(steps: list[tuple[int, int]], rng):
-    """Chunks with some spans, after a gap; then some spans, of any chunk, let go."""
-    chunks = Chunks()
+    """Objects with some spans, after a gap; then some spans, of any chunk, let go."""
+    chunks = Objects()
     spans: dict[int, int] = {}
     number = -1
     for gap, count in steps:
@@ -99,7 +99,7 @@ def test_counts_agree_with_a_dict(steps: list[tuple[int, int]], rng):
         assert len(chunks) == len(spans)
         for each in range(number + 2):
             if each in spans:
-                assert chunks.length(ChunkId(A, each)) == 1000 + each
+                assert chunks.length(ObjectId(A, each)) == 1000 + each
             else:
                 with pytest.raises(KeyError):
-                    chunks.length(ChunkId(A, each))
+                    chunks.length(ObjectId(A, each))

@@ -1,6 +1,6 @@
 """The table of chunks: how long each object is, and how many spans point at it.
 
-Chunks of one incarnation are numbered upwards, so a *writer* keeps two dense columns (length,
+Objects of one incarnation are numbered upwards, so a *writer* keeps two dense columns (length,
 spans) from its first chunk that something points at. Spans name a chunk by the writer's slot
 and the number: eight bytes.
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from struct import Struct
 
 from protocol.types import Incarnation, Position
-from storage.spans import ChunkId
+from storage.spans import ObjectId
 
 CHUNK_NUMBERS_AHEAD_MAX = 1 << 20
 """How far a chunk's number may be ahead of the newest of its writer: given up chunks leave gaps,
@@ -36,11 +36,11 @@ class _Writer:
         self.lengths = array("I")
         self.spans = array("I")
         self.referenced = 0
-        """Chunks that spans point at."""
+        """Objects that spans point at."""
         self.closed = False
 
 
-class Chunks:
+class Objects:
     """Slots of writers, and the counts of spans per chunk."""
 
     def __init__(self) -> None:
@@ -50,16 +50,16 @@ class Chunks:
         self._unreferenced = bytearray()
 
     def __len__(self) -> int:
-        """Chunks that spans point at."""
+        """Objects that spans point at."""
         return sum(writer.referenced for writer in self._writers if writer is not None)
 
-    def id(self, slot: int, number: int) -> ChunkId:
+    def id(self, slot: int, number: int) -> ObjectId:
         """The chunk that a span names by its writer's slot."""
         writer = self._writers[slot]
         assert writer is not None
-        return ChunkId(writer.incarnation, number)
+        return ObjectId(writer.incarnation, number)
 
-    def length(self, chunk: ChunkId) -> int:
+    def length(self, chunk: ObjectId) -> int:
         """Bytes of the object. Raises KeyError when no span points at it."""
         writer = self._writers[self._slots[chunk.incarnation]]
         assert writer is not None
@@ -68,10 +68,10 @@ class Chunks:
             raise KeyError(chunk)
         return writer.lengths[index]
 
-    def unreferenced(self) -> Iterator[tuple[ChunkId, Position]]:
+    def unreferenced(self) -> Iterator[tuple[ObjectId, Position]]:
         """Committed chunks that nothing points at, and since which position; oldest first."""
         for incarnation, number, position in _UNREFERENCED.iter_unpack(bytes(self._unreferenced)):
-            yield ChunkId(Incarnation(incarnation), number), Position(position)
+            yield ObjectId(Incarnation(incarnation), number), Position(position)
 
     def slot(self, incarnation: Incarnation) -> int:
         """The slot of a writer, a new one if it has none."""

@@ -1,0 +1,265 @@
+"""Commands of the jobs that keep a cluster bounded: claims, snapshots, rows and objects.
+
+A job is held by one live incarnation at a time, by claim; what only the holder may write names its
+job here and is refused otherwise. Jobs propose what they have found in their replica, and `apply`
+checks it again: rows are named with the digest of what was read (`storage.page.digest`), so a
+proposal that was overtaken changes nothing.
+
+Offsets that leave a partition's front do so by `TrimLogs` (a client's DeleteRecords, by any agent)
+and `ExpireRecords` (retention).
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from protocol.errors import ErrorCode
+from protocol.types import Incarnation, Position, TopicId
+from storage.spans import ObjectId
+
+
+class JobKind(IntEnum):
+    SNAPSHOT = 1
+    RETENTION = 2
+    MERGE = 3
+    SPILL = 4
+    COMPACT = 5
+    COLLECT = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimJobs:
+    """Hold these jobs from now on, those of them that are free."""
+
+    jobs: tuple[JobKind, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseJobs:
+    """Give jobs that the writer holds to another incarnation; free, if that is not live."""
+
+    jobs: tuple[JobKind, ...]
+    successor: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class ReportJob:
+    """How far a job is, for people; by its holder, now and then."""
+
+    job: JobKind
+    done: int
+    total: int
+    """0: not known. What is counted, each job says for itself (`note`)."""
+    running: bool
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestJob:
+    """Somebody wants the job to run now, whether or not it is due."""
+
+    job: JobKind
+
+
+@dataclass(frozen=True, slots=True)
+class BeginSnapshot:
+    """The state at this command's position is to be written down (job SNAPSHOT)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishSnapshot:
+    """The snapshot begun at `position` is in the store, read back and verified (job SNAPSHOT)."""
+
+    position: Position
+    digest: bytes
+    """`Machine.digest()` at that position, as the snapshot has it."""
+    key: str
+    """Of its manifest in the object store."""
+
+
+class Trim(NamedTuple):
+    topic_id: TopicId
+    partition: int
+    offset: int
+    """First offset that stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrimLogs:
+    """Records before these offsets are deleted, by a client's wish. Offsets that are gone
+    already are no error."""
+
+    trims: tuple[Trim, ...]
+
+
+class Expiry(NamedTuple):
+    """What retention lets go of in one partition."""
+
+    topic_id: TopicId
+    partition: int
+    offset: int
+    """First offset that stays; a row begins there, or the log ends."""
+    retention_ms: int
+    """-1: no limit. What goes must be older than this by the machine's time..."""
+    retention_bytes: int
+    """-1: no limit. ...or what stays must have at least so many bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireRecords:
+    """Rows before these offsets are over their topic's limits (job RETENTION)."""
+
+    seen: Position
+    """Position of the replica that found them; a topic whose configs have changed since is left
+    alone."""
+    expiries: tuple[Expiry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropRows:
+    """Drop rows that lie wholly before their log's start: the next slice (job RETENTION)."""
+
+    partitions: tuple[tuple[TopicId, int], ...]
+
+
+class NewSpan(NamedTuple):
+    """A span of a segment; it reaches to the next one's base offset, or the replacement's end."""
+
+    start: int
+    length: int
+    base_offset: int
+    timestamp_max: int
+
+
+class Replacement(NamedTuple):
+    """Rows of one partition, from `base_offset` to `next_offset`, and what takes their place."""
+
+    topic_id: TopicId
+    partition: int
+    base_offset: int
+    next_offset: int
+    rows: int
+    """How many there are."""
+    digest: bytes
+    """Of what was read there."""
+    spans: tuple[NewSpan, ...]
+    """At least one; they cover the same offsets."""
+    clean_to: int = -1
+    """Compaction: all below has been compared with all below. -1: nothing is said about that."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceRows:
+    """Segment `number` of the incarnation is durable; rows move into it (job MERGE or COMPACT)."""
+
+    job: JobKind
+    number: int
+    length: int
+    """Bytes of the object."""
+    replacements: tuple[Replacement, ...]
+
+
+class NewPage(NamedTuple):
+    """Rows of one partition, from `base_offset` to `next_offset`, that go into a page."""
+
+    topic_id: TopicId
+    partition: int
+    base_offset: int
+    next_offset: int
+    rows: int
+    start: int
+    length: int
+    digest: bytes
+    """Of the body, which is that of the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpillRows:
+    """Index object `number` of the incarnation is durable; rows leave the memory (job SPILL)."""
+
+    number: int
+    length: int
+    pages: tuple[NewPage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecallPage:
+    """A page's rows come back into memory, since a job is about to change them (any job)."""
+
+    topic_id: TopicId
+    partition: int
+    base_offset: int
+    body: bytes
+    """As it was read from the index object."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoomObjects:
+    """These objects will be deleted: nothing points at them, and nobody may still need them (job
+    COLLECT)."""
+
+    grace_ms: int
+    """For so long, by the machine's time, nothing must have pointed at them."""
+    objects: tuple[ObjectId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetObjects:
+    """Doomed objects are deleted (job COLLECT)."""
+
+    objects: tuple[ObjectId, ...]
+
+
+JobCommand = (
+    ClaimJobs
+    | ReleaseJobs
+    | ReportJob
+    | RequestJob
+    | BeginSnapshot
+    | PublishSnapshot
+    | TrimLogs
+    | ExpireRecords
+    | DropRows
+    | ReplaceRows
+    | SpillRows
+    | RecallPage
+    | DoomObjects
+    | ForgetObjects
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobsClaimed:
+    """Jobs of the command that the writer holds now."""
+
+    jobs: tuple[JobKind, ...]
+
+
+class Trimmed(NamedTuple):
+    error: ErrorCode
+    log_start: int
+    """After the command; -1 when there is no such partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogsTrimmed:
+    """One for each trim or expiry, in order."""
+
+    results: tuple[Trimmed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowsMoved:
+    """What became of each replacement or page, in order; one may be refused alone."""
+
+    errors: tuple[ErrorCode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsDoomed:
+    """The objects that may be deleted now; the others of the command have to wait, or are used."""
+
+    objects: tuple[ObjectId, ...]
+
+
+JobOutcome = JobsClaimed | LogsTrimmed | RowsMoved | ObjectsDoomed
