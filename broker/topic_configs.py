@@ -336,7 +336,7 @@ def rules(kafka: KafkaSettings) -> Rules:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What holds for a topic's writes, parsed once per topic. Times in ms, sizes in bytes."""
+    """What holds for a topic's records, parsed once per topic. Times in ms, sizes in bytes."""
 
     max_message_bytes: int
     timestamp_type: str
@@ -348,6 +348,16 @@ class TopicSettings:
     compression_level: int
     """For gzip, lz4 and zstd; -1 else."""
     compacted: bool
+    deleted: bool
+    """Records go by age and size (cleanup.policy has delete)."""
+    retention_ms: int
+    """-1: without limit."""
+    retention_bytes: int
+    """-1: without limit."""
+    delete_retention_ms: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
 
     @property
     def log_append_time(self) -> bool:
@@ -362,6 +372,7 @@ def effective(configs: Mapping[str, str], kafka: KafkaSettings) -> TopicSettings
 
     codec = text("compression.type")
     levelled = codec in ("gzip", "lz4", "zstd")
+    policies = text("cleanup.policy").replace(" ", "").split(",")
     return TopicSettings(
         max_message_bytes=int(text("max.message.bytes")),
         timestamp_type=text("message.timestamp.type"),
@@ -369,7 +380,14 @@ def effective(configs: Mapping[str, str], kafka: KafkaSettings) -> TopicSettings
         timestamp_after_max_ms=int(text("message.timestamp.after.max.ms")),
         compression_type=codec,
         compression_level=int(text(f"compression.{codec}.level")) if levelled else -1,
-        compacted="compact" in text("cleanup.policy").replace(" ", "").split(","),
+        compacted="compact" in policies,
+        deleted="delete" in policies,
+        retention_ms=int(text("retention.ms")),
+        retention_bytes=int(text("retention.bytes")),
+        delete_retention_ms=int(text("delete.retention.ms")),
+        min_cleanable_dirty_ratio=float(text("min.cleanable.dirty.ratio")),
+        min_compaction_lag_ms=int(text("min.compaction.lag.ms")),
+        max_compaction_lag_ms=int(text("max.compaction.lag.ms")),
     )
 
 
