@@ -15,10 +15,8 @@ a library: that is why nothing is compressed. Pure.
 
 import hashlib
 import struct
-from array import array
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from sys import byteorder
 from typing import Final
 
 from protocol.types import Buffer, Incarnation
@@ -98,14 +96,8 @@ def _add_column(parts: list[bytes], values: list[int]) -> None:
     width = ((max(values) - least).bit_length() + 7) // 8
     parts.append(_COLUMN.pack(least, width))
     if width:
-        raw = _swapped(array("Q", [value - least for value in values])).tobytes()
+        raw = struct.pack(f"<{len(values)}Q", *[value - least for value in values])
         parts.extend(raw[plane::8] for plane in range(width))
-
-
-def _swapped(values: "array[int]") -> "array[int]":
-    if byteorder == "big":
-        values.byteswap()
-    return values
 
 
 def decode_rows(body: Buffer, *, base_offset: int, next_offset: int) -> tuple[Span | Marker, ...]:
@@ -200,7 +192,7 @@ class _Reader:
             raw = bytearray(8 * count)
             for plane in range(width):
                 raw[plane::8] = self._take(count)
-            values = [least + above for above in _swapped(array("Q", bytes(raw)))]
+            values = [least + above for above in struct.unpack(f"<{count}Q", raw)]
             most = max(values)
         if least < limits[0] or most > limits[1]:
             raise PageFormatError(f"a column with values from {least} to {most}")
