@@ -7,6 +7,7 @@ known and not served is taken with a warning; a name that Kafka does not have is
 Left out: dynamic changes. An agent's settings are its own; they change when it is started again.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
@@ -94,10 +95,26 @@ class KafkaSettings:
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = INT_MAX
     group_min_session_timeout_ms: int = 6_000
+    log_cleaner_backoff_ms: int = 15_000
+    log_cleaner_dedupe_buffer_size: int = 134_217_728
+    log_cleaner_delete_retention_ms: int = 86_400_000
+    log_cleaner_enable: bool = True
+    log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
+    log_cleaner_max_compaction_lag_ms: int = LONG_MAX
+    log_cleaner_min_cleanable_ratio: float = 0.5
+    log_cleaner_min_compaction_lag_ms: int = 0
     log_cleanup_policy: tuple[str, ...] = ("delete",)
     log_message_timestamp_after_max_ms: int = 3_600_000
     log_message_timestamp_before_max_ms: int = LONG_MAX
     log_message_timestamp_type: str = "CreateTime"
+    log_retention_bytes: int = -1
+    log_retention_check_interval_ms: int = 300_000
+    log_retention_hours: int = 168
+    """Of the three only `given` is asked, by the topics' configs (`broker.topic_configs`)."""
+    log_retention_minutes: int | None = None
+    log_retention_ms: int | None = None
+    log_segment_delete_delay_ms: int = 60_000
+    """For so long objects stay that nothing points at any more."""
     max_connections: int = INT_MAX
     max_incremental_fetch_session_cache_slots: int = 1000
     max_request_partition_size_limit: int = 2000
@@ -165,8 +182,12 @@ def parse(given: Mapping[str, str]) -> Parsed:
 
 
 def _contradictions(settings: KafkaSettings) -> list[str]:
-    """Settings of KIP-848 that are right alone and wrong together, as Kafka says it at its start."""
-    mistakes = []
+    """Settings that are right alone and wrong together, as Kafka says it at its start."""
+    mistakes = [
+        f"{name} must be unlimited (-1) or, equal or greater than 1"
+        for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+        if getattr(settings, name.replace(".", "_")) == 0
+    ]
     for what in ("heartbeat.interval.ms", "session.timeout.ms"):
         least, middle, most = (f"group.consumer.{each}{what}" for each in ("min.", "", "max."))
         for lower, upper in ((least, most), (least, middle), (middle, most)):

@@ -48,8 +48,9 @@ DISTINCT = frozenset({"group.consumer.assignors", "group.coordinator.rebalance.p
 Row = tuple[str, Kind, str | None]
 """Name, type, default in Kafka's spelling (None: Kafka has none)."""
 
-SERVED: tuple[tuple[str, Kind, str, int | tuple[str, ...] | None, int | None], ...] = (
-    # Name, type, default, least value or the words that it may be, greatest value.
+SERVED: tuple[tuple[str, Kind, str | None, int | tuple[str, ...] | None, int | None], ...] = (
+    # Name, type, default (None: Kafka has none), least value or the words that it may be,
+    # greatest value.
     ("auto.create.topics.enable", Kind.BOOLEAN, "true", None, None),
     ("compression.gzip.level", Kind.INT, "-1", -1, 9),
     ("compression.lz4.level", Kind.INT, "9", 1, 17),
@@ -78,10 +79,24 @@ SERVED: tuple[tuple[str, Kind, str, int | tuple[str, ...] | None, int | None], .
     ("group.max.session.timeout.ms", Kind.INT, "1800000", None, None),
     ("group.max.size", Kind.INT, "2147483647", 1, None),
     ("group.min.session.timeout.ms", Kind.INT, "6000", None, None),
+    ("log.cleaner.backoff.ms", Kind.LONG, "15000", 0, None),
+    ("log.cleaner.dedupe.buffer.size", Kind.LONG, "134217728", None, None),
+    ("log.cleaner.delete.retention.ms", Kind.LONG, "86400000", 0, None),
+    ("log.cleaner.enable", Kind.BOOLEAN, "true", None, None),
+    ("log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, "1.7976931348623157E308", None, None),
+    ("log.cleaner.max.compaction.lag.ms", Kind.LONG, "9223372036854775807", 1, None),
+    ("log.cleaner.min.cleanable.ratio", Kind.DOUBLE, "0.5", None, None),
+    ("log.cleaner.min.compaction.lag.ms", Kind.LONG, "0", 0, None),
     ("log.cleanup.policy", Kind.LIST, "delete", CLEANUP_POLICIES, None),
     ("log.message.timestamp.after.max.ms", Kind.LONG, "3600000", 0, None),
     ("log.message.timestamp.before.max.ms", Kind.LONG, "9223372036854775807", 0, None),
     ("log.message.timestamp.type", Kind.STRING, "CreateTime", TIMESTAMP_TYPES, None),
+    ("log.retention.bytes", Kind.LONG, "-1", None, None),
+    ("log.retention.check.interval.ms", Kind.LONG, "300000", 1, None),
+    ("log.retention.hours", Kind.INT, "168", None, None),
+    ("log.retention.minutes", Kind.INT, None, None, None),
+    ("log.retention.ms", Kind.LONG, None, None, None),
+    ("log.segment.delete.delay.ms", Kind.LONG, "60000", 0, None),
     ("max.connections", Kind.INT, "2147483647", 0, None),
     ("max.incremental.fetch.session.cache.slots", Kind.INT, "1000", 0, None),
     ("max.request.partition.size.limit", Kind.INT, "2000", 1, None),
@@ -146,24 +161,6 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
     ),
     (Stance.NOT_YET, "transactions in two phases (KIP-939) are not served"): (
         ("transaction.two.phase.commit.enable", Kind.BOOLEAN, "false"),
-    ),
-    (Stance.NOT_YET, "nothing is deleted by age or size, and nothing compacted, yet"): (
-        ("log.cleaner.backoff.ms", Kind.LONG, "15000"),
-        ("log.cleaner.dedupe.buffer.size", Kind.LONG, "134217728"),
-        ("log.cleaner.delete.retention.ms", Kind.LONG, "86400000"),
-        ("log.cleaner.enable", Kind.BOOLEAN, "true"),
-        ("log.cleaner.io.buffer.load.factor", Kind.DOUBLE, "0.9"),
-        ("log.cleaner.io.buffer.size", Kind.INT, "524288"),
-        ("log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, "1.7976931348623157E308"),
-        ("log.cleaner.max.compaction.lag.ms", Kind.LONG, "9223372036854775807"),
-        ("log.cleaner.min.cleanable.ratio", Kind.DOUBLE, "0.5"),
-        ("log.cleaner.min.compaction.lag.ms", Kind.LONG, "0"),
-        ("log.cleaner.threads", Kind.INT, "1"),
-        ("log.retention.bytes", Kind.LONG, "-1"),
-        ("log.retention.check.interval.ms", Kind.LONG, "300000"),
-        ("log.retention.hours", Kind.INT, "168"),
-        ("log.retention.minutes", Kind.INT, None),
-        ("log.retention.ms", Kind.LONG, None),
     ),
     (Stance.NOT_YET, "TLS, SASL and ACLs are not served yet"): (
         ("allow.everyone.if.no.acl.found", Kind.BOOLEAN, "false"),
@@ -311,6 +308,11 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
     (Stance.NOTHING, "a subscription by pattern is looked at again whenever topics change"): (
         ("group.consumer.regex.refresh.interval.ms", Kind.INT, "600000"),
     ),
+    (Stance.NOTHING, "one worker compacts, and reads and writes whole spans"): (
+        ("log.cleaner.io.buffer.load.factor", Kind.DOUBLE, "0.9"),
+        ("log.cleaner.io.buffer.size", Kind.INT, "524288"),
+        ("log.cleaner.threads", Kind.INT, "1"),
+    ),
     (Stance.NOTHING, "addresses are set by Frazil's own listen and advertise"): (
         ("advertised.listeners", Kind.LIST, None),
         ("early.start.listeners", Kind.LIST, None),
@@ -447,7 +449,6 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
         ("log.roll.jitter.ms", Kind.LONG, None),
         ("log.roll.ms", Kind.LONG, None),
         ("log.segment.bytes", Kind.INT, "1073741824"),
-        ("log.segment.delete.delay.ms", Kind.LONG, "60000"),
         ("num.recovery.threads.per.data.dir", Kind.INT, "2"),
     ),
     (Stance.NOTHING, "it tunes Kafka's own process, which has another shape"): (

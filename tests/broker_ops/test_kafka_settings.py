@@ -14,8 +14,8 @@ def test_every_served_setting_has_a_field_with_kafkas_default() -> None:
     assert {name.replace(".", "_") for name in served} == set(named)
     for name in served:
         row = TABLE[name]
-        assert row.default is not None
-        assert value_of(row, row.default) == named[name.replace(".", "_")].default, name
+        default = None if row.default is None else value_of(row, row.default)
+        assert default == named[name.replace(".", "_")].default, name
 
 
 def test_every_default_of_the_table_is_of_its_type() -> None:
@@ -29,7 +29,7 @@ def test_the_table_has_all_settings_of_kafka_4_3() -> None:
 
 
 def test_setting_without_meaning_here_is_taken_with_a_warning() -> None:
-    parsed = parse({"log.segment.bytes": "1048576", "log.retention.ms": "0"})
+    parsed = parse({"log.segment.bytes": "1048576", "telemetry.max.bytes": "1"})
     assert parsed.mistakes == []
     assert "means nothing here" in parsed.warnings[0]
     assert "not yet" in parsed.warnings[1]
@@ -62,6 +62,14 @@ def test_text_is_what_was_given_else_the_default() -> None:
     assert settings.text("log.retention.ms") == "5"
     assert settings.text("log.retention.hours") == "168"
     assert settings.text("log.flush.interval.ms") is None
+
+
+@pytest.mark.parametrize("unit", ["ms", "minutes", "hours"])
+def test_records_are_kept_for_some_time_or_for_ever(unit: str) -> None:
+    assert parse({f"log.retention.{unit}": "0"}).mistakes == [
+        f"log.retention.{unit} must be unlimited (-1) or, equal or greater than 1"
+    ]
+    assert parse({f"log.retention.{unit}": "-1"}).mistakes == []
 
 
 CONSUMER = "group.consumer."

@@ -77,6 +77,25 @@ def test_broker_setting_stands_in_for_a_topic_config_that_is_not_set() -> None:
     assert effective({"max.message.bytes": "7"}, kafka).max_message_bytes == 7
 
 
+def test_retention_follows_the_brokers_settings_in_the_units_they_have() -> None:
+    assert effective({}, KafkaSettings()).retention_ms == 604_800_000
+    kafka = parse({"log.retention.hours": "2", "log.retention.bytes": "9"}).settings
+    assert effective({}, kafka).retention_ms == 7_200_000
+    assert effective({}, kafka).retention_bytes == 9
+    kafka = parse({"log.retention.hours": "2", "log.retention.ms": "-1"}).settings
+    assert effective({}, kafka).retention_ms == -1
+    assert effective({"retention.ms": "5"}, kafka).retention_ms == 5
+
+
+@pytest.mark.parametrize(
+    ("policy", "deleted", "compacted"),
+    [("delete", True, False), ("compact", False, True), ("compact, delete", True, True)],
+)
+def test_the_cleanup_policy_says_what_happens_to_records(policy, deleted, compacted) -> None:
+    settings = effective({"cleanup.policy": policy}, KafkaSettings())
+    assert (settings.deleted, settings.compacted) == (deleted, compacted)
+
+
 def test_level_is_that_of_the_codec() -> None:
     configs = {"compression.type": "zstd", "compression.zstd.level": "9"}
     assert effective(configs, KafkaSettings()).compression_level == 9
