@@ -21,6 +21,7 @@ from coordinator.commands import Listener
 KiB = 1 << 10
 MiB = 1 << 20
 GiB = 1 << 30
+LONG_MS = 10 * 365 * 86_400_000
 
 STORE_SCHEMES = ("s3", "file", "memory")
 LOG_SCHEMES = ("etcd", "etcds", "sqlite", "memory")
@@ -85,6 +86,8 @@ class Settings:
     log_ca: str | None
     log_cert: str | None
     log_key: str | None
+    log_compact: bool
+    log_bytes_max: int
     cache_bytes: int
     produce_buffer_bytes: int
     chunk_bytes_max: int
@@ -96,6 +99,18 @@ class Settings:
     session_read_ms: int
     stall_ms: int
     drain_ms: int
+    jobs_enabled: bool
+    jobs_start_delay_ms: int
+    jobs_bytes_per_second: int
+    snapshot_interval_ms: int
+    snapshot_log_bytes: int
+    merge_interval_ms: int
+    merge_age_ms: int
+    segment_bytes_max: int
+    spill_interval_ms: int
+    spill_age_ms: int
+    spill_rows: int
+    collect_interval_ms: int
     logs_level: str
     logs_format: str
     kafka: KafkaSettings
@@ -265,6 +280,12 @@ TABLE: tuple[Setting, ...] = (
             "Certificates (PEM) to trust for etcd; switches TLS on."),
     Setting("log.cert", "log_cert", "", _optional, "file", "Client certificate (PEM) for etcd."),
     Setting("log.key", "log_key", "", _optional, "file", "Key (PEM) of log.cert."),
+    Setting("log.compact", "log_compact", "true", values.boolean, "true or false",
+            "Compact etcd's history after entries of the log were deleted; false when somebody else"
+            " does it, or etcd is shared."),
+    Setting("log.bytes.max", "log_bytes_max", "512MiB", _bytes(MiB, 1 << 40), "bytes",
+            "Of the log since the older of two snapshots: beyond it, only jobs write, and clients"
+            " are refused until the log was cut."),
     Setting("cache.bytes", "cache_bytes", "256MiB", _bytes(MiB, 1 << 44), "bytes",
             "Memory for chunks read and for records just written."),
     Setting("produce.buffer.bytes", "produce_buffer_bytes", "256MiB", _bytes(MiB, 1 << 44), "bytes",
@@ -290,6 +311,31 @@ TABLE: tuple[Setting, ...] = (
             "After a stall longer than this, changes that clients may have given up are refused."),
     Setting("drain.ms", "drain_ms", "10000", _ms(0, 600_000), "ms",
             "How long a leaving agent waits for requests under way."),
+    Setting("jobs.enabled", "jobs_enabled", "true", values.boolean, "true or false",
+            "Whether this agent may run the jobs that keep the cluster bounded (snapshots,"
+            " retention, merging, compaction, collection). One agent of a cluster does."),
+    Setting("jobs.start.delay.ms", "jobs_start_delay_ms", "60000", _ms(0, 86_400_000), "ms",
+            "How long the agent that has them waits before it starts the process that runs them."),
+    Setting("jobs.bytes.per.second", "jobs_bytes_per_second", "50MiB", _bytes(64 * KiB, 1 << 40),
+            "bytes", "How much all jobs together read and write, per second."),
+    Setting("snapshot.interval.ms", "snapshot_interval_ms", "600000", _ms(1000, 86_400_000), "ms",
+            "A snapshot is made this often, if there is anything new."),
+    Setting("snapshot.log.bytes", "snapshot_log_bytes", "128MiB", _bytes(64 * KiB, GiB), "bytes",
+            "A snapshot is made after so much of the metadata log, however soon that is."),
+    Setting("merge.interval.ms", "merge_interval_ms", "60000", _ms(1000, 86_400_000), "ms",
+            "How often small spans of partitions are merged into segments."),
+    Setting("merge.age.ms", "merge_age_ms", "60000", _ms(0, LONG_MS), "ms",
+            "Only records older than this are merged."),
+    Setting("segment.bytes.max", "segment_bytes_max", "32MiB", _bytes(64 * KiB, GiB), "bytes",
+            "Of one partition in a segment, about."),
+    Setting("spill.interval.ms", "spill_interval_ms", "60000", _ms(1000, 86_400_000), "ms",
+            "How often is looked whether rows of partitions should leave the memory."),
+    Setting("spill.age.ms", "spill_age_ms", "600000", _ms(0, LONG_MS), "ms",
+            "Only rows of records older than this leave the memory."),
+    Setting("spill.rows", "spill_rows", "2000000", _number(1000, 8_000_000), "number",
+            "Rows of all partitions that agents keep in memory before the oldest leave it."),
+    Setting("collect.interval.ms", "collect_interval_ms", "60000", _ms(1000, 86_400_000), "ms",
+            "How often objects that nothing points at any more are deleted."),
     Setting("logs.level", "logs_level", "info", _one_of(*_LEVELS), " / ".join(_LEVELS),
             "What this agent writes to standard error."),
     Setting("logs.format", "logs_format", "text", _one_of("text", "json"), "text / json",

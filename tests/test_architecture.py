@@ -60,6 +60,7 @@ SHELLS = {
         "handlers",
         "handling",
         "identity",
+        "jobs.context",
         "kafka_client",
         "log_tail",
         "logs",
