@@ -2,8 +2,9 @@
 
 `MemoryLogCluster` is what an etcd cluster would hold; each agent has its own `MemoryLog` on it.
 Leases run out by the loop's time. Strict: a repeated append must repeat the same bytes, a number
-that leaves a hole is the caller's bug, and positions have gaps. Faults (lost answers, stalls)
-are not made here: the simulator wraps the adapter.
+that leaves a hole is the caller's bug, positions have gaps, a cut strands whoever is catching up
+from before it at once, and others run between its slices. Faults (lost answers, stalls) are not
+made here: the simulator wraps the adapter.
 """
 
 import asyncio
@@ -13,7 +14,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from coordinator.metadata_log import (
+    LAST_UNKNOWN,
+    SESSIONS_KEPT_MAX,
+    LogCutError,
     LogEntry,
+    LogRefusedError,
     LogUnavailableError,
     Session,
     SessionLostError,
@@ -23,6 +28,9 @@ from protocol.types import POSITION_ZERO, Incarnation, Position, position
 
 BATCH_ENTRIES_MAX = 100
 """Entries that `tail` hands out at once."""
+
+CUT_ENTRIES_MAX = 50
+"""Entries that a cut deletes at once."""
 
 REVISIONS_PER_ENTRY = 2
 """So that nobody comes to rely on positions without gaps."""
@@ -38,9 +46,17 @@ class _Lease:
 class MemoryLogCluster:
     """All sessions and entries of one log, shared by the adapters of several agents."""
 
-    def __init__(self, *, era: int = 1) -> None:
+    def __init__(self, *, era: int = 1, sessions_kept: int = SESSIONS_KEPT_MAX) -> None:
         self.entries: list[LogEntry] = []
+        """Those that were not cut."""
+        self.published = b""
+        self._older = POSITION_ZERO
+        self._cut = POSITION_ZERO
+        self._head = POSITION_ZERO
         self._era = era
+        self._sessions_kept = sessions_kept
+        self._forgotten = 0
+        """The newest session whose last number is not kept any more."""
         self._revision = 0
         self._identity: bytes | None = None
         self._leases: dict[int, _Lease] = {}
@@ -82,14 +98,15 @@ class MemoryLogCluster:
         lease.expires_s = now_s + lease.ttl_s
 
     def last(self, session: int) -> int:
-        return self._last.get(session, -1)
+        forgotten = session <= self._forgotten and session not in self._leases
+        return self._last.get(session, LAST_UNKNOWN if forgotten else -1)
 
     def open(self, session: int, payload: bytes, *, now_s: float) -> Session:
         if not self.lease_is_alive(session, now_s=now_s):
             raise SessionLostError(self.last(session))
         if session not in self._sessions:
             self._sessions[session] = Incarnation(self._place(session, 0, payload))
-        assert self._placed[session, 0].payload == payload, "a repeated open differs"
+        self._repeated(session, 0, payload)
         return Session(session, self._sessions[session])
 
     def append(self, session: Session, n: int, payload: bytes, *, now_s: float) -> Position:
@@ -97,26 +114,75 @@ class MemoryLogCluster:
             raise SessionLostError(self.last(session.id))
         assert self._sessions.get(session.id) == session.incarnation, "not an open session"
         if n <= self._last[session.id]:
-            placed = self._placed[session.id, n]
-            assert placed.payload == payload, "a repeated append differs"
-            return placed.position
+            return self._repeated(session.id, n, payload)
         assert n == self._last[session.id] + 1, "an append that would leave a hole"
         return self._place(session.id, n, payload)
+
+    def _repeated(self, session: int, n: int, payload: bytes) -> Position:
+        placed = self._placed.get((session, n))
+        if placed is None:
+            return self._cut
+        assert placed.payload == payload, "a repeated append differs"
+        return placed.position
 
     def _place(self, session: int, n: int, payload: bytes) -> Position:
         self._revision += REVISIONS_PER_ENTRY
         entry = LogEntry(position(self._era, self._revision), session, n, bytes(payload))
         self.entries.append(entry)
+        self._head = entry.position
+        # The session that wrote last stands last.
+        self._last.pop(session, None)
         self._last[session] = n
         self._placed[session, n] = entry
         self.wake()
         return entry.position
 
     def head(self) -> Position:
-        return self.entries[-1].position if self.entries else POSITION_ZERO
+        return self._head
+
+    def publish(self, session: Session, snapshots: bytes, older: Position, *, now_s: float) -> None:
+        self._check_alive(session.id, now_s=now_s)
+        if older >= self._older:
+            self.published = bytes(snapshots)
+            self._older = older
+
+    def cut_slice(self, session: Session, through: Position, *, now_s: float) -> int:
+        """Delete the next entries; none are left when the answer is 0."""
+        self._check_alive(session.id, now_s=now_s)
+        if through > self._older:
+            raise LogRefusedError(f"a cut at {through}: the older snapshot is at {self._older}")
+        self._cut = max(self._cut, through)
+        count = bisect_right(self.entries, self._cut, key=attrgetter("position"))
+        count = min(count, CUT_ENTRIES_MAX)
+        for entry in self.entries[:count]:
+            del self._placed[entry.session, entry.n]
+        del self.entries[:count]
+        if not count:
+            self._forget(now_s)
+        self.wake()
+        return count
+
+    def _forget(self, now_s: float) -> None:
+        """Keep the last numbers of live sessions, of those with entries, and of so many others."""
+        writing = {entry.session for entry in self.entries}
+        gone = [
+            session
+            for session in self._last
+            if session not in writing and not self.lease_is_alive(session, now_s=now_s)
+        ]
+        for session in gone[: max(0, len(gone) - self._sessions_kept)]:
+            del self._last[session]
+            del self._sessions[session]
+            self._forgotten = max(self._forgotten, session)
+
+    def _check_alive(self, session: int, *, now_s: float) -> None:
+        if not self.lease_is_alive(session, now_s=now_s):
+            raise SessionLostError(self.last(session))
 
     def after(self, place: Position) -> Sequence[LogEntry]:
         """The next entries after a position, at most BATCH_ENTRIES_MAX."""
+        if place < self._cut:
+            raise LogCutError(place, self._cut)
         first = bisect_right(self.entries, place, key=attrgetter("position"))
         return self.entries[first : first + BATCH_ENTRIES_MAX]
 
@@ -185,6 +251,20 @@ class MemoryLog:
                 yield batch
             else:
                 await self._cluster.grown()
+
+    async def snapshots(self) -> bytes:
+        await self._arrive()
+        return self._cluster.published
+
+    async def publish(self, session: Session, snapshots: bytes, *, older: Position) -> None:
+        self._cluster.publish(session, snapshots, older, now_s=await self._arrive())
+        await asyncio.sleep(0)
+
+    async def cut(self, session: Session, through: Position) -> int:
+        total = 0
+        while count := self._cluster.cut_slice(session, through, now_s=await self._arrive()):
+            total += count
+        return total
 
     async def aclose(self) -> None:
         self._closed = True

@@ -4,14 +4,27 @@ A session is a lease with numbered entries: n = 0 opens it, n + 1 is accepted on
 and n is the newest. So an append is idempotent, and when the session is gone, `last` is final:
 nothing of it can come later (P3). Payloads are opaque here (`coordinator.codec` makes them).
 
-Every call has a deadline of its own (a few seconds) and ends by answering or raising. Every
-adapter passes `tests/contracts/test_metadata_log.py`.
+The log is bounded by cutting it: what two verified snapshots make superfluous is deleted (P14).
+The log itself remembers which snapshots those are (`publish`), lets nobody cut beyond the older
+one, and never goes back: a publication or a cut that comes late, by whoever held the job before,
+changes nothing that a newer one has said.
+
+Every call but `cut` has a deadline of its own (a few seconds) and ends by answering or raising.
+Every adapter passes `tests/contracts/test_metadata_log.py`.
 """
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import NamedTuple, Protocol
 
 from protocol.types import Incarnation, Position
+
+LAST_UNKNOWN = -2
+"""Instead of a session's newest number: it is gone for so long that nobody keeps its number any
+more, or it never had one. Whether an append in doubt is in cannot be told then (P4)."""
+
+SESSIONS_KEPT_MAX = 1000
+"""Sessions that are gone and whose entries are all cut, but whose newest number is still kept: an
+agent that comes back must find how far it had got."""
 
 
 class LogError(Exception):
@@ -28,15 +41,25 @@ class LogRefusedError(LogError):
 
 
 class SessionLostError(LogError):
-    """The session is gone for good. `last` is final: n of its newest entry, -1 when none."""
+    """The session is gone for good. `last` is final: n of its newest entry, -1 when none, or
+    LAST_UNKNOWN."""
 
     def __init__(self, last: int) -> None:
-        super().__init__(f"the session is gone; its newest entry is number {last}")
+        newest = "not known any more" if last == LAST_UNKNOWN else f"number {last}"
+        super().__init__(f"the session is gone; its newest entry is {newest}")
         self.last = last
 
 
 class LogHoleError(LogError):
     """The tail cannot go on without leaving entries out (cut, or lost): load anew."""
+
+
+class LogCutError(LogHoleError):
+    """Entries after the position asked for were cut: only a newer snapshot leads to the end."""
+
+    def __init__(self, after: Position, cut: Position) -> None:
+        super().__init__(f"the log was cut through position {cut}, and {after} lies before that")
+        self.cut = cut
 
 
 class Session(NamedTuple):
@@ -49,7 +72,7 @@ class SessionState(NamedTuple):
 
     alive: bool
     last: int
-    """n of its newest entry; -1 when it has none. Final when not alive."""
+    """n of its newest entry; -1 when it has none. Final when not alive, or LAST_UNKNOWN."""
 
 
 class LogEntry(NamedTuple):
@@ -87,7 +110,7 @@ class MetadataLog(Protocol):
     async def append(self, session: Session, n: int, payload: bytes) -> Position:
         """Append entry n of the session; the position of it. Idempotent for the same n.
 
-        Raises SessionLostError when the session is gone and entry n is not in; if it is in
+        (Of one that was in before and has been cut since, the position of the cut.) Raises SessionLostError when the session is gone and entry n is not in; if it is in
         (`last` >= n) that error still tells, by `last`. LogUnavailableError: unknown, repeat.
         """
         ...
@@ -108,8 +131,30 @@ class MetadataLog(Protocol):
         """All entries after a position, in order, in batches, for ever.
 
         Catches up by pages at one revision, then follows. Raises LogUnavailableError (tail again
-        from the last position received) or LogHoleError. A generator, so that whoever stops
-        reading can close it.
+        from the last position received), LogCutError when what comes after a position is not
+        whole any more, or LogHoleError. A generator, so that whoever stops reading can close it.
+        """
+        ...
+
+    async def snapshots(self) -> bytes:
+        """Linearizable: what was published last; empty when nothing was."""
+        ...
+
+    async def publish(self, session: Session, snapshots: bytes, *, older: Position) -> None:
+        """Say which snapshots a starting agent may load, for as long as the session lives.
+
+        `older` is the position of the older one of two, POSITION_ZERO while there is only one:
+        `cut` goes that far and no further. Idempotent; left undone when what is published has a
+        newer one. Raises SessionLostError.
+        """
+        ...
+
+    async def cut(self, session: Session, through: Position) -> int:
+        """Delete the entries at or before a position, in slices; how many were deleted.
+
+        From its first step on, tails from before `through` raise LogCutError. It may take long,
+        may end in the middle by LogUnavailableError, and is finished by any later cut. Raises
+        SessionLostError, and LogRefusedError when `through` is beyond what `publish` allows.
         """
         ...
 

@@ -6,6 +6,7 @@ here knows what the calls mean; every fault is one that the ports' contracts all
 """
 
 import asyncio
+import functools
 import random
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -134,6 +135,16 @@ class FaultyLog:
 
     async def head(self) -> Position:
         return await self._faults.through(self._log.head)
+
+    async def snapshots(self) -> bytes:
+        return await self._faults.through(self._log.snapshots)
+
+    async def publish(self, session: Session, snapshots: bytes, *, older: Position) -> None:
+        publish = functools.partial(self._log.publish, older=older)
+        await self._faults.through(publish, session, snapshots)
+
+    async def cut(self, session: Session, through: Position) -> int:
+        return await self._faults.through(self._log.cut, session, through)
 
     async def tail(self, after: Position) -> AsyncIterator[Sequence[LogEntry]]:
         weather, rng = self._faults.weather, self._faults.rng
