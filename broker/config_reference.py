@@ -101,7 +101,8 @@ def page() -> str:
 
 
 def _row(row: KafkaSetting) -> str:
-    return f"| `{row.name}` | `{row.default}` | {row.kind.name.lower()} |"
+    default = "" if row.default is None else f"`{row.default}`"
+    return f"| `{row.name}` | {default} | {row.kind.name.lower()} |"
 
 
 def main() -> int:
