@@ -1,0 +1,176 @@
+"""A snapshot as bytes: one stream of blocks, cut into parts that say what they belong to.
+
+A block is a length and bytes: encoded rows, or a column as it lies in memory. A table writes its
+blocks and reads them back in the same order, and does not care where parts end. Each part has a
+header: format version, how many parts there are and which one this is, the machine's position
+and digest, and a CRC over all of it and the body; so damage, a part of another snapshot, a
+missing one and two that changed places are told from what was written.
+
+Columns are in the byte order of the machine that wrote them, which must be little-endian.
+
+Left out: what the blocks say (`snapshot_tables`, `snapshot_groups`, `snapshot_partitions`).
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from coordinator.encoding import put_varint, read_varint
+from protocol.types import Buffer, Position
+
+VERSION: Final = 1
+"""Of everything in a snapshot. A newer one is refused, an older one may be read or refused."""
+PART_BYTES: Final = 8 * 1024 * 1024
+"""Of a part with its header; all but the last have just so many."""
+
+_MAGIC: Final = b"FRZS"
+# Magic, version, parts, number of this one, position, digest; then the CRC, then the body.
+_HEAD = Struct("<4sHIIQ16s")
+_CRC = Struct("<I")
+HEAD_BYTES: Final = _HEAD.size + _CRC.size
+_BODY_BYTES: Final = PART_BYTES - HEAD_BYTES
+_LENGTH_BYTES_MAX: Final = 10
+
+_LITTLE_ENDIAN: Final = Struct("=H").pack(1) == Struct("<H").pack(1)
+
+
+class SnapshotError(Exception):
+    """These parts are no snapshot that can be used; the message says why."""
+
+
+class Head(NamedTuple):
+    """What every part of a snapshot says of it."""
+
+    parts: int
+    position: Position
+    digest: bytes
+
+
+class Out:
+    """Takes blocks, gives parts."""
+
+    def __init__(self) -> None:
+        if not _LITTLE_ENDIAN:
+            raise SnapshotError("snapshots are written by little-endian machines only")
+        self._bodies: list[bytearray] = [bytearray()]
+
+    def block(self, data: Buffer) -> None:
+        length = bytearray()
+        put_varint(length, len(data))
+        self._write(length)
+        self._write(data)
+
+    def _write(self, data: Buffer) -> None:
+        at = 0
+        view = memoryview(data)
+        while at < len(view):
+            body = self._bodies[-1]
+            if len(body) == _BODY_BYTES:
+                body = bytearray()
+                self._bodies.append(body)
+            taken = min(_BODY_BYTES - len(body), len(view) - at)
+            body += view[at : at + taken]
+            at += taken
+
+    def parts(self, position: Position, digest: bytes) -> list[bytes]:
+        """All that was written. Nothing can be written after."""
+        bodies, self._bodies = self._bodies, []
+        parts = []
+        for number, body in enumerate(bodies):
+            head = _HEAD.pack(_MAGIC, VERSION, len(bodies), number, position, digest)
+            crc = _CRC.pack(crc32c(body, crc32c(head)))
+            parts.append(b"".join((head, crc, body)))
+        return parts
+
+
+class In:
+    """Gives the blocks of parts that `check` has passed, and lets go of parts behind it."""
+
+    def __init__(self, parts: Sequence[Buffer]) -> None:
+        if not _LITTLE_ENDIAN:
+            raise SnapshotError("snapshots are read by little-endian machines only")
+        self._rest = [memoryview(part)[HEAD_BYTES:] for part in reversed(parts)]
+        self._body = self._rest.pop()
+        self._at = 0
+
+    def block(self) -> Buffer:
+        """The next block; a view of its part if it lies in one."""
+        return self._take(self._length())
+
+    def bytes(self) -> bytes:
+        """The next block, for those who read it number by number."""
+        return bytes(self.block())
+
+    def column(self) -> bytearray:
+        """The next block as a column of its own."""
+        return bytearray(self.block())
+
+    def end(self) -> None:
+        """Nothing may be left."""
+        if self._at < len(self._body) or self._rest:
+            raise SnapshotError("the snapshot goes on behind its end")
+
+    def _length(self) -> int:
+        data = bytearray()
+        while not data or data[-1] >= 0x80:
+            if len(data) == _LENGTH_BYTES_MAX:
+                raise SnapshotError("a block without a length")
+            data += self._take(1)
+        length, _ = read_varint(bytes(data), 0)
+        return length
+
+    def _take(self, length: int) -> Buffer:
+        if self._at + length <= len(self._body):
+            taken = self._body[self._at : self._at + length]
+            self._at += length
+            return taken
+        if length > sum([len(body) for body in self._rest]) + len(self._body) - self._at:
+            raise SnapshotError("the snapshot ends in the middle of a block")
+        joined = bytearray()
+        while len(joined) < length:
+            if self._at == len(self._body):
+                self._body, self._at = self._rest.pop(), 0
+            piece = self._body[self._at : self._at + length - len(joined)]
+            joined += piece
+            self._at += len(piece)
+        return joined
+
+
+def head_of(part: Buffer) -> Head:
+    """What a part says; nothing but the format is checked."""
+    if len(part) < HEAD_BYTES or bytes(part[: len(_MAGIC)]) != _MAGIC:
+        raise SnapshotError("this is no part of a snapshot")
+    _, version, parts, _, position, digest = _HEAD.unpack_from(part)
+    if version != VERSION:
+        raise SnapshotError(
+            f"the snapshot is of format {version}, this version of Frazil reads format {VERSION}"
+        )
+    return Head(parts, Position(position), digest)
+
+
+def check_part(part: Buffer, number: int, head: Head) -> None:
+    """Raises SnapshotError unless `part` is whole and that of the number, of the snapshot."""
+    found = head_of(part)
+    view = memoryview(part)
+    (crc,) = _CRC.unpack_from(view, _HEAD.size)
+    if crc != crc32c(view[HEAD_BYTES:], crc32c(view[: _HEAD.size])):
+        raise SnapshotError(f"part {number} of the snapshot is damaged")
+    at = _HEAD.unpack_from(view)[3]
+    if found != head or at != number:
+        raise SnapshotError(
+            f"part {number} of the snapshot at position {head.position} is part {at} of {found}"
+        )
+
+
+def check(parts: Sequence[Buffer]) -> Head:
+    """What the snapshot is; raises SnapshotError unless its parts are all there and whole."""
+    if not parts:
+        raise SnapshotError("a snapshot without parts")
+    head = head_of(parts[0])
+    if head.parts != len(parts):
+        raise SnapshotError(f"{len(parts)} parts of a snapshot of {head.parts}")
+    for number, part in enumerate(parts):
+        check_part(part, number, head)
+    return head
