@@ -32,6 +32,11 @@ def kafka_jars() -> Path:
     return made_once(f"kafka-{KAFKA_VERSION}", _fetch_kafka)
 
 
+def kafka_streams() -> Path:
+    """A folder with Kafka Streams, its clients, and RocksDB."""
+    return made_once(f"kafka-streams-{KAFKA_VERSION}", _fetch_kafka_streams)
+
+
 def iceberg_spark() -> Path:
     """A folder with Iceberg's jar for Spark 4.1: Spark SQL as a reader that is not PyIceberg."""
     return made_once(f"iceberg-spark-{ICEBERG_SPARK[2]}", _fetch_iceberg_spark)
@@ -64,6 +69,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "minio": minio,
     "java": java,
     "kafka": kafka_jars,
+    "kafka-streams": kafka_streams,
     "iceberg": iceberg_spark,
     "kafkajs": kafkajs,
 }
@@ -167,6 +173,10 @@ def _fetch_kafka(result: Path, scratch: Path) -> None:
     group = "org.apache.kafka"
     artifacts = [(group, name, KAFKA_VERSION) for name in ("kafka_2.13", "kafka-tools")]
     _fetch_jars(result, scratch, *artifacts)
+
+
+def _fetch_kafka_streams(result: Path, scratch: Path) -> None:
+    _fetch_jars(result, scratch, ("org.apache.kafka", "kafka-streams", KAFKA_VERSION))
 
 
 def _fetch_iceberg_spark(result: Path, scratch: Path) -> None:
