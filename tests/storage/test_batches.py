@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.records import batch_positions, iterate, read_header
+from protocol.records import Record, batch_positions, build_batch, iterate, read_header
 from storage.batches import Batches, DamagedSpanError
-from storage.spans import MARKER_BYTES, Marker, Span
+from storage.spans import MARKER_BYTES, Marker, ObjectKind, Span
 from tests.storage.build import CHUNK, batch
 
 SIZES = (3, 1, 5)  # Records of the batches below.
@@ -189,3 +189,78 @@ def test_nothing_that_begins_at_the_bound_or_later_is_given() -> None:
 def test_the_bound_holds_for_the_first_batch_too_which_lies_before_it() -> None:
     got = whole().slice(1003, bytes_max=0, at_least_one=True, before=1004)
     assert (got.byte_count, got.next_offset) == (len(PARTS[1]), 1004)
+
+
+SEGMENT = CHUNK._replace(kind=ObjectKind.SEGMENT)
+HOLED = [  # Offsets 1002-1004, 1010, 1011-1012; the span is of 1000 to 1012.
+    build_batch([Record(-1, 5, b"k", b"v")] * 3, base_offset=1002),
+    build_batch([Record(-1, 5, b"k", b"v")], base_offset=1010),
+    build_batch([Record(-1, 5, b"k", b"v")] * 2, base_offset=1011),
+]
+
+
+def holed(*, base_offset: int = 1000, records: int = 13, parts: list[bytes] = HOLED) -> Batches:
+    data = b"".join(parts)
+    segment_span = Span(SEGMENT, 16, len(data), base_offset, records, 5)
+    return Batches.checked(segment_span, memoryview(data))
+
+
+def test_batches_of_a_segment_keep_the_offsets_that_they_say_and_are_not_copied() -> None:
+    data = memoryview(b"".join(HOLED))
+    batches = Batches.checked(Span(SEGMENT, 16, len(data), 1000, 13, 5), data)
+    assert batches.view() == data
+    assert batches.view().obj is data.obj
+
+
+@pytest.mark.parametrize(
+    ("offset", "first"),
+    [(1000, 0), (1002, 0), (1004, 0), (1005, 1), (1009, 1), (1010, 1), (1011, 2), (1012, 2)],
+)
+def test_slice_of_a_segment_begins_with_the_first_batch_that_is_not_before_the_offset(
+    offset: int, first: int
+) -> None:
+    got = holed().slice(offset, bytes_max=10**6, at_least_one=False)
+    assert b"".join(got.views) == b"".join(HOLED[first:])
+    assert got.next_offset == 1013
+
+
+def test_slice_that_stops_before_a_hole_goes_on_behind_its_last_record() -> None:
+    got = holed().slice(1000, bytes_max=len(HOLED[0]), at_least_one=False)
+    assert (b"".join(got.views), got.next_offset) == (HOLED[0], 1005)
+    got = holed().slice(1005, bytes_max=0, at_least_one=True)
+    assert (b"".join(got.views), got.next_offset) == (HOLED[1], 1011)
+    got = holed().slice(1005, bytes_max=0, at_least_one=False)
+    assert (got.views, got.next_offset) == ([], 1005)
+
+
+def test_slice_of_a_segment_stops_before_a_batch_at_the_bound() -> None:
+    for bound, parts in {1003: 1, 1010: 1, 1011: 2, 1012: 3}.items():
+        got = holed().slice(1001, bytes_max=10**6, at_least_one=True, before=bound)
+        assert b"".join(got.views) == b"".join(HOLED[:parts])
+
+
+@pytest.mark.parametrize(
+    ("base_offset", "records", "parts"),
+    [
+        (1003, 10, HOLED),  # The first begins before the span.
+        (1000, 14, HOLED),  # The last does not end with it,
+        (1000, 12, HOLED),  # or ends behind it.
+        (1000, 13, [HOLED[1], HOLED[0], HOLED[2]]),
+        (1000, 13, [HOLED[0], HOLED[0], *HOLED[1:]]),
+        (1000, 13, [*HOLED[:2], build_batch([Record(), Record(), Record()], base_offset=1010)]),
+        (1000, 13, [build_batch([Record()], base_offset=2**63 - 1), *HOLED]),
+        (1000, 13, []),
+    ],
+)
+def test_segment_whose_batches_say_other_offsets_than_the_log_is_refused(
+    base_offset: int, records: int, parts: list[bytes]
+) -> None:
+    with pytest.raises(DamagedSpanError):
+        holed(base_offset=base_offset, records=records, parts=parts)
+
+
+def test_damaged_byte_in_a_segment_is_found_when_it_was_away() -> None:
+    data = bytearray(b"".join(HOLED))
+    data[-1] ^= 1
+    with pytest.raises(DamagedSpanError, match="damaged"):
+        Batches.checked(Span(SEGMENT, 16, len(data), 1000, 13, 5), memoryview(data))
