@@ -197,7 +197,7 @@ class Collector:
         missing = False
         index = row.find(offset)
         while offset < bound and (given < limit or budget.first):
-            span = row.span(index)
+            span = row.row(index)
             try:
                 batches = self._look_up(span, found)
             except StoreError as error:

@@ -45,7 +45,7 @@ from storage.accumulator import Accumulator, Limits, PendingBatch
 from storage.batches import DamagedSpanError
 from storage.object_store import StoreError
 from storage.reader import Reader
-from storage.spans import Marker, ObjectId, Span
+from storage.spans import ObjectId, Span
 from storage.writer import Writer
 from txn.transactions import NO_TRANSACTION
 
@@ -495,9 +495,9 @@ class ProducePath:
                 if row is None:  # The topic was deleted by a later command of the same entry.
                     span = None
                     continue
-                found = row.span(row.find(item.base_offset))
+                found = row.row(row.find(item.base_offset))
                 parts = []
-                if isinstance(found, Marker) or found.object_id != chunk_id:
+                if not isinstance(found, Span) or found.object_id != chunk_id:
                     span = None
                     continue
                 span = found

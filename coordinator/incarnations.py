@@ -10,10 +10,12 @@ closed longest ago first, when there are more than NODE_NAMES_MAX.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import assert_never
 
 from coordinator.commands import Listener, Open, Rejected
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation
+from storage.spans import ObjectKind
 
 LIVE_MAX = 1000
 NODE_NAMES_MAX = 2000
@@ -40,7 +42,23 @@ class IncarnationRow:
     last_n: int = 0
     """Number of its newest entry."""
     chunk_last: int = -1
-    """Highest number of a chunk that it committed."""
+    """Highest number of a chunk that it committed; -1: none."""
+    segment_last: int = -1
+    """The same of segments."""
+    index_last: int = -1
+    """The same of index objects."""
+
+    def newest(self, kind: ObjectKind) -> int:
+        """Highest number of an object of this kind that it committed; -1: none."""
+        match kind:
+            case ObjectKind.CHUNK:
+                return self.chunk_last
+            case ObjectKind.SEGMENT:
+                return self.segment_last
+            case ObjectKind.INDEX:
+                return self.index_last
+            case _:
+                assert_never(kind)
 
 
 class Incarnations:

@@ -51,7 +51,7 @@ from coordinator.group_commands import (
 )
 from coordinator.groups import Groups, changed_configs
 from coordinator.incarnations import IncarnationRow, Incarnations
-from coordinator.objects import CHUNK_NUMBERS_AHEAD_MAX, Objects
+from coordinator.objects import OBJECT_NUMBERS_AHEAD_MAX, Moment, Objects
 from coordinator.partitions import PURGE_ROWS_MAX, Partitions, Stamps
 from coordinator.pins import Pins
 from coordinator.producer_ids import ProducerIds
@@ -117,17 +117,18 @@ class Machine:
         """16 bytes that roll over the outcomes of all entries (P13)."""
         return self._digest
 
-    def object_length(self, chunk: ObjectId) -> int:
-        """Bytes of the object. Raises KeyError when no span points at it."""
-        return self.objects.length(chunk)
+    def object_length(self, object_id: ObjectId) -> int:
+        """Bytes of the object. Raises KeyError when nothing points at it."""
+        return self.objects.length(object_id)
 
     def next_purge(self) -> PurgePartitions | None:
-        """What must be proposed next to get rid of deleted topics; None when nothing is left."""
+        """What must be proposed next to get rid of deleted topics; None when nothing is left, but
+        for pages that must be recalled first (`Partitions.next_recall`)."""
         for topic in self.partitions.deleted():
             first = self.partitions.first_left(topic.topic_id)
-            assert first is not None
-            count = min(topic.partition_count - first, PURGE_ROWS_MAX)
-            return PurgePartitions(topic.topic_id, first, count)
+            if first is not None:
+                count = min(topic.partition_count - first, PURGE_ROWS_MAX)
+                return PurgePartitions(topic.topic_id, first, count)
         return None
 
     def _begin(self, position: Position, entry: Entry) -> tuple[Outcome, ...]:
@@ -302,7 +303,10 @@ class Machine:
             reason = f"a slice has at most {PURGE_ROWS_MAX} partitions"
             return Rejected(ErrorCode.INVALID_REQUEST, reason)
         self.partitions.purge(
-            command.topic_id, first=command.first, count=command.count, position=position
+            command.topic_id,
+            first=command.first,
+            count=command.count,
+            moment=Moment(position, self.time_ms),
         )
         return DONE
 
@@ -312,7 +316,7 @@ class Machine:
         self, position: Position, writer: IncarnationRow, command: CommitChunk
     ) -> Outcome:
         ahead = command.number - writer.chunk_last
-        if not 0 < ahead <= CHUNK_NUMBERS_AHEAD_MAX:
+        if not 0 < ahead <= OBJECT_NUMBERS_AHEAD_MAX:
             reason = f"chunk {command.number} after chunk {writer.chunk_last}"
             return Rejected(ErrorCode.INVALID_REQUEST, reason)
         for span in command.spans:
@@ -325,8 +329,9 @@ class Machine:
         spans = 0
         for span in command.spans:
             spans += self.partitions.commit(span, stamps, results)
+        moment = Moment(position, self.time_ms)
         self.objects.add(
-            slot, command.number, length=command.length, spans=spans, position=position
+            slot, command.number, length=command.length, references=spans, moment=moment
         )
         return ChunkCommitted(tuple(results))
 

@@ -1,148 +1,272 @@
-"""The table of chunks: how long each object is, and how many spans point at it.
+"""The table of objects: how long each is, and how many rows point at it.
 
-Objects of one incarnation are numbered upwards, so a *writer* keeps two dense columns (length,
-spans) from its first chunk that something points at. Spans name a chunk by the writer's slot
-and the number: eight bytes.
+Objects of one incarnation and kind are numbered upwards, so a *writer* (an incarnation and a
+kind) keeps two dense columns (length, references) from its first object that something points at.
+At chunks and segments point spans, in memory or in pages; at index objects pages do. Rows name an
+object by the writer's slot and the number: eight bytes. The kind is in the slot's lowest bits.
 
-Invariants: a chunk is in the columns from its commit on; when the last span lets go of it, it is
-listed in `unreferenced` with the position of that moment, which is what collection needs
-(design §11). Slots of writers that are closed and have nothing left are used again.
+Invariants: an object is in the columns from its commit on while something points at it; then it
+is `unreferenced`, with the position and the machine's time of that moment, until it is doomed
+(design §11); a doomed one is listed until it is forgotten, and never pointed at again. The
+unreferenced objects of a writer are in the order in which they became so. Slots of writers that
+are closed and have nothing left are used again.
 
-Left out: the deletion of objects, and segments (objects made by merging).
+Left out: when an object may be doomed (`bounding`).
 """
 
 from array import array
 from collections.abc import Iterator
 from struct import Struct
+from typing import Final, NamedTuple
 
 from protocol.types import Incarnation, Position
-from storage.spans import ObjectId
+from storage.spans import ObjectId, ObjectKind
 
-CHUNK_NUMBERS_AHEAD_MAX = 1 << 20
-"""How far a chunk's number may be ahead of the newest of its writer: given up chunks leave gaps,
-and a gap costs eight bytes a number."""
+OBJECT_NUMBERS_AHEAD_MAX: Final = 1 << 20
+"""How far an object's number may be ahead of the newest of its writer: what was given up leaves
+gaps, and a gap costs eight bytes a number."""
+DOOMED_MAX: Final = 10_000
+"""Objects that wait to be forgotten: whoever dooms more has to delete first."""
 
-_UNREFERENCED = Struct("=QIQ")
+_KIND_BITS: Final = 2
+KIND_MASK: Final = (1 << _KIND_BITS) - 1
+"""Of a slot: the kind of the writer's objects."""
+
+# Number, position, the machine's time.
+_UNREFERENCED = Struct("=IQq")
+
+
+class Moment(NamedTuple):
+    """When something happens: the entry's place, and the machine's time there."""
+
+    position: Position
+    time_ms: int
+
+
+class Unreferenced(NamedTuple):
+    """A committed object that nothing points at."""
+
+    object_id: ObjectId
+    since: Position
+    since_ms: int
+    """In the machine's time."""
 
 
 class _Writer:
-    """The chunks of one incarnation; `spans[i]` belongs to the number `first + i`."""
+    """Objects of one incarnation and kind; `references[i]` belongs to the number `first + i`."""
 
-    __slots__ = ("closed", "first", "incarnation", "lengths", "referenced", "spans")
+    __slots__ = (
+        "closed",
+        "doomed",
+        "first",
+        "incarnation",
+        "kind",
+        "lengths",
+        "referenced",
+        "references",
+        "unreferenced",
+    )
 
-    def __init__(self, incarnation: Incarnation) -> None:
+    def __init__(self, incarnation: Incarnation, kind: ObjectKind) -> None:
         self.incarnation = incarnation
+        self.kind = kind
         self.first = 0
         self.lengths = array("I")
-        self.spans = array("I")
+        self.references = array("I")
         self.referenced = 0
-        """Objects that spans point at."""
+        """Objects that rows point at."""
+        self.unreferenced = bytearray()
+        self.doomed = array("I")
         self.closed = False
+
+    def id(self, number: int) -> ObjectId:
+        return ObjectId(self.incarnation, number, self.kind)
 
 
 class Objects:
-    """Slots of writers, and the counts of spans per chunk."""
+    """Slots of writers, and the counts of references per object."""
 
     def __init__(self) -> None:
         self._writers: list[_Writer | None] = []
-        self._slots: dict[Incarnation, int] = {}
+        self._slots: dict[tuple[Incarnation, int], int] = {}
         self._free: list[int] = []
-        self._unreferenced = bytearray()
+        """Indexes in `_writers`."""
+        self.unreferenced_count = 0
+        self.doomed_count = 0
 
     def __len__(self) -> int:
-        """Objects that spans point at."""
+        """Objects that rows point at."""
         return sum(writer.referenced for writer in self._writers if writer is not None)
 
     def id(self, slot: int, number: int) -> ObjectId:
-        """The chunk that a span names by its writer's slot."""
-        writer = self._writers[slot]
-        assert writer is not None
-        return ObjectId(writer.incarnation, number)
+        """The object that a row names by its writer's slot."""
+        return self._writer(slot).id(number)
 
-    def length(self, chunk: ObjectId) -> int:
-        """Bytes of the object. Raises KeyError when no span points at it."""
-        writer = self._writers[self._slots[chunk.incarnation]]
-        assert writer is not None
-        index = chunk.number - writer.first
-        if not (0 <= index < len(writer.spans) and writer.spans[index]):
-            raise KeyError(chunk)
+    def length(self, object_id: ObjectId) -> int:
+        """Bytes of the object. Raises KeyError when nothing points at it."""
+        incarnation, number, kind = object_id
+        writer = self._writer(self._slots[incarnation, kind])
+        index = number - writer.first
+        if not (0 <= index < len(writer.references) and writer.references[index]):
+            raise KeyError(object_id)
         return writer.lengths[index]
 
-    def unreferenced(self) -> Iterator[tuple[ObjectId, Position]]:
-        """Committed chunks that nothing points at, and since which position; oldest first."""
-        for incarnation, number, position in _UNREFERENCED.iter_unpack(bytes(self._unreferenced)):
-            yield ObjectId(Incarnation(incarnation), number), Position(position)
+    def is_referenced(self, object_id: ObjectId) -> bool:
+        incarnation, number, kind = object_id
+        if (slot := self._slots.get((incarnation, kind))) is None:
+            return False
+        writer = self._writer(slot)
+        index = number - writer.first
+        return 0 <= index < len(writer.references) and writer.references[index] > 0
 
-    def slot(self, incarnation: Incarnation) -> int:
+    def unreferenced(self) -> Iterator[Unreferenced]:
+        """Committed objects that nothing points at: by writer, and of each the oldest first."""
+        for writer in [*self._writers]:
+            if writer is not None:
+                for number, position, time_ms in _UNREFERENCED.iter_unpack(
+                    bytes(writer.unreferenced)
+                ):
+                    yield Unreferenced(writer.id(number), Position(position), time_ms)
+
+    def doomed(self) -> Iterator[ObjectId]:
+        """What was doomed and not forgotten yet, by writer."""
+        for writer in [*self._writers]:
+            if writer is not None:
+                yield from [writer.id(number) for number in writer.doomed]
+
+    def slot(self, incarnation: Incarnation, kind: ObjectKind = ObjectKind.CHUNK) -> int:
         """The slot of a writer, a new one if it has none."""
-        slot = self._slots.get(incarnation)
+        slot = self._slots.get((incarnation, kind))
         if slot is not None:
             return slot
+        writer = _Writer(incarnation, kind)
         if self._free:
-            slot = self._free.pop()
-            self._writers[slot] = _Writer(incarnation)
+            index = self._free.pop()
+            self._writers[index] = writer
         else:
-            slot = len(self._writers)
-            self._writers.append(_Writer(incarnation))
-        self._slots[incarnation] = slot
+            index = len(self._writers)
+            self._writers.append(writer)
+        slot = self._slots[incarnation, kind] = index << _KIND_BITS | kind
         return slot
 
-    def add(self, slot: int, number: int, *, length: int, spans: int, position: Position) -> None:
-        """A chunk was committed at `position` and `spans` spans point at it.
+    # For `apply`.
+
+    def add(self, slot: int, number: int, *, length: int, references: int, moment: Moment) -> None:
+        """An object was committed, and so many rows point at it.
 
         The number is above all of the writer's before.
         """
-        writer = self._writers[slot]
-        assert writer is not None
-        if spans == 0:
-            self._unreferenced += _UNREFERENCED.pack(writer.incarnation, number, position)
+        writer = self._writer(slot)
+        if references == 0:
+            self._let_go(writer, number, moment)
             return
-        if not writer.spans:
+        if not writer.references:
             writer.first = number
-        gap = number - writer.first - len(writer.spans)
+        gap = number - writer.first - len(writer.references)
         assert gap >= 0
         if gap:
             writer.lengths.extend([0] * gap)
-            writer.spans.extend([0] * gap)
+            writer.references.extend([0] * gap)
         writer.lengths.append(length)
-        writer.spans.append(spans)
+        writer.references.append(references)
         writer.referenced += 1
 
-    def release(self, slot: int, number: int, position: Position) -> None:
-        """One span less points at the chunk, from `position` on."""
-        writer = self._writers[slot]
-        assert writer is not None
+    def release(self, slot: int, number: int, moment: Moment) -> None:
+        """One row less points at the object."""
+        writer = self._writer(slot)
         index = number - writer.first
-        assert writer.spans[index] > 0
-        writer.spans[index] -= 1
-        if writer.spans[index] > 0:
+        assert writer.references[index] > 0
+        writer.references[index] -= 1
+        if writer.references[index] > 0:
             return
-        self._unreferenced += _UNREFERENCED.pack(writer.incarnation, number, position)
+        self._let_go(writer, number, moment)
         writer.referenced -= 1
         if writer.referenced == 0:
-            del writer.lengths[:], writer.spans[:]
-            self._free_if_done(slot, writer)
+            del writer.lengths[:], writer.references[:]
         elif index == 0:
-            self._trim(writer)
+            _trim(writer)
 
     def close(self, incarnation: Incarnation) -> None:
-        """The writer commits no more."""
-        slot = self._slots.get(incarnation)
-        if slot is None:
+        """The incarnation commits no more."""
+        for kind in ObjectKind:
+            if (slot := self._slots.get((incarnation, kind))) is not None:
+                writer = self._writer(slot)
+                writer.closed = True
+                self._free_if_done(slot, writer)
+
+    def find_unreferenced(
+        self, incarnation: Incarnation, kind: ObjectKind, numbers: set[int]
+    ) -> dict[int, Moment]:
+        """Since when the objects of these numbers are unreferenced, as far as they are."""
+        found: dict[int, Moment] = {}
+        if (slot := self._slots.get((incarnation, kind))) is None:
+            return found
+        # The oldest are looked for, as a rule, so this ends soon.
+        for number, position, time_ms in _UNREFERENCED.iter_unpack(
+            bytes(self._writer(slot).unreferenced)
+        ):
+            if number in numbers:
+                found[number] = Moment(Position(position), time_ms)
+                if len(found) == len(numbers):
+                    break
+        return found
+
+    def doomed_of(self, incarnation: Incarnation, kind: ObjectKind) -> frozenset[int]:
+        """Numbers of the doomed objects of a writer."""
+        slot = self._slots.get((incarnation, kind))
+        return frozenset() if slot is None else frozenset(self._writer(slot).doomed)
+
+    def doom(
+        self, incarnation: Incarnation, kind: ObjectKind, numbers: list[int], *, is_live: bool
+    ) -> None:
+        """These will be deleted; nothing points at them, and they are not doomed yet."""
+        writer = self._writer(self.slot(incarnation, kind))
+        writer.closed = not is_live
+        writer.doomed.extend(numbers)
+        self.doomed_count += len(numbers)
+        gone = set(numbers)
+        before = len(writer.unreferenced)
+        rows = [
+            row
+            for row in _UNREFERENCED.iter_unpack(bytes(writer.unreferenced))
+            if row[0] not in gone
+        ]
+        writer.unreferenced = bytearray(b"".join([_UNREFERENCED.pack(*row) for row in rows]))
+        self.unreferenced_count -= (before - len(writer.unreferenced)) // _UNREFERENCED.size
+
+    def forget(self, incarnation: Incarnation, kind: ObjectKind, numbers: set[int]) -> None:
+        """Those of them that are doomed are deleted, and listed no more."""
+        if (slot := self._slots.get((incarnation, kind))) is None:
             return
-        writer = self._writers[slot]
-        assert writer is not None
-        writer.closed = True
+        writer = self._writer(slot)
+        left = array("I", [number for number in writer.doomed if number not in numbers])
+        self.doomed_count -= len(writer.doomed) - len(left)
+        writer.doomed = left
         self._free_if_done(slot, writer)
 
-    def _trim(self, writer: _Writer) -> None:
-        """Drop the numbers in front that nothing points at."""
-        count = next(index for index, spans in enumerate(writer.spans) if spans)
-        del writer.lengths[:count], writer.spans[:count]
-        writer.first += count
+    def _writer(self, slot: int) -> _Writer:
+        writer = self._writers[slot >> _KIND_BITS]
+        assert writer is not None
+        return writer
+
+    def _let_go(self, writer: _Writer, number: int, moment: Moment) -> None:
+        writer.unreferenced += _UNREFERENCED.pack(number, *moment)
+        self.unreferenced_count += 1
 
     def _free_if_done(self, slot: int, writer: _Writer) -> None:
-        if writer.closed and writer.referenced == 0:
-            self._writers[slot] = None
-            del self._slots[writer.incarnation]
-            self._free.append(slot)
+        if (
+            writer.closed
+            and writer.referenced == 0
+            and not writer.unreferenced
+            and not writer.doomed
+        ):
+            self._writers[slot >> _KIND_BITS] = None
+            del self._slots[writer.incarnation, writer.kind]
+            self._free.append(slot >> _KIND_BITS)
+
+
+def _trim(writer: _Writer) -> None:
+    """Drop the numbers in front that nothing points at."""
+    count = next(index for index, references in enumerate(writer.references) if references)
+    del writer.lengths[:count], writer.references[:count]
+    writer.first += count

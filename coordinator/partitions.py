@@ -14,20 +14,25 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from coordinator.commands import ChunkSpan, ItemResult
-from coordinator.objects import Objects
-from coordinator.partition import SPAN_BYTES, AbortedRange, Partition
+from coordinator.objects import Moment, Objects
+from coordinator.partition import AbortedRange, Partition, Sums
+from coordinator.rows import ROW_BYTES
 from coordinator.transactions import TransactionRow, Transactions
 from protocol.errors import ErrorCode
-from protocol.types import Position, TopicId
+from protocol.types import TopicId
 from storage.spans import Item
 from txn.producers import FRESH, Duplicate, Fresh, advance, judge, updated_ms
 from txn.transactions import NO_TRANSACTION, OF_EPOCH, Markers, Standing, begin, check
 
-__all__ = ["PURGE_ROWS_MAX", "SPAN_BYTES", "AbortedRange", "Partition", "Partitions"]
+__all__ = ["PURGE_ROWS_MAX", "ROW_BYTES", "AbortedRange", "Partition", "Partitions"]
 
 PURGE_ROWS_MAX = 1000
-"""Partitions, spans, windows and aborted ranges that one PurgePartitions drops; the rest waits
-for the next."""
+"""Partitions, rows, windows and aborted ranges that one PurgePartitions drops; the rest waits for
+the next."""
+ROWS_MAX = 8_000_000
+"""In memory, of all partitions (P15): over it nothing is appended until rows have gone or moved."""
+WINDOWS_MAX = 4_000_000
+"""Of all partitions: over it no producer is new in a partition."""
 
 
 class DeletedTopic(NamedTuple):
@@ -52,7 +57,7 @@ class Stamps(NamedTuple):
     """Where and when a chunk is committed."""
 
     slot: int
-    """Of the writer in the table of chunks."""
+    """Of the writer in the table of objects."""
     number: int
     """Of the chunk."""
     clock_ms: int
@@ -70,8 +75,15 @@ class Partitions:
         self._topics: dict[TopicId, _Rows] = {}
         self._deleted: dict[TopicId, _Rows] = {}
         self._count = 0
-        self.span_count = 0
-        """Spans and markers of all partitions."""
+        self.row_count = 0
+        """Rows in memory of all partitions, pages included, those in pages not."""
+        self.page_count = 0
+        self.paged_row_count = 0
+        """Rows in pages of all partitions."""
+        self.data_bytes = 0
+        """Of the spans of all partitions, those in pages included."""
+        self.segment_bytes = 0
+        """Those of them that lie in segments."""
         self.window_count = 0
         """Windows of all partitions."""
         self.aborted_count = 0
@@ -91,6 +103,20 @@ class Partitions:
             row = rows.partitions[partition] = Partition(topic_id, partition, self._objects)
         return row
 
+    def find(self, topic_id: TopicId, partition: int) -> Partition | None:
+        """Also of a deleted topic; None when there is no such partition, or it got no records."""
+        rows = self._topics.get(topic_id) or self._deleted.get(topic_id)
+        if rows is None or not 0 <= partition < len(rows.partitions):
+            return None
+        row = rows.partitions[partition]
+        return row if _is_written(row) else None
+
+    def written(self) -> Iterator[Partition]:
+        """Partitions of topics that exist, and that have got records; in a fixed order."""
+        for rows in self._topics.values():
+            if rows.written > 0:
+                yield from (row for row in rows.partitions if row is not None and row.end_offset)
+
     def with_windows(self) -> Iterator[Partition]:
         """Partitions that know producers, for whoever proposes ExpireProducers."""
         for rows in self._topics.values():
@@ -103,10 +129,30 @@ class Partitions:
             yield DeletedTopic(topic_id, len(rows.partitions))
 
     def first_left(self, topic_id: TopicId) -> int | None:
-        """The first partition of a deleted topic with rows left; None when all are gone."""
-        if (rows := self._deleted.get(topic_id)) is None:
-            return None
-        return next(index for index, row in enumerate(rows.partitions) if _is_written(row))
+        """The first partition of a deleted topic of which something can be purged.
+
+        None: all is gone, or pages have to be recalled before anything else can go.
+        """
+        for row in self._left(topic_id):
+            if not row.ends_with_page:
+                return row.partition
+        return None
+
+    def next_recall(self) -> Partition | None:
+        """A partition of a deleted topic whose last row is a page: that must be recalled before
+        more of it can be purged. None when there is no such partition."""
+        for topic_id in self._deleted:
+            for row in self._left(topic_id):
+                if row.ends_with_page:
+                    return row
+        return None
+
+    def _left(self, topic_id: TopicId) -> Iterator[Partition]:
+        """Partitions of a deleted topic that have something left."""
+        rows = self._deleted.get(topic_id)
+        for row in rows.partitions if rows is not None else ():
+            if row is not None and row.end_offset > 0:
+                yield row
 
     def add_topic(self, topic_id: TopicId, count: int) -> None:
         assert topic_id not in self._topics
@@ -121,7 +167,7 @@ class Partitions:
         else:
             self._count -= len(rows.partitions)
 
-    def purge(self, topic_id: TopicId, *, first: int, count: int, position: Position) -> None:
+    def purge(self, topic_id: TopicId, *, first: int, count: int, moment: Moment) -> None:
         """Drop rows of partitions [first, first + count), at most PURGE_ROWS_MAX of them."""
         if (rows := self._deleted.get(topic_id)) is None:
             return
@@ -132,12 +178,12 @@ class Partitions:
                 continue
             if budget <= 0:
                 return
-            spans = row.drop_spans(budget - 1, position)
+            before = row.sums()
+            spans = row.drop_rows(budget - 1, moment)
             windows = row.drop_windows(budget - 1 - spans)
             aborted = row.drop_aborted(budget - 1 - spans - windows)
-            self.span_count -= spans
             self.window_count -= windows
-            self.aborted_count -= aborted
+            self.changed(row, before)
             budget -= 1 + spans + windows + aborted
             if row.is_empty:
                 rows.partitions[index] = None
@@ -145,6 +191,16 @@ class Partitions:
         if rows.written == 0:
             del self._deleted[topic_id]
             self._count -= len(rows.partitions)
+
+    def changed(self, partition: Partition, before: Sums) -> None:
+        """For `apply`: rows of the partition were changed by a job or a trim."""
+        after = partition.sums()
+        self.row_count += after.row_count - before.row_count
+        self.page_count += after.page_count - before.page_count
+        self.paged_row_count += after.paged_row_count - before.paged_row_count
+        self.data_bytes += after.data_bytes - before.data_bytes
+        self.segment_bytes += after.segment_bytes - before.segment_bytes
+        self.aborted_count += after.aborted_count - before.aborted_count
 
     def mark(
         self, partition: Partition, markers: Markers, *, commit: bool, timestamp: int, time_ms: int
@@ -158,7 +214,7 @@ class Partitions:
             or partition.topic_id not in self._topics
         ):
             return None
-        self.span_count += 1
+        self.row_count += 1
         self.aborted_count += not commit
         return partition.mark(markers, commit=commit, timestamp=timestamp, time_ms=time_ms)
 
@@ -191,7 +247,12 @@ class Partitions:
         if partition is None:
             results.extend([_UNKNOWN] * len(span.items))
             return 0
+        if self.row_count >= ROWS_MAX:
+            full = ItemResult(ErrorCode.NOT_ENOUGH_REPLICAS, -1, partition.log_start)
+            results.extend([full] * len(span.items))
+            return 0
         slot, number, _, _ = stamps
+        bytes_before = partition.data_bytes
         windows = len(partition.windows or ())
         spans = 0
         start = end = span.start  # Of the span in the making; empty when equal.
@@ -225,7 +286,8 @@ class Partitions:
             if partition.end_offset == 0:
                 self._topics[span.topic_id].written += 1
             partition.reach(offset)
-        self.span_count += spans
+        self.row_count += spans
+        self.data_bytes += partition.data_bytes - bytes_before
         self.window_count += len(partition.windows or ()) - windows
         return spans
 
@@ -240,6 +302,8 @@ class Partitions:
         if windows is None:
             windows = partition.windows = {}
         window = windows.get(producer_id)
+        if window is None and self.window_count >= WINDOWS_MAX:
+            return ItemResult(ErrorCode.NOT_ENOUGH_REPLICAS, -1, partition.log_start)
         verdict = judge(window, epoch=epoch, first_sequence=sequence, records=records)
         if isinstance(verdict, Duplicate):
             return ItemResult(

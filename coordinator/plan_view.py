@@ -53,7 +53,7 @@ def _partition_plan(partition: Partition, from_offset: int) -> dict[str, Any]:
     spans: list[list[Any]] = []
     markers: list[int] = []
     for index in range(partition.find(start), partition.find(end - 1) + 1 if start < end else 0):
-        span = partition.span(index)
+        span = partition.row(index)
         if isinstance(span, Marker):
             markers.append(span.base_offset)
         else:

@@ -166,9 +166,9 @@ async def _search(node: Node, partition: Partition, timestamp: int, bound: int) 
 
 
 async def _search_once(node: Node, partition: Partition, timestamp: int, bound: int) -> _Place:
-    index = partition.first_span_with_timestamp(timestamp)
-    while index < partition.span_count:
-        span = partition.span(index)
+    index = partition.first_row_with_timestamp(timestamp)
+    while index < partition.row_count:
+        span = partition.row(index)
         if span.base_offset >= bound:
             return NOWHERE
         if isinstance(span, Marker):

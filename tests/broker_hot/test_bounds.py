@@ -34,7 +34,7 @@ def test_the_chunks_worth_reading_whole_are_remembered_up_to_half_of_the_cache()
             for _ in range(10):
                 await agent.produce("t", batch(bytes(100_000))).wait()
             await asyncio.sleep(1)
-            assert agent.row("t").span_count == 10
+            assert agent.row("t").row_count == 10
             assert 0 < len(agent.fetching._recent) <= 5
 
     run(scenario)

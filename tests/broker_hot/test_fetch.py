@@ -302,7 +302,7 @@ def test_an_object_that_cannot_be_read_is_an_error_and_never_a_gap() -> None:
             for number in range(3):
                 await a.produce("t", batch(b"%d" % number)).wait()
             await b.coordinator.barrier()
-            middle = b.row("t").span(1)
+            middle = b.row("t").row(1)
             world.store.gone = [middle.object_id.key]
             begin = await b.fetch("t", 0).partition()
             assert _values(begin.records) == [b"0"]
@@ -321,7 +321,7 @@ def test_an_object_that_is_gone_is_looked_up_anew_after_a_barrier() -> None:
             await a.create_topic("t")
             await a.produce("t", batch(b"x")).wait()
             await b.coordinator.barrier()
-            world.store.gone_once = [b.row("t").span(0).object_id.key]
+            world.store.gone_once = [b.row("t").row(0).object_id.key]
             answer = await b.fetch("t", 0).partition()
             assert _values(answer.records) == [b"x"]
             assert b.fetching.stats.barriers == 1

@@ -28,7 +28,7 @@ def test_a_small_batch_behind_one_that_did_not_fit_is_not_given_in_its_place(
                 await first.wait()
             await a.produce("t", batch(bytes(5_000))).wait()
             await a.produce("t", batch(bytes(11))).wait()
-            assert a.row("t").span_count == (2 if same_span else 3)
+            assert a.row("t").row_count == (2 if same_span else 3)
             await b.coordinator.barrier()
             # Room for both small ones, and by far not for the one between them.
             for agent in (a, b):

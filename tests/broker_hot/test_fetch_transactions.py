@@ -83,7 +83,7 @@ def test_the_bound_may_lie_within_what_was_written_together() -> None:
             ]
             for answer in together:
                 await answer.wait()
-            assert a.row("t").span_count == 1
+            assert a.row("t").row_count == 1
             await b.coordinator.barrier()
             for agent in (a, b):
                 answer = await agent.fetch("t", 0, isolation=COMMITTED).partition()
@@ -108,7 +108,7 @@ def test_the_end_of_a_transaction_is_given_to_everybody_at_its_offset() -> None:
                     assert given(answer.records) == ["commit"]
                     header = read_header(answer.records)
                     assert (header.base_offset, header.producer_id) == (1, client.producer_id)
-            assert world.store.reads.count(a.row("t").span(0).object_id.key) == 1
+            assert world.store.reads.count(a.row("t").row(0).object_id.key) == 1
 
     run(scenario)
 
@@ -303,7 +303,7 @@ def test_of_what_was_written_together_only_the_stable_part_counts() -> None:
             ]
             for answer in together:
                 await answer.wait()
-            assert a.row("t").span_count == 1
+            assert a.row("t").row_count == 1
             await asyncio.sleep(1)
             assert [poll.there for poll in polls] == [True, False]
             assert given((await polls[0].partition()).records) == [500]
@@ -432,7 +432,7 @@ def test_one_that_reads_from_the_store_is_told_what_was_aborted_while_it_read() 
             together = [one.produce(a, one.batch(0, bytes(1))) for one in (client, other)]
             for answer in together:
                 await answer.wait()
-            assert a.row("t").span_count == 1
+            assert a.row("t").row_count == 1
             await client.end_bumping(a, commit=False)
             await b.coordinator.barrier()
             assert b.row("t").last_stable == 1

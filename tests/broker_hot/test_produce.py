@@ -66,7 +66,7 @@ def test_batches_of_one_turn_share_a_chunk_and_get_offsets_in_order() -> None:
             offsets = [(await answer.partition()).base_offset for answer in answers]
             assert offsets == list(range(0, 40, 2))
             assert agent.producing.stats.chunks == 1
-            assert agent.row("t").span_count == 1
+            assert agent.row("t").row_count == 1
 
     run(scenario)
 

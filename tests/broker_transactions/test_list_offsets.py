@@ -32,7 +32,7 @@ async def with_open(one) -> Producer:
 def marker_time(agent, offset: int) -> int:
     """When the end was written, in ms after NOW_MS."""
     row = partition(agent)
-    return row.span(row.find(offset)).timestamp - NOW_MS
+    return row.row(row.find(offset)).timestamp - NOW_MS
 
 
 @pytest.mark.parametrize("version", range(2, 12))

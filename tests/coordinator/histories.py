@@ -329,7 +329,7 @@ def state(machine: Machine) -> object:
     partitions = [
         (
             (row.log_start, row.last_stable, row.end_offset),
-            row.spans_from(0, row.span_count),
+            row.rows_from(0, row.row_count),
             row.windows or {},
             list(row.open_transactions.items()),
             row.aborted(0, row.end_offset),
@@ -351,7 +351,7 @@ def state(machine: Machine) -> object:
         list(machine.objects.unreferenced()),
         len(machine.objects),
         len(machine.partitions),
-        machine.partitions.span_count,
+        machine.partitions.row_count,
         machine.partitions.window_count,
         machine.partitions.aborted_count,
         (machine.features.transaction_version, machine.features.epoch),

@@ -58,8 +58,8 @@ def test_neighbouring_items_make_one_span():
         span(topic_id, plain(100, 10, 7), plain(50, 5, 9), batch(1, 0, 3, timestamp=8), start=40),
     )
     partition = story.partition(topic_id)
-    assert partition.span_count == 1
-    assert partition.span(0) == Span(ObjectId(agent, 0), 40, 250, 0, 18, 9)
+    assert partition.row_count == 1
+    assert partition.row(0) == Span(ObjectId(agent, 0), 40, 250, 0, 18, 9)
 
 
 def test_skipped_bytes_divide_the_span():
@@ -68,7 +68,7 @@ def test_skipped_bytes_divide_the_span():
     topic_id = story.topic(agent)
     story.commit(agent, span(topic_id, plain(skip=8), plain(), plain(skip=7)))
     partition = story.partition(topic_id)
-    assert [(each.start, each.length) for each in partition.spans_from(0, 9)] == [
+    assert [(each.start, each.length) for each in partition.rows_from(0, 9)] == [
         (8, 200),
         (215, 100),
     ]
@@ -92,7 +92,7 @@ def test_a_duplicate_in_the_middle_divides_the_span():
     story.commit(agent, span(topic_id, batch(7, 0, 10)))
     results = story.commit(agent, span(topic_id, plain(), batch(7, 0, 10), batch(7, 10, 10)))
     assert offsets(results) == [10, 0, 20]
-    assert story.partition(topic_id).spans_from(10, 9) == [
+    assert story.partition(topic_id).rows_from(10, 9) == [
         Span(ObjectId(agent, 1), 0, 100, 10, 10, 500),
         Span(ObjectId(agent, 1), 200, 100, 20, 10, 500),
     ]
@@ -222,7 +222,7 @@ def test_chunks_of_two_incarnations_have_their_own_numbers():
     topic_id = story.topic(first)
     story.do(first, CommitChunk(0, 100, (span(topic_id, plain(100)),)))
     story.do(second, CommitChunk(0, 200, (span(topic_id, plain(200)),)))
-    assert [each.object_id for each in story.partition(topic_id).spans_from(0, 9)] == [
+    assert [each.object_id for each in story.partition(topic_id).rows_from(0, 9)] == [
         ObjectId(first, 0),
         ObjectId(second, 0),
     ]
@@ -236,7 +236,7 @@ def test_records_of_a_closed_incarnation_stay():
     topic_id = story.topic(first)
     story.commit(first, span(topic_id, plain()))
     story.do(second, Close(first, 2))
-    assert story.partition(topic_id).span(0).object_id == ObjectId(first, 0)
+    assert story.partition(topic_id).row(0).object_id == ObjectId(first, 0)
     assert story.machine.object_length(ObjectId(first, 0)) == 100
 
 
@@ -246,7 +246,7 @@ def test_a_chunk_of_duplicates_only_is_unreferenced_from_the_start():
     topic_id = story.topic(agent)
     story.commit(agent, span(topic_id, batch(7, 0)))
     story.commit(agent, span(topic_id, batch(7, 0)))
-    assert [chunk.number for chunk, _ in story.machine.objects.unreferenced()] == [1]
+    assert [number for (_, number, _), _, _ in story.machine.objects.unreferenced()] == [1]
     with pytest.raises(KeyError):
         story.machine.object_length(ObjectId(agent, 1))
 

@@ -21,7 +21,7 @@ from coordinator.commands import (
 from coordinator.machine import Machine
 from protocol.errors import ErrorCode
 from protocol.types import TopicId
-from storage.spans import Item, Marker, Span
+from storage.spans import Item, Marker, ObjectId, Span
 from tests.coordinator.histories import history, state
 from tests.coordinator.story import Story
 
@@ -65,7 +65,7 @@ def test_spans_are_dense_and_chunks_count_them(seed: int):
         for index in range(topic.partition_count):
             partition = machine.partitions.get(topic.topic_id, index)
             assert partition is not None
-            rows = partition.spans_from(0, partition.span_count)
+            rows = partition.rows_from(0, partition.row_count)
             ends = [partition.log_start, *[row.next_offset for row in rows]]
             assert [row.base_offset for row in rows] == ends[:-1]
             assert ends[-1] == partition.end_offset
@@ -73,11 +73,11 @@ def test_spans_are_dense_and_chunks_count_them(seed: int):
             marker_count += sum(isinstance(row, Marker) for row in rows)
     for span in spans:
         assert span.start + span.length <= machine.object_length(span.object_id)
-    gone = [chunk for chunk, _ in machine.objects.unreferenced()]
+    gone = [each.object_id for each in machine.objects.unreferenced()]
     assert len(set(gone)) == len(gone)
     assert not set(gone) & {span.object_id for span in spans}
     if next(machine.partitions.deleted(), None) is None:
-        assert machine.partitions.span_count == len(spans) + marker_count
+        assert machine.partitions.row_count == len(spans) + marker_count
         assert len(machine.objects) == len({span.object_id for span in spans})
 
 
@@ -122,12 +122,12 @@ def check_result(
         return
     if partition is None:  # Deleted by a later command of the entry.
         return
-    row = partition.span(partition.find(result.base_offset))
+    row = partition.row(partition.find(result.base_offset))
     assert isinstance(row, Span)
     assert row.base_offset <= result.base_offset
     assert result.base_offset + item.records <= row.next_offset
     if not result.duplicate:
-        assert row.object_id == (entry.incarnation, command.number)
+        assert row.object_id == ObjectId(entry.incarnation, command.number)
         assert row.start <= at
         assert at + item.length <= row.start + row.length
 
@@ -158,7 +158,7 @@ def test_a_partition_is_the_list_of_the_batches_that_the_model_keeps(
         assert found(outcome) == expected
     partition = story.partition(topic_id)
     stored: list[tuple[int, int]] = []
-    for each in partition.spans_from(0, 99):
+    for each in partition.rows_from(0, 99):
         assert isinstance(each, Span)
         number = each.object_id.number
         for at in range(each.start, each.start + each.length):

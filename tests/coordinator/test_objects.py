@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.objects import Objects
+from coordinator.objects import Moment, Objects
 from protocol.types import Incarnation, Position
-from storage.spans import ObjectId
+from storage.spans import ObjectId, ObjectKind
 
 A, B = Incarnation(100), Incarnation(200)
 
 
 def add(chunks: Objects, incarnation: Incarnation, number: int, *, spans: int = 1) -> None:
     slot = chunks.slot(incarnation)
-    chunks.add(slot, number, length=1000 + number, spans=spans, position=Position(5))
+    chunks.add(slot, number, length=1000 + number, references=spans, moment=Moment(Position(5), 50))
 
 
 def test_a_chunk_is_named_by_its_writers_slot():
@@ -26,11 +26,11 @@ def test_a_chunk_is_named_by_its_writers_slot():
 def test_a_chunk_is_in_use_until_its_last_span_lets_go():
     chunks = Objects()
     add(chunks, A, 0, spans=2)
-    chunks.release(chunks.slot(A), 0, Position(7))
+    chunks.release(chunks.slot(A), 0, Moment(Position(7), 70))
     assert len(chunks) == 1
-    chunks.release(chunks.slot(A), 0, Position(8))
+    chunks.release(chunks.slot(A), 0, Moment(Position(8), 80))
     assert len(chunks) == 0
-    assert list(chunks.unreferenced()) == [(ObjectId(A, 0), Position(8))]
+    assert list(chunks.unreferenced()) == [(ObjectId(A, 0), Position(8), 80)]
     with pytest.raises(KeyError):
         chunks.length(ObjectId(A, 0))
 
@@ -56,8 +56,11 @@ def test_the_slot_of_a_closed_writer_is_used_again_when_nothing_of_it_is_left():
     chunks.close(A)
     assert chunks.slot(B) != slot
     assert chunks.length(ObjectId(A, 0)) == 1000
-    chunks.release(slot, 0, Position(9))
-    assert chunks.slot(Incarnation(300)) == slot
+    chunks.release(slot, 0, Moment(Position(9), 90))
+    chunks.doom(A, ObjectKind.CHUNK, [0], is_live=False)
+    assert chunks.slot(Incarnation(300)) != slot
+    chunks.forget(A, ObjectKind.CHUNK, {0})
+    assert chunks.slot(Incarnation(400)) == slot
 
 
 def test_closing_a_writer_without_chunks_is_nothing():
@@ -73,7 +76,7 @@ def test_unreferenced_chunks_can_be_read_while_more_are_added():
     for number in range(3):
         add(chunks, A, number, spans=0)
     seen = 0
-    for chunk, _ in chunks.unreferenced():
+    for chunk, _, _ in chunks.unreferenced():
         add(chunks, B, chunk.number, spans=0)
         seen += 1
     assert seen == 3
@@ -92,7 +95,7 @@ def test_counts_agree_with_a_dict(steps: list[tuple[int, int]], rng):
             spans[number] = count
         if spans and rng.random() < 0.6:
             let_go = rng.choice(list(spans))
-            chunks.release(chunks.slot(A), let_go, Position(1))
+            chunks.release(chunks.slot(A), let_go, Moment(Position(1), 10))
             spans[let_go] -= 1
             if spans[let_go] == 0:
                 del spans[let_go]

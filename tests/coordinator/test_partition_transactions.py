@@ -1,8 +1,9 @@
 """Queries of one partition that holds markers, open transactions and aborted ranges."""
 
 from coordinator.commands import DeleteTopic
-from coordinator.partition import SPAN_BYTES, AbortedRange, Partition
+from coordinator.partition import AbortedRange, Partition
 from coordinator.partitions import PURGE_ROWS_MAX
+from coordinator.rows import ROW_BYTES
 from coordinator.transaction_commands import EndTransaction, InitProducer, ProducerInitialized
 from protocol.types import Incarnation, TopicId
 from storage.spans import MARKER_BYTES, Marker, Span
@@ -33,9 +34,9 @@ def three(*, commit: bool = True) -> Partition:
 
 def test_a_marker_takes_an_offset_and_a_row():
     partition = three()
-    assert (partition.end_offset, partition.last_stable, partition.span_count) == (33, 33, 6)
-    assert SPAN_BYTES == 32
-    rows = partition.spans_from(0, 9)
+    assert (partition.end_offset, partition.last_stable, partition.row_count) == (33, 33, 6)
+    assert ROW_BYTES == 32
+    rows = partition.rows_from(0, 9)
     assert [type(row) for row in rows] == [Span, Marker] * 3
     assert [row.base_offset for row in rows] == [0, 10, 11, 21, 22, 32]
     assert [row.next_offset for row in rows] == [10, 11, 21, 22, 32, 33]
@@ -57,7 +58,7 @@ def test_producer_ids_and_epochs_of_markers_may_be_as_large_as_they_get():
     assert isinstance(outcome, ProducerInitialized)
     story.commit(agent, span(topic_id, batch(outcome.producer_id, 0, instance=OF_EPOCH)))
     story.do(agent, EndTransaction("orders", outcome.producer_id, 0, False, None))
-    marker = story.partition(topic_id).span(1)
+    marker = story.partition(topic_id).row(1)
     assert isinstance(marker, Marker)
     assert marker.producer_id == (1 << 62) - 1
 
@@ -71,8 +72,8 @@ def test_bytes_of_markers_are_those_that_clients_get():
 def test_timestamps_of_markers_are_found_as_those_of_records():
     partition = three()
     assert partition.newest_timestamp() == 9000
-    assert partition.first_span_with_timestamp(501) == 1
-    assert partition.first_span_with_timestamp(500) == 0
+    assert partition.first_row_with_timestamp(501) == 1
+    assert partition.first_row_with_timestamp(500) == 0
 
 
 def test_aborted_ranges_are_none_where_all_was_committed():
@@ -101,18 +102,18 @@ def test_a_purge_takes_markers_windows_and_aborted_ranges_in_slices():
         story.commit(agent, span(topic_id, batch(producer_id, 0)))
     partitions = story.machine.partitions
     table = story.machine.topics
-    counts = (partitions.span_count, partitions.window_count, partitions.aborted_count)
+    counts = (partitions.row_count, partitions.window_count, partitions.aborted_count)
     assert counts == (2 * count + 100, 101, count)
     story.do(agent, DeleteTopic(topic_id))
     assert table.by_id(topic_id) is None
     slices = 0
     while (purge := story.machine.next_purge()) is not None:
-        before = partitions.span_count + partitions.window_count + partitions.aborted_count
+        before = partitions.row_count + partitions.window_count + partitions.aborted_count
         story.do(agent, purge)
         slices += 1
-        after = partitions.span_count + partitions.window_count + partitions.aborted_count
+        after = partitions.row_count + partitions.window_count + partitions.aborted_count
         assert 0 < before - after <= PURGE_ROWS_MAX
-    assert (partitions.span_count, partitions.window_count, partitions.aborted_count) == (0, 0, 0)
+    assert (partitions.row_count, partitions.window_count, partitions.aborted_count) == (0, 0, 0)
     assert slices == 2
     assert len(story.machine.objects) == 0
 
@@ -134,4 +135,4 @@ def test_an_open_transaction_of_a_purged_topic_ends_without_a_trace():
     ended = story.do(agent, EndTransaction("orders", 0, 0, True, None))
     assert ended.marked == ()  # type: ignore[union-attr]
     assert row.is_empty
-    assert story.machine.partitions.span_count == 0
+    assert story.machine.partitions.row_count == 0

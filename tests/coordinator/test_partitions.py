@@ -19,12 +19,12 @@ def partition_of(*spans: tuple[int, int, int]) -> Partition:
 
 def test_an_empty_partition_has_nothing_anywhere():
     partition = partition_of()
-    assert (partition.log_start, partition.end_offset, partition.span_count) == (0, 0, 0)
+    assert (partition.log_start, partition.end_offset, partition.row_count) == (0, 0, 0)
     assert partition.find(0) == 0
-    assert partition.spans_from(0, 10) == []
+    assert partition.rows_from(0, 10) == []
     assert partition.bytes_between(0, 100, 100) == 0
     assert partition.newest_timestamp() == -1
-    assert partition.first_span_with_timestamp(-1) == 0
+    assert partition.first_row_with_timestamp(-1) == 0
 
 
 def test_the_span_of_an_offset_is_found():
@@ -33,11 +33,11 @@ def test_the_span_of_an_offset_is_found():
     assert found == [0] * 10 + [1] + [2] * 5 + [3, 3]
 
 
-def test_spans_from_an_offset_begin_with_the_one_that_holds_it():
+def test_rows_from_an_offset_begin_with_the_one_that_holds_it():
     partition = partition_of((10, 100, 0), (10, 100, 0), (10, 100, 0))
-    assert [each.base_offset for each in partition.spans_from(15, 9)] == [10, 20]
-    assert [each.base_offset for each in partition.spans_from(0, 2)] == [0, 10]
-    assert partition.spans_from(30, 2) == []
+    assert [each.base_offset for each in partition.rows_from(15, 9)] == [10, 20]
+    assert [each.base_offset for each in partition.rows_from(0, 2)] == [0, 10]
+    assert partition.rows_from(30, 2) == []
 
 
 def test_bytes_between_offsets_count_parts_of_spans_in_proportion():
@@ -56,7 +56,7 @@ def test_bytes_are_not_counted_beyond_what_is_enough():
 
 def test_the_first_span_of_a_timestamp_is_found_though_they_are_not_sorted():
     partition = partition_of((1, 1, 50), (1, 1, 90), (1, 1, 70), (1, 1, 100))
-    found = [partition.first_span_with_timestamp(timestamp) for timestamp in (0, 51, 91, 101)]
+    found = [partition.first_row_with_timestamp(timestamp) for timestamp in (0, 51, 91, 101)]
     assert found == [0, 1, 3, 4]
 
 
@@ -85,10 +85,10 @@ def test_queries_agree_with_a_list_of_records(spans: list[tuple[int, int, int]])
             (index for index, end in enumerate(ends) if end > offset), len(spans)
         )
     for timestamp in range(-1, 11):
-        assert partition.first_span_with_timestamp(timestamp) == next(
+        assert partition.first_row_with_timestamp(timestamp) == next(
             (index for index, each in enumerate(spans) if each[2] >= timestamp), len(spans)
         )
     assert partition.newest_timestamp() == max((each[2] for each in spans), default=-1)
-    read = partition.spans_from(0, len(spans))
+    read = partition.rows_from(0, len(spans))
     assert [(each.records, each.length, each.timestamp_max) for each in read] == spans
     assert [each.base_offset for each in read] == starts[:-1]

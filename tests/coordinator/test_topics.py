@@ -123,7 +123,7 @@ def test_records_for_a_deleted_topic_are_refused_and_their_chunk_is_unreferenced
     (result,) = story.commit(agent, span(topic_id, plain()))
     assert result.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (result.base_offset, result.log_start) == (-1, -1)
-    ((chunk, since),) = story.machine.objects.unreferenced()
+    ((chunk, since, _),) = story.machine.objects.unreferenced()
     assert (chunk.incarnation, chunk.number, since) == (agent, 0, story.machine.position)
 
 
@@ -156,7 +156,7 @@ def test_the_purge_lets_go_of_the_chunks():
     assert len(story.machine.objects) == 2
     assert story.machine.next_purge() == PurgePartitions(topic_id, 0, 3)
     assert purge_all(story, agent) == 1
-    assert [chunk.number for chunk, _ in story.machine.objects.unreferenced()] == [1]
+    assert [number for (_, number, _), _, _ in story.machine.objects.unreferenced()] == [1]
     assert len(story.machine.objects) == 1
     assert len(story.machine.partitions) == 1
 
@@ -173,12 +173,12 @@ def test_a_purge_drops_a_bounded_number_of_rows_and_can_be_resumed():
     for _ in range(500):
         story.commit(agent, span(topic_id, plain()))
     story.do(agent, DeleteTopic(topic_id))
-    assert story.machine.partitions.span_count == 505
+    assert story.machine.partitions.row_count == 505
     assert story.machine.partitions.window_count == 2000
     # 505 spans and 2,000 windows, and the partition counted in every slice.
     assert purge_all(story, agent) == -(-2505 // (PURGE_ROWS_MAX - 1))
     assert len(story.machine.partitions) == 0
-    assert story.machine.partitions.span_count == 0
+    assert story.machine.partitions.row_count == 0
     assert story.machine.partitions.window_count == 0
     assert len(story.machine.objects) == 0
 

@@ -171,7 +171,7 @@ def check_counts(machine: Machine) -> None:
         if (row := machine.partitions.get(topic.topic_id, index)) is not None
     ]
     table = machine.partitions
-    assert table.span_count == sum(row.span_count for row in rows)
+    assert table.row_count == sum(row.row_count for row in rows)
     assert table.window_count == sum(len(row.windows or ()) for row in rows)
     assert table.aborted_count == sum(row.aborted_count for row in rows)
     for row in rows:
@@ -208,6 +208,6 @@ def test_histories_together_hold_markers_of_both_kinds_and_aborted_ranges():
             for index in range(topic.partition_count):
                 row = machine.partitions.get(topic.topic_id, index)
                 assert row is not None
-                rows = row.spans_from(0, row.span_count)
+                rows = row.rows_from(0, row.row_count)
                 found |= {each.commit for each in rows if isinstance(each, Marker)}
     assert found == {True, False}

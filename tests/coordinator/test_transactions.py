@@ -129,7 +129,7 @@ def test_the_end_of_an_exhausted_epoch_gives_a_new_producer_id(worn: Begun):
     assert worn.write() == ErrorCode.NONE
     ended = worn.end(commit=True)
     assert (ended.producer_id, ended.producer_epoch) == (old_id + 1, 0)
-    assert worn.partition(worn.topic_id).span(1) == Marker(
+    assert worn.partition(worn.topic_id).row(1) == Marker(
         base_offset=2,
         producer_id=old_id,
         producer_epoch=EPOCH_LAST,
@@ -459,5 +459,5 @@ def test_a_deleted_topic_that_waits_for_its_purge_gets_no_marker():
     partition = story.partition(story.topic_id)
     story.do(story.agent, DeleteTopic(story.topic_id))
     assert story.end(commit=True).marked == ()
-    assert (partition.end_offset, partition.span_count) == (2, 1)
-    assert story.machine.partitions.span_count == 1
+    assert (partition.end_offset, partition.row_count) == (2, 1)
+    assert story.machine.partitions.row_count == 1

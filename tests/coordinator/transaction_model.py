@@ -239,7 +239,7 @@ class World:
         batches = self.producers[partition]
         markers = {
             each.base_offset: each
-            for each in row.spans_from(0, row.span_count)
+            for each in row.rows_from(0, row.row_count)
             if isinstance(each, Marker)
         }
         skipping: set[int] = set()

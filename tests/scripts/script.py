@@ -209,7 +209,7 @@ class Script:
                     yield f"{pin.name}: at {revision_of(pin.position)}, until {pin.expires_ms}"
             case "chunks":
                 yield f"{len(machine.objects)} in use"
-                for chunk, since in machine.objects.unreferenced():
+                for chunk, since, _ in machine.objects.unreferenced():
                     yield f"{self._chunk_name(chunk)} unreferenced since {revision_of(since)}"
             case "digest":
                 yield machine.digest().hex()
@@ -230,7 +230,7 @@ class Script:
         if partition.open_transactions:
             end += f", stable to {partition.last_stable}"
         yield f"offsets {partition.log_start} to {end}{of}"
-        for span in partition.spans_from(0, partition.span_count):
+        for span in partition.rows_from(0, partition.row_count):
             if isinstance(span, Marker):
                 told = "commit" if span.commit else "abort"
                 producer = f"{span.producer_id}:{span.producer_epoch}"
