@@ -1,14 +1,14 @@
 """Which reads of the object store bring the spans that are wanted.
 
 A recent chunk is read whole: other partitions of it will be asked for in a moment, by the same
-consumers. Of older ones only ranges are read; ranges of one object that lie close together are
-merged, since a request costs more than the bytes between. Pure.
+consumers. Of older ones only ranges are read, as of segments and of pages; ranges of one object
+that lie close together are merged, since a request costs more than the bytes between. Pure.
 """
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from storage.spans import ObjectId, Span
+from storage.spans import ObjectId, Page, Span
 
 KiB: Final = 1024
 GAP_BYTES_MAX: Final = 128 * KiB
@@ -27,13 +27,16 @@ class Wanted(NamedTuple):
     """The whole object is worth reading."""
 
 
-class Read(NamedTuple):
-    """One request to the object store and the spans it brings, by their first byte."""
+Piece = TypeVar("Piece", Span, Page)
+
+
+class Read(NamedTuple, Generic[Piece]):
+    """One request to the object store and what it brings, by their first byte."""
 
     object_id: ObjectId
     start: int
     length: int
-    spans: tuple[Span, ...]
+    pieces: tuple[Piece, ...]
     whole: bool
 
     @property
@@ -41,7 +44,7 @@ class Read(NamedTuple):
         return self.start + self.length
 
 
-def plan_reads(wanted: Iterable[Wanted], *, whole_bytes_max: int) -> list[Read]:
+def plan_reads(wanted: Iterable[Wanted], *, whole_bytes_max: int) -> list[Read[Span]]:
     """Reads that together bring every wanted span, each span by one of them.
 
     Objects longer than `whole_bytes_max` are never read whole (a cache must be able to hold
@@ -52,7 +55,7 @@ def plan_reads(wanted: Iterable[Wanted], *, whole_bytes_max: int) -> list[Read]:
         assert one.span.length > 0
         assert one.span.start + one.span.length <= one.object_length
         by_object.setdefault(one.span.object_id, []).append(one)
-    reads: list[Read] = []
+    reads: list[Read[Span]] = []
     for object_id, rows in by_object.items():
         length = rows[0].object_length
         spans = sorted(dict.fromkeys(row.span for row in rows), key=_by_start)
@@ -63,26 +66,38 @@ def plan_reads(wanted: Iterable[Wanted], *, whole_bytes_max: int) -> list[Read]:
     return reads
 
 
-def _by_start(span: Span) -> int:
-    return span.start
+def plan_page_reads(pages: Iterable[Page]) -> list[Read[Page]]:
+    """Reads that together bring every page, each by one of them."""
+    by_object: dict[ObjectId, list[Page]] = {}
+    for page in dict.fromkeys(pages):
+        by_object.setdefault(page.object_id, []).append(page)
+    return [
+        read
+        for object_id, rows in by_object.items()
+        for read in _ranges(object_id, sorted(rows, key=_by_start))
+    ]
 
 
-def _ranges(object_id: ObjectId, spans: list[Span]) -> Iterable[Read]:
-    """Merge spans, sorted by their start, to ranges."""
-    group: list[Span] = []
-    for span in spans:
-        end = span.start + span.length
+def _by_start(piece: Span | Page) -> int:
+    return piece.start
+
+
+def _ranges(object_id: ObjectId, pieces: Sequence[Piece]) -> Iterable[Read[Piece]]:
+    """Merge pieces, sorted by their start, to ranges."""
+    group: list[Piece] = []
+    for piece in pieces:
+        end = piece.start + piece.length
         if group:
-            gap = span.start - (group[-1].start + group[-1].length)
+            gap = piece.start - (group[-1].start + group[-1].length)
             if gap > GAP_BYTES_MAX or end - group[0].start > RANGE_BYTES_MAX:
                 yield _range(object_id, group)
                 group = []
-        group.append(span)
+        group.append(piece)
     if group:
         yield _range(object_id, group)
 
 
-def _range(object_id: ObjectId, spans: list[Span]) -> Read:
-    start = spans[0].start
-    length = spans[-1].start + spans[-1].length - start
-    return Read(object_id, start, length, tuple(spans), whole=False)
+def _range(object_id: ObjectId, pieces: Sequence[Piece]) -> Read[Piece]:
+    start = pieces[0].start
+    length = pieces[-1].start + pieces[-1].length - start
+    return Read(object_id, start, length, tuple(pieces), whole=False)

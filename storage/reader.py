@@ -1,7 +1,7 @@
-"""Reading spans back: what the agent has in memory, and what it must fetch.
+"""Reading spans and pages back: what the agent has in memory, and what it must fetch.
 
-The cache holds two kinds of bytes under one budget: whole chunks as they lie in the store, read
-once when they are recent, and spans, patched for clients. `cached` never waits, so a fetch that
+The cache holds three kinds of things under one budget: whole chunks as they lie in the store,
+read once when they are recent; spans, patched for clients; and pages, decoded. `cached` never waits, so a fetch that
 finds everything there needs no task; `publish` puts an agent's own batches there before anybody
 asks. The same request is under way only once; errors are those of the object store (P7: what
 cannot be read is an error, never a gap). Nothing is retried here.
@@ -13,17 +13,35 @@ from dataclasses import dataclass
 from typing import Final
 
 from protocol.types import Buffer
-from storage.batches import Batches
+from storage.batches import Batches, DamagedSpanError
 from storage.cache import Cache, SingleFlight
-from storage.fetch_plan import Read, Wanted, plan_reads
+from storage.fetch_plan import Piece, Read, Wanted, plan_page_reads, plan_reads
 from storage.object_store import ObjectStore, StoreRefusedError
-from storage.spans import ObjectId, Span
+from storage.page import PageFormatError, decode_rows, digest
+from storage.spans import Marker, ObjectId, Page, Span
 
 LOADS_MAX: Final = 16
 """Requests to the store at a time; what they bring is not in the cache's budget yet."""
 
 _WHOLE: Final = -1
 """The start under which a whole chunk is cached: no span begins there."""
+
+
+_ROW_BYTES: Final = 352
+"""Of a decoded row: the tuples and the numbers in it, as measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageRows:
+    """A page, decoded."""
+
+    digest: bytes
+    """Of the body that they were decoded from."""
+    rows: tuple[Span | Marker, ...]
+
+    def __len__(self) -> int:
+        """Bytes of memory."""
+        return len(self.rows) * _ROW_BYTES
 
 
 @dataclass(slots=True)
@@ -34,6 +52,8 @@ class ReaderStats:
     """Spans that were in memory."""
     misses: int = 0
     """Spans that had to be read."""
+    page_hits: int = 0
+    page_misses: int = 0
     reads_whole: int = 0
     reads_range: int = 0
     read_bytes: int = 0
@@ -42,11 +62,11 @@ class ReaderStats:
 
 
 class Reader:
-    """The spans of all chunks, from memory or from the object store."""
+    """The spans and pages of all objects, from memory or from the object store."""
 
     def __init__(self, store: ObjectStore, cache_bytes_max: int, tasks: asyncio.TaskGroup) -> None:
         self._store = store
-        self.cache: Cache[tuple[ObjectId, int], Batches | memoryview] = Cache(
+        self.cache: Cache[tuple[ObjectId, int], Batches | memoryview | PageRows] = Cache(
             cache_bytes_max, size_of=len
         )
         # A chunk that took more than a quarter of the cache would displace what is used with it.
@@ -112,17 +132,67 @@ class Reader:
         flights = [self._start(read) for read in reads]
         for read, flight in zip(reads, flights, strict=True):
             data = await asyncio.shield(flight)
-            for span in read.spans:
+            for span in read.pieces:
                 # Another who waited for the same bytes may have cut this span already.
                 found[span] = self._find(span) or self._cut(data, span, data_start=read.start)
         return [found[one.span] for one in wanted]
 
-    def _start(self, read: Read) -> asyncio.Future[memoryview]:
+    def cached_page(self, page: Page) -> tuple[Span | Marker, ...] | None:
+        """The page's rows if they are in memory."""
+        rows = self._find_page(page)
+        if rows is not None:
+            self.stats.page_hits += 1
+        return rows
+
+    def _find_page(self, page: Page) -> tuple[Span | Marker, ...] | None:
+        found = self.cache.get((page.object_id, page.start))
+        if found is None:
+            return None
+        assert isinstance(found, PageRows)
+        assert found.digest == page.digest
+        return found.rows
+
+    async def load_pages(self, pages: Sequence[Page]) -> list[tuple[Span | Marker, ...]]:
+        """The rows of every page, in the order of `pages`. Raises StoreError as `load_all`."""
+        found: dict[Page, tuple[Span | Marker, ...]] = {}
+        missing: list[Page] = []
+        for page in pages:
+            rows = self._find_page(page)
+            if rows is None:
+                missing.append(page)
+            else:
+                found[page] = rows
+        self.stats.page_misses += len(missing)
+        reads = plan_page_reads(missing)
+        flights = [self._start(read) for read in reads]
+        for read, flight in zip(reads, flights, strict=True):
+            data = await asyncio.shield(flight)
+            for page in read.pieces:
+                # Decoding one takes milliseconds; others are waiting, too.
+                await asyncio.sleep(0)
+                start = page.start - read.start
+                body = data[start : start + page.length]
+                found[page] = self._find_page(page) or self._decode(page, body)
+        return [found[page] for page in pages]
+
+    def _decode(self, page: Page, body: memoryview) -> tuple[Span | Marker, ...]:
+        """The rows of a page out of its body; kept."""
+        place = f"{page.object_id.key} bytes {page.start} to {page.start + page.length}"
+        if digest(body) != page.digest:
+            raise DamagedSpanError(f"{place} is not the page that the log says is there")
+        try:
+            rows = decode_rows(body, base_offset=page.base_offset, next_offset=page.next_offset)
+        except PageFormatError as error:
+            raise DamagedSpanError(f"{place} is no page: {error}") from error
+        self.cache.put((page.object_id, page.start), PageRows(page.digest, rows))
+        return rows
+
+    def _start(self, read: Read[Piece]) -> asyncio.Future[memoryview]:
         return self._flights.start(
             (read.object_id, read.start, read.length), lambda: self._fetch(read)
         )
 
-    async def _fetch(self, read: Read) -> memoryview:
+    async def _fetch(self, read: Read[Piece]) -> memoryview:
         """One request to the store."""
         loop = asyncio.get_running_loop()
         begun = loop.time()

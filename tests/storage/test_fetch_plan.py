@@ -35,7 +35,7 @@ def test_old_span_is_read_as_a_range() -> None:
 def test_recent_chunk_is_read_whole_once_for_all_its_spans() -> None:
     (read,) = plan_reads([wanted(100, 50, recent=True), wanted(9000, 1)], whole_bytes_max=64 * MiB)
     assert (read.start, read.length, read.whole) == (0, 64 * MiB, True)
-    assert read.spans == (span(100, 50), span(9000, 1))
+    assert read.pieces == (span(100, 50), span(9000, 1))
 
 
 def test_recent_chunk_that_the_cache_cannot_hold_is_read_by_range() -> None:
@@ -70,7 +70,7 @@ def test_single_span_of_any_length_is_read() -> None:
 
 def test_span_wanted_twice_is_read_once() -> None:
     (read,) = plan_reads([wanted(1, 2), wanted(1, 2)], whole_bytes_max=1)
-    assert read.spans == (span(1, 2),)
+    assert read.pieces == (span(1, 2),)
 
 
 def test_objects_are_read_in_the_order_in_which_they_are_wanted() -> None:
@@ -88,10 +88,10 @@ def test_every_wanted_span_comes_by_just_one_read_that_contains_it(
         for slot, other, recent in rows
     ]
     reads = plan_reads(wants, whole_bytes_max=64 * MiB)
-    brought = [one for read in reads for one in read.spans]
+    brought = [one for read in reads for one in read.pieces]
     assert sorted(brought) == sorted({want.span for want in wants})
     for read in reads:
-        for one in read.spans:
+        for one in read.pieces:
             assert one.object_id == read.object_id
             assert read.start <= one.start
             assert one.start + one.length <= read.end

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from protocol.records import Record, build_batch
 from protocol.types import Buffer
 from storage.batches import DamagedSpanError
 from storage.fetch_plan import Wanted
@@ -15,7 +16,9 @@ from storage.object_store import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from storage.page import digest, encode_rows
 from storage.reader import Reader
+from storage.spans import Marker, ObjectId, ObjectKind, Page, Span
 from tests.storage.build import CHUNK, batch, closed, object_of, run_virtual, spans_of
 
 PARTS = [batch(number + 1, value=bytes(1000)) for number in range(5)]
@@ -203,3 +206,136 @@ def test_cancelled_load_leaves_the_request_to_the_others() -> None:
         assert reader.stats.reads_whole <= 1
 
     read(test)
+
+
+INDEX = CHUNK._replace(kind=ObjectKind.INDEX)
+ROWS = [(span, Marker(span.next_offset, 7, 0, True, 1000)) for span in SPANS]
+BODIES = [encode_rows(rows) for rows in ROWS]
+
+
+def page_of(number: int, *, gap: int = 0) -> Page:
+    """Page `number` of an index object with a head of 16 bytes and `gap` bytes between pages."""
+    rows = ROWS[number]
+    body = BODIES[number]
+    return Page(
+        INDEX,
+        16 + sum(len(one) + gap for one in BODIES[:number]),
+        len(body),
+        rows[0].base_offset,
+        rows[-1].next_offset,
+        len(rows),
+        rows[0].length,
+        rows[0].timestamp_max,
+        digest(body),
+    )
+
+
+def read_pages(test: Test, *, gap: int = 0, damaged_at: int | None = None) -> None:
+    data = bytearray(bytes(16) + b"".join(body + bytes(gap) for body in BODIES))
+    if damaged_at is not None:
+        data[damaged_at] ^= 1
+
+    async def whole() -> None:
+        store = Counting()
+        await store.put_new(INDEX.key, [data])
+        async with asyncio.TaskGroup() as tasks:
+            await test(Reader(store, AMPLE, tasks), store)
+
+    for seed in (1, 2, 3):
+        run_virtual(whole, seed=seed)
+
+
+def test_page_is_read_once_and_then_in_memory() -> None:
+    async def test(reader: Reader, store: Counting) -> None:
+        page = page_of(2)
+        assert reader.cached_page(page) is None
+        assert await reader.load_pages([page]) == [ROWS[2]]
+        assert reader.cached_page(page) == ROWS[2]
+        assert await reader.load_pages([page]) == [ROWS[2]]
+        assert store.requests == [(page.start, page.length)]
+        assert (reader.stats.page_hits, reader.stats.page_misses) == (1, 1)
+
+    read_pages(test)
+
+
+def test_pages_that_lie_close_together_are_read_at_once_and_given_in_the_order_asked_for() -> None:
+    async def test(reader: Reader, store: Counting) -> None:
+        pages = [page_of(number) for number in (3, 1, 3)]
+        assert await reader.load_pages(pages) == [ROWS[3], ROWS[1], ROWS[3]]
+        start = pages[1].start
+        assert store.requests == [(start, pages[0].start + pages[0].length - start)]
+
+    read_pages(test)
+
+
+def test_pages_far_from_each_other_are_read_each_alone() -> None:
+    async def test(reader: Reader, store: Counting) -> None:
+        pages = [page_of(number, gap=200_000) for number in (0, 1)]
+        assert await reader.load_pages(pages) == [ROWS[0], ROWS[1]]
+        assert store.requests == [(page.start, page.length) for page in pages]
+
+    read_pages(test, gap=200_000)
+
+
+def test_two_who_want_the_same_page_share_one_request() -> None:
+    async def test(reader: Reader, store: Counting) -> None:
+        both = await asyncio.gather(*(reader.load_pages([page_of(1)]) for _ in range(2)))
+        assert both == [[ROWS[1]], [ROWS[1]]]
+        assert len(store.requests) == 1
+
+    read_pages(test)
+
+
+def test_damaged_page_is_an_error_and_not_kept() -> None:
+    async def test(reader: Reader, _: Counting) -> None:
+        with pytest.raises(DamagedSpanError, match="not the page that the log says"):
+            await reader.load_pages([page_of(1)])
+        assert reader.cached_page(page_of(1)) is None
+        assert await reader.load_pages([page_of(0)]) == [ROWS[0]]
+
+    read_pages(test, damaged_at=page_of(1).start + 20)
+
+
+def test_page_whose_rows_lie_elsewhere_than_the_log_says_is_an_error() -> None:
+    async def test(reader: Reader, _: Counting) -> None:
+        with pytest.raises(DamagedSpanError, match="is no page"):
+            await reader.load_pages([page_of(1)._replace(next_offset=10**6)])
+
+    read_pages(test)
+
+
+def test_pages_and_spans_share_the_budget() -> None:
+    async def test(reader: Reader, _: Counting) -> None:
+        await reader.load_pages([page_of(1)])
+        used = reader.cache.bytes_used
+        assert used >= 100 * len(ROWS[1])
+        await reader.load_pages([page_of(2)])
+        assert reader.cache.bytes_used == 2 * used
+
+    read_pages(test)
+
+
+def test_missing_index_object_is_not_found() -> None:
+    async def test(reader: Reader, _: Counting) -> None:
+        gone = page_of(0)._replace(object_id=ObjectId(INDEX.incarnation, 99, ObjectKind.INDEX))
+        with pytest.raises(ObjectNotFoundError):
+            await reader.load_pages([gone])
+
+    read_pages(test)
+
+
+def test_span_of_a_segment_is_read_back_with_its_holes() -> None:
+    segment = CHUNK._replace(kind=ObjectKind.SEGMENT)
+    data = build_batch([Record(-1, 5, b"k", b"v")] * 2, base_offset=75)
+    span = Span(segment, 16, len(data), 70, 7, 5)
+
+    async def test() -> None:
+        store = Counting()
+        await store.put_new(segment.key, [bytes(16), data, b"tail"])
+        async with asyncio.TaskGroup() as tasks:
+            reader = Reader(store, AMPLE, tasks)
+            batches = await reader.load(span, object_length=20 + len(data), recent=False)
+            assert batches.view() == data
+            assert reader.cached(span) is batches
+
+    asyncio.run(test())
