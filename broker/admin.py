@@ -4,6 +4,7 @@
     GET    /health/live              200 as long as the process answers
     GET    /health/ready             200, or 503 with the reasons why not (P16)
     GET    /log?after=P&follow=1     entries of the metadata log, one JSON object per line
+    GET    /topics/{name}?from=N     where a topic's records lie, from a partition on
     GET    /export/topics            topics with their ids
     GET    /export/plan?topic=T      spans of a topic [&partition=P&from=OFFSET]
     POST   /export/pin               {"name", "lifetime_ms"} -> {"position"}
@@ -27,6 +28,7 @@ from prometheus_client import CollectorRegistry
 from broker import metrics
 from broker.config import Settings
 from broker.log_lines import describe
+from broker.topic_report import topic_view
 from coordinator.codec import CodecError, decode_entry
 from coordinator.commands import Command, Outcome, Pin, Pinned, Rejected, Unpin
 from coordinator.coordinator import Coordinator, NotDoneError
@@ -79,6 +81,7 @@ def make_app(view: AdminView) -> web.Application:
     app.router.add_get("/health/live", _live)
     app.router.add_get("/health/ready", _ready)
     app.router.add_get("/log", _log)
+    app.router.add_get("/topics/{name}", _topic)
     app.router.add_get("/export/topics", _topics)
     app.router.add_get("/export/plan", _plan)
     app.router.add_post("/export/pin", _pin)
@@ -159,6 +162,15 @@ async def _stream(
                         return
     except LogError as error:
         await response.write(json.dumps({"error": str(error)}).encode() + b"\n")
+
+
+async def _topic(request: web.Request) -> web.StreamResponse:
+    name, first = request.match_info["name"], _number(request, "from", 0)
+    coordinator = await _current(request)
+    topic = coordinator.machine.topics.by_name(name)
+    if topic is None:
+        raise _RefusedError(404, f'there is no topic named "{name}"')
+    return _json(topic_view(coordinator.machine, topic, first=first))
 
 
 async def _topics(request: web.Request) -> web.StreamResponse:

@@ -24,6 +24,7 @@ LIST_GROUPS: Final = 16
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
+DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 ADD_PARTITIONS_TO_TXN: Final = 24
@@ -33,6 +34,7 @@ WRITE_TXN_MARKERS: Final = 27
 TXN_OFFSET_COMMIT: Final = 28
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
+DESCRIBE_LOG_DIRS: Final = 35
 DELETE_GROUPS: Final = 42
 INCREMENTAL_ALTER_CONFIGS: Final = 44
 OFFSET_DELETE: Final = 47
@@ -80,6 +82,7 @@ _TABLE: Final = (
     Api(API_VERSIONS, "ApiVersions", 0, 4, 3),
     Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5),
     Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
+    Api(DELETE_RECORDS, "DeleteRecords", 0, 2, 2),
     Api(INIT_PRODUCER_ID, "InitProducerId", 0, 5, 2),
     Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
     Api(ADD_PARTITIONS_TO_TXN, "AddPartitionsToTxn", 0, 3, 3),
@@ -89,6 +92,7 @@ _TABLE: Final = (
     Api(TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 5, 3),
     Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4),
     Api(ALTER_CONFIGS, "AlterConfigs", 0, 2, 2),
+    Api(DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 5, 2),
     Api(DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
     Api(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 1),
     Api(OFFSET_DELETE, "OffsetDelete", 0, 0, 1),

@@ -5,9 +5,9 @@ closes the connection as in Kafka:
 
     security            SaslHandshake, SaslAuthenticate, ACLs, SCRAM users, delegation tokens
     changes of configs  of brokers; client quotas
-    records, partitions DeleteRecords, CreatePartitions
+    partitions          CreatePartitions
     share and streams   ShareGroup*, ShareFetch, ShareAcknowledge, StreamsGroup*
-    replicas, disks     ElectLeaders, reassignments, log dirs, DescribeQuorum: there are none
+    replicas, disks     ElectLeaders, reassignments, AlterReplicaLogDirs, DescribeQuorum
     telemetry           GetTelemetrySubscriptions, PushTelemetry: clients send when advertised
 """
 
@@ -23,10 +23,12 @@ from broker.handlers import (
     consumer_group_heartbeat,
     create_topics,
     delete_groups,
+    delete_records,
     delete_topics,
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
@@ -72,6 +74,7 @@ HANDLERS: Final[Handlers] = {
     apis.API_VERSIONS: Cold(api_versions.handle, api_versions.refusal),
     apis.CREATE_TOPICS: Cold(create_topics.handle, create_topics.refusal, changes=True),
     apis.DELETE_TOPICS: Cold(delete_topics.handle, delete_topics.refusal, changes=True),
+    apis.DELETE_RECORDS: Cold(delete_records.handle, delete_records.refusal, changes=True),
     apis.INIT_PRODUCER_ID: Cold(init_producer_id.handle, init_producer_id.refusal, changes=True),
     apis.OFFSET_FOR_LEADER_EPOCH: Cold(
         offset_for_leader_epoch.handle, offset_for_leader_epoch.refusal
@@ -87,6 +90,7 @@ HANDLERS: Final[Handlers] = {
     apis.TXN_OFFSET_COMMIT: Cold(txn_offset_commit.handle, txn_offset_commit.refusal, changes=True),
     apis.DESCRIBE_CONFIGS: Cold(describe_configs.handle, describe_configs.refusal),
     apis.ALTER_CONFIGS: Cold(alter_configs.handle, alter_configs.refusal, changes=True),
+    apis.DESCRIBE_LOG_DIRS: Cold(describe_log_dirs.handle, describe_log_dirs.refusal),
     apis.DELETE_GROUPS: Cold(delete_groups.handle, delete_groups.refusal, changes=True),
     apis.INCREMENTAL_ALTER_CONFIGS: Cold(
         incremental_alter_configs.handle, incremental_alter_configs.refusal, changes=True

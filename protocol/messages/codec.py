@@ -82,12 +82,14 @@ _SHAPES: Final[dict[int, tuple[type, type]]] = {
     apis.API_VERSIONS: (requests.ApiVersionsRequest, responses.ApiVersionsResponse),
     apis.CREATE_TOPICS: (requests.CreateTopicsRequest, responses.CreateTopicsResponse),
     apis.DELETE_TOPICS: (requests.DeleteTopicsRequest, responses.DeleteTopicsResponse),
+    apis.DELETE_RECORDS: (requests.DeleteRecordsRequest, responses.DeleteRecordsResponse),
     apis.INIT_PRODUCER_ID: (requests.InitProducerIdRequest, responses.InitProducerIdResponse),
     apis.OFFSET_FOR_LEADER_EPOCH: (
         requests.OffsetForLeaderEpochRequest,
         responses.OffsetForLeaderEpochResponse,
     ),
     apis.DESCRIBE_CONFIGS: (requests.DescribeConfigsRequest, responses.DescribeConfigsResponse),
+    apis.DESCRIBE_LOG_DIRS: (requests.DescribeLogDirsRequest, responses.DescribeLogDirsResponse),
     apis.DESCRIBE_CLUSTER: (requests.DescribeClusterRequest, responses.DescribeClusterResponse),
     apis.DESCRIBE_TOPIC_PARTITIONS: (
         requests.DescribeTopicPartitionsRequest,

@@ -106,6 +106,36 @@ class DeleteTopicsRequest:
 
 
 @dataclass(slots=True, kw_only=True)
+class DeleteRecordsPartition:
+    partition_index: int = 0
+    offset: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class DeleteRecordsTopic:
+    name: str = ""
+    partitions: list[DeleteRecordsPartition] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class DeleteRecordsRequest:
+    topics: list[DeleteRecordsTopic] = field(default_factory=list)
+    timeout_ms: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class DescribableLogDirTopic:
+    topic: str = ""
+    partitions: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class DescribeLogDirsRequest:
+    topics: list[DescribableLogDirTopic] | None = field(default_factory=list)
+    """None: all."""
+
+
+@dataclass(slots=True, kw_only=True)
 class InitProducerIdRequest:
     transactional_id: str | None = None
     transaction_timeout_ms: int = 0

@@ -173,6 +173,56 @@ class DeleteTopicsResponse:
 
 
 @dataclass(slots=True, kw_only=True)
+class DeleteRecordsPartitionResult:
+    partition_index: int = 0
+    low_watermark: int = -1
+    error_code: int = ErrorCode.NONE
+
+
+@dataclass(slots=True, kw_only=True)
+class DeleteRecordsTopicResult:
+    name: str = ""
+    partitions: list[DeleteRecordsPartitionResult] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class DeleteRecordsResponse:
+    throttle_time_ms: int = 0
+    topics: list[DeleteRecordsTopicResult] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class DescribeLogDirsPartition:
+    partition_index: int = 0
+    partition_size: int = 0
+    offset_lag: int = 0
+    is_future_key: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class DescribeLogDirsTopic:
+    name: str = ""
+    partitions: list[DescribeLogDirsPartition] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class DescribeLogDirsResult:
+    error_code: int = ErrorCode.NONE
+    log_dir: str = ""
+    topics: list[DescribeLogDirsTopic] = field(default_factory=list)
+    total_bytes: int = -1  # v4+
+    usable_bytes: int = -1  # v4+
+    is_cordoned: bool = False  # v5+
+
+
+@dataclass(slots=True, kw_only=True)
+class DescribeLogDirsResponse:
+    throttle_time_ms: int = 0
+    error_code: int = ErrorCode.NONE  # v3+
+    results: list[DescribeLogDirsResult] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
 class InitProducerIdResponse:
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE

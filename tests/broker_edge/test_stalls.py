@@ -223,6 +223,7 @@ def test_every_api_that_changes_something_can_be_refused_after_a_stall():
         apis.SYNC_GROUP,
         apis.CREATE_TOPICS,
         apis.DELETE_TOPICS,
+        apis.DELETE_RECORDS,
         apis.INIT_PRODUCER_ID,
         apis.ADD_PARTITIONS_TO_TXN,
         apis.ADD_OFFSETS_TO_TXN,

@@ -1,0 +1,162 @@
+"""DeleteRecords, v0-2: logs begin later from now on; it has taken effect when it is answered.
+
+KIP-107. What an offset means is found behind a barrier (P8): -1 is the end as of then, and what
+is told of another agent's records and topics must not be contradicted. Partitions go into few
+commands, whose trims apply judges one by one; one whose log begins there already, or later, needs
+none. Objects go when nothing points at them any more. Of a partition that a request names twice
+the last mention counts, as in Kafka.
+
+Errors, per partition: 1 (beyond the end, or negative and not -1), 3, 6 (no session or barrier to
+be had: ask another agent), 7 (may still happen), 17 (a name that Kafka keeps for itself), 44 (a
+topic that is compacted and not deleted from).
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from broker.dispatch import Call
+from broker.handling import live_incarnation, outcome_of, wait_for
+from broker.node import Node
+from broker.topic_configs import TopicSettings, effective
+from coordinator.commands import Outcome, Rejected
+from coordinator.job_commands import LogsTrimmed, Trim, TrimLogs
+from coordinator.partition import Partition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from protocol.types import Incarnation
+
+TO_THE_END: Final = -1
+LOW_WATERMARK_NONE: Final = -1
+TRIMS_PER_COMMAND_MAX: Final = 1000
+INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+)
+"""Topics in which Kafka's brokers keep what is in the metadata log here."""
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """One partition of the request."""
+
+    trim: Trim | None = None
+    """None: nothing is left to be done."""
+    low_watermark: int = LOW_WATERMARK_NONE
+    error: ErrorCode = ErrorCode.NONE
+
+
+Wanted = dict[str, dict[int, _Wanted]]
+"""By topic and partition, in the order of the request."""
+
+
+async def handle(node: Node, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    incarnation = live_incarnation(node, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    await node.coordinator.barrier()
+    wanted = _judge(node, request)
+    await _carry_out(node, incarnation, wanted, request.timeout_ms)
+    return _response(wanted)
+
+
+def refusal(call: Call, request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
+    return _response(
+        {
+            topic.name: {
+                partition.partition_index: _Wanted(error=error.code)
+                for partition in topic.partitions
+            }
+            for topic in request.topics
+        }
+    )
+
+
+def _judge(node: Node, request: DeleteRecordsRequest) -> Wanted:
+    """What is to be done for each partition; only behind a barrier."""
+    machine = node.coordinator.machine
+    wanted: Wanted = {}
+    for asked in request.topics:
+        topic = machine.topics.by_name(asked.name)
+        settings = None if topic is None else effective(topic.configs, node.settings.kafka)
+        rows = wanted.setdefault(asked.name, {})
+        for each in asked.partitions:
+            index = each.partition_index
+            partition = None if topic is None else machine.partitions.get(topic.topic_id, index)
+            if partition is None or settings is None:
+                rows[index] = _Wanted(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            elif asked.name in INTERNAL_TOPICS:
+                rows[index] = _Wanted(error=ErrorCode.INVALID_TOPIC_EXCEPTION)
+            else:
+                rows[index] = _judge_offset(partition, settings, each.offset)
+    return wanted
+
+
+def _judge_offset(partition: Partition, settings: TopicSettings, offset: int) -> _Wanted:
+    if settings.compacted and not settings.deleted:
+        return _Wanted(error=ErrorCode.POLICY_VIOLATION)
+    if offset == TO_THE_END:
+        offset = partition.end_offset
+    if not 0 <= offset <= partition.end_offset:
+        return _Wanted(error=ErrorCode.OFFSET_OUT_OF_RANGE)
+    if offset <= partition.log_start:
+        return _Wanted(low_watermark=partition.log_start)
+    return _Wanted(trim=Trim(partition.topic_id, partition.partition, offset))
+
+
+async def _carry_out(node: Node, incarnation: Incarnation, wanted: Wanted, timeout_ms: int) -> None:
+    """Propose what is to be trimmed, wait, and note what became of it."""
+    items = [item for rows in wanted.values() for item in rows.values() if item.trim is not None]
+    slices = [
+        items[first : first + TRIMS_PER_COMMAND_MAX]
+        for first in range(0, len(items), TRIMS_PER_COMMAND_MAX)
+    ]
+    futures = [
+        node.coordinator.propose(
+            TrimLogs(tuple(item.trim for item in part if item.trim is not None)), incarnation
+        )
+        for part in slices
+    ]
+    await wait_for(futures, timeout_ms)
+    for part, future in zip(slices, futures, strict=True):
+        _settle(part, future)
+
+
+def _settle(items: list[_Wanted], future: asyncio.Future[Outcome]) -> None:
+    try:
+        match outcome_of(future, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+            case LogsTrimmed(results):
+                for item, result in zip(items, results, strict=True):
+                    item.error = result.error
+                    if result.error is ErrorCode.NONE:
+                        item.low_watermark = result.log_start
+            case Rejected(ErrorCode.STALE_BROKER_EPOCH, message):
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+            case Rejected(error, message):
+                raise KafkaError(error, message)
+            case outcome:
+                raise AssertionError(f"TrimLogs cannot come to {outcome}")
+    except KafkaError as error:
+        for item in items:
+            item.error = error.code
+
+
+def _response(wanted: Wanted) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=name,
+                partitions=[
+                    DeleteRecordsPartitionResult(
+                        partition_index=index,
+                        low_watermark=item.low_watermark,
+                        error_code=item.error,
+                    )
+                    for index, item in rows.items()
+                ],
+            )
+            for name, rows in wanted.items()
+        ]
+    )
