@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from typing_extensions import override
 
-from broker import cli_txn
+from broker import cli_topic, cli_txn
 from broker.config import Loaded, SettingsError, load
 from broker.values import whole_number
 from protocol.errors import KafkaError
@@ -96,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(run=_doctor, name="frazil doctor")
 
     _add_group(commands)
+    cli_topic.add_topic(commands, _on_agent, _need_topic_command)
     txn = _tool(
         commands,
         "txn",
@@ -289,11 +290,11 @@ def _state(text: str) -> str:
 
 
 def _version(options: argparse.Namespace) -> int:
-    from broker.process import software_version
+    from broker.opening import software_version
 
     if not options.version:
         raise _FailedError(
-            "what should it do? dev, serve, group, txn, feature, doctor, log tail or export (--help)"
+            "what should it do? dev, serve, topic, group, txn, feature, doctor, log tail or export (--help)"
         )
     print(f"frazil {software_version()}")
     return 0
@@ -301,6 +302,10 @@ def _version(options: argparse.Namespace) -> int:
 
 def _need_log_command(_options: argparse.Namespace) -> int:
     raise _FailedError("what of it? (frazil log tail)")
+
+
+def _need_topic_command(_options: argparse.Namespace) -> int:
+    raise _FailedError("what of them? describe (frazil topic --help)")
 
 
 def _dev(options: argparse.Namespace) -> int:
@@ -384,7 +389,7 @@ def _group_reset(options: argparse.Namespace) -> int:
 
 def _target(options: argparse.Namespace) -> "Target":
     from broker.group_reset import Rule, Target
-    from broker.process import now_ms
+    from broker.opening import now_ms
 
     if options.to_offset is not None:
         return Target(Rule.OFFSET, options.to_offset)
@@ -425,6 +430,20 @@ def _on_cluster(
         raise _FailedError(str(error)) from error
     except KafkaError as error:
         raise _FailedError(f"refused: {error.message or error.code.name}") from error
+    return _say(options, said)
+
+
+def _on_agent(options: argparse.Namespace, command: Callable[[], "Said"]) -> int:
+    """Run a command that asks an agent's admin listener; print what it says."""
+    from broker.said import ToolError
+
+    try:
+        return _say(options, command())
+    except ToolError as error:
+        raise _FailedError(str(error)) from error
+
+
+def _say(options: argparse.Namespace, said: "Said") -> int:
     for line in said.lines:
         print(line)
     _complain(options.name, *said.warnings, *said.failures)

@@ -97,7 +97,7 @@ def _list(options: argparse.Namespace, on_cluster: OnCluster) -> int:
 
 def _describe(options: argparse.Namespace, on_cluster: OnCluster) -> int:
     from broker import txn_tool
-    from broker.process import now_ms
+    from broker.opening import now_ms
 
     return on_cluster(
         options,
@@ -128,7 +128,7 @@ def _abort(options: argparse.Namespace, on_cluster: OnCluster) -> int:
 
 def _find_hanging(options: argparse.Namespace, on_cluster: OnCluster) -> int:
     from broker import txn_tool
-    from broker.process import now_ms
+    from broker.opening import now_ms
 
     return on_cluster(
         options,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.config import Loaded, Settings
-from broker.process import log_options, now_ms, store_options
+from broker.opening import log_options, now_ms, store_options
 from coordinator.metadata_log import LogError, LogRefusedError
 from coordinator.open_log import open_log
 from storage import marker

@@ -1,7 +1,6 @@
 """One agent as a process: the loop, the clocks, the signals, the memory allocator.
 
-The only module that chooses an event loop (uvloop where present) and reads clocks. Everything
-below it would run as well in a simulator.
+Everything below it would run as well in a simulator.
 """
 
 import asyncio
@@ -12,19 +11,15 @@ import os
 import random
 import signal
 import socket
-import time
 from collections.abc import Callable, Coroutine
-from importlib import metadata
-from pathlib import Path
 from typing import Any, TypeVar
 
 from broker import logs
 from broker.agent import Agent, AgentError, Parts
 from broker.config import Loaded, Settings
+from broker.opening import boot_ms, loop_factory, now_ms, open_adapters, software_version
 from coordinator.metadata_log import MetadataLog
-from coordinator.open_log import LogOptions, open_log
 from storage.object_store import ObjectStore
-from storage.open_store import StoreOptions, open_store
 
 logger = logging.getLogger(__name__)
 
@@ -37,69 +32,8 @@ MALLOC_ARENA_MAX = -8
 """Numbers of glibc's <malloc.h>."""
 
 
-def now_ms() -> int:
-    """Wall clock, ms since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
-def boot_ms() -> int:
-    """A clock that nobody sets and that goes on while the machine is suspended, in ms."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-    return time.monotonic_ns() // 1_000_000
-
-
 def host_name() -> str:
     return socket.gethostname()
-
-
-def software_version() -> str:
-    try:
-        return metadata.version("frazil")
-    except metadata.PackageNotFoundError:
-        return "0"
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """uvloop where it is installed, else asyncio's own."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
-
-
-def open_adapters(settings: Settings) -> tuple[ObjectStore, MetadataLog]:
-    """The store and the log that the settings name. Raises ValueError with a sentence."""
-    store = open_store(settings.store_url, store_options(settings), now_ms=now_ms)
-    log = open_log(settings.log_url, log_options(settings), settings.cluster_id)
-    return store, log
-
-
-def store_options(settings: Settings) -> StoreOptions:
-    return StoreOptions(
-        endpoint=settings.store_endpoint,
-        region=settings.store_region,
-        access_key=settings.store_access_key,
-        secret_key=settings.store_secret_key,
-        ca_file=_path(settings.store_ca),
-        path_style=settings.store_path_style,
-    )
-
-
-def log_options(settings: Settings) -> LogOptions:
-    return LogOptions(
-        user=settings.log_user,
-        password=settings.log_password,
-        ca_file=_path(settings.log_ca),
-        cert_file=_path(settings.log_cert),
-        key_file=_path(settings.log_key),
-    )
-
-
-def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text)
 
 
 def run(loaded: Loaded, *, announce: Callable[[Agent], None]) -> int:

@@ -1,0 +1,115 @@
+"""Which agent should hold the jobs: what one agent claims, and to whom it gives them. Pure.
+
+All kinds belong to one agent, since one worker with one replica serves them all. Who holds some
+of them is meant to hold the rest; when nobody does, the live agent that wins a rendezvous over
+node ids. Nobody gives jobs away because another agent came: a worker takes long to load.
+
+An agent that leaves jobs free for long will not take them (`jobs.enabled`, or its session is not
+proven): it is *passive* and counts no more, until it claims. Agents may differ about that for a
+while; apply decides who holds what.
+"""
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from broker.placement import best_rank
+from coordinator.job_commands import JobKind
+from protocol.types import INCARNATION_NONE, Incarnation
+
+FREE_MS_MIN: Final = 5_000
+"""An agent that is here only for a moment claims nothing."""
+FREE_MS_MAX: Final = 20_000
+"""Longer than a dead agent's session outlives it, and than FREE_MS_MIN: then the next one."""
+
+_SEED: Final = int.from_bytes(blake2b(b"jobs", digest_size=8).digest())
+
+
+class LiveAgent(NamedTuple):
+    incarnation: Incarnation
+    node_id: int
+
+
+class JobClaims:
+    """What one agent has seen of the jobs, and what follows. Node ids of live agents differ."""
+
+    def __init__(self) -> None:
+        self._me: Incarnation | None = None
+        self._agents: tuple[LiveAgent, ...] = ()
+        self._holders: Mapping[JobKind, Incarnation | None] = {}
+        self._passive: set[Incarnation] = set()
+        self._free_since_ms: int | None = None
+        self._now_ms = 0
+
+    def claimed(self, writer: Incarnation) -> None:
+        """`writer` proposed a claim, whatever came of it."""
+        self._passive.discard(writer)
+
+    def look(
+        self,
+        *,
+        me: Incarnation | None,
+        agents: Iterable[LiveAgent],
+        holders: Mapping[JobKind, Incarnation | None],
+        now_ms: int,
+    ) -> None:
+        """See who is live and who holds what. `me`: None while this agent may not act."""
+        self._now_ms = now_ms
+        self._agents = tuple(agents)
+        self._passive &= {agent.incarnation for agent in self._agents} - {me}
+        self._holders = dict(holders)
+        free = None in self._holders.values()
+        if me is None or me != self._me or not free:
+            # Cut off, it knows nothing of what happens meanwhile.
+            self._free_since_ms = None
+        self._me = me
+        if me is None or not free:
+            return
+        if self._free_since_ms is None:
+            self._free_since_ms = now_ms
+        elif now_ms - self._free_since_ms >= FREE_MS_MAX:
+            self._free_since_ms = now_ms
+            if (idle := self.preferred()) not in (None, me):
+                assert idle is not None
+                self._passive.add(idle)
+
+    def preferred(self) -> Incarnation | None:
+        """Who should hold the jobs that are free; None when there is nobody."""
+        holding = sorted({holder for holder in self._holders.values() if holder is not None})
+        active = [agent for agent in self._agents if agent.incarnation not in self._passive]
+        for agent in active:
+            if agent.incarnation in holding:
+                return agent.incarnation
+        return _best(active)
+
+    def to_claim(self, *, wanted_now: bool) -> tuple[JobKind, ...]:
+        """What this agent should claim; `wanted_now`: somebody asked for a job."""
+        free = tuple(kind for kind, holder in self._holders.items() if holder is None)
+        if self._me is None or not free or self._free_since_ms is None:
+            return ()
+        waited_ms = self._now_ms - self._free_since_ms
+        if self.preferred() != self._me or (waited_ms < FREE_MS_MIN and not wanted_now):
+            return ()
+        return free
+
+    def held(self) -> tuple[JobKind, ...]:
+        """What this agent holds."""
+        if self._me is None:
+            return ()
+        return tuple(kind for kind, holder in self._holders.items() if holder == self._me)
+
+    def successor(self) -> Incarnation:
+        """To whom everything goes when this agent gives it up; INCARNATION_NONE: to nobody."""
+        others = [
+            agent
+            for agent in self._agents
+            if agent.incarnation != self._me and agent.incarnation not in self._passive
+        ]
+        return _best(others) or INCARNATION_NONE
+
+
+def _best(agents: list[LiveAgent]) -> Incarnation | None:
+    if not agents:
+        return None
+    node_id = best_rank(_SEED, [agent.node_id for agent in agents])
+    return next(agent.incarnation for agent in agents if agent.node_id == node_id)
