@@ -102,7 +102,11 @@ public class Members {
             if (!now.equals(identity)) tell("identity", name, identity = now);
         }
 
-        public void onPartitionsAssigned(Collection<TopicPartition> partitions) { tell("assigned", name, places(partitions)); }
+        public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+            // First who it is: whoever hears of the partitions may ask about the member at once.
+            tellIdentity();
+            tell("assigned", name, places(partitions));
+        }
 
         public void onPartitionsRevoked(Collection<TopicPartition> partitions) { tell("revoked", name, places(partitions)); }
 
