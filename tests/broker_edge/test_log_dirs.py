@@ -30,11 +30,13 @@ async def sizes(agent, request=ALL, **more) -> dict[tuple[str, int], int]:
     (result,) = (await agent.ask(apis.DESCRIBE_LOG_DIRS, request, **more)).results
     assert result.error_code == 0
     assert all(topic.partitions for topic in result.topics)
-    return {
-        (topic.name, row.partition_index): row.partition_size
+    rows = [
+        ((topic.name, row.partition_index), row.partition_size)
         for topic in result.topics
         for row in topic.partitions
-    }
+    ]
+    assert len(rows) == len(dict(rows)), "each once"
+    return dict(rows)
 
 
 @pytest.mark.parametrize("version", range(1, 6))
