@@ -1,0 +1,101 @@
+"""What retention lets go of, and which rows are to be dropped. Pure.
+
+Kafka's rules (`UnifiedLog.deleteOldSegments`) with rows for segments: leading rows go whose newest
+record is older than retention.ms by the machine's time, and leading rows without which there are
+still retention.bytes. A row without any timestamp goes with a later one. A page counts as one
+row. Both hold only where cleanup.policy has delete; what a client deleted goes anywhere.
+
+Left out: nothing waits for the export of a topic; an export that must not lose has a pin, which
+keeps the objects of the plan that it reads.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from broker.jobs.walk import data_bytes_of, timestamp_of
+from broker.topic_configs import TopicSettings
+from coordinator.job_commands import Expiry
+from coordinator.partition import Partition
+from storage.spans import Page, Row
+
+ROWS_PER_COMMAND_MAX: Final = 1000
+PARTITIONS_PER_COMMAND_MAX: Final = 500
+
+
+class Due(NamedTuple):
+    """What may go of one partition by one command."""
+
+    expiry: Expiry
+    rows: int
+
+
+def due(partition: Partition, settings: TopicSettings, *, time_ms: int) -> Due | None:
+    """What is over its topic's limits; None when nothing is."""
+    if not settings.deleted or partition.row_count == 0:
+        return None
+    aged = sized = (partition.log_start, 0)
+    if settings.retention_ms >= 0:
+        aged = _aged(partition, old_ms=time_ms - settings.retention_ms)
+    if settings.retention_bytes >= 0:
+        sized = _sized(partition, bytes_max=settings.retention_bytes)
+    offset, rows = max(aged, sized)
+    if offset <= partition.log_start:
+        return None
+    expiry = Expiry(
+        partition.topic_id,
+        partition.partition,
+        offset,
+        settings.retention_ms if offset == aged[0] else -1,
+        settings.retention_bytes if offset == sized[0] else -1,
+    )
+    return Due(expiry, rows)
+
+
+def _stable_rows(partition: Partition) -> Iterator[Row]:
+    """Rows from the log start on that may go now, as many as one command may name."""
+    first = partition.find(partition.log_start)
+    for index in range(first, min(first + ROWS_PER_COMMAND_MAX, partition.row_count)):
+        row = partition.row(index)
+        if row.next_offset > partition.last_stable:
+            return
+        yield row
+
+
+def _aged(partition: Partition, *, old_ms: int) -> tuple[int, int]:
+    """Behind the last of the leading rows that are older, and how many they are."""
+    found = (partition.log_start, 0)
+    for count, row in enumerate(_stable_rows(partition), start=1):
+        timestamp = timestamp_of(row)
+        if timestamp >= old_ms:
+            break
+        if timestamp >= 0:
+            found = (row.next_offset, count)
+    return found
+
+
+def _sized(partition: Partition, *, bytes_max: int) -> tuple[int, int]:
+    """Behind the last of the leading rows that are too much, and how many they are."""
+    found = (partition.log_start, 0)
+    if partition.data_bytes <= bytes_max:
+        return found
+    first = partition.find(partition.log_start)
+    left = partition.data_bytes - sum(data_bytes_of(partition.row(at)) for at in range(first))
+    for count, row in enumerate(_stable_rows(partition), start=1):
+        left -= data_bytes_of(row)
+        if left < bytes_max:
+            break
+        found = (row.next_offset, count)
+    return found
+
+
+def first_page(partition: Partition) -> Page | None:
+    """The page that must come back before rows in front can be dropped; None when none must."""
+    if not has_dead_rows(partition):
+        return None
+    row = partition.row(0)
+    return row if isinstance(row, Page) else None
+
+
+def has_dead_rows(partition: Partition) -> bool:
+    """Whether rows lie wholly before the log start."""
+    return partition.row_count > 0 and partition.row(0).next_offset <= partition.log_start

@@ -1,0 +1,158 @@
+"""What retention lets go of: Kafka's rules, with rows for segments."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.jobs import retention_plan
+from broker.jobs.walk import data_bytes_of
+from tests.broker_jobs.rows import Rows, settings
+
+NOW_MS = 10_000
+
+
+def due_offset(rows: Rows, **changed: object) -> int | None:
+    found = retention_plan.due(
+        rows.partition, settings(**{"retention_ms": -1, **changed}), time_ms=NOW_MS
+    )
+    return None if found is None else found.expiry.offset
+
+
+def test_rows_go_whose_newest_record_is_older_than_the_topics_limit():
+    rows = Rows()
+    rows.span(timestamp=NOW_MS - 102)
+    rows.span(timestamp=NOW_MS - 101)
+    rows.span(timestamp=NOW_MS - 100)
+    assert due_offset(rows, retention_ms=100) == 20
+
+
+def test_a_young_row_keeps_older_ones_behind_it():
+    rows = Rows()
+    for timestamp in (5, NOW_MS, 5):
+        rows.span(timestamp=timestamp)
+    assert due_offset(rows, retention_ms=100) == 10
+
+
+def test_a_row_without_timestamp_goes_with_a_later_one_only():
+    rows = Rows()
+    for timestamp in (-1, 5, -1):
+        rows.span(timestamp=timestamp)
+    assert due_offset(rows, retention_ms=100) == 20
+
+
+def test_what_was_written_at_no_time_at_all_stays():
+    rows = Rows()
+    rows.spans(3, timestamp=-1)
+    assert due_offset(rows, retention_ms=100) is None
+
+
+def test_rows_go_without_which_there_is_still_enough():
+    rows = Rows()
+    rows.spans(5, length=100)
+    assert due_offset(rows, retention_bytes=301) == 10
+    assert due_offset(rows, retention_bytes=300) == 20
+    assert due_offset(rows, retention_bytes=500) is None
+
+
+def test_the_further_of_both_limits_counts():
+    rows = Rows()
+    rows.span(timestamp=5)
+    rows.spans(4, timestamp=NOW_MS)
+    assert due_offset(rows, retention_ms=100, retention_bytes=200) == 30
+    assert due_offset(rows, retention_ms=100, retention_bytes=450) == 10
+
+
+def test_nothing_goes_of_a_topic_that_is_compacted_only():
+    rows = Rows()
+    rows.spans(5, timestamp=5)
+    assert due_offset(rows, retention_ms=0, retention_bytes=0, deleted=False) is None
+
+
+def test_an_open_transaction_keeps_what_is_behind_its_beginning():
+    rows = Rows()
+    rows.spans(2, timestamp=5)
+    rows.partition.open(7, 20)
+    rows.span(timestamp=5)
+    assert due_offset(rows, retention_ms=100) == 20
+    assert due_offset(rows, retention_bytes=0) == 20
+
+
+def test_a_page_goes_as_a_whole():
+    rows = Rows()
+    rows.spans(3, timestamp=5)
+    rows.span(timestamp=NOW_MS - 50)
+    rows.page(1, 4)
+    assert due_offset(rows, retention_ms=100) == 10
+    assert due_offset(rows, retention_ms=10) == 40
+    assert due_offset(rows, retention_bytes=100) == 10
+
+
+def test_all_of_a_partition_may_go():
+    rows = Rows()
+    rows.spans(3, timestamp=5)
+    assert due_offset(rows, retention_ms=100) == 30
+    assert due_offset(rows, retention_bytes=0) == 30
+
+
+def test_bytes_before_the_log_start_are_not_counted():
+    rows = Rows()
+    rows.spans(4, length=100)
+    rows.partition.start_at(20)
+    assert due_offset(rows, retention_bytes=200) is None
+    assert due_offset(rows, retention_bytes=100) == 30
+
+
+def test_a_command_names_a_thousand_rows_at_most():
+    rows = Rows()
+    rows.spans(1500, timestamp=5)
+    found = retention_plan.due(rows.partition, settings(retention_ms=100), time_ms=NOW_MS)
+    assert found is not None
+    assert (found.expiry.offset, found.rows) == (10_000, 1000)
+
+
+def test_only_the_limit_that_is_exceeded_is_named_to_apply():
+    rows = Rows()
+    rows.span(timestamp=5)
+    rows.spans(3, timestamp=NOW_MS)
+    for bytes_max, named in ((350, (100, -1)), (100, (-1, 100)), (300, (100, 300))):
+        limits = settings(retention_ms=100, retention_bytes=bytes_max)
+        found = retention_plan.due(rows.partition, limits, time_ms=NOW_MS)
+        assert found is not None
+        assert (found.expiry.retention_ms, found.expiry.retention_bytes) == named
+
+
+def test_rows_before_the_log_start_are_dropped_after_their_page_came_back():
+    rows = Rows()
+    rows.spans(3)
+    page = rows.page(0, 2)
+    assert not retention_plan.has_dead_rows(rows.partition)
+    rows.partition.start_at(15)
+    assert not retention_plan.has_dead_rows(rows.partition)
+    rows.partition.start_at(20)
+    assert retention_plan.has_dead_rows(rows.partition)
+    assert retention_plan.first_page(rows.partition) == page
+
+
+@given(
+    st.lists(st.tuples(st.integers(-1, 50), st.integers(1, 50)), min_size=1, max_size=20),
+    st.integers(-1, 50),
+    st.integers(-1, 500),
+)
+def test_what_goes_is_over_a_limit_and_what_stays_is_not(written, retention_ms, retention_bytes):
+    rows = Rows()
+    for timestamp, length in written:
+        rows.span(timestamp=timestamp, length=length)
+    limits = settings(retention_ms=retention_ms, retention_bytes=retention_bytes)
+    every = [rows.partition.row(index) for index in range(rows.partition.row_count)]
+    old_ms = 40 - retention_ms if retention_ms >= 0 else -1
+    left = every
+    while found := retention_plan.due(rows.partition, limits, time_ms=40):
+        rows.partition.start_at(found.expiry.offset)
+        gone = [row for row in left if row.next_offset <= found.expiry.offset]
+        left = left[len(gone) :]
+        assert (left[0].base_offset if left else rows.partition.end_offset) == found.expiry.offset
+        enough = sum(map(data_bytes_of, left)) >= retention_bytes >= 0
+        assert enough or all(row.timestamp_max < old_ms for row in gone)
+    if left and retention_bytes >= 0:
+        assert sum(map(data_bytes_of, left[1:])) < retention_bytes
+    if left and left[0].timestamp_max >= 0:
+        assert left[0].timestamp_max >= old_ms
