@@ -16,6 +16,7 @@ from coordinator.proposer import NotDoneError, Proposer
 from coordinator.replica import Applied, Replica, ReplicaStoppedError
 from coordinator.session import Membership, ReplacedError
 from coordinator.settings import AgentIdentity, CoordinatorSettings
+from coordinator.snapshot_loading import SnapshotSource
 from coordinator.stats import CoordinatorStats
 from protocol.types import Incarnation
 
@@ -49,14 +50,18 @@ class Coordinator:
         settings: CoordinatorSettings,
         now_ms: Callable[[], int],
         boot_ms: Callable[[], int],
+        snapshots: SnapshotSource | None = None,
     ) -> None:
-        """`now_ms`: wall clock, written into entries; `boot_ms`: never set, counts suspension."""
+        """`now_ms`: wall clock, written into entries; `boot_ms`: never set, counts suspension.
+
+        Without `snapshots` it replays the log from the beginning.
+        """
         self.machine = Machine()
         self.stats = CoordinatorStats()
         self._log = log
         self._settings = settings
         self._left = asyncio.Event()
-        self._replica = Replica(log, self.machine, self.stats)
+        self._replica = Replica(log, self.machine, self.stats, snapshots)
         self._barrier = Barrier(
             log,
             wait_for=self._replica.wait_for,
@@ -96,7 +101,7 @@ class Coordinator:
                 tasks.create_task(_uncancelled(self._replica.run()))
                 tasks.create_task(_uncancelled(self._barrier.run()))
                 tasks.create_task(_uncancelled(self._proposer.run()))
-                tasks.create_task(_uncancelled(self._membership.run()))
+                tasks.create_task(_uncancelled(self._be_member()))
                 tasks.create_task(self._until_left())
         except BaseExceptionGroup as group:
             ended_by = _first(group)
@@ -159,6 +164,17 @@ class Coordinator:
             logger.warning("left without closing the session, it will run out: %r", error)
         finally:
             self._left.set()
+
+    @property
+    def log_bytes(self) -> int:
+        """What the log has grown by since the older published snapshot; see `Replica`."""
+        return self._replica.log_bytes
+
+    async def _be_member(self) -> None:
+        """An agent that still loads would be named to clients, and hold a lease it cannot renew
+        in time; so it joins when it has caught up with what there was."""
+        await self._replica.started()
+        await self._membership.run()
 
     async def _until_left(self) -> None:
         await self._left.wait()

@@ -5,7 +5,13 @@ entries of a session carry its incarnation and their numbers come without a hole
 cannot be decoded, or that makes `apply` raise, stops the replica for good; it is never skipped.
 An unavailable log only makes it wait and tail again from where it is.
 
-Left out: what entries mean (`machine`), and when a position counts as the log's end (`barrier`).
+It begins with the newest snapshot, if there is one, and has *started* when it has reached the end
+that the log had then. Until then a cut that overtakes it makes it load a newer snapshot, since
+nobody has relied on what it says; later it stops. Where a published snapshot has another digest
+than this machine had at that position, it stops too: start again, from that snapshot.
+
+Left out: what entries mean (`machine`), how snapshots are found (`snapshot_loading`), and when a
+position counts as the log's end (`barrier`).
 """
 
 import asyncio
@@ -19,16 +25,19 @@ from typing import NamedTuple
 
 from coordinator.codec import CodecError, decode_entry
 from coordinator.commands import Entry, Outcome, Rejected
+from coordinator.job_commands import BeginSnapshot, PublishSnapshot
 from coordinator.machine import Machine
 from coordinator.metadata_log import (
+    LogCutError,
     LogEntry,
     LogHoleError,
     LogRefusedError,
     LogUnavailableError,
     MetadataLog,
 )
+from coordinator.snapshot_loading import Loader, SnapshotSource, until_answered
 from coordinator.stats import CoordinatorStats
-from protocol.types import INCARNATION_NONE, Incarnation, Position
+from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +45,9 @@ RETRY_S = 0.2
 REFUSED_RETRY_S = 5.0
 TURN_S = 0.01
 """Longest time that applying a batch keeps the loop before others may run."""
+PUBLISHED_MAX = 2
+WRITERS_MAX = 4_000
+"""Sessions that are kept in mind, the live ones always; half of the others go at the bound."""
 
 BUGS = (
     ArithmeticError,
@@ -71,19 +83,40 @@ class _Writer:
 
     __slots__ = ("incarnation", "last_n")
 
-    def __init__(self, incarnation: Incarnation) -> None:
+    def __init__(self, incarnation: Incarnation, last_n: int = 0) -> None:
         self.incarnation = incarnation
-        self.last_n = 0
+        self.last_n = last_n
 
 
 class Replica:
     """The machine, kept up with the log. `run` must be going for anything to happen."""
 
-    def __init__(self, log: MetadataLog, machine: Machine, stats: CoordinatorStats) -> None:
+    def __init__(
+        self,
+        log: MetadataLog,
+        machine: Machine,
+        stats: CoordinatorStats,
+        snapshots: SnapshotSource | None = None,
+    ) -> None:
+        """Without `snapshots` it begins at the log's beginning."""
         self.machine = machine
         self._log = log
         self._stats = stats
+        self._loader = (
+            None if snapshots is None else Loader(log, snapshots, machine=machine, stats=stats)
+        )
+        self._started = asyncio.Event()
+        self._start_end: Position | None = None
+        """Where it will have started; None: it has, or does not know yet."""
+        self._bytes = 0
+        """Payloads applied."""
+        self._bytes_at: dict[Position, int] = {}
+        """How many they were where snapshots were begun."""
+        self._bytes_at_older = 0
         self._writers: dict[int, _Writer] = {}
+        """By session, in the order in which they were first met."""
+        self._unknown_to: int = POSITION_ZERO
+        """Incarnations up to this one may be missing in `_writers`, unless they are live."""
         self._callbacks: list[Callable[[Applied], None]] = []
         self._waiting: list[tuple[Position, int, asyncio.Future[None]]] = []
         self._tickets = itertools.count()
@@ -101,8 +134,22 @@ class Replica:
             heapq.heappush(self._waiting, (position, next(self._tickets), future))
         return future
 
+    @property
+    def log_bytes(self) -> int:
+        """Payloads applied since the older published snapshot, which the log is cut behind; or
+        since this replica began, if that was later."""
+        return self._bytes - self._bytes_at_older
+
+    async def started(self) -> None:
+        """Wait until the end is reached that the log had when `run` began."""
+        await self._started.wait()
+
     async def run(self) -> None:
         """Follow the log for ever. Raises ReplicaStoppedError."""
+        if self._loader is None:
+            self._started.set()
+        else:
+            await self._load(self._loader)
         hole: Position | None = None
         while True:
             pause_s = RETRY_S
@@ -115,6 +162,9 @@ class Replica:
             except LogRefusedError as error:
                 logger.warning("the log refuses to be read: %s", error)
                 pause_s = REFUSED_RETRY_S
+            except LogCutError as error:
+                await self._load_anew(error)
+                continue
             except LogHoleError as error:
                 # A hole in what was pushed may be the connection's; one in what is read anew is
                 # the log's.
@@ -124,6 +174,45 @@ class Replica:
                 logger.warning("reading the log again: %s", error)
             self._stats.tail_restarts += 1
             await asyncio.sleep(pause_s)
+
+    async def _load(self, loader: Loader) -> None:
+        """Begin with a snapshot if there is one, and find out how far the log goes."""
+        if await loader.load():
+            self._follow_snapshot()
+        self._start_end = await until_answered(self._log.head)
+        self._look_if_started()
+
+    async def _load_anew(self, cut: LogCutError) -> None:
+        if self._loader is None or self._started.is_set():
+            raise ReplicaStoppedError(
+                f"this agent has fallen behind the log, start it again: {cut}"
+            ) from cut
+        if not await self._loader.load() or self.machine.position < cut.cut:
+            reasons = "; ".join(self._loader.failures) or "none that is newer is published"
+            raise ReplicaStoppedError(
+                f"no snapshot leads to the end of the log: {reasons}; {cut}"
+            ) from cut
+        self._follow_snapshot()
+        self._look_if_started()
+
+    def _follow_snapshot(self) -> None:
+        """What the machine says of writers is what the next entries have to follow."""
+        position = self.machine.position
+        self._writers = {
+            row.session: _Writer(row.incarnation, row.last_n) for row in self.machine.incarnations
+        }
+        self._unknown_to = position
+        self._bytes = 0
+        self._bytes_at_older = 0
+        self._bytes_at = {position: 0}
+        self._stats.applied_position = position
+        self._stats.head_position = max(self._stats.head_position, position)
+        self._wake()
+
+    def _look_if_started(self) -> None:
+        if self._start_end is not None and self.machine.position >= self._start_end:
+            self._start_end = None
+            self._started.set()
 
     async def _apply_batch(self, batch: Sequence[LogEntry]) -> None:
         loop = asyncio.get_running_loop()
@@ -144,6 +233,7 @@ class Replica:
             )
         entry = self._decode(logged)
         incarnation = self._check_writer(logged, entry)
+        self._compare_digests(logged, entry)
         try:
             outcomes = self.machine.apply(logged.position, entry)
         except BUGS as error:
@@ -155,10 +245,50 @@ class Replica:
         self._stats.commands_rejected += sum(isinstance(each, Rejected) for each in outcomes)
         self._stats.applied_position = logged.position
         self._stats.head_position = max(self._stats.head_position, logged.position)
+        self._count_bytes(logged, entry)
         applied = Applied(logged.position, incarnation, entry, outcomes)
         for callback in self._callbacks:
             callback(applied)
         self._wake()
+        if self._start_end is not None:
+            self._look_if_started()
+
+    def _compare_digests(self, logged: LogEntry, entry: Entry) -> None:
+        """A snapshot that is published is what every machine was at its position (P13)."""
+        for command in entry.commands:
+            if not isinstance(command, PublishSnapshot):
+                continue
+            begun = self.machine.snapshots.begun
+            if (
+                begun is not None
+                and begun.position == command.position
+                and begun.digest != command.digest
+            ):
+                raise ReplicaStoppedError(
+                    f"at position {command.position} this replica had the digest"
+                    f" {begun.digest.hex()}, but the snapshot published at {logged.position} has"
+                    f" {command.digest.hex()}: one of them is wrong; start again from the snapshot"
+                )
+
+    def _count_bytes(self, logged: LogEntry, entry: Entry) -> None:
+        self._bytes += len(logged.payload)
+        for command in entry.commands:
+            if isinstance(command, BeginSnapshot):
+                begun = self.machine.snapshots.begun
+                if begun is not None and begun.position == logged.position:
+                    self._bytes_at[logged.position] = self._bytes
+            elif isinstance(command, PublishSnapshot):
+                self._forget_bytes()
+        self._stats.log_bytes = self.log_bytes
+
+    def _forget_bytes(self) -> None:
+        """Positions before the older of the two published snapshots count no more."""
+        published = self.machine.snapshots.published
+        if len(published) < PUBLISHED_MAX:
+            return
+        older = published[-1].position
+        self._bytes_at_older = self._bytes_at.get(older, self._bytes_at_older)
+        self._bytes_at = {place: at for place, at in self._bytes_at.items() if place >= older}
 
     def _decode(self, logged: LogEntry) -> Entry:
         try:
@@ -180,7 +310,12 @@ class Replica:
         if logged.n == 0:
             known = writer is None and entry.incarnation == INCARNATION_NONE
             incarnation = Incarnation(logged.position)
-            self._writers.setdefault(logged.session, _Writer(incarnation))
+            self._remember(logged.session, _Writer(incarnation))
+        elif writer is None and self._may_be_unknown(entry.incarnation):
+            # It is not live, so all its commands are refused, whatever its number.
+            known = True
+            incarnation = entry.incarnation
+            self._remember(logged.session, _Writer(incarnation, logged.n))
         else:
             if writer is None or logged.n > writer.last_n + 1:
                 raise LogHoleError(f"session {logged.session:x}: no entry before {logged.n}")
@@ -192,6 +327,26 @@ class Replica:
                 f"the entry at position {logged.position} does not follow those of its session"
             )
         return incarnation
+
+    def _may_be_unknown(self, incarnation: Incarnation) -> bool:
+        return (
+            INCARNATION_NONE < incarnation <= self._unknown_to
+            and self.machine.incarnations.get(incarnation) is None
+        )
+
+    def _remember(self, session: int, writer: _Writer) -> None:
+        self._writers.setdefault(session, writer)
+        if len(self._writers) <= WRITERS_MAX:
+            return
+        live = self.machine.incarnations
+        ended = [
+            (key, each.incarnation)
+            for key, each in self._writers.items()
+            if live.get(each.incarnation) is None
+        ]
+        for key, incarnation in ended[: len(ended) // 2]:
+            del self._writers[key]
+            self._unknown_to = max(self._unknown_to, incarnation)
 
     def _wake(self) -> None:
         while self._waiting and self._waiting[0][0] <= self.machine.position:

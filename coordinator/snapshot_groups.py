@@ -5,6 +5,8 @@ them. Columns of offsets are copied as they lie. Which producers have something 
 is written once, by producer.
 """
 
+from collections.abc import Generator
+
 from coordinator.encoding import (
     put_bytes,
     put_signed,
@@ -38,7 +40,8 @@ def dump_groups(out: Out, groups: Groups) -> None:
     write(out, groups._configs.items(), len(groups._configs), _put_configs)
 
 
-def restore_groups(parts: In, groups: Groups) -> None:
+def restore_groups(parts: In, groups: Groups) -> Generator[None, None, None]:
+    """In steps of a group."""
     head = parts.bytes()
     at = 0
     holders: list[Incarnation | None] = []
@@ -54,6 +57,7 @@ def restore_groups(parts: In, groups: Groups) -> None:
     for row in read(parts, _read_group):
         groups._shards[shard_of(row.group_id)][row.group_id] = row
         groups._count += 1
+        yield
     groups._configs = dict(read(parts, _read_configs))
 
 

@@ -7,7 +7,7 @@ Partitions that take part in an open transaction must be the objects that the ta
 has, so transactions come after partitions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from coordinator.commands import Listener
 from coordinator.encoding import (
@@ -122,6 +122,8 @@ def _put_incarnation(data: bytearray, row: IncarnationRow) -> None:
     put_signed(data, row.clock_ms)
     put_varint(data, row.last_n)
     put_signed(data, row.chunk_last)
+    put_signed(data, row.segment_last)
+    put_signed(data, row.index_last)
 
 
 def _read_incarnation(data: bytes, at: int) -> tuple[IncarnationRow, int]:
@@ -137,6 +139,8 @@ def _read_incarnation(data: bytes, at: int) -> tuple[IncarnationRow, int]:
     clock_ms, at = read_signed(data, at)
     last_n, at = read_varint(data, at)
     chunk_last, at = read_signed(data, at)
+    segment_last, at = read_signed(data, at)
+    index_last, at = read_signed(data, at)
     row = IncarnationRow(
         incarnation=Incarnation(incarnation),
         session=session,
@@ -150,6 +154,8 @@ def _read_incarnation(data: bytes, at: int) -> tuple[IncarnationRow, int]:
         clock_ms=clock_ms,
         last_n=last_n,
         chunk_last=chunk_last,
+        segment_last=segment_last,
+        index_last=index_last,
     )
     return row, at
 
@@ -214,8 +220,8 @@ def dump_transactions(out: Out, transactions: Transactions) -> None:
 
 def restore_transactions(
     parts: In, transactions: Transactions, partition: Callable[[TopicId, int], Partition]
-) -> None:
-    """`partition` gives the row of a place, also of a deleted topic."""
+) -> Generator[None, None, None]:
+    """In steps of a row. `partition` gives the row of a place, also of a deleted topic."""
 
     def read_row(data: bytes, at: int) -> tuple[TransactionRow, int]:
         row, places, at = _read_transaction(data, at)
@@ -226,9 +232,10 @@ def restore_transactions(
     data = parts.bytes()
     transactions.participants, at = read_varint(data, 0)
     transactions.size, _ = read_varint(data, at)
-    transactions._rows = {row.transactional_id: row for row in read(parts, read_row)}
-    transactions._by_producer = {}
-    for row in transactions:
+    transactions._rows, transactions._by_producer = {}, {}
+    for row in read(parts, read_row):
+        transactions._rows[row.transactional_id] = row
+        yield
         for producer_id in (row.standing.previous_id, row.standing.producer_id):
             if producer_id != -1:
                 transactions._by_producer[producer_id] = row

@@ -38,6 +38,12 @@ class CoordinatorStats:
     """Gauge: the newest position that the log is known to hold."""
     applied_position: Position = POSITION_ZERO
     """Gauge."""
+    snapshot_position: Position = POSITION_ZERO
+    """Gauge: of the snapshot that this agent began with; 0: it began with the log's beginning."""
+    snapshot_seconds: float = 0.0
+    """Gauge: what finding, reading and restoring it took."""
+    log_bytes: int = 0
+    """Gauge: payloads applied since the older published snapshot, or since this agent began."""
 
     @property
     def lag(self) -> int:

@@ -35,6 +35,8 @@ SHELLS = {
         "proposer",
         "replica",
         "session",
+        "snapshot_loading",
+        "snapshot_store",
         "sqlite",
     },
     "broker": {

@@ -1,0 +1,126 @@
+"""A snapshot: the whole machine at one position as bytes, and a machine out of them.
+
+Invariants: equal machines give equal bytes, also one that was restored and the one that it was
+dumped from. A machine is restored in place: its tables stay the objects that they are, all that
+is in them is replaced. Nothing of it is touched before all parts were found to be whole, of one
+snapshot and of a known format; should it still fail, the machine is empty again, never half.
+
+Every field of every table is written by the friend module of its family (`snapshot_tables`,
+`snapshot_groups`, `snapshot_partitions`); whoever adds a field adds it there and raises
+`snapshot_stream.VERSION`. `tests/coordinator/test_snapshot_fields.py` notices who forgets.
+
+Left out: where snapshots lie (`snapshot_store`), and when one is made (the job).
+"""
+
+import struct
+from collections.abc import Generator, Sequence
+
+from coordinator.encoding import CodecError, put_signed, read_signed
+from coordinator.machine import Machine
+from coordinator.snapshot_groups import dump_groups, restore_groups
+from coordinator.snapshot_partitions import (
+    dump_objects,
+    dump_partitions,
+    orphan,
+    restore_objects,
+    restore_partitions,
+)
+from coordinator.snapshot_stream import Head, In, Out, SnapshotError, check
+from coordinator.snapshot_tables import (
+    dump_features,
+    dump_incarnations,
+    dump_pins,
+    dump_topics,
+    dump_transactions,
+    restore_features,
+    restore_incarnations,
+    restore_pins,
+    restore_topics,
+    restore_transactions,
+)
+from protocol.types import Buffer
+
+__all__ = ["SnapshotError", "dump", "restore", "restoring", "time_ms_of"]
+
+
+def dump(machine: Machine) -> list[bytes]:
+    """The machine as parts of at most `snapshot_stream.PART_BYTES`."""
+    out = Out()
+    head = bytearray()
+    put_signed(head, machine.time_ms)
+    out.block(head)
+    dump_features(out, machine.features, machine.producer_ids)
+    dump_topics(out, machine.topics)
+    dump_incarnations(out, machine.incarnations)
+    dump_objects(out, machine.objects)
+    dump_partitions(out, machine.partitions)
+    dump_pins(out, machine.pins)
+    dump_groups(out, machine.groups)
+    dump_transactions(out, machine.transactions)
+    return out.parts(machine.position, machine.digest())
+
+
+def restore(machine: Machine, parts: Sequence[Buffer]) -> None:
+    """Make the machine what it was when it was dumped. Raises SnapshotError."""
+    for _ in restoring(machine, parts):
+        pass
+
+
+def restoring(machine: Machine, parts: Sequence[Buffer]) -> Generator[None, None, None]:
+    """`restore` in steps of some ms, so that whoever takes them can let others run between.
+
+    Who does not take all of them has an empty machine.
+    """
+    head = check(parts)
+    yield
+    done = False
+    try:
+        yield from _fill(machine, head, parts)
+        done = True
+    except (
+        AssertionError,
+        CodecError,
+        LookupError,
+        OverflowError,
+        TypeError,
+        ValueError,
+        struct.error,
+    ) as error:
+        raise SnapshotError(
+            f"the snapshot at position {head.position} cannot be read: {error!r}"
+        ) from error
+    finally:
+        if not done:
+            _empty(machine)
+
+
+def time_ms_of(parts: Sequence[Buffer]) -> int:
+    """The machine's time, as parts that `check` has passed say it."""
+    time_ms, _ = read_signed(In(parts).bytes(), 0)
+    return time_ms
+
+
+def _fill(machine: Machine, head: Head, parts: Sequence[Buffer]) -> Generator[None, None, None]:
+    blocks = In(parts)
+    machine.position = head.position
+    machine._digest = head.digest
+    machine.time_ms, _ = read_signed(blocks.bytes(), 0)
+    restore_features(blocks, machine.features, machine.producer_ids)
+    restore_topics(blocks, machine.topics)
+    restore_incarnations(blocks, machine.incarnations)
+    yield
+    restore_objects(blocks, machine.objects)
+    yield from restore_partitions(blocks, machine.partitions, machine.objects)
+    restore_pins(blocks, machine.pins)
+    yield from restore_groups(blocks, machine.groups)
+    yield from restore_transactions(
+        blocks, machine.transactions, lambda *place: orphan(machine.partitions, *place)
+    )
+    blocks.end()
+
+
+def _empty(machine: Machine) -> None:
+    fresh = Machine()
+    parts = dump(fresh)
+    for _ in _fill(machine, check(parts), parts):
+        pass
