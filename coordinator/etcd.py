@@ -5,6 +5,8 @@
     <prefix>/<cluster>/<era>/last/<cell>/<lease>      n of the session's newest entry
     <prefix>/<cluster>/<era>/head/<cell>     rewritten by every append: its revision is the head
     <prefix>/<cluster>/<era>/session/<lease> the Open entry, under the agent's lease
+    <prefix>/<cluster>/<era>/snapshot        what was published, and how far the log may be cut
+    <prefix>/<cluster>/<era>/cut/<cell>      how far it is cut (`etcd_cut`)
 
 A position is the revision of the transaction that put the entry. An append compares the session's
 create revision and `last`, so it takes effect at most once and only while the session lives; a
@@ -12,19 +14,23 @@ session key is never created twice, so once it is gone `last` is final.
 
 Catching up never reads etcd's history: the sessions' entries are paged through at one revision
 and merged, then a watch goes on from there. So compaction by anybody strands nobody, and a
-reader that comes back pays for what is new only. Lease ids and numbers are fixed-width hex: keys
-sort as numbers do.
+reader that comes back pays for what is new only. How far the log is cut is read at that same
+revision, and written before anything is deleted: what lies behind the cut is whole there.
 """
 
 import heapq
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import NamedTuple
 
 from coordinator import etcd_pb2 as pb
 from coordinator.etcd_client import CompactedError, EtcdClient, LeaseNotFoundError
+from coordinator.etcd_cut import CutState, EtcdCutter, Written, read_written
+from coordinator.etcd_keys import Keys, created_at, end_of, equals, get, number, only, put
 from coordinator.metadata_log import (
+    LAST_UNKNOWN,
+    SESSIONS_KEPT_MAX,
+    LogCutError,
     LogEntry,
     LogHoleError,
     LogRefusedError,
@@ -35,47 +41,37 @@ from coordinator.metadata_log import (
 )
 from protocol.types import Incarnation, Position, era_of, position, revision_of
 
-CELL = 0
-"""Of the control log; data logs of other cells are prepared in the keys only (design §14)."""
-
 BATCH_ENTRIES_MAX = 500
 PAGE_ENTRIES_MAX = 128
 PAGE_ENTRIES_MIN = 8
 BUFFERED_ENTRIES_MAX = 4096
 """Entries held while merging, of all sessions together, unless there are very many sessions."""
 
-SESSIONS_PER_PAGE = 1000
-
-
-class _Written(NamedTuple):
-    """How far a session has written, at some revision."""
-
-    session: int
-    last: int
-    revision: int
-    """Of its newest entry."""
-
 
 class EtcdLog:
     """See `MetadataLog`. Owns its client."""
 
-    def __init__(self, client: EtcdClient, *, prefix: str, cluster: str, era: int = 1) -> None:
-        assert prefix.startswith("/")
-        assert "/" not in cluster
+    def __init__(
+        self,
+        client: EtcdClient,
+        *,
+        prefix: str,
+        cluster: str,
+        era: int = 1,
+        compact: bool = True,
+        sessions_kept: int = SESSIONS_KEPT_MAX,
+    ) -> None:
+        """`compact`: a cut also compacts etcd's history (of all that is in that etcd)."""
         self._client = client
         self._era = era
-        self._identity_key = f"{prefix}/{cluster}/identity".encode()
-        base = f"{prefix}/{cluster}/{era}"
-        self._log_prefix = f"{base}/log/{CELL}/".encode()
-        self._last_prefix = f"{base}/last/{CELL}/".encode()
-        self._head_key = f"{base}/head/{CELL}".encode()
-        self._session_prefix = f"{base}/session/".encode()
+        self._keys = Keys.of(prefix=prefix, cluster=cluster, era=era)
+        self._cutter = EtcdCutter(client, self._keys, compact=compact, sessions_kept=sessions_kept)
 
     async def identify(self, identity: bytes) -> bytes:
-        key = self._identity_key
+        key = self._keys.identity
         response = await self._client.txn(
             pb.TxnRequest(
-                compare=[_created_at(key, 0)], success=[_put(key, identity)], failure=[_get(key)]
+                compare=[created_at(key, 0)], success=[put(key, identity)], failure=[get(key)]
             )
         )
         if response.succeeded:
@@ -87,22 +83,22 @@ class EtcdLog:
         return await self._client.grant(-(-ttl_ms // 1000))
 
     async def open(self, session: int, payload: bytes) -> Session:
-        session_key, last_key = self._session_key(session), self._last_key(session)
+        session_key, last_key = self._keys.session(session), self._keys.last(session)
         request = pb.TxnRequest(
-            compare=[_created_at(session_key, 0), _created_at(last_key, 0)],
-            success=[_put(session_key, payload, lease=session), *self._puts(session, 0, payload)],
-            failure=[_get(session_key), _get(last_key)],
+            compare=[created_at(session_key, 0), created_at(last_key, 0)],
+            success=[put(session_key, payload, lease=session), *self._puts(session, 0, payload)],
+            failure=[get(session_key), get(last_key)],
         )
         try:
             response = await self._client.txn(request)
         except LeaseNotFoundError:
             # With the lease gone this open cannot take effect later: what is read now is final.
-            raise SessionLostError((await self._read(session)).last) from None
+            raise SessionLostError((await self._read_final(session)).last) from None
         if response.succeeded:
             return Session(session, Incarnation(self._position(response.header.revision)))
-        opened, last = _only(response.responses[0]), _only(response.responses[1])
+        opened, last = only(response.responses[0]), only(response.responses[1])
         if opened is None:
-            raise SessionLostError(_number(last))
+            raise SessionLostError(number(last))
         return Session(session, Incarnation(self._position(opened.create_revision)))
 
     async def keep_alive(self, session: int) -> None:
@@ -116,24 +112,32 @@ class EtcdLog:
 
     async def append(self, session: Session, n: int, payload: bytes) -> Position:
         assert n > 0
-        session_key, last_key = self._session_key(session.id), self._last_key(session.id)
+        session_key, last_key = self._keys.session(session.id), self._keys.last(session.id)
         request = pb.TxnRequest(
             compare=[
-                _created_at(session_key, revision_of(Position(session.incarnation))),
-                _equals(last_key, b"%d" % (n - 1)),
+                created_at(session_key, revision_of(Position(session.incarnation))),
+                equals(last_key, b"%d" % (n - 1)),
             ],
             success=self._puts(session.id, n, payload),
-            failure=[_get(session_key), _get(last_key), _get(self._entry_key(session.id, n))],
+            failure=[
+                get(session_key),
+                get(last_key),
+                get(self._keys.entry(session.id, n)),
+                get(self._keys.cut),
+            ],
         )
         response = await self._client.txn(request)
         if response.succeeded:
             return self._position(response.header.revision)
-        alive, last, entry = (_only(each) for each in response.responses)
+        alive, last, entry, cut = (only(each) for each in response.responses)
         if alive is None:
-            raise SessionLostError(_number(last))
+            # It was open once, so without a number nothing can be said of entry n (P4).
+            raise SessionLostError(number(last, absent=LAST_UNKNOWN))
+        if entry is None and number(last) >= n:
+            return self._position(CutState.of(cut).through)
         if entry is None:
             raise LogRefusedError(
-                f"entry {n} of session {session.id:x} cannot follow entry {_number(last)}"
+                f"entry {n} of session {session.id:x} cannot follow entry {number(last)}"
             )
         return self._position(entry.mod_revision)
 
@@ -144,7 +148,7 @@ class EtcdLog:
         if await self._client.time_to_live(session) >= 0:
             return SessionState(alive=True, last=-1)
         # It may have been opened, and lost, between the two reads.
-        return await self._read(session)
+        return await self._read_final(session)
 
     async def revoke(self, session: int) -> None:
         try:
@@ -153,7 +157,7 @@ class EtcdLog:
             return
 
     async def head(self) -> Position:
-        response = await self._client.range(pb.RangeRequest(key=self._head_key))
+        response = await self._client.range(pb.RangeRequest(key=self._keys.head))
         return self._position(response.kvs[0].mod_revision) if response.kvs else Position(0)
 
     async def tail(self, after: Position) -> AsyncGenerator[Sequence[LogEntry], None]:
@@ -164,7 +168,9 @@ class EtcdLog:
         overlap = 1
         while True:
             try:
-                revision, written = await self._written()
+                revision, cut, written = await read_written(self._client, self._keys)
+                if read_to < cut:
+                    raise LogCutError(self._position(read_to), self._position(cut))
                 if revision < read_to:
                     raise LogHoleError(
                         f"the log ends at revision {revision}, before {read_to}: was etcd restored"
@@ -186,30 +192,20 @@ class EtcdLog:
                 # newest one, perhaps: it can be read, but a watch can only begin after it.)
                 overlap = 0
 
+    async def snapshots(self) -> bytes:
+        return await self._cutter.snapshots()
+
+    async def publish(self, session: Session, snapshots: bytes, *, older: Position) -> None:
+        await self._cutter.publish(session, snapshots, older=revision_of(older))
+
+    async def cut(self, session: Session, through: Position) -> int:
+        return await self._cutter.cut(session, revision_of(through))
+
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    async def _written(self) -> tuple[int, list[_Written]]:
-        """A revision, and how far all sessions had written then."""
-        found: list[_Written] = []
-        start, end = self._last_prefix, _end_of(self._last_prefix)
-        revision = 0
-        while True:
-            response = await self._client.range(
-                pb.RangeRequest(
-                    key=start, range_end=end, limit=SESSIONS_PER_PAGE, revision=revision
-                )
-            )
-            revision = revision or response.header.revision
-            for each in response.kvs:
-                session = int(each.key[len(self._last_prefix) :], 16)
-                found.append(_Written(session, _number(each), each.mod_revision))
-            if not response.more:
-                return revision, found
-            start = response.kvs[-1].key + b"\0"
-
     async def _merged(
-        self, written: Sequence[_Written], read_to: int, revision: int
+        self, written: Sequence[Written], read_to: int, revision: int
     ) -> AsyncGenerator[Sequence[LogEntry], None]:
         """Entries after `read_to`, as of `revision`, of all sessions in one order."""
         news = [each for each in written if each.revision > read_to]
@@ -244,14 +240,14 @@ class EtcdLog:
                 yield batch
                 batch = []
 
-    async def _first_after(self, written: _Written, read_to: int, revision: int) -> int:
+    async def _first_after(self, written: Written, read_to: int, revision: int) -> int:
         """The first number of the session's entries after `read_to`, by bisection."""
         low, high = 0, written.last
         while read_to and low < high:
             middle = (low + high) // 2
             response = await self._client.range(
                 pb.RangeRequest(
-                    key=self._entry_key(written.session, middle), revision=revision, keys_only=True
+                    key=self._keys.entry(written.session, middle), revision=revision, keys_only=True
                 )
             )
             # What was cut from the log lies before what anyone reads.
@@ -267,8 +263,8 @@ class EtcdLog:
         """Entries `first` to `last` of a session, at most `limit`. Raises LogHoleError."""
         response = await self._client.range(
             pb.RangeRequest(
-                key=self._entry_key(session, first),
-                range_end=self._entry_key(session, last) + b"\0",
+                key=self._keys.entry(session, first),
+                range_end=self._keys.entry(session, last) + b"\0",
                 limit=limit,
                 revision=revision,
             )
@@ -284,8 +280,8 @@ class EtcdLog:
     ) -> AsyncGenerator[Sequence[LogEntry], None]:
         """What is put after `revision`; `numbers`: newest of each session then."""
         watch = self._client.watch(
-            key=self._log_prefix,
-            range_end=_end_of(self._log_prefix),
+            key=self._keys.log_prefix,
+            range_end=end_of(self._keys.log_prefix),
             start_revision=start,
         )
         async with aclosing(watch) as puts:
@@ -304,34 +300,33 @@ class EtcdLog:
     async def _read(self, session: int) -> SessionState:
         """Session and last in one linearizable transaction."""
         response = await self._client.txn(
-            pb.TxnRequest(success=[_get(self._session_key(session)), _get(self._last_key(session))])
+            pb.TxnRequest(success=[get(self._keys.session(session)), get(self._keys.last(session))])
         )
-        alive, last = (_only(each) for each in response.responses)
-        return SessionState(alive is not None, _number(last))
+        alive, last = (only(each) for each in response.responses)
+        return SessionState(alive is not None, number(last))
+
+    async def _read_final(self, session: int) -> SessionState:
+        """The same; the lease is gone."""
+        keys = [self._keys.session(session), self._keys.last(session), self._keys.cut]
+        response = await self._client.txn(pb.TxnRequest(success=[get(key) for key in keys]))
+        alive, last, cut = (only(each) for each in response.responses)
+        absent = LAST_UNKNOWN if CutState.of(cut).forgotten else -1
+        return SessionState(alive is not None, number(last, absent=absent))
 
     def _puts(self, session: int, n: int, payload: bytes) -> list[pb.RequestOp]:
         return [
-            _put(self._entry_key(session, n), payload),
-            _put(self._last_key(session), b"%d" % n),
-            _put(self._head_key, b"%016x/%d" % (session, n)),
+            put(self._keys.entry(session, n), payload),
+            put(self._keys.last(session), b"%d" % n),
+            put(self._keys.head, b"%016x/%d" % (session, n)),
         ]
 
     def _position(self, revision: int) -> Position:
         return position(self._era, revision)
 
     def _entry(self, pair: pb.KeyValue) -> LogEntry:
-        session, n = pair.key[len(self._log_prefix) :].split(b"/")
+        session, n = pair.key[len(self._keys.log_prefix) :].split(b"/")
         place = self._position(pair.mod_revision)
         return LogEntry(place, int(session, 16), int(n, 16), pair.value)
-
-    def _entry_key(self, session: int, n: int) -> bytes:
-        return b"%b%016x/%010x" % (self._log_prefix, session, n)
-
-    def _last_key(self, session: int) -> bytes:
-        return b"%b%016x" % (self._last_prefix, session)
-
-    def _session_key(self, session: int) -> bytes:
-        return b"%b%016x" % (self._session_prefix, session)
 
 
 class _Cursor:
@@ -360,34 +355,3 @@ class _Cursor:
             self._page.extend(entries)
             self._next = entries[-1].n + 1
         return self._page.popleft() if self._page else None
-
-
-def _created_at(key: bytes, revision: int) -> pb.Compare:
-    """True when the key's life began at `revision`; 0: when there is no such key."""
-    return pb.Compare(target=pb.Compare.CREATE, key=key, create_revision=revision)
-
-
-def _equals(key: bytes, value: bytes) -> pb.Compare:
-    return pb.Compare(target=pb.Compare.VALUE, key=key, value=value)
-
-
-def _put(key: bytes, value: bytes, *, lease: int = 0) -> pb.RequestOp:
-    return pb.RequestOp(request_put=pb.PutRequest(key=key, value=value, lease=lease))
-
-
-def _get(key: bytes) -> pb.RequestOp:
-    return pb.RequestOp(request_range=pb.RangeRequest(key=key))
-
-
-def _only(response: pb.ResponseOp) -> pb.KeyValue | None:
-    pairs = response.response_range.kvs
-    return pairs[0] if pairs else None
-
-
-def _number(last: pb.KeyValue | None) -> int:
-    return -1 if last is None else int(last.value)
-
-
-def _end_of(prefix: bytes) -> bytes:
-    """The end of the range of all keys that begin with `prefix`."""
-    return prefix[:-1] + bytes([prefix[-1] + 1])

@@ -121,6 +121,7 @@ class _Method(NamedTuple):
 
 RANGE = _Method("/etcdserverpb.KV/Range", pb.RangeRequest, pb.RangeResponse)
 TXN = _Method("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse)
+COMPACT = _Method("/etcdserverpb.KV/Compact", pb.CompactionRequest, pb.CompactionResponse)
 GRANT = _Method("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse)
 REVOKE = _Method("/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
 KEEP_ALIVE = _Method(
@@ -196,6 +197,10 @@ class EtcdClient:
         """Raises LeaseNotFoundError when it puts under a lease that is gone."""
         response: pb.TxnResponse = await self._unary(TXN, request)
         return response
+
+    async def compact(self, revision: int) -> None:
+        """Let go of the history before `revision`. Raises CompactedError when it is gone."""
+        await self._unary(COMPACT, pb.CompactionRequest(revision=revision))
 
     async def grant(self, ttl_s: int) -> int:
         """A new lease's id."""
@@ -417,6 +422,13 @@ def _translated(code: grpc.StatusCode, details: str) -> Exception:
         if "compacted" in details:
             return CompactedError()
         return LogUnavailableError(f"this member of etcd is behind: {details}")
+    if "database space exceeded" in details:
+        # It may have taken effect nevertheless: etcd carries out the request that found its
+        # quota reached. Whoever must know repeats it.
+        return LogRefusedError(
+            "etcd's database has reached its quota and takes no more: compact and defragment it,"
+            " then `etcdctl alarm disarm`"
+        )
     if code in UNAVAILABLE_CODES:
         return LogUnavailableError(f"{code.name}: {details}")
     if code == grpc.StatusCode.UNAUTHENTICATED or "auth store is old" in details:

@@ -36,8 +36,9 @@ class LogUnavailableError(LogError):
 
 
 class LogRefusedError(LogError):
-    """A definite no that repeating will not change (credentials, another cluster's data, a newer
-    format). The message names what was refused and what to do."""
+    """A no that repeating will not change by itself (credentials, another cluster's data, a newer
+    format, a full database). The message names what was refused and what to do. What was sent
+    before, or by this very call, may be in nevertheless: only SessionLostError is final."""
 
 
 class SessionLostError(LogError):

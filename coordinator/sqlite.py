@@ -5,7 +5,11 @@ of an earlier process are gone. WAL with synchronous=FULL: what was answered sur
 All work is done by one thread; whatever waited during a commit shares the next one, so that many
 appends cost one fsync.
 
-Left out: several agents, and compaction.
+A cut deletes rows; their pages are used again, so the file grows to what a cut leaves and no
+further. It strands at once who reads from before it. Of a session whose entries are cut, what is
+still needed stays in `newest`.
+
+Left out: several agents, and giving pages back to the file system.
 """
 
 import asyncio
@@ -22,6 +26,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from coordinator.metadata_log import (
+    LAST_UNKNOWN,
+    SESSIONS_KEPT_MAX,
+    LogCutError,
     LogEntry,
     LogError,
     LogRefusedError,
@@ -39,12 +46,15 @@ T = TypeVar("T")
 APPLICATION_ID = 0x4672617A
 """Marks the file as ours ("Fraz")."""
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 CALL_S_MAX = 5.0
 JOBS_PER_COMMIT_MAX = 1024
 BATCH_ENTRIES_MAX = 1000
 FEED_ENTRIES_MAX = 10_000
 """A tail that is further behind reads the file again."""
+
+CUT_ENTRIES_MAX = 1000
+"""Entries that a cut deletes in one transaction."""
 
 SCHEMA = """
 CREATE TABLE identity (id INTEGER PRIMARY KEY CHECK (id = 1), value BLOB NOT NULL);
@@ -57,6 +67,25 @@ CREATE TABLE entry (
     UNIQUE (session, n)
 );
 """
+
+SCHEMA_CUT = """
+CREATE TABLE newest (
+    session INTEGER PRIMARY KEY,
+    n INTEGER NOT NULL,
+    opened INTEGER NOT NULL
+);
+CREATE TABLE bound (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    snapshots BLOB NOT NULL,
+    older INTEGER NOT NULL,
+    cut INTEGER NOT NULL,
+    forgotten INTEGER NOT NULL
+);
+INSERT INTO bound VALUES (1, x'', 0, 0, 0);
+"""
+"""Since format 2. `newest`: of sessions with entries that were cut, the newest number among those,
+and the revision of entry 0. `bound`: what was published, the revisions of the older snapshot and
+of the cut, and the newest session that is not kept in `newest` any more."""
 
 
 @dataclass(slots=True)
@@ -159,9 +188,10 @@ class _Database:
             )
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        if not tables:
+        if version < FORMAT_VERSION:
             connection.executescript(
-                f"BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION_ID};"
+                f"BEGIN; {'' if tables else SCHEMA} {SCHEMA_CUT}"
+                f" PRAGMA application_id = {APPLICATION_ID};"
                 f" PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"
             )
 
@@ -252,9 +282,10 @@ class _Worker:
 class SqliteLog:
     """See `MetadataLog`. The file is opened, and the thread started, by the first call."""
 
-    def __init__(self, path: Path, *, era: int = 1) -> None:
+    def __init__(self, path: Path, *, era: int = 1, sessions_kept: int = SESSIONS_KEPT_MAX) -> None:
         self._path = path
         self._era = era
+        self._sessions_kept = sessions_kept
         self._worker: _Worker | None = None
         self._closed = False
         self._leases: dict[int, _Lease] = {}
@@ -295,22 +326,25 @@ class SqliteLog:
         lease.expires_s = asyncio.get_running_loop().time() + lease.ttl_s
 
     async def append(self, session: Session, n: int, payload: bytes) -> Position:
-        if not self._is_alive(session.id):
-            # Appends that were accepted before are ahead of this read in the queue.
-            raise SessionLostError(await self._last(session.id))
+        # Appends that were accepted before are ahead of its read in the queue.
+        await self._check_alive(session)
         return await self._call(lambda connection: self._insert(connection, session.id, n, payload))
 
     async def read_session(self, session: int) -> SessionState:
         alive = self._is_alive(session)
-        return SessionState(alive, await self._last(session))
+        last = await self._last(session)
+        return SessionState(alive, -1 if alive and last == LAST_UNKNOWN else last)
 
     async def revoke(self, session: int) -> None:
         self._leases.pop(session, None)
 
     async def head(self) -> Position:
         def work(connection: sqlite3.Connection) -> Position:
-            (revision,) = connection.execute("SELECT max(revision) FROM entry").fetchone()
-            return Position(0) if revision is None else position(self._era, revision)
+            # The entry itself may have been cut.
+            found = connection.execute(
+                "SELECT seq FROM sqlite_sequence WHERE name = 'entry'"
+            ).fetchone()
+            return Position(0) if found is None else position(self._era, found[0])
 
         return await self._call(work)
 
@@ -340,6 +374,33 @@ class SqliteLog:
                 feed.overflowed = False
         finally:
             self._feeds.remove(feed)
+
+    async def snapshots(self) -> bytes:
+        def work(connection: sqlite3.Connection) -> bytes:
+            (snapshots,) = connection.execute("SELECT snapshots FROM bound").fetchone()
+            return bytes(snapshots)
+
+        return await self._call(work)
+
+    async def publish(self, session: Session, snapshots: bytes, *, older: Position) -> None:
+        await self._check_alive(session)
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "UPDATE bound SET snapshots = ?, older = ? WHERE older <= ?",
+                (snapshots, revision_of(older), revision_of(older)),
+            )
+
+        await self._call(work)
+
+    async def cut(self, session: Session, through: Position) -> int:
+        total = 0
+        while True:
+            await self._check_alive(session)
+            count = await self._call(lambda connection: self._cut_slice(connection, through))
+            if not count:
+                return total
+            total += count
 
     async def aclose(self) -> None:
         if self._closed:
@@ -393,6 +454,8 @@ class SqliteLog:
         if found is not None:
             return position(self._era, found[0])
         last = _last(connection, session)
+        if last >= n:
+            return self._place_of_cut(connection, session, n)
         if last != n - 1:
             raise LogRefusedError(f"entry {n} of session {session} cannot follow entry {last}")
         revision = connection.execute(
@@ -404,11 +467,65 @@ class SqliteLog:
         self._worker.appended.append(LogEntry(place, session, n, bytes(payload)))
         return place
 
+    def _place_of_cut(self, connection: sqlite3.Connection, session: int, n: int) -> Position:
+        """What is told of an entry that was in before, and is cut."""
+        (opened,) = connection.execute(
+            "SELECT opened FROM newest WHERE session = ?", (session,)
+        ).fetchone()
+        (cut,) = connection.execute("SELECT cut FROM bound").fetchone()
+        return position(self._era, cut if n else opened)
+
+    def _cut_slice(self, connection: sqlite3.Connection, through: Position) -> int:
+        """Delete the next entries; none are left when the answer is 0."""
+        older, cut = connection.execute("SELECT older, cut FROM bound").fetchone()
+        if revision_of(through) > older:
+            raise LogRefusedError(
+                f"a cut at revision {revision_of(through)}: the older snapshot is at {older}"
+            )
+        cut = max(cut, revision_of(through))
+        connection.execute("UPDATE bound SET cut = ?", (cut,))
+        (end,) = connection.execute(
+            "SELECT max(revision) FROM"
+            " (SELECT revision FROM entry WHERE revision <= ? ORDER BY revision LIMIT ?)",
+            (cut, CUT_ENTRIES_MAX),
+        ).fetchone()
+        if end is None:
+            self._forget(connection)
+            return 0
+        connection.execute(
+            "INSERT INTO newest SELECT session, max(n), min(revision) FROM entry"
+            " WHERE revision <= ? GROUP BY session"
+            " ON CONFLICT (session) DO UPDATE SET n = excluded.n",
+            (end,),
+        )
+        return connection.execute("DELETE FROM entry WHERE revision <= ?", (end,)).rowcount
+
+    def _forget(self, connection: sqlite3.Connection) -> None:
+        """Keep the newest numbers of live sessions, of those with entries, of so many others."""
+        rows = connection.execute(
+            "SELECT session FROM newest WHERE session NOT IN (SELECT session FROM entry)"
+            " ORDER BY session DESC"
+        )
+        gone = [session for (session,) in rows if session not in self._leases]
+        forgotten = gone[self._sessions_kept :]
+        if forgotten:
+            connection.executemany(
+                "DELETE FROM newest WHERE session = ?", [(session,) for session in forgotten]
+            )
+            connection.execute("UPDATE bound SET forgotten = max(forgotten, ?)", (forgotten[0],))
+
+    async def _check_alive(self, session: Session) -> None:
+        if not self._is_alive(session.id):
+            raise SessionLostError(await self._last(session.id))
+
     async def _last(self, session: int) -> int:
         return await self._call(lambda connection: _last(connection, session))
 
     async def _rows(self, after: Position) -> list[LogEntry]:
         def work(connection: sqlite3.Connection) -> list[LogEntry]:
+            (cut,) = connection.execute("SELECT cut FROM bound").fetchone()
+            if revision_of(after) < cut:
+                raise LogCutError(after, position(self._era, cut))
             rows = connection.execute(
                 "SELECT revision, session, n, payload FROM entry WHERE revision > ?"
                 " ORDER BY revision LIMIT ?",
@@ -424,6 +541,11 @@ class SqliteLog:
 
 def _last(connection: sqlite3.Connection, session: int) -> int:
     (last,) = connection.execute(
-        "SELECT max(n) FROM entry WHERE session = ?", (session,)
+        "SELECT max(n) FROM (SELECT max(n) AS n FROM entry WHERE session = ?1"
+        " UNION ALL SELECT n FROM newest WHERE session = ?1)",
+        (session,),
     ).fetchone()
-    return -1 if last is None else last
+    if last is not None:
+        return int(last)
+    (forgotten,) = connection.execute("SELECT forgotten FROM bound").fetchone()
+    return LAST_UNKNOWN if session <= forgotten else -1

@@ -29,6 +29,8 @@ SHELLS = {
         "coordinator",
         "etcd",
         "etcd_client",
+        "etcd_cut",
+        "etcd_keys",
         "etcd_pb2",
         "memory",
         "open_log",
