@@ -4,96 +4,99 @@
 # source: coordinator/etcd.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "coordinator/etcd.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'coordinator/etcd.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x16\x63oordinator/etcd.proto\x12\x0b\x66razil.etcd"\\\n\x0eResponseHeader\x12\x12\n\ncluster_id\x18\x01 \x01(\x04\x12\x11\n\tmember_id\x18\x02 \x01(\x04\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x11\n\traft_term\x18\x04 \x01(\x04"u\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63reate_revision\x18\x02 \x01(\x03\x12\x14\n\x0cmod_revision\x18\x03 \x01(\x03\x12\x0f\n\x07version\x18\x04 \x01(\x03\x12\r\n\x05value\x18\x05 \x01(\x0c\x12\r\n\x05lease\x18\x06 \x01(\x03"b\n\x0cRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x11\n\tkeys_only\x18\x08 \x01(\x08"}\n\rRangeResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\x12"\n\x03kvs\x18\x02 \x03(\x0b\x32\x15.frazil.etcd.KeyValue\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\r\n\x05\x63ount\x18\x04 \x01(\x03"7\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\r\n\x05lease\x18\x03 \x01(\x03":\n\x0bPutResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader"4\n\x12\x44\x65leteRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c"S\n\x13\x44\x65leteRangeResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x03"\xbb\x01\n\tRequestOp\x12\x32\n\rrequest_range\x18\x01 \x01(\x0b\x32\x19.frazil.etcd.RangeRequestH\x00\x12.\n\x0brequest_put\x18\x02 \x01(\x0b\x32\x17.frazil.etcd.PutRequestH\x00\x12?\n\x14request_delete_range\x18\x03 \x01(\x0b\x32\x1f.frazil.etcd.DeleteRangeRequestH\x00\x42\t\n\x07request"\xc3\x01\n\nResponseOp\x12\x34\n\x0eresponse_range\x18\x01 \x01(\x0b\x32\x1a.frazil.etcd.RangeResponseH\x00\x12\x30\n\x0cresponse_put\x18\x02 \x01(\x0b\x32\x18.frazil.etcd.PutResponseH\x00\x12\x41\n\x15response_delete_range\x18\x03 \x01(\x0b\x32 .frazil.etcd.DeleteRangeResponseH\x00\x42\n\n\x08response"\x81\x03\n\x07\x43ompare\x12\x32\n\x06result\x18\x01 \x01(\x0e\x32".frazil.etcd.Compare.CompareResult\x12\x32\n\x06target\x18\x02 \x01(\x0e\x32".frazil.etcd.Compare.CompareTarget\x12\x0b\n\x03key\x18\x03 \x01(\x0c\x12\x11\n\x07version\x18\x04 \x01(\x03H\x00\x12\x19\n\x0f\x63reate_revision\x18\x05 \x01(\x03H\x00\x12\x16\n\x0cmod_revision\x18\x06 \x01(\x03H\x00\x12\x0f\n\x05value\x18\x07 \x01(\x0cH\x00\x12\x0f\n\x05lease\x18\x08 \x01(\x03H\x00"@\n\rCompareResult\x12\t\n\x05\x45QUAL\x10\x00\x12\x0b\n\x07GREATER\x10\x01\x12\x08\n\x04LESS\x10\x02\x12\r\n\tNOT_EQUAL\x10\x03"G\n\rCompareTarget\x12\x0b\n\x07VERSION\x10\x00\x12\n\n\x06\x43REATE\x10\x01\x12\x07\n\x03MOD\x10\x02\x12\t\n\x05VALUE\x10\x03\x12\t\n\x05LEASE\x10\x04\x42\x0e\n\x0ctarget_union"\x85\x01\n\nTxnRequest\x12%\n\x07\x63ompare\x18\x01 \x03(\x0b\x32\x14.frazil.etcd.Compare\x12\'\n\x07success\x18\x02 \x03(\x0b\x32\x16.frazil.etcd.RequestOp\x12\'\n\x07\x66\x61ilure\x18\x03 \x03(\x0b\x32\x16.frazil.etcd.RequestOp"y\n\x0bTxnResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12*\n\tresponses\x18\x03 \x03(\x0b\x32\x17.frazil.etcd.ResponseOp"%\n\x11\x43ompactionRequest\x12\x10\n\x08revision\x18\x01 \x01(\x03"A\n\x12\x43ompactionResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader",\n\x11LeaseGrantRequest\x12\x0b\n\x03TTL\x18\x01 \x01(\x03\x12\n\n\x02ID\x18\x02 \x01(\x03"Z\n\x12LeaseGrantResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03" \n\x12LeaseRevokeRequest\x12\n\n\x02ID\x18\x01 \x01(\x03"B\n\x13LeaseRevokeResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader"#\n\x15LeaseKeepAliveRequest\x12\n\n\x02ID\x18\x01 \x01(\x03"^\n\x16LeaseKeepAliveResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03"$\n\x16LeaseTimeToLiveRequest\x12\n\n\x02ID\x18\x01 \x01(\x03"_\n\x17LeaseTimeToLiveResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03"\x99\x01\n\x0cWatchRequest\x12\x39\n\x0e\x63reate_request\x18\x01 \x01(\x0b\x32\x1f.frazil.etcd.WatchCreateRequestH\x00\x12=\n\x10progress_request\x18\x03 \x01(\x0b\x32!.frazil.etcd.WatchProgressRequestH\x00\x42\x0f\n\rrequest_union"\xdb\x01\n\x12WatchCreateRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12\x16\n\x0estart_revision\x18\x03 \x01(\x03\x12\x17\n\x0fprogress_notify\x18\x04 \x01(\x08\x12;\n\x07\x66ilters\x18\x05 \x03(\x0e\x32*.frazil.etcd.WatchCreateRequest.FilterType\x12\x10\n\x08\x66ragment\x18\x08 \x01(\x08"%\n\nFilterType\x12\t\n\x05NOPUT\x10\x00\x12\x0c\n\x08NODELETE\x10\x01"\x16\n\x14WatchProgressRequest"\xd8\x01\n\rWatchResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\x12\x10\n\x08watch_id\x18\x02 \x01(\x03\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x08\x12\x10\n\x08\x63\x61nceled\x18\x04 \x01(\x08\x12\x18\n\x10\x63ompact_revision\x18\x05 \x01(\x03\x12\x15\n\rcancel_reason\x18\x06 \x01(\t\x12\x10\n\x08\x66ragment\x18\x07 \x01(\x08\x12"\n\x06\x65vents\x18\x0b \x03(\x0b\x32\x12.frazil.etcd.Event"x\n\x05\x45vent\x12*\n\x04type\x18\x01 \x01(\x0e\x32\x1c.frazil.etcd.Event.EventType\x12!\n\x02kv\x18\x02 \x01(\x0b\x32\x15.frazil.etcd.KeyValue" \n\tEventType\x12\x07\n\x03PUT\x10\x00\x12\n\n\x06\x44\x45LETE\x10\x01"5\n\x13\x41uthenticateRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t"R\n\x14\x41uthenticateResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\x12\r\n\x05token\x18\x02 \x01(\tb\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x63oordinator/etcd.proto\x12\x0b\x66razil.etcd\"\\\n\x0eResponseHeader\x12\x12\n\ncluster_id\x18\x01 \x01(\x04\x12\x11\n\tmember_id\x18\x02 \x01(\x04\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x11\n\traft_term\x18\x04 \x01(\x04\"u\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63reate_revision\x18\x02 \x01(\x03\x12\x14\n\x0cmod_revision\x18\x03 \x01(\x03\x12\x0f\n\x07version\x18\x04 \x01(\x03\x12\r\n\x05value\x18\x05 \x01(\x0c\x12\r\n\x05lease\x18\x06 \x01(\x03\"b\n\x0cRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x11\n\tkeys_only\x18\x08 \x01(\x08\"}\n\rRangeResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\x12\"\n\x03kvs\x18\x02 \x03(\x0b\x32\x15.frazil.etcd.KeyValue\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\"7\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\r\n\x05lease\x18\x03 \x01(\x03\":\n\x0bPutResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\"4\n\x12\x44\x65leteRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\"S\n\x13\x44\x65leteRangeResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x03\"\xbb\x01\n\tRequestOp\x12\x32\n\rrequest_range\x18\x01 \x01(\x0b\x32\x19.frazil.etcd.RangeRequestH\x00\x12.\n\x0brequest_put\x18\x02 \x01(\x0b\x32\x17.frazil.etcd.PutRequestH\x00\x12?\n\x14request_delete_range\x18\x03 \x01(\x0b\x32\x1f.frazil.etcd.DeleteRangeRequestH\x00\x42\t\n\x07request\"\xc3\x01\n\nResponseOp\x12\x34\n\x0eresponse_range\x18\x01 \x01(\x0b\x32\x1a.frazil.etcd.RangeResponseH\x00\x12\x30\n\x0cresponse_put\x18\x02 \x01(\x0b\x32\x18.frazil.etcd.PutResponseH\x00\x12\x41\n\x15response_delete_range\x18\x03 \x01(\x0b\x32 .frazil.etcd.DeleteRangeResponseH\x00\x42\n\n\x08response\"\x81\x03\n\x07\x43ompare\x12\x32\n\x06result\x18\x01 \x01(\x0e\x32\".frazil.etcd.Compare.CompareResult\x12\x32\n\x06target\x18\x02 \x01(\x0e\x32\".frazil.etcd.Compare.CompareTarget\x12\x0b\n\x03key\x18\x03 \x01(\x0c\x12\x11\n\x07version\x18\x04 \x01(\x03H\x00\x12\x19\n\x0f\x63reate_revision\x18\x05 \x01(\x03H\x00\x12\x16\n\x0cmod_revision\x18\x06 \x01(\x03H\x00\x12\x0f\n\x05value\x18\x07 \x01(\x0cH\x00\x12\x0f\n\x05lease\x18\x08 \x01(\x03H\x00\"@\n\rCompareResult\x12\t\n\x05\x45QUAL\x10\x00\x12\x0b\n\x07GREATER\x10\x01\x12\x08\n\x04LESS\x10\x02\x12\r\n\tNOT_EQUAL\x10\x03\"G\n\rCompareTarget\x12\x0b\n\x07VERSION\x10\x00\x12\n\n\x06\x43REATE\x10\x01\x12\x07\n\x03MOD\x10\x02\x12\t\n\x05VALUE\x10\x03\x12\t\n\x05LEASE\x10\x04\x42\x0e\n\x0ctarget_union\"\x85\x01\n\nTxnRequest\x12%\n\x07\x63ompare\x18\x01 \x03(\x0b\x32\x14.frazil.etcd.Compare\x12\'\n\x07success\x18\x02 \x03(\x0b\x32\x16.frazil.etcd.RequestOp\x12\'\n\x07\x66\x61ilure\x18\x03 \x03(\x0b\x32\x16.frazil.etcd.RequestOp\"y\n\x0bTxnResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12*\n\tresponses\x18\x03 \x03(\x0b\x32\x17.frazil.etcd.ResponseOp\"%\n\x11\x43ompactionRequest\x12\x10\n\x08revision\x18\x01 \x01(\x03\"A\n\x12\x43ompactionResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\",\n\x11LeaseGrantRequest\x12\x0b\n\x03TTL\x18\x01 \x01(\x03\x12\n\n\x02ID\x18\x02 \x01(\x03\"Z\n\x12LeaseGrantResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\" \n\x12LeaseRevokeRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"B\n\x13LeaseRevokeResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\"#\n\x15LeaseKeepAliveRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"^\n\x16LeaseKeepAliveResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\"$\n\x16LeaseTimeToLiveRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"_\n\x17LeaseTimeToLiveResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\"\x99\x01\n\x0cWatchRequest\x12\x39\n\x0e\x63reate_request\x18\x01 \x01(\x0b\x32\x1f.frazil.etcd.WatchCreateRequestH\x00\x12=\n\x10progress_request\x18\x03 \x01(\x0b\x32!.frazil.etcd.WatchProgressRequestH\x00\x42\x0f\n\rrequest_union\"\xdb\x01\n\x12WatchCreateRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12\x16\n\x0estart_revision\x18\x03 \x01(\x03\x12\x17\n\x0fprogress_notify\x18\x04 \x01(\x08\x12;\n\x07\x66ilters\x18\x05 \x03(\x0e\x32*.frazil.etcd.WatchCreateRequest.FilterType\x12\x10\n\x08\x66ragment\x18\x08 \x01(\x08\"%\n\nFilterType\x12\t\n\x05NOPUT\x10\x00\x12\x0c\n\x08NODELETE\x10\x01\"\x16\n\x14WatchProgressRequest\"\xd8\x01\n\rWatchResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\x12\x10\n\x08watch_id\x18\x02 \x01(\x03\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x08\x12\x10\n\x08\x63\x61nceled\x18\x04 \x01(\x08\x12\x18\n\x10\x63ompact_revision\x18\x05 \x01(\x03\x12\x15\n\rcancel_reason\x18\x06 \x01(\t\x12\x10\n\x08\x66ragment\x18\x07 \x01(\x08\x12\"\n\x06\x65vents\x18\x0b \x03(\x0b\x32\x12.frazil.etcd.Event\"x\n\x05\x45vent\x12*\n\x04type\x18\x01 \x01(\x0e\x32\x1c.frazil.etcd.Event.EventType\x12!\n\x02kv\x18\x02 \x01(\x0b\x32\x15.frazil.etcd.KeyValue\" \n\tEventType\x12\x07\n\x03PUT\x10\x00\x12\n\n\x06\x44\x45LETE\x10\x01\"5\n\x13\x41uthenticateRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\"R\n\x14\x41uthenticateResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.frazil.etcd.ResponseHeader\x12\r\n\x05token\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "coordinator.etcd_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'coordinator.etcd_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_RESPONSEHEADER"]._serialized_start = 39
-    _globals["_RESPONSEHEADER"]._serialized_end = 131
-    _globals["_KEYVALUE"]._serialized_start = 133
-    _globals["_KEYVALUE"]._serialized_end = 250
-    _globals["_RANGEREQUEST"]._serialized_start = 252
-    _globals["_RANGEREQUEST"]._serialized_end = 350
-    _globals["_RANGERESPONSE"]._serialized_start = 352
-    _globals["_RANGERESPONSE"]._serialized_end = 477
-    _globals["_PUTREQUEST"]._serialized_start = 479
-    _globals["_PUTREQUEST"]._serialized_end = 534
-    _globals["_PUTRESPONSE"]._serialized_start = 536
-    _globals["_PUTRESPONSE"]._serialized_end = 594
-    _globals["_DELETERANGEREQUEST"]._serialized_start = 596
-    _globals["_DELETERANGEREQUEST"]._serialized_end = 648
-    _globals["_DELETERANGERESPONSE"]._serialized_start = 650
-    _globals["_DELETERANGERESPONSE"]._serialized_end = 733
-    _globals["_REQUESTOP"]._serialized_start = 736
-    _globals["_REQUESTOP"]._serialized_end = 923
-    _globals["_RESPONSEOP"]._serialized_start = 926
-    _globals["_RESPONSEOP"]._serialized_end = 1121
-    _globals["_COMPARE"]._serialized_start = 1124
-    _globals["_COMPARE"]._serialized_end = 1509
-    _globals["_COMPARE_COMPARERESULT"]._serialized_start = 1356
-    _globals["_COMPARE_COMPARERESULT"]._serialized_end = 1420
-    _globals["_COMPARE_COMPARETARGET"]._serialized_start = 1422
-    _globals["_COMPARE_COMPARETARGET"]._serialized_end = 1493
-    _globals["_TXNREQUEST"]._serialized_start = 1512
-    _globals["_TXNREQUEST"]._serialized_end = 1645
-    _globals["_TXNRESPONSE"]._serialized_start = 1647
-    _globals["_TXNRESPONSE"]._serialized_end = 1768
-    _globals["_COMPACTIONREQUEST"]._serialized_start = 1770
-    _globals["_COMPACTIONREQUEST"]._serialized_end = 1807
-    _globals["_COMPACTIONRESPONSE"]._serialized_start = 1809
-    _globals["_COMPACTIONRESPONSE"]._serialized_end = 1874
-    _globals["_LEASEGRANTREQUEST"]._serialized_start = 1876
-    _globals["_LEASEGRANTREQUEST"]._serialized_end = 1920
-    _globals["_LEASEGRANTRESPONSE"]._serialized_start = 1922
-    _globals["_LEASEGRANTRESPONSE"]._serialized_end = 2012
-    _globals["_LEASEREVOKEREQUEST"]._serialized_start = 2014
-    _globals["_LEASEREVOKEREQUEST"]._serialized_end = 2046
-    _globals["_LEASEREVOKERESPONSE"]._serialized_start = 2048
-    _globals["_LEASEREVOKERESPONSE"]._serialized_end = 2114
-    _globals["_LEASEKEEPALIVEREQUEST"]._serialized_start = 2116
-    _globals["_LEASEKEEPALIVEREQUEST"]._serialized_end = 2151
-    _globals["_LEASEKEEPALIVERESPONSE"]._serialized_start = 2153
-    _globals["_LEASEKEEPALIVERESPONSE"]._serialized_end = 2247
-    _globals["_LEASETIMETOLIVEREQUEST"]._serialized_start = 2249
-    _globals["_LEASETIMETOLIVEREQUEST"]._serialized_end = 2285
-    _globals["_LEASETIMETOLIVERESPONSE"]._serialized_start = 2287
-    _globals["_LEASETIMETOLIVERESPONSE"]._serialized_end = 2382
-    _globals["_WATCHREQUEST"]._serialized_start = 2385
-    _globals["_WATCHREQUEST"]._serialized_end = 2538
-    _globals["_WATCHCREATEREQUEST"]._serialized_start = 2541
-    _globals["_WATCHCREATEREQUEST"]._serialized_end = 2760
-    _globals["_WATCHCREATEREQUEST_FILTERTYPE"]._serialized_start = 2723
-    _globals["_WATCHCREATEREQUEST_FILTERTYPE"]._serialized_end = 2760
-    _globals["_WATCHPROGRESSREQUEST"]._serialized_start = 2762
-    _globals["_WATCHPROGRESSREQUEST"]._serialized_end = 2784
-    _globals["_WATCHRESPONSE"]._serialized_start = 2787
-    _globals["_WATCHRESPONSE"]._serialized_end = 3003
-    _globals["_EVENT"]._serialized_start = 3005
-    _globals["_EVENT"]._serialized_end = 3125
-    _globals["_EVENT_EVENTTYPE"]._serialized_start = 3093
-    _globals["_EVENT_EVENTTYPE"]._serialized_end = 3125
-    _globals["_AUTHENTICATEREQUEST"]._serialized_start = 3127
-    _globals["_AUTHENTICATEREQUEST"]._serialized_end = 3180
-    _globals["_AUTHENTICATERESPONSE"]._serialized_start = 3182
-    _globals["_AUTHENTICATERESPONSE"]._serialized_end = 3264
+  DESCRIPTOR._loaded_options = None
+  _globals['_RESPONSEHEADER']._serialized_start=39
+  _globals['_RESPONSEHEADER']._serialized_end=131
+  _globals['_KEYVALUE']._serialized_start=133
+  _globals['_KEYVALUE']._serialized_end=250
+  _globals['_RANGEREQUEST']._serialized_start=252
+  _globals['_RANGEREQUEST']._serialized_end=350
+  _globals['_RANGERESPONSE']._serialized_start=352
+  _globals['_RANGERESPONSE']._serialized_end=477
+  _globals['_PUTREQUEST']._serialized_start=479
+  _globals['_PUTREQUEST']._serialized_end=534
+  _globals['_PUTRESPONSE']._serialized_start=536
+  _globals['_PUTRESPONSE']._serialized_end=594
+  _globals['_DELETERANGEREQUEST']._serialized_start=596
+  _globals['_DELETERANGEREQUEST']._serialized_end=648
+  _globals['_DELETERANGERESPONSE']._serialized_start=650
+  _globals['_DELETERANGERESPONSE']._serialized_end=733
+  _globals['_REQUESTOP']._serialized_start=736
+  _globals['_REQUESTOP']._serialized_end=923
+  _globals['_RESPONSEOP']._serialized_start=926
+  _globals['_RESPONSEOP']._serialized_end=1121
+  _globals['_COMPARE']._serialized_start=1124
+  _globals['_COMPARE']._serialized_end=1509
+  _globals['_COMPARE_COMPARERESULT']._serialized_start=1356
+  _globals['_COMPARE_COMPARERESULT']._serialized_end=1420
+  _globals['_COMPARE_COMPARETARGET']._serialized_start=1422
+  _globals['_COMPARE_COMPARETARGET']._serialized_end=1493
+  _globals['_TXNREQUEST']._serialized_start=1512
+  _globals['_TXNREQUEST']._serialized_end=1645
+  _globals['_TXNRESPONSE']._serialized_start=1647
+  _globals['_TXNRESPONSE']._serialized_end=1768
+  _globals['_COMPACTIONREQUEST']._serialized_start=1770
+  _globals['_COMPACTIONREQUEST']._serialized_end=1807
+  _globals['_COMPACTIONRESPONSE']._serialized_start=1809
+  _globals['_COMPACTIONRESPONSE']._serialized_end=1874
+  _globals['_LEASEGRANTREQUEST']._serialized_start=1876
+  _globals['_LEASEGRANTREQUEST']._serialized_end=1920
+  _globals['_LEASEGRANTRESPONSE']._serialized_start=1922
+  _globals['_LEASEGRANTRESPONSE']._serialized_end=2012
+  _globals['_LEASEREVOKEREQUEST']._serialized_start=2014
+  _globals['_LEASEREVOKEREQUEST']._serialized_end=2046
+  _globals['_LEASEREVOKERESPONSE']._serialized_start=2048
+  _globals['_LEASEREVOKERESPONSE']._serialized_end=2114
+  _globals['_LEASEKEEPALIVEREQUEST']._serialized_start=2116
+  _globals['_LEASEKEEPALIVEREQUEST']._serialized_end=2151
+  _globals['_LEASEKEEPALIVERESPONSE']._serialized_start=2153
+  _globals['_LEASEKEEPALIVERESPONSE']._serialized_end=2247
+  _globals['_LEASETIMETOLIVEREQUEST']._serialized_start=2249
+  _globals['_LEASETIMETOLIVEREQUEST']._serialized_end=2285
+  _globals['_LEASETIMETOLIVERESPONSE']._serialized_start=2287
+  _globals['_LEASETIMETOLIVERESPONSE']._serialized_end=2382
+  _globals['_WATCHREQUEST']._serialized_start=2385
+  _globals['_WATCHREQUEST']._serialized_end=2538
+  _globals['_WATCHCREATEREQUEST']._serialized_start=2541
+  _globals['_WATCHCREATEREQUEST']._serialized_end=2760
+  _globals['_WATCHCREATEREQUEST_FILTERTYPE']._serialized_start=2723
+  _globals['_WATCHCREATEREQUEST_FILTERTYPE']._serialized_end=2760
+  _globals['_WATCHPROGRESSREQUEST']._serialized_start=2762
+  _globals['_WATCHPROGRESSREQUEST']._serialized_end=2784
+  _globals['_WATCHRESPONSE']._serialized_start=2787
+  _globals['_WATCHRESPONSE']._serialized_end=3003
+  _globals['_EVENT']._serialized_start=3005
+  _globals['_EVENT']._serialized_end=3125
+  _globals['_EVENT_EVENTTYPE']._serialized_start=3093
+  _globals['_EVENT_EVENTTYPE']._serialized_end=3125
+  _globals['_AUTHENTICATEREQUEST']._serialized_start=3127
+  _globals['_AUTHENTICATEREQUEST']._serialized_end=3180
+  _globals['_AUTHENTICATERESPONSE']._serialized_start=3182
+  _globals['_AUTHENTICATERESPONSE']._serialized_end=3264
 # @@protoc_insertion_point(module_scope)

@@ -160,7 +160,7 @@ def test_log_of_a_newer_format_is_refused(tmp_path: Path) -> None:
         await written(log, 1)
         await log.aclose()
         connection = sqlite3.connect(tmp_path / "log.db")
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 99")
         connection.close()
         assert "newer version" in await refusal(tmp_path / "log.db")
 
