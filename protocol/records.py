@@ -465,6 +465,29 @@ def control_batch(
     return bytes(batch)
 
 
+def empty_batch(offset: int) -> bytes:
+    """A batch without records at one offset: it keeps the end of what compaction took away."""
+    batch = bytearray(
+        _HEADER.pack(
+            offset,
+            HEADER_BYTES - LENGTH_OVERHEAD,
+            0,
+            MAGIC,
+            0,
+            0,
+            0,
+            NO_TIMESTAMP,
+            NO_TIMESTAMP,
+            -1,
+            -1,
+            -1,
+            0,
+        )
+    )
+    _seal(batch, 0, HEADER_BYTES)
+    return bytes(batch)
+
+
 def _assemble(header: BatchHeader, data: bytes) -> bytes:
     """Header and (compressed) records as one batch, with length and CRC made right."""
     size = HEADER_BYTES + len(data)

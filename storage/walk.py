@@ -1,0 +1,173 @@
+"""Rows one batch after the other, each at its offset and checked: what merging and compaction
+read, and how they write.
+
+Jobs never trust bytes that were away: the CRC of every batch is compared, and what the batches
+say with what the log says of the span. Batches without records (that keep a span's end) are
+passed over; whoever writes puts one at the end again if nothing else ends there. Pure.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from protocol import records
+from protocol.errors import ProtocolError
+from protocol.records import BatchHeader
+from protocol.types import Buffer
+from storage.batches import DamagedSpanError
+from storage.spans import Marker, ObjectKind, Span
+
+_CRC_FROM: Final = 21
+
+
+class Merged(NamedTuple):
+    """Batches that take the place of rows."""
+
+    parts: list[Buffer]
+    length: int
+    """Bytes of all parts."""
+    timestamp_max: int
+    """Newest timestamp of a batch in it, ms; -1 when none has one."""
+    records: int
+    """How many are in it, those of control batches too."""
+
+
+class Aborted:
+    """Where aborted transactions have records in a partition."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int, int]] = ()) -> None:
+        """Of each range: the producer's id, first and last offset."""
+        self._ranges: dict[int, list[tuple[int, int]]] = {}
+        for producer_id, first_offset, last_offset in ranges:
+            self._ranges.setdefault(producer_id, []).append((first_offset, last_offset))
+
+    def holds(self, header: BatchHeader) -> bool:
+        """The batch's transaction was aborted. What else the producer wrote was not (KIP-98)."""
+        if not self._ranges or not header.attributes & records.TRANSACTIONAL:
+            return False
+        return any(
+            first <= header.base_offset <= last
+            for first, last in self._ranges.get(header.producer_id, ())
+        )
+
+
+def walk(span: Span, data: memoryview) -> Iterator[tuple[int, int, BatchHeader]]:
+    """First byte, byte after the last, and header with its offset of every batch with records.
+
+    Raises DamagedSpanError, perhaps after some batches.
+    """
+    own_offsets = span.object_id.kind == ObjectKind.SEGMENT
+    if len(data) != span.length:
+        raise DamagedSpanError(f"{_place(span)} came with {len(data)} bytes")
+    offset, at = span.base_offset, 0
+    while at < span.length:
+        header = _read(span, data, at)
+        end = at + header.size
+        if not own_offsets:
+            header = BatchHeader(offset, *header[1:])
+        elif header.base_offset < offset:
+            raise DamagedSpanError(f"{_place(span)} holds batches that do not ascend")
+        offset = header.base_offset + header.last_offset_delta + 1
+        if header.record_count:
+            yield at, end, header
+        at = end
+    if offset != span.next_offset:
+        raise DamagedSpanError(f"{_place(span)} ends at {offset}, not at {span.next_offset}")
+
+
+def _read(span: Span, data: memoryview, at: int) -> BatchHeader:
+    try:
+        header = records.read_header(data, at)
+    except ProtocolError as error:
+        raise DamagedSpanError(f"{_place(span)} ends inside a batch") from error
+    size = header.length + records.LENGTH_OVERHEAD
+    if (
+        header.magic != records.MAGIC
+        or not records.HEADER_BYTES <= size <= len(data) - at
+        or header.last_offset_delta < 0
+        or header.record_count < 0
+        or crc32c(data[at + _CRC_FROM : at + size]) != header.crc
+    ):
+        raise DamagedSpanError(f"{_place(span)}: the batch at byte {at} is damaged")
+    return header
+
+
+def marker_batch(marker: Marker) -> bytes:
+    """The control batch that clients are given for a marker, as ever (`storage.batches`)."""
+    return records.control_batch(
+        records.CONTROL_COMMIT if marker.commit else records.CONTROL_ABORT,
+        base_offset=marker.base_offset,
+        timestamp=marker.timestamp,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+    )
+
+
+def _place(span: Span) -> str:
+    return f"{span.object_id.key} bytes {span.start} to {span.start + span.length}"
+
+
+class Output:
+    """Batches in ascending order of their offsets; neighbours in one buffer stay one part."""
+
+    def __init__(self) -> None:
+        self._parts: list[Buffer] = []
+        self._view: memoryview | None = None
+        self._start = 0
+        self._end = 0
+        self._length = 0
+        self._next_offset = 0
+        self._timestamp_max = -1
+        self._records = 0
+
+    def take(self, view: memoryview, start: int, end: int, header: BatchHeader) -> None:
+        """Bytes [start, end) of `view`, which must not change any more."""
+        if view is not self._view or start != self._end:
+            self._flush()
+            self._view, self._start = view, start
+        self._end = end
+        self._count(header, end - start)
+
+    def add(self, batch: bytes, header: BatchHeader) -> None:
+        self._flush()
+        self._parts.append(batch)
+        self._count(header, len(batch))
+
+    def _flush(self) -> None:
+        if self._view is not None:
+            self._parts.append(self._view[self._start : self._end].toreadonly())
+            self._view = None
+
+    def _count(self, header: BatchHeader, length: int) -> None:
+        assert header.base_offset >= self._next_offset
+        self._length += length
+        self._next_offset = header.base_offset + header.last_offset_delta + 1
+        self._records += header.record_count
+        self._timestamp_max = max(self._timestamp_max, header.max_timestamp)
+
+    def finish(self, next_offset: int) -> Merged:
+        """All of it, made to end before `next_offset`."""
+        self._flush()
+        assert self._next_offset <= next_offset
+        if self._next_offset < next_offset:
+            filler = records.empty_batch(next_offset - 1)
+            self._parts.append(filler)
+            self._length += len(filler)
+        return Merged(self._parts, self._length, self._timestamp_max, self._records)
+
+
+def data_of_rows(
+    rows: Sequence[Span | Marker], data: Iterable[Buffer]
+) -> Iterator[tuple[Span, Buffer] | tuple[Marker, None]]:
+    """Every row, spans with their bytes; `data` has those of the spans alone, in order."""
+    bytes_of = iter(data)
+    next_offset = rows[0].base_offset
+    for row in rows:
+        assert row.base_offset == next_offset
+        next_offset = row.next_offset
+        if isinstance(row, Marker):
+            yield row, None
+        else:
+            yield row, next(bytes_of)
+    assert next(bytes_of, None) is None

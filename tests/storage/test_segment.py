@@ -1,0 +1,268 @@
+"""Merging rows into segments, and the segment format: pinned, and refused when damaged."""
+
+from contextlib import suppress
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import records
+from protocol.records import Record, build_batch, read_header
+from protocol.types import Incarnation, position
+from storage.batches import Batches, DamagedSpanError
+from storage.sealed import SealedFormatError
+from storage.segment import (
+    Segment,
+    SegmentBuilder,
+    SegmentSpan,
+    damaged_spans,
+    merge_rows,
+    parse_segment,
+)
+from storage.spans import Marker, ObjectId, ObjectKind, Span
+from tests.storage.build import CHUNK, TOPIC_A, TOPIC_B
+from tests.storage.rows import (
+    BASE,
+    HISTORIES,
+    SEGMENT,
+    History,
+    batches_of,
+    committed,
+    seen,
+    span_of,
+    split,
+)
+
+
+def merged_span(made: History, first: int, last: int) -> tuple[Span, bytes]:
+    """Rows `first` to `last` of the history, merged."""
+    before = sum(isinstance(row, Span) for row in made.rows[:first])
+    rows = made.rows[first:last]
+    spans = sum(isinstance(row, Span) for row in rows)
+    merged = merge_rows(rows, made.data[before : before + spans], made.aborted)
+    span = span_of(
+        merged.parts,
+        base_offset=rows[0].base_offset,
+        next_offset=rows[-1].next_offset,
+        timestamp_max=merged.timestamp_max,
+    )
+    data = b"".join(merged.parts)
+    assert len(data) == merged.length
+    return span, data
+
+
+def whole(made: History) -> tuple[Span, bytes]:
+    return merged_span(made, 0, len(made.rows))
+
+
+@given(HISTORIES)
+def test_what_is_read_of_merged_rows_is_what_was_read_before_but_for_aborted_batches(
+    made: History,
+) -> None:
+    span, data = whole(made)
+    read = Batches.checked(span, memoryview(data))
+    expected = committed(batches_of(made.rows, made.data), made.aborted)
+    filled = [batch for batch in split(read.view()) if read_header(batch).record_count]
+    assert filled == expected
+
+
+@given(HISTORIES)
+def test_a_fetch_from_any_offset_finds_the_first_record_from_there_on(made: History) -> None:
+    span, data = whole(made)
+    read = Batches.checked(span, memoryview(data))
+    records_left = seen(split(data))
+    for offset in range(span.base_offset, span.next_offset):
+        views = read.slice(offset, bytes_max=1 << 30, at_least_one=True).views
+        found = [one for one in seen(split(b"".join(views))) if one.offset >= offset]
+        assert found == [one for one in records_left if one.offset >= offset]
+
+
+@given(HISTORIES, st.data())
+def test_merging_what_was_merged_is_merging_all_at_once(made: History, data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(made.rows)))
+    pieces = [
+        merged_span(made, first, last)
+        for first, last in ((0, cut), (cut, len(made.rows)))
+        if first < last
+    ]
+    again = merge_rows([span for span, _ in pieces], [content for _, content in pieces])
+    assert b"".join(again.parts) == whole(made)[1]
+    assert again.timestamp_max == whole(made)[0].timestamp_max
+
+
+@given(HISTORIES)
+def test_merged_says_how_many_records_it_holds_and_the_newest_timestamp(made: History) -> None:
+    merged = merge_rows(made.rows, made.data, made.aborted)
+    batches = split(b"".join(merged.parts))
+    assert merged.records == len(seen(batches))
+    newest = [read_header(batch).max_timestamp for batch in batches]
+    assert merged.timestamp_max == max(newest)
+
+
+def test_source_is_left_as_it_was() -> None:
+    data = bytearray(build_batch([Record()]) * 2)
+    before = bytes(data)
+    merge_rows([Span(CHUNK, 16, len(data), BASE, 2, -1)], [data])
+    assert data == before
+
+
+def test_rows_of_which_nothing_stays_become_one_batch_without_records() -> None:
+    batch = build_batch(
+        [Record(-1, 70)] * 3,
+        attributes=records.TRANSACTIONAL,
+        producer_id=4,
+        producer_epoch=0,
+        base_sequence=0,
+    )
+    rows = [Span(CHUNK, 16, len(batch), BASE, 3, 70)]
+    merged = merge_rows(rows, [batch], [(4, BASE, BASE + 10)])
+    (filler,) = merged.parts
+    header = read_header(filler)
+    assert (header.base_offset, header.last_offset_delta, header.record_count) == (BASE + 2, 0, 0)
+    assert (header.producer_id, header.max_timestamp, header.size) == (-1, -1, 61)
+    assert header.crc == crc32c(bytes(filler)[21:])
+    assert (merged.length, merged.timestamp_max, merged.records) == (61, -1, 0)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "stays"),
+    [
+        ([(4, BASE, BASE + 1)], False),
+        ([(4, BASE - 5, BASE)], False),
+        ([(4, BASE + 1, BASE + 2)], True),  # The producer's next transaction.
+        ([(4, BASE - 5, BASE - 1)], True),
+        ([(5, BASE, BASE + 1)], True),  # Another producer's.
+        ([(4, BASE - 9, BASE - 7), (4, BASE, BASE + 7)], False),
+    ],
+)
+def test_batch_is_left_out_only_if_its_own_transaction_was_aborted(
+    ranges: list[tuple[int, int, int]], *, stays: bool
+) -> None:
+    batch = build_batch(
+        [Record()], attributes=records.TRANSACTIONAL, producer_id=4, producer_epoch=0
+    )
+    merged = merge_rows([Span(CHUNK, 16, len(batch), BASE, 1, -1)], [batch], ranges)
+    assert merged.records == stays
+
+
+def test_batch_outside_of_transactions_stays_whoever_wrote_it() -> None:
+    batch = build_batch([Record()], producer_id=4, producer_epoch=0, base_sequence=0)
+    rows = [Span(CHUNK, 16, len(batch), BASE, 1, -1)]
+    assert merge_rows(rows, [batch], [(4, BASE, BASE + 1)]).records == 1
+
+
+@pytest.mark.parametrize("kind", [ObjectKind.CHUNK, ObjectKind.SEGMENT])
+@given(at=st.integers(16, 200), change=st.integers(1, 255))
+def test_damaged_bytes_are_not_merged(kind: ObjectKind, at: int, change: int) -> None:
+    data = bytearray(build_batch([Record(-1, 5, b"k" * 200)], base_offset=BASE))
+    data[at] ^= change
+    rows = [Span(CHUNK._replace(kind=kind), 16, len(data), BASE, 1, 5)]
+    with pytest.raises(DamagedSpanError):
+        merge_rows(rows, [data])
+
+
+@pytest.mark.parametrize(
+    ("base_offset", "count"), [(BASE, 2), (BASE, 4), (BASE + 1, 2), (BASE + 1, 3)]
+)
+def test_span_of_other_offsets_than_the_log_says_is_not_merged(
+    base_offset: int, count: int
+) -> None:
+    data = build_batch([Record()] * 3, base_offset=BASE)
+    with pytest.raises(DamagedSpanError):
+        merge_rows([Span(SEGMENT, 16, len(data), base_offset, count, -1)], [data])
+
+
+@pytest.mark.parametrize("kind", [ObjectKind.CHUNK, ObjectKind.SEGMENT])
+def test_span_that_ends_inside_a_batch_is_not_merged(kind: ObjectKind) -> None:
+    data = build_batch([Record()], base_offset=BASE)
+    for length in (len(data) - 1, 60, 1):
+        span = Span(CHUNK._replace(kind=kind), 16, length, BASE, 1, -1)
+        with pytest.raises(DamagedSpanError):
+            merge_rows([span], [data[:length]])
+        with pytest.raises(DamagedSpanError):
+            merge_rows([span], [data])
+
+
+# The format.
+
+BATCH = build_batch([Record(-1, 1000, b"key", b"value")], base_offset=8, leader_epoch=0)
+ROWS = [
+    Span(CHUNK, 16, len(BATCH), 8, 1, 1000),
+    Marker(9, 7, 2, True, 1001),
+]
+NAME = ObjectId(Incarnation(position(1, 10)), 7, ObjectKind.SEGMENT)
+GOLDEN_SEGMENT = Segment(
+    "c",
+    NAME,
+    (
+        SegmentSpan(TOPIC_A, 3, 8, 10, 16, 154, 0x9E77F793, 1001),
+        SegmentSpan(TOPIC_B, 9, 0, 5, 170, 61, 0x1F121EAC, -1),
+    ),
+)
+GOLDEN = bytes.fromhex(
+    "00 46 52 41 5a 49 4c 73  0001 000000000000"  # Header.
+    "0000000000000008 00000040 00000000 02 44c98e4f 0000 00000000"  # A batch of one record.
+    "00000000000003e8 00000000000003e8 ffffffffffffffff ffff ffffffff 00000001"
+    "1c000000066b65790a76616c756500"
+    "0000000000000009 00000042 00000000 02 f73007a3 0030 00000000"  # A marker: commit.
+    "00000000000003e9 00000000000003e9 0000000000000007 0002 ffffffff 00000001"
+    "2000000008000000010c00000000000000"
+    "0000000000000004 00000031 00000000 02 3830a8fa 0000 00000000"  # A batch without records.
+    "ffffffffffffffff ffffffffffffffff ffffffffffffffff ffff ffffffff 00000000"
+    f"63 {'00' * 63} 0001 000100000000000a 00000007 00000002"  # Owner.
+    f"{'61' * 16} 00000003 0000000000000008 000000000000000a"
+    "0000000000000010 000000000000009a 9e77f793 00000000000003e9"
+    f"{'62' * 16} 00000009 0000000000000000 0000000000000005"
+    "00000000000000aa 000000000000003d 1f121eac ffffffffffffffff"
+    "00000000000000e7 000000d2 5902b888 0001 000000000000  00 46 52 41 5a 49 4c 73"  # Footer.
+)
+
+
+def built() -> SegmentBuilder:
+    builder = SegmentBuilder()
+    merged = merge_rows(ROWS, [BATCH])
+    start = builder.add(
+        TOPIC_A,
+        3,
+        base_offset=8,
+        next_offset=10,
+        parts=merged.parts,
+        timestamp_max=merged.timestamp_max,
+    )
+    assert start == 16
+    start = builder.add(
+        TOPIC_B,
+        9,
+        base_offset=0,
+        next_offset=5,
+        parts=[records.empty_batch(4)],
+        timestamp_max=-1,
+    )
+    assert start == 16 + merged.length
+    return builder
+
+
+def test_segment_is_written_and_read_as_ever() -> None:
+    builder = built()
+    data = b"".join(builder.object_parts(NAME, cluster_id="c"))
+    assert data == GOLDEN
+    assert builder.length == len(data)
+    assert len(builder) == 2
+    assert parse_segment(GOLDEN) == GOLDEN_SEGMENT
+    assert damaged_spans(GOLDEN, GOLDEN_SEGMENT) == []
+
+
+@given(st.integers(0, 10**6), st.integers(1, 255))
+def test_damaged_byte_of_a_segment_is_found(at: int, change: int) -> None:
+    data = bytearray(GOLDEN)
+    at %= len(data)
+    data[at] ^= change
+    with suppress(SealedFormatError):
+        assert damaged_spans(data, parse_segment(data))
+
+
+def test_segment_cut_anywhere_is_refused() -> None:
+    for length in range(len(GOLDEN)):
+        with pytest.raises(SealedFormatError):
+            parse_segment(GOLDEN[:length])
