@@ -72,6 +72,7 @@ class Coordinator:
             log,
             now_ms=now_ms,
             live_agents=lambda: len(self.machine.incarnations),
+            over_budget=lambda: self.over_budget,
             tick_ms=settings.tick_ms,
             stats=self.stats,
         )
@@ -169,6 +170,11 @@ class Coordinator:
     def log_bytes(self) -> int:
         """What the log has grown by since the older published snapshot; see `Replica`."""
         return self._replica.log_bytes
+
+    @property
+    def over_budget(self) -> bool:
+        """The log takes only what jobs need until it is cut (P14); see `proposer`."""
+        return self._replica.log_bytes > self._settings.log_bytes_max
 
     async def _be_member(self) -> None:
         """An agent that still loads would be named to clients, and hold a lease it cannot renew

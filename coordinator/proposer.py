@@ -6,7 +6,11 @@ that the session is gone, and nothing else is appended before. What belongs to o
 never appended by another. Nothing is sent first while the session is not proven (P5).
 
 A command's future ends with its outcome when the replica applies its entry, or with NotDoneError
-when it is certain that it did not and will not happen (P4).
+when it is certain that it did not and will not happen (P4). If nobody can tell any more whether an
+entry in doubt is in, its futures end with LogUnavailableError.
+
+Over its budget the log takes only what bounds it again (`BOUNDING`), and the rest is not done:
+long before etcd's quota is reached and nobody could write anything.
 
 Left out: getting and losing sessions (`session`), and what commands mean (`machine`).
 """
@@ -16,7 +20,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from coordinator.codec import (
     ENTRY_BYTES_MAX,
@@ -26,7 +30,9 @@ from coordinator.codec import (
     encoded_size,
 )
 from coordinator.commands import Close, Command, Entry, Outcome, Tick
+from coordinator.job_commands import JobCommand, TrimLogs
 from coordinator.metadata_log import (
+    LAST_UNKNOWN,
     LogRefusedError,
     LogUnavailableError,
     MetadataLog,
@@ -43,6 +49,10 @@ COMMANDS_WAITING_MAX = 10_000
 COMMAND_BYTES_MAX = ENTRY_BYTES_MAX - ENTRY_OVERHEAD_BYTES_MAX
 ENTRIES_PER_SECOND_MAX = 800
 """Of all agents together (design §14); each takes its share."""
+
+BOUNDING = tuple(kind for kind in (Close, Tick, *get_args(JobCommand)) if kind is not TrimLogs)
+"""Commands that are appended over the budget: a snapshot needs them, and a cut needs a snapshot.
+Without new records the other jobs' commands come to an end. (TrimLogs is a client's.)"""
 
 REPEAT_FIRST_S = 0.05
 REPEAT_MAX_S = 1.0
@@ -77,6 +87,7 @@ class Proposer:
         *,
         now_ms: Callable[[], int],
         live_agents: Callable[[], int],
+        over_budget: Callable[[], bool],
         tick_ms: int,
         stats: CoordinatorStats,
     ) -> None:
@@ -84,6 +95,7 @@ class Proposer:
         self._log = log
         self._now_ms = now_ms
         self._live_agents = live_agents
+        self._over_budget = over_budget
         self._tick_s = tick_ms / 1000
         self._stats = stats
         self._session: Session | None = None
@@ -139,6 +151,9 @@ class Proposer:
             refusal = NotDoneError(f"incarnation {incarnation} is over")
         elif len(self._waiting) >= COMMANDS_WAITING_MAX:
             refusal = NotDoneError(f"{COMMANDS_WAITING_MAX} commands are waiting already")
+        elif self._over_budget() and not isinstance(command, BOUNDING):
+            self._stats.commands_over_budget += 1
+            refusal = NotDoneError("the log is over its budget until it is cut behind a snapshot")
         else:
             self._waiting.append(_Proposal(command, encoded_bytes, incarnation, future))
             self._work.set()
@@ -263,8 +278,15 @@ class Proposer:
 
     def _lose(self, session: Session, last: int) -> None:
         """The session is gone; entries up to `last` are in and get their outcomes when applied."""
+        in_doubt = self._next_n - 1
         for incarnation, n in list(self._sent):
-            if incarnation == session.incarnation and n > last:
+            if incarnation != session.incarnation:
+                continue
+            if last == LAST_UNKNOWN and n == in_doubt:
+                unknown = LogUnavailableError("nobody knows any more whether the entry is in")
+                for future in self._sent.pop((incarnation, n)):
+                    _fail(future, unknown)
+            elif last != LAST_UNKNOWN and n > last:
                 for future in self._sent.pop((incarnation, n)):
                     self._stats.commands_not_done += 1
                     _fail(future, NotDoneError("the session was lost before the entry was in"))

@@ -23,6 +23,7 @@ from coordinator.codec import encode_entry
 from coordinator.commands import Close, Entry, Open, Opened, Outcome, Rejected
 from coordinator.machine import Machine
 from coordinator.metadata_log import (
+    LAST_UNKNOWN,
     LogError,
     LogRefusedError,
     LogUnavailableError,
@@ -371,8 +372,13 @@ class Membership:
         state = await self._log.read_session(other)
         if state.alive:
             return False
+        last, row = state.last, self._machine.incarnations.get(incarnation)
+        if last == LAST_UNKNOWN and row is not None:
+            # All its entries are behind a cut, so they are applied wherever the log's end was
+            # reached; apply compares the number in any case.
+            last = row.last_n
         logger.warning("the session of incarnation %d is gone: closing it", incarnation)
-        future = self._proposer.propose(Close(incarnation, state.last))
+        future = self._proposer.propose(Close(incarnation, last))
         await asyncio.wait([future], timeout=self._settings.session_read_ms / 1000)
         if not future.done() or future.exception() is not None:
             return False

@@ -27,7 +27,7 @@ class AgentIdentity:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """Durations in ms.
+    """Durations in ms, and the budget of the log in bytes.
 
     The lease is short so that consumer groups go on within 5 s of their coordinator's death: its
     ttl, etcd's half second to notice, the interval between reads, an entry for the Close and
@@ -43,6 +43,8 @@ class CoordinatorSettings:
     leave_deadline_ms: int = 5_000
     tick_ms: int = 60_000
     """An agent with nothing to say writes its clock this often."""
+    log_bytes_max: int = 512 * 1024 * 1024
+    """Payloads since the older published snapshot; over it the log takes only what bounds it."""
 
     def __post_init__(self) -> None:
         durations = (
@@ -55,6 +57,8 @@ class CoordinatorSettings:
         )
         if min(durations) <= 0:
             raise ValueError("durations of the session must be positive")
+        if self.log_bytes_max <= 0:
+            raise ValueError("the budget of the log must be positive")
         if not self.lease_ttl_ms // 3 < self.session_deadline_ms < self.lease_ttl_ms:
             raise ValueError(
                 f"the session deadline ({self.session_deadline_ms} ms) must lie between a third of"

@@ -24,6 +24,8 @@ class CoordinatorStats:
     appends_repeated: int = 0
     """Sent again because no answer came (P3)."""
     commands_not_done: int = 0
+    commands_over_budget: int = 0
+    """Among those not done: refused because the log was over its budget."""
     barriers: int = 0
     barrier_seconds: float = 0.0
     barriers_failed: int = 0

@@ -7,6 +7,7 @@ import pytest
 from coordinator.commands import CreateTopic, Tick
 from coordinator.coordinator import CoordinatorSettings, NotDoneError, ReplacedError
 from coordinator.memory import MemoryLogCluster
+from coordinator.metadata_log import LAST_UNKNOWN
 from tests.coordinator_shell.support import Agent, Writer, now_s, play, running
 
 
@@ -276,6 +277,27 @@ def test_dead_agents_are_closed_by_the_others() -> None:
             assert len(agent.machine.incarnations) == 4
             await asyncio.sleep(4)
             assert [row.node_name for row in agent.machine.incarnations] == ["a"]
+
+    play(scenario)
+
+
+def test_dead_agent_whose_number_nobody_keeps_is_closed_all_the_same() -> None:
+    async def scenario() -> None:
+        cluster = MemoryLogCluster(sessions_kept=0)
+        agent, dead, cutter = Agent(cluster), Writer(cluster), Writer(cluster)
+        await dead.open("dead")
+        await dead.write(Tick())
+        await cutter.open("cutter")
+        async with running(agent):
+            await agent.ready()
+            agent.log.before["read_session"] = 1_000
+            cluster.expire(dead.session.id)
+            await cutter.log.publish(cutter.session, b"", older=cutter.session.incarnation)
+            await cutter.log.cut(cutter.session, cutter.session.incarnation)
+            assert cluster.last(dead.session.id) == LAST_UNKNOWN
+            agent.log.before.clear()
+            await asyncio.sleep(20)
+            assert agent.machine.incarnations.by_node_name("dead") is None
 
     play(scenario)
 
