@@ -14,7 +14,8 @@ are given to everybody: they are made when asked for, and need no store.
 The leader epoch is 0, always. Left out: waiting, sessions, the log and the store.
 """
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from broker.fetch_sessions import Place
@@ -24,13 +25,18 @@ from protocol.errors import ErrorCode
 from protocol.fetch import TOPIC_IDS_FROM, PartitionAnswer
 from storage.batches import Batches
 from storage.fetch_plan import Wanted
-from storage.object_store import StoreError
-from storage.spans import MARKER_BYTES, Marker, ObjectId, Span
+from storage.object_store import ObjectNotFoundError, StoreError
+from storage.spans import MARKER_BYTES, Marker, ObjectId, Page, Row, Span
 
 MiB: Final = 1 << 20
 LEADER_EPOCH: Final = 0
 LOAD_BYTES_MAX: Final = 8 * MiB
 """Bytes that one fetch has read from the store, its first span comes on top (P15)."""
+PAGE_ROW_BYTES: Final = 350
+"""About what a row of a page takes in memory."""
+ROUNDS_MAX: Final = 6
+"""How often one fetch has something read: a page says where the spans are, and both may be
+somewhere else by then. What has nothing after that is given nothing, and asked for again."""
 
 
 class Look(NamedTuple):
@@ -107,35 +113,83 @@ def bytes_there(found: Look, place: Place, *, committed: bool) -> int:
 
 
 class Found:
-    """What is in memory for one fetch, on top of the cache: spans read for it, and failures."""
+    """What is in memory for one fetch, on top of the cache: what was read for it, and failures."""
 
-    __slots__ = ("batches", "failed")
+    __slots__ = ("batches", "byte_count", "failed", "is_behind", "pages", "rounds", "used")
 
     def __init__(self) -> None:
         self.batches: dict[tuple[ObjectId, int], Batches] = {}
-        """By chunk and first byte."""
+        """By object and first byte."""
+        self.pages: dict[tuple[ObjectId, int], Sequence[Span | Marker]] = {}
+        """Likewise."""
         self.failed: dict[ObjectId, StoreError] = {}
+        self.is_behind = False
+        """The log is not reached: an object that is gone may have been replaced."""
+        self.rounds = 0
+        """How often was read."""
+        self.used: set[tuple[ObjectId, int]] = set()
+        """Of `batches`, those that the newest answers are made of."""
+        self.byte_count = 0
+        """Of `batches`."""
+
+    def add(self, span: Span, batches: Batches) -> None:
+        self.batches[span.object_id, span.start] = batches
+        self.byte_count += len(batches)
+
+    def forget_unused(self) -> None:
+        """Let go of spans that are of no use any more: their rows were rearranged meanwhile."""
+        if len(self.used) < len(self.batches):
+            self.batches = {key: self.batches[key] for key in self.used}
+            self.byte_count = sum(map(len, self.batches.values()))
+
+    def forget_all(self) -> None:
+        """Let go of all spans."""
+        self.batches.clear()
+        self.used.clear()
+        self.byte_count = 0
+
+    @property
+    def gone(self) -> set[ObjectId]:
+        return {key for key, e in self.failed.items() if isinstance(e, ObjectNotFoundError)}
+
+
+_NOTHING: Final = Found()
+"""Of fetches for which nothing was read."""
 
 
 class Collected(NamedTuple):
     answers: list[PartitionAnswer]
     """One for each place."""
     missing: list[Wanted]
-    """What must be read for more; then `answers` is only provisional."""
+    """Spans that must be read for more; then `answers` is only provisional."""
+    pages: list[Page]
+    """Likewise."""
     failures: list[StoreError]
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.missing and not self.pages
+
+    @property
+    def missing_bytes(self) -> int:
+        return sum(wanted.span.length for wanted in self.missing)
 
 
 class _Budget:
     """What is left of the fetch's limits, and how far it may see."""
 
-    __slots__ = ("committed", "first", "left", "to_load")
+    __slots__ = ("again", "committed", "first", "left", "to_load")
 
-    def __init__(self, bytes_max: int, *, committed: bool, may_load: bool) -> None:
+    def __init__(self, bytes_max: int, *, committed: bool, found: Found | None) -> None:
         self.committed = committed
         self.left = bytes_max
         self.first = True
         """Nothing has been given yet: the next batch comes whatever its size."""
-        self.to_load = LOAD_BYTES_MAX if may_load else 0
+        self.again = found is not None
+        """Something was read already: only what has nothing yet is worth another read."""
+        self.to_load = LOAD_BYTES_MAX
+        if found is not None:
+            self.to_load = LOAD_BYTES_MAX - found.byte_count if found.rounds < ROUNDS_MAX else 0
 
 
 class Collector:
@@ -146,11 +200,13 @@ class Collector:
         machine: Machine,
         *,
         cached: Callable[[Span], Batches | None],
+        cached_page: Callable[[Page], Sequence[Span | Marker] | None],
         is_recent: Callable[[ObjectId], bool],
     ) -> None:
         self._machine = machine
         self._cached = cached
         """May raise StoreError (damaged bytes)."""
+        self._cached_page = cached_page
         self._is_recent = is_recent
 
     def collect(
@@ -164,11 +220,13 @@ class Collector:
     ) -> Collected:
         """Answers for all places, in their order, within `bytes_max`.
 
-        `found`: what was read after the first time; then nothing more is asked for.
+        `found`: what was read since the first time; then more is asked for only where there is
+        nothing to give yet, as when a page was read that says where the records are.
         """
-        budget = _Budget(bytes_max, committed=committed, may_load=found is None)
-        collected = Collected([], [], [])
-        known = Found() if found is None else found
+        budget = _Budget(bytes_max, committed=committed, found=found)
+        collected = Collected([], [], [], [])
+        known = _NOTHING if found is None else found
+        known.used.clear()
         for place, seen in zip(places, looks, strict=True):
             answer = _bounds(place, seen, committed=committed)
             if seen.row is not None and not seen.at_once:
@@ -195,43 +253,35 @@ class Collector:
         records: list[memoryview] = []
         given = 0
         missing = False
-        index = row.find(offset)
-        while offset < bound and (given < limit or budget.first):
-            span = row.row(index)
-            try:
-                batches = self._look_up(span, found)
-            except StoreError as error:
-                if not given:
-                    collected.failures.append(error)
-                    _fail(answer, ErrorCode.KAFKA_STORAGE_ERROR)
-                break
-            if batches is None:
-                assert isinstance(span, Span)
-                if budget.to_load <= 0:
+        rows: Iterator[Row] = map(row.row, range(row.find(offset), row.row_count))
+        if row.page_count:
+            rows = self._opened(rows, offset, found)
+        try:
+            for one in rows:
+                batches = self._look_up(one, found)
+                if batches is None:
+                    has_some = given > 0 and not missing
+                    if not self._ask_for(one, budget, collected, has_some=has_some):
+                        break
+                    missing = True
+                if missing or batches is None:
+                    given += _part_from(one, offset)
+                    offset = one.next_offset
+                else:
+                    before = bound if bound < one.next_offset else None
+                    piece = batches.slice(
+                        offset, bytes_max=limit - given, at_least_one=budget.first, before=before
+                    )
+                    if not piece.byte_count:
+                        break
+                    records += piece.views
+                    given += piece.byte_count
+                    offset = piece.next_offset
+                budget.first = False
+                if offset < one.next_offset or offset >= bound or given >= limit:
                     break
-                missing = True
-                budget.to_load -= span.length
-                length = self._machine.object_length(span.object_id)
-                collected.missing.append(Wanted(span, length, self._is_recent(span.object_id)))
-                given += _part_from(span, offset)
-            elif not missing:
-                before = bound if bound < span.next_offset else None
-                piece = batches.slice(
-                    offset, bytes_max=limit - given, at_least_one=budget.first, before=before
-                )
-                if not piece.byte_count:
-                    break
-                records += piece.views
-                given += piece.byte_count
-                offset = piece.next_offset
-                if offset < span.next_offset:
-                    budget.first = False
-                    break
-            else:
-                given += _part_from(span, offset)
-            budget.first = False
-            offset = span.next_offset
-            index += 1
+        except StoreError as error:
+            _fail(answer, error, given, found, collected)
         budget.left -= given
         if not missing:
             answer.records = records
@@ -240,20 +290,73 @@ class Collector:
                 first = place.wanted.fetch_offset
                 answer.aborted = [aborted[:2] for aborted in row.aborted(first, offset)]
 
-    def _look_up(self, span: Span | Marker, found: Found) -> Batches | None:
-        if isinstance(span, Marker):
-            return Batches.of_marker(span)
+    def _opened(self, rows: Iterator[Row], offset: int, found: Found) -> Iterator[Row]:
+        """The same rows, those of pages in their place where they are in memory.
+
+        Raises StoreError when a page cannot be read.
+        """
+        for one in rows:
+            inside = self._look_up_page(one, found) if isinstance(one, Page) else None
+            if inside is None:
+                yield one
+            else:
+                yield from inside[_find(inside, offset) :]
+
+    def _look_up(self, one: Row, found: Found) -> Batches | None:
+        if isinstance(one, Span):
+            if found is _NOTHING:
+                return self._cached(one)
+            return self._look_up_span(one, found)
+        return Batches.of_marker(one) if isinstance(one, Marker) else None
+
+    def _look_up_span(self, span: Span, found: Found) -> Batches | None:
         error = found.failed.get(span.object_id)
         if error is not None:
             raise error
-        return found.batches.get((span.object_id, span.start)) or self._cached(span)
+        key = (span.object_id, span.start)
+        batches = found.batches.get(key)
+        if batches is None:
+            return self._cached(span)
+        found.used.add(key)
+        return batches
+
+    def _look_up_page(self, page: Page, found: Found) -> Sequence[Span | Marker] | None:
+        error = found.failed.get(page.object_id)
+        if error is not None:
+            raise error
+        return found.pages.get((page.object_id, page.start)) or self._cached_page(page)
+
+    def _ask_for(self, one: Row, budget: _Budget, collected: Collected, *, has_some: bool) -> bool:
+        """Note that a row must be read, if that is worth it."""
+        if budget.to_load <= 0 or (budget.again and has_some):
+            return False
+        if isinstance(one, Page):
+            budget.to_load -= PAGE_ROW_BYTES * one.rows
+            collected.pages.append(one)
+        else:
+            assert isinstance(one, Span)
+            budget.to_load -= one.length
+            length = self._machine.object_length(one.object_id)
+            collected.missing.append(Wanted(one, length, self._is_recent(one.object_id)))
+        return True
 
 
-def _part_from(span: Span | Marker, offset: int) -> int:
-    """About how many bytes of the span are from `offset` on."""
-    if isinstance(span, Marker):
+def _find(rows: Sequence[Span | Marker], offset: int) -> int:
+    """Index of the row of a page that contains `offset`; the first, if that is before them."""
+    return max(bisect_right(rows, offset, key=_base_offset) - 1, 0)
+
+
+def _base_offset(row: Span | Marker) -> int:
+    return row.base_offset
+
+
+def _part_from(row: Row, offset: int) -> int:
+    """About how many bytes of the row are from `offset` on; at least one."""
+    if isinstance(row, Marker):
         return MARKER_BYTES
-    return -(-span.length * (span.next_offset - max(offset, span.base_offset)) // span.records)
+    byte_count = row.length if isinstance(row, Span) else max(row.data_bytes, 1)
+    first = max(offset, row.base_offset)
+    return -(-byte_count * (row.next_offset - first) // (row.next_offset - row.base_offset))
 
 
 def _bounds(place: Place, seen: Look, *, committed: bool) -> PartitionAnswer:
@@ -271,6 +374,15 @@ def _bounds(place: Place, seen: Look, *, committed: bool) -> PartitionAnswer:
     return answer
 
 
-def _fail(answer: PartitionAnswer, error: ErrorCode) -> None:
-    answer.error = error
+def _fail(
+    answer: PartitionAnswer, error: StoreError, given: int, found: Found, collected: Collected
+) -> None:
+    """What cannot be read is an error, but for what comes before it. Who does not know whether it
+    is somewhere else by now, others may."""
+    if given:
+        return
+    collected.failures.append(error)
+    answer.error = ErrorCode.KAFKA_STORAGE_ERROR
+    if found.is_behind and isinstance(error, ObjectNotFoundError):
+        answer.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = -1

@@ -8,8 +8,10 @@ one that needs a barrier or the object store gets a task. What is said is decide
 What holds: no refusal that a newer entry might undo is told without a barrier that began after
 the fetch came (P8, P9). Before the first proven session nothing is served (P12). Without the log,
 records below the known end are served, and at the end, after 10 s, NOT_LEADER_OR_FOLLOWER sends
-the consumer elsewhere (P16). A missing object is planned anew once, then KAFKA_STORAGE_ERROR.
-Fetches that read from the store are few at a time, and parked ones are bounded (P15).
+the consumer elsewhere (P16). An object that is gone is asked for a second time only if it is still
+in the plan behind a barrier; then KAFKA_STORAGE_ERROR. Rows are looked up anew whenever something
+was waited for: jobs move them, and the log's start. What fetches read from the store at a time is
+bounded, and so are parked ones (P15).
 """
 
 import asyncio
@@ -31,11 +33,13 @@ from broker.fetch_answers import (
     bytes_there,
     look,
 )
+from broker.fetch_loading import LOAD_SECONDS_MAX, LoadRoom, fill
 from broker.fetch_sessions import Fetched, FetchSessions
 from broker.parked import ParkedPolls
 from broker.topic_rules import TopicRules
-from coordinator.commands import ChunkCommitted, CommitChunk, DeleteTopic
+from coordinator.commands import ChunkCommitted, Command, CommitChunk, DeleteTopic
 from coordinator.coordinator import Applied, Coordinator, LogUnavailableError
+from coordinator.job_commands import ExpireRecords, LogsTrimmed, TrimLogs
 from coordinator.transaction_commands import Marked, ProducerInitialized, TransactionEnded
 from protocol.errors import ErrorCode
 from protocol.fetch import (
@@ -47,8 +51,7 @@ from protocol.fetch import (
     encode_response,
 )
 from protocol.types import Incarnation, TopicId
-from storage.fetch_plan import Wanted
-from storage.object_store import ObjectNotFoundError, StoreError, StoreUnavailableError
+from storage.object_store import ObjectNotFoundError, StoreError
 from storage.reader import Reader
 from storage.spans import MARKER_BYTES, ObjectId
 
@@ -59,8 +62,6 @@ CUT_OFF_MS: Final = 10_000
 """So long without a session a fetch waits at the end; then its client is sent elsewhere (P16)."""
 RECHECK_MS: Final = 10_000
 """How often a long poll is looked at while it waits: is its client there, is there a session."""
-LOAD_SECONDS_MAX: Final = 15.0
-"""A read from the store that takes longer is an error: clients wait for 30 s."""
 ROUNDING_MS: Final = 0.001
 ZSTD_FROM: Final = 10
 
@@ -94,7 +95,7 @@ class _Fetch:
         "committed",
         "deadline_ms",
         "fetched",
-        "planned_anew",
+        "gone",
         "unreachable",
         "verified",
     )
@@ -112,7 +113,8 @@ class _Fetch:
         """A barrier has passed since it came."""
         self.unreachable = False
         """The barrier failed."""
-        self.planned_anew = False
+        self.gone: set[ObjectId] = set()
+        """Objects that were not there; what is planned now was planned after that."""
 
 
 class FetchPath:
@@ -145,11 +147,12 @@ class FetchPath:
         self._recent_bytes = 0
         self._recent_bytes_max = settings.cache_bytes // 2
         self._collector = Collector(
-            self._machine, cached=reader.cached, is_recent=self._recent.__contains__
+            self._machine,
+            cached=reader.cached,
+            cached_page=reader.cached_page,
+            is_recent=self._recent.__contains__,
         )
-        self._loads = asyncio.Semaphore(
-            min(32, max(2, settings.cache_bytes // (4 * LOAD_BYTES_MAX)))
-        )
+        self._room = LoadRoom(settings.cache_bytes // 4)
         self._wake_soon = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -264,12 +267,11 @@ class FetchPath:
     def _read(self, fetch: _Fetch, looks: Sequence[Look]) -> None:
         """Answer from memory, or have a task read what is not there."""
         collected = self._collect(fetch, looks, None)
-        if collected.missing:
-            self.stats.loads += 1
-            self._tasks.create_task(self._load(fetch, collected.missing))
+        if collected.is_whole:
+            self._answer(fetch, collected)
         else:
-            self._count_failures(collected.failures)
-            self._answer(fetch, collected.answers)
+            self.stats.loads += 1
+            self._tasks.create_task(self._load(fetch, collected))
 
     def _collect(self, fetch: _Fetch, looks: Sequence[Look], found: Found | None) -> Collected:
         return self._collector.collect(
@@ -280,68 +282,61 @@ class FetchPath:
             found=found,
         )
 
-    async def _load(self, fetch: _Fetch, missing: list[Wanted]) -> None:
+    async def _load(self, fetch: _Fetch, missing: Collected) -> None:
+        """Read what is missing, in rounds, and answer; or look again behind a barrier."""
         found = Found()
-        async with self._loads:
-            if not fetch.call.abandoned:
-                await self._fill(found, missing)
-            gone = [e for e in found.failed.values() if isinstance(e, ObjectNotFoundError)]
-        if fetch.call.abandoned:
-            return
-        if gone and not fetch.planned_anew:
+        room = LOAD_BYTES_MAX
+        until = 0.0
+        while True:
+            # What was read is let go of before more room is waited for: it is in the cache.
+            room = max(room, found.byte_count + missing.missing_bytes)
+            found.forget_all()
+            async with self._room.of(room):
+                until = until or self._loop.time() + LOAD_SECONDS_MAX
+                while found.byte_count + missing.missing_bytes <= room:
+                    if not fetch.call.abandoned:
+                        await fill(self._reader, found, missing, until=until)
+                    if fetch.call.abandoned:
+                        return
+                    looks = self._look(fetch)
+                    if self._must_look_again(fetch, looks, found):
+                        self._tasks.create_task(self._verify(fetch))
+                        return
+                    missing = self._collect(fetch, looks, found)
+                    if missing.is_whole:
+                        self._answer(fetch, missing)
+                        return
+                    found.forget_unused()
+
+    def _must_look_again(self, fetch: _Fetch, looks: Sequence[Look], found: Found) -> bool:
+        """A newer entry of the log may say otherwise: about a refusal, or where records are."""
+        found.is_behind = fetch.unreachable
+        if not found.gone <= fetch.gone:
             # The plan was older than what became of the object: look where it is now.
-            fetch.planned_anew = True
-            await self._verify(fetch)
-            return
-        # Meanwhile topics may have been deleted, and spans with them.
-        looks = self._look(fetch)
-        if self._is_unsure(fetch, looks):
-            await self._verify(fetch)
-            return
-        collected = self._collect(fetch, looks, found)
-        self._count_failures(collected.failures)
-        self._answer(fetch, collected.answers)
+            fetch.gone |= found.gone
+            return True
+        # Meanwhile topics may have been deleted, and rows with them.
+        return self._is_unsure(fetch, looks)
 
-    async def _fill(self, found: Found, missing: list[Wanted]) -> None:
-        """Read what is missing, object by object at once; a failure is that object's alone."""
-        by_chunk: dict[ObjectId, list[Wanted]] = {}
-        for wanted in missing:
-            by_chunk.setdefault(wanted.span.object_id, []).append(wanted)
-        if len(by_chunk) == 1:
-            await self._fill_from(found, *by_chunk.popitem())
-        else:
-            await asyncio.gather(
-                *(self._fill_from(found, chunk, rows) for chunk, rows in by_chunk.items())
-            )
-
-    async def _fill_from(self, found: Found, chunk: ObjectId, rows: list[Wanted]) -> None:
-        try:
-            async with asyncio.timeout(LOAD_SECONDS_MAX):
-                batches = await self._reader.load_all(rows)
-        except StoreError as error:
-            found.failed[chunk] = error
-        except TimeoutError:
-            found.failed[chunk] = StoreUnavailableError(f"{chunk.key} was not read in time")
-        else:
-            for wanted, read in zip(rows, batches, strict=True):
-                found.batches[chunk, wanted.span.start] = read
-
-    def _count_failures(self, failures: Sequence[StoreError]) -> None:
+    def _count_failures(self, fetch: _Fetch, failures: Sequence[StoreError]) -> None:
         for error in failures:
             self.stats.storage_errors += 1
-            self.stats.objects_gone += isinstance(error, ObjectNotFoundError)
+            is_gone = isinstance(error, ObjectNotFoundError)
+            self.stats.objects_gone += is_gone and not fetch.unreachable
             logger.warning("records cannot be read: %s", error)
 
     # Answering.
 
-    def _answer(self, fetch: _Fetch, answers: Sequence[PartitionAnswer]) -> None:
+    def _answer(self, fetch: _Fetch, collected: Collected) -> None:
+        if collected.failures:
+            self._count_failures(fetch, collected.failures)
         call = fetch.call
         if call.abandoned:
             return
         topics: list[TopicAnswer] = []
         rows: list[PartitionAnswer] = []
         before: tuple[object, object] | None = None
-        for place, answer in fetch.fetched.to_send(answers):
+        for place, answer in fetch.fetched.to_send(collected.answers):
             self.stats.answered_bytes += answer.records_bytes
             if before != (place.name, place.topic_id):
                 before = (place.name, place.topic_id)
@@ -363,6 +358,8 @@ class FetchPath:
             elif isinstance(outcome, TransactionEnded | ProducerInitialized):
                 if len(self.parked):
                     woken |= self._count_markers(outcome.marked)
+            elif isinstance(outcome, LogsTrimmed):
+                woken |= len(self.parked) > 0 and self._count_trimmed(command, outcome)
             elif isinstance(command, DeleteTopic):
                 self._rules.forget(command.topic_id)
                 woken |= self.parked.disturbed(command.topic_id)
@@ -422,6 +419,16 @@ class FetchPath:
             byte_count = row.bytes_between(counted, last_stable, self._bytes_max)
         return self.parked.advanced(topic_id, partition, byte_count, last_stable)
 
+    def _count_trimmed(self, command: Command, outcome: LogsTrimmed) -> bool:
+        """Whoever waits where a log's start moved may be out of range now, and must look again."""
+        woken = False
+        if isinstance(command, TrimLogs | ExpireRecords):
+            rows = command.trims if isinstance(command, TrimLogs) else command.expiries
+            for row, trimmed in zip(rows, outcome.results, strict=True):
+                if not trimmed.error:
+                    woken |= self.parked.unsettled(row.topic_id, row.partition)
+        return woken
+
     def _note_recent(self, chunk: ObjectId, length: int) -> None:
         """Objects that are worth reading whole: others ask for their other partitions in a moment."""
         self._recent[chunk] = length
@@ -434,6 +441,8 @@ class FetchPath:
         self._wake_soon = False
         for fetch in self.parked.take_ready():
             self._finish(fetch)
+        for fetch in self.parked.take_unsettled():
+            self._go_on(fetch)
 
     def _set_timer(self) -> None:
         """One timer for all who wait, at the earliest deadline."""

@@ -62,6 +62,8 @@ class ParkedPolls(Generic[Poll]):
         self._ticks: dict[int, dict[Parked[Poll], None]] = {}
         self._tick_heap: list[int] = []
         self._ready: dict[Parked[Poll], None] = {}
+        self._unsettled: dict[Parked[Poll], None] = {}
+        """Polls that must look again, and may go on waiting."""
         self._polls_count = 0
 
     def __len__(self) -> int:
@@ -158,6 +160,17 @@ class ParkedPolls(Generic[Poll]):
                     woken = True
         return woken
 
+    def unsettled(self, topic_id: TopicId, partition: int) -> bool:
+        """The partition is not what it was: whoever waits for it must look again, and may wait on.
+        True: somebody does."""
+        woken = False
+        for table in (self._watchers, self._committed):
+            watchers = table.get((topic_id, partition))
+            if watchers is not None:
+                self._unsettled.update(watchers.polls)
+                woken = True
+        return woken
+
     def take_ready(self) -> list[Poll]:
         """The polls that need not wait any more, in the order in which they became ready."""
         ready = list(self._ready)
@@ -165,6 +178,14 @@ class ParkedPolls(Generic[Poll]):
         for parked in ready:
             self._remove(parked)
         return [parked.poll for parked in ready]
+
+    def take_unsettled(self) -> list[Poll]:
+        """The polls that must look again, those that are ready left aside."""
+        unsettled = [parked for parked in self._unsettled if parked not in self._ready]
+        self._unsettled.clear()
+        for parked in unsettled:
+            self._remove(parked)
+        return [parked.poll for parked in unsettled]
 
     def take_expired(self, now_ms: int) -> list[Poll]:
         """The polls whose time is up, in order of their deadlines."""
@@ -185,6 +206,7 @@ class ParkedPolls(Generic[Poll]):
 
     def _remove(self, parked: Parked[Poll]) -> None:
         self._polls_count -= 1
+        self._unsettled.pop(parked, None)
         del self._ticks[parked.tick][parked]
         table = self._committed if parked.committed else self._watchers
         for key in parked.watches:

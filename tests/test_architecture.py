@@ -55,6 +55,7 @@ SHELLS = {
         "dispatch",
         "doctor",
         "feature_tool",
+        "fetch_loading",
         "fetching",
         "group_tool",
         "groups.claims",

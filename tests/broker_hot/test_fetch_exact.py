@@ -52,6 +52,7 @@ class Client:
         collector = Collector(
             log.story.machine,
             cached=read if in_memory else lambda _: None,
+            cached_page=lambda _: None,
             is_recent=lambda _: False,
         )
         found = None
@@ -69,13 +70,13 @@ class Client:
                 committed=self.committed,
                 found=found,
             )
-            if not collected.missing:
+            if collected.is_whole:
                 break
             assert not in_memory
             found = Found()
             for wanted in collected.missing:
                 batches = read(wanted.span)
-                found.batches[wanted.span.object_id, wanted.span.start] = batches
+                found.add(wanted.span, batches)
             # What was asked for is being read; the log goes on.
             meanwhile()
         (answer,) = collected.answers
