@@ -3,7 +3,8 @@
 Commands, not facts: two agents may append commands that exclude each other, and only the
 position decides. So `Machine.apply` answers every command with an outcome, and a refusal
 (`Rejected`) is a value that all replicas compute alike. Both unions are closed. What concerns
-groups is in `group_commands`, what concerns transactions in `transaction_commands`.
+groups is in `group_commands`, what concerns transactions in `transaction_commands`, what jobs do in
+`job_commands`.
 
 Topics are named by id, never by name. Strings are bounded by the codec.
 """
@@ -17,6 +18,7 @@ from coordinator.group_commands import (
     SetTopicConfigs,
     ShardsClaimed,
 )
+from coordinator.job_commands import JobCommand, JobOutcome
 from coordinator.transaction_commands import (
     ProducerInitialized,
     TransactionCommand,
@@ -147,6 +149,7 @@ Command = (
     | SetTopicConfigs
     | GroupCommand
     | TransactionCommand
+    | JobCommand
 )
 
 
@@ -237,4 +240,5 @@ Outcome = (
     | OffsetsCommitted
     | ProducerInitialized
     | TransactionEnded
+    | JobOutcome
 )

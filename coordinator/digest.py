@@ -19,6 +19,7 @@ from coordinator.commands import (
     TopicCreated,
 )
 from coordinator.group_commands import OffsetsCommitted, ShardsClaimed
+from coordinator.job_commands import JobOutcome, JobsClaimed, LogsTrimmed, ObjectsDoomed, RowsMoved
 from coordinator.transaction_commands import Marked, ProducerInitialized, TransactionEnded
 from protocol.types import Position
 
@@ -58,14 +59,40 @@ def _outcome_bytes(outcome: Outcome) -> bytes:
             return pack("<Bqq", 6, outcome.first, outcome.count)
         case Pinned():
             return pack("<BQq", 7, outcome.position, outcome.expires_ms)
-        case ShardsClaimed():
-            return pack(f"<BI{len(outcome.shards)}B", 8, len(outcome.shards), *outcome.shards)
-        case OffsetsCommitted():
-            return pack(f"<BI{len(outcome.errors)}h", 9, len(outcome.errors), *outcome.errors)
+        case ShardsClaimed() | OffsetsCommitted():
+            return _group_bytes(outcome)
         case ProducerInitialized(producer_id, epoch, marked):
             return pack("<Bqh", 10, producer_id, epoch) + _marked_bytes(marked)
         case TransactionEnded(producer_id, epoch, state, marked):
             return pack("<BqhB", 11, producer_id, epoch, state) + _marked_bytes(marked)
+        case JobsClaimed() | LogsTrimmed() | RowsMoved() | ObjectsDoomed():
+            return _job_bytes(outcome)
+        case _:
+            assert_never(outcome)
+
+
+def _group_bytes(outcome: ShardsClaimed | OffsetsCommitted) -> bytes:
+    match outcome:
+        case ShardsClaimed():
+            return pack(f"<BI{len(outcome.shards)}B", 8, len(outcome.shards), *outcome.shards)
+        case OffsetsCommitted():
+            return pack(f"<BI{len(outcome.errors)}h", 9, len(outcome.errors), *outcome.errors)
+        case _:
+            assert_never(outcome)
+
+
+def _job_bytes(outcome: JobOutcome) -> bytes:
+    match outcome:
+        case JobsClaimed(jobs):
+            return pack(f"<BI{len(jobs)}B", 12, len(jobs), *jobs)
+        case LogsTrimmed(results):
+            fields = chain.from_iterable(results)
+            return pack(f"<BI{2 * len(results)}q", 13, len(results), *fields)
+        case RowsMoved(errors):
+            return pack(f"<BI{len(errors)}h", 14, len(errors), *errors)
+        case ObjectsDoomed(objects):
+            fields = chain.from_iterable(objects)
+            return pack(f"<BI{3 * len(objects)}Q", 15, len(objects), *fields)
         case _:
             assert_never(outcome)
 

@@ -11,11 +11,24 @@ and `ExpireRecords` (retention).
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position, TopicId
 from storage.spans import ObjectId
+
+JOB_ROWS_MAX: Final = 1_000
+"""Rows that one command may touch (design §6, small steps); of ReplaceRows the greater of those
+that go and those that come."""
+SPILL_ROWS_MAX: Final = 4_000
+"""Rows in the pages of one SpillRows: all of an index object."""
+PAGE_BYTES_MAX: Final = 60 * 1024
+"""Of a page's body, so that a RecallPage fits into an entry."""
+JOB_OBJECTS_MAX: Final = 1_000
+"""Objects in one command."""
+JOB_NOTE_MAX: Final = 255
+"""Characters of what a job says of itself."""
+SNAPSHOT_KEY_MAX: Final = 255
 
 
 class JobKind(IntEnum):
@@ -81,13 +94,14 @@ class Trim(NamedTuple):
     topic_id: TopicId
     partition: int
     offset: int
-    """First offset that stays."""
+    """First offset that stays; -1: none does (the end offset, whatever it is by then)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrimLogs:
     """Records before these offsets are deleted, by a client's wish. Offsets that are gone
-    already are no error."""
+    already are no error. Rows that lie wholly before them go at once as far as JOB_ROWS_MAX and
+    pages allow; the rest by DropRows."""
 
     trims: tuple[Trim, ...]
 
@@ -107,7 +121,11 @@ class Expiry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExpireRecords:
-    """Rows before these offsets are over their topic's limits (job RETENTION)."""
+    """Rows before these offsets are over their topic's limits (job RETENTION).
+
+    At most JOB_ROWS_MAX of them, those still there from earlier trims included; pages count as one
+    and are dropped when they have been recalled.
+    """
 
     seen: Position
     """Position of the replica that found them; a topic whose configs have changed since is left
@@ -184,7 +202,10 @@ class SpillRows:
 
 @dataclass(frozen=True, slots=True)
 class RecallPage:
-    """A page's rows come back into memory, since a job is about to change them (any job)."""
+    """A page's rows come back into memory, since a job is about to change them (any job).
+
+    Also of a deleted topic, whose rows cannot be purged otherwise.
+    """
 
     topic_id: TopicId
     partition: int
@@ -243,14 +264,23 @@ class Trimmed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogsTrimmed:
-    """One for each trim or expiry, in order."""
+    """One for each trim or expiry, in order.
+
+    UNKNOWN_TOPIC_OR_PARTITION; OFFSET_OUT_OF_RANGE: beyond the end, of an expiry also beyond the
+    last stable offset or within a row; of expiries INVALID_UPDATE_VERSION: the configs have changed,
+    POLICY_VIOLATION: some of the rows are not over the limits, INVALID_REQUEST: too many rows.
+    """
 
     results: tuple[Trimmed, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RowsMoved:
-    """What became of each replacement or page, in order; one may be refused alone."""
+    """What became of each replacement or page, in order; one may be refused alone.
+
+    UNKNOWN_TOPIC_OR_PARTITION; OFFSET_OUT_OF_RANGE: there are no such rows (any more), or they are
+    not stable; INVALID_UPDATE_VERSION: they are other ones; INVALID_REQUEST: it makes no sense.
+    """
 
     errors: tuple[ErrorCode, ...]
 

@@ -9,11 +9,12 @@ Positions grow; an incarnation's entries are numbered without a hole. Entries of
 that is not live change nothing: their commands are all refused with STALE_BROKER_EPOCH.
 
 Queries are the tables themselves: `topics`, `partitions`, `incarnations`, `groups`,
-`transactions`, `features`, `pins`, `chunks`.
+`transactions`, `features`, `pins`, `objects`, `jobs`, `snapshots`.
 """
 
 from typing import assert_never
 
+from coordinator.bounding import Bounding
 from coordinator.commands import (
     DONE,
     AllocateProducerIds,
@@ -51,10 +52,28 @@ from coordinator.group_commands import (
 )
 from coordinator.groups import Groups, changed_configs
 from coordinator.incarnations import IncarnationRow, Incarnations
+from coordinator.job_commands import (
+    BeginSnapshot,
+    ClaimJobs,
+    DoomObjects,
+    DropRows,
+    ExpireRecords,
+    ForgetObjects,
+    PublishSnapshot,
+    RecallPage,
+    ReleaseJobs,
+    ReplaceRows,
+    ReportJob,
+    RequestJob,
+    SpillRows,
+    TrimLogs,
+)
+from coordinator.jobs import Jobs
 from coordinator.objects import OBJECT_NUMBERS_AHEAD_MAX, Moment, Objects
 from coordinator.partitions import PURGE_ROWS_MAX, Partitions, Stamps
 from coordinator.pins import Pins
 from coordinator.producer_ids import ProducerIds
+from coordinator.snapshots import Snapshots
 from coordinator.topics import TOPIC_CONFIGS_MAX, Topic, Topics, topic_id_at
 from coordinator.transacting import Transacting
 from coordinator.transaction_commands import (
@@ -100,6 +119,17 @@ class Machine:
             features=self.features,
             producer_ids=self.producer_ids,
         )
+        self.jobs = Jobs()
+        self.snapshots = Snapshots()
+        self._bounding = Bounding(
+            jobs=self.jobs,
+            snapshots=self.snapshots,
+            topics=self.topics,
+            partitions=self.partitions,
+            objects=self.objects,
+            incarnations=self.incarnations,
+            pins=self.pins,
+        )
         self._digest = DIGEST_ZERO
 
     def apply(self, position: Position, entry: Entry) -> tuple[Outcome, ...]:
@@ -111,6 +141,8 @@ class Machine:
         else:
             outcomes = self._go_on(position, entry)
         self._digest = roll(self._digest, position, outcomes)
+        if self.snapshots.is_beginning:
+            self.snapshots.note(position, self._digest)
         return outcomes
 
     def digest(self) -> bytes:
@@ -190,6 +222,25 @@ class Machine:
                 return self._transacting.carry_out(
                     command, writer=writer, position=position, time_ms=self.time_ms
                 )
+            case (
+                ClaimJobs()
+                | ReleaseJobs()
+                | ReportJob()
+                | RequestJob()
+                | BeginSnapshot()
+                | PublishSnapshot()
+                | TrimLogs()
+                | ExpireRecords()
+                | DropRows()
+                | ReplaceRows()
+                | SpillRows()
+                | RecallPage()
+                | DoomObjects()
+                | ForgetObjects()
+            ):
+                return self._bounding.carry_out(
+                    command, writer=writer, moment=Moment(position, self.time_ms)
+                )
             case Tick():
                 return DONE
             case AllocateProducerIds():
@@ -237,6 +288,7 @@ class Machine:
     def _end(self, incarnation: Incarnation) -> None:
         self.incarnations.close(incarnation)
         self.groups.close(incarnation)
+        self.jobs.close(incarnation)
         self.objects.close(incarnation)
 
     def _advance_time(self) -> None:
@@ -259,7 +311,7 @@ class Machine:
             case PurgePartitions():
                 return self._purge_partitions(position, command)
             case SetTopicConfigs():
-                return self._set_topic_configs(command)
+                return self._set_topic_configs(position, command)
             case _:
                 assert_never(command)
 
@@ -285,7 +337,7 @@ class Machine:
         self.partitions.delete_topic(command.topic_id)
         return DONE
 
-    def _set_topic_configs(self, command: SetTopicConfigs) -> Outcome:
+    def _set_topic_configs(self, position: Position, command: SetTopicConfigs) -> Outcome:
         topic = self.topics.by_id(command.topic_id)
         if topic is None:
             return Rejected(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of this id")
@@ -293,7 +345,7 @@ class Machine:
         if len(configs) > max(len(topic.configs), TOPIC_CONFIGS_MAX):
             reason = f"a topic has at most {TOPIC_CONFIGS_MAX} configs"
             return Rejected(ErrorCode.POLICY_VIOLATION, reason)
-        self.topics.set_configs(command.topic_id, configs)
+        self.topics.set_configs(command.topic_id, configs, position)
         return DONE
 
     def _purge_partitions(self, position: Position, command: PurgePartitions) -> Outcome:
@@ -315,8 +367,7 @@ class Machine:
     def _commit_chunk(
         self, position: Position, writer: IncarnationRow, command: CommitChunk
     ) -> Outcome:
-        ahead = command.number - writer.chunk_last
-        if not 0 < ahead <= OBJECT_NUMBERS_AHEAD_MAX:
+        if not 0 < command.number - writer.chunk_last <= OBJECT_NUMBERS_AHEAD_MAX:
             reason = f"chunk {command.number} after chunk {writer.chunk_last}"
             return Rejected(ErrorCode.INVALID_REQUEST, reason)
         for span in command.spans:

@@ -137,7 +137,7 @@ class Partition:
             return self._marker(index)
         object_id = self._objects.id(slot, number)
         next_offset = self._next_offset(index)
-        if slot & KIND_MASK == ObjectKind.INDEX:
+        if self._pages and slot & KIND_MASK == ObjectKind.INDEX:
             sums = rows.page(self._pages, base_offset)
             return Page(
                 object_id=object_id,
@@ -169,6 +169,13 @@ class Partition:
             return None
         return range(first, end)
 
+    def is_boundary(self, offset: int) -> bool:
+        """A row begins there, or the log ends."""
+        if offset == self.end_offset:
+            return True
+        index = self.find(offset)
+        return index < self.row_count and rows.base_offset(self._rows, index) == offset
+
     def bytes_between(self, from_offset: int, to_offset: int, bytes_enough: int) -> int:
         """Bytes of the records in [from_offset, to_offset), for min_bytes; an estimate.
 
@@ -188,9 +195,14 @@ class Partition:
 
     def length(self, index: int) -> int:
         """Bytes of the spans of the row at `index`: its own, or those in the page."""
-        if rows.kind(self._rows, index) is ObjectKind.INDEX:
+        # Fetches ask for every span they count; most partitions have no page.
+        if self._pages and rows.kind(self._rows, index) is ObjectKind.INDEX:
             return rows.page(self._pages, rows.base_offset(self._rows, index)).data_bytes
         return rows.length(self._rows, index)
+
+    def timestamp(self, index: int) -> int:
+        """The newest of the row at `index`; of a marker, its own."""
+        return rows.timestamp(self._rows, index)
 
     def first_row_with_timestamp(self, timestamp: int) -> int:
         """Index of the first row whose newest timestamp is `timestamp` or later.

@@ -32,6 +32,7 @@ _LENGTH: Final = Struct("=I")
 _LENGTH_AT: Final = 12
 _OFFSET: Final = Struct("=q")
 _OFFSET_AT: Final = 16
+_TIMESTAMP_AT: Final = 24
 
 # The same as eight-byte words, to search in columns without unpacking.
 _WORDS: Final = ROW_BYTES // 8
@@ -51,6 +52,11 @@ class PageSums(NamedTuple):
 def base_offset(rows: bytearray, index: int) -> int:
     offset: int = _OFFSET.unpack_from(rows, index * ROW_BYTES + _OFFSET_AT)[0]
     return offset
+
+
+def timestamp(rows: bytearray, index: int) -> int:
+    newest: int = _OFFSET.unpack_from(rows, index * ROW_BYTES + _TIMESTAMP_AT)[0]
+    return newest
 
 
 def length(rows: bytearray, index: int) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from coordinator.commands import CreateTopic, Rejected
 from protocol.errors import ErrorCode
-from protocol.types import Position, TopicId
+from protocol.types import POSITION_ZERO, Position, TopicId
 
 TOPIC_NAME_MAX = 249
 TOPIC_PARTITIONS_MAX = 10_000
@@ -37,6 +37,8 @@ class Topic:
     configs: dict[str, str]
     """Only what differs from the defaults."""
     created: Position
+    configs_changed: Position = POSITION_ZERO
+    """Of the newest change of configs; POSITION_ZERO: none since the creation."""
 
 
 def topic_id_at(position: Position, index: int) -> TopicId:
@@ -116,9 +118,9 @@ class Topics:
         del self._by_folded_name[_folded(topic.name)]
         self.version += 1
 
-    def set_configs(self, topic_id: TopicId, configs: dict[str, str]) -> None:
+    def set_configs(self, topic_id: TopicId, configs: dict[str, str], position: Position) -> None:
         """The topic's row is replaced; who holds on to the old one has the old configs."""
-        topic = replace(self._by_id[topic_id], configs=configs)
+        topic = replace(self._by_id[topic_id], configs=configs, configs_changed=position)
         self._by_id[topic_id] = topic
         self._by_name[topic.name] = topic
 
