@@ -29,11 +29,13 @@ from coordinator.snapshot_stream import Head, In, Out, SnapshotError, check
 from coordinator.snapshot_tables import (
     dump_features,
     dump_incarnations,
+    dump_jobs,
     dump_pins,
     dump_topics,
     dump_transactions,
     restore_features,
     restore_incarnations,
+    restore_jobs,
     restore_pins,
     restore_topics,
     restore_transactions,
@@ -57,6 +59,7 @@ def dump(machine: Machine) -> list[bytes]:
     dump_pins(out, machine.pins)
     dump_groups(out, machine.groups)
     dump_transactions(out, machine.transactions)
+    dump_jobs(out, machine.jobs, machine.snapshots)
     return out.parts(machine.position, machine.digest())
 
 
@@ -116,6 +119,7 @@ def _fill(machine: Machine, head: Head, parts: Sequence[Buffer]) -> Generator[No
     yield from restore_transactions(
         blocks, machine.transactions, lambda *place: orphan(machine.partitions, *place)
     )
+    restore_jobs(blocks, machine.jobs, machine.snapshots)
     blocks.end()
 
 

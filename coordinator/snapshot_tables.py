@@ -1,4 +1,4 @@
-"""The small tables of a snapshot: topics, incarnations, features, producer ids, pins, transactions.
+"""The small tables of a snapshot: topics, incarnations, pins, transactions, jobs and the like.
 
 A friend of these modules: it reads their fields and sets all of them. Maps that follow from rows
 (topics by name, transactional ids by producer) are made again and not written.
@@ -11,10 +11,12 @@ from collections.abc import Callable, Generator
 
 from coordinator.commands import Listener
 from coordinator.encoding import (
+    put_bytes,
     put_signed,
     put_string,
     put_topic_id,
     put_varint,
+    read_bytes,
     read_signed,
     read_string,
     read_topic_id,
@@ -22,12 +24,15 @@ from coordinator.encoding import (
 )
 from coordinator.features import Features
 from coordinator.incarnations import IncarnationRow, Incarnations
+from coordinator.job_commands import JobKind
+from coordinator.jobs import JobRow, Jobs
 from coordinator.partition import Partition
 from coordinator.pins import PinRow, Pins
 from coordinator.producer_ids import ProducerIds
 from coordinator.row_codec import put_places, read_places
 from coordinator.snapshot_rows import put_strings, read, read_strings, write
 from coordinator.snapshot_stream import In, Out
+from coordinator.snapshots import Begun, Published, Snapshots
 from coordinator.topics import Topic, Topics, _folded
 from coordinator.transactions import TransactionRow, Transactions
 from protocol.types import Incarnation, Position, TopicId
@@ -81,6 +86,7 @@ def _put_topic(data: bytearray, topic: Topic) -> None:
     put_varint(data, topic.partition_count)
     put_strings(data, topic.configs)
     put_varint(data, topic.created)
+    put_varint(data, topic.configs_changed)
 
 
 def _read_topic(data: bytes, at: int) -> tuple[Topic, int]:
@@ -89,7 +95,16 @@ def _read_topic(data: bytes, at: int) -> tuple[Topic, int]:
     partition_count, at = read_varint(data, at)
     configs, at = read_strings(data, at)
     created, at = read_varint(data, at)
-    return Topic(topic_id, name, partition_count, configs, Position(created)), at
+    changed, at = read_varint(data, at)
+    topic = Topic(
+        topic_id=topic_id,
+        name=name,
+        partition_count=partition_count,
+        configs=configs,
+        created=Position(created),
+        configs_changed=Position(changed),
+    )
+    return topic, at
 
 
 # Incarnations.
@@ -332,3 +347,86 @@ def _read_connection(data: bytes, at: int) -> tuple[Connection | None, int]:
     incarnation, at = read_varint(data, at)
     number, at = read_signed(data, at)
     return Connection(Incarnation(incarnation), number), at
+
+
+# Jobs and snapshots.
+
+
+def dump_jobs(out: Out, jobs: Jobs, snapshots: Snapshots) -> None:
+    rows = jobs._rows.values()
+    write(out, rows, len(rows), _put_job)
+    begun = () if snapshots.begun is None else (snapshots.begun,)
+    write(out, begun, len(begun), _put_begun)
+    write(out, snapshots.published, len(snapshots.published), _put_published)
+
+
+def restore_jobs(parts: In, jobs: Jobs, snapshots: Snapshots) -> None:
+    jobs._rows.update({kind: JobRow(kind) for kind in JobKind})
+    jobs._rows.update({row.kind: row for row in read(parts, _read_job)})
+    snapshots.begun = None
+    for begun in read(parts, _read_begun):
+        snapshots.begun = begun
+    snapshots.published = tuple(read(parts, _read_published))
+    snapshots.is_beginning = False
+
+
+def _put_job(data: bytearray, row: JobRow) -> None:
+    put_varint(data, row.kind)
+    put_varint(data, row.holder)
+    put_varint(data, row.claimed)
+    put_varint(data, row.requested)
+    put_varint(data, row.done)
+    put_varint(data, row.total)
+    put_varint(data, row.running)
+    put_string(data, row.note)
+    put_signed(data, row.reported_ms)
+
+
+def _read_job(data: bytes, at: int) -> tuple[JobRow, int]:
+    kind, at = read_varint(data, at)
+    holder, at = read_varint(data, at)
+    claimed, at = read_varint(data, at)
+    requested, at = read_varint(data, at)
+    done, at = read_varint(data, at)
+    total, at = read_varint(data, at)
+    running, at = read_varint(data, at)
+    note, at = read_string(data, at)
+    reported_ms, at = read_signed(data, at)
+    row = JobRow(
+        kind=JobKind(kind),
+        holder=Incarnation(holder),
+        claimed=Position(claimed),
+        requested=Position(requested),
+        done=done,
+        total=total,
+        running=bool(running),
+        note=note,
+        reported_ms=reported_ms,
+    )
+    return row, at
+
+
+def _put_begun(data: bytearray, begun: Begun) -> None:
+    put_varint(data, begun.position)
+    put_bytes(data, begun.digest)
+
+
+def _read_begun(data: bytes, at: int) -> tuple[Begun, int]:
+    position, at = read_varint(data, at)
+    digest, at = read_bytes(data, at)
+    return Begun(Position(position), digest), at
+
+
+def _put_published(data: bytearray, published: Published) -> None:
+    put_varint(data, published.position)
+    put_bytes(data, published.digest)
+    put_string(data, published.key)
+    put_varint(data, published.published_at)
+
+
+def _read_published(data: bytes, at: int) -> tuple[Published, int]:
+    position, at = read_varint(data, at)
+    digest, at = read_bytes(data, at)
+    key, at = read_string(data, at)
+    published_at, at = read_varint(data, at)
+    return Published(Position(position), digest, key, Position(published_at)), at
