@@ -2,17 +2,22 @@
 
 KIP-79 (times), KIP-207, KIP-734 (newest timestamp, v7+), KIP-405 and KIP-1005 (tiers: the local
 log is the whole log, nothing is tiered), KIP-98 (isolation; the last stable offset is the bound).
-A search by time finds the span by the machine's column of newest timestamps, reads that span and
-looks into its batches: the answer is a record, not a batch. The end of a transaction is a record
-here, as in Kafka, and its time is when it was written; what is at or beyond the last stable offset
-is not found by who reads committed records only.
+A search by time finds the row by the machine's column of newest timestamps; a page is read for
+the span in it, and the span to look into its batches: the answer is a record, not a batch. The end
+of a transaction is a record here, as in Kafka, and its time is when it was written; what is before
+the log's start is not found, nor what is at or beyond the last stable offset by who reads committed
+records only. Rows may move while something is read, so the search goes on from an offset and never
+from a row.
 
 Errors, per partition: 3, 6 (no barrier to be had: ask another agent), 35 (a special timestamp
 before its version), 42 (a partition twice), 56 (the object store), 74, 75.
 """
 
 import asyncio
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Sequence
+from itertools import count
 from typing import Final, NamedTuple
 
 from broker.dispatch import Call
@@ -31,7 +36,7 @@ from protocol.messages import (
 from protocol.records import batch_positions, iterate, read_header
 from storage.batches import Batches
 from storage.object_store import ObjectNotFoundError, StoreError
-from storage.spans import Marker, Span
+from storage.spans import Marker, Page, Span
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -53,6 +58,10 @@ SINCE: Final = {
 READ_COMMITTED: Final = 1
 SEARCHES_MAX: Final = 8
 """Of one request at a time: each holds a span in memory."""
+REPLANS_MAX: Final = 4
+"""How often a search begins anew since an object was gone, a different one each time."""
+STEPS_A_TURN: Final = 500
+"""Rows looked at before others have a turn of the loop."""
 
 
 class _Place(NamedTuple):
@@ -125,6 +134,8 @@ async def _answer(
         place = await _place(node, partition, wanted.timestamp, committed=committed)
     except StoreError:
         return _refused(wanted, ErrorCode.KAFKA_STORAGE_ERROR)
+    if machine.partitions.get(partition.topic_id, partition.partition) is None:  # By now.
+        return _refused(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,
         offset=place.offset,
@@ -154,42 +165,76 @@ async def _search(node: Node, partition: Partition, timestamp: int, bound: int) 
 
     Raises StoreError when what must be looked into cannot be read.
     """
-    for again in (False, True):
+    gone: list[str] = []
+    while True:
         try:
             return await _search_once(node, partition, timestamp, bound)
-        except ObjectNotFoundError:
-            if again:
+        except ObjectNotFoundError as error:
+            if str(error) in gone or len(gone) == REPLANS_MAX:
                 raise
             # Merged meanwhile? Then a newer replica knows where the records went.
+            gone.append(str(error))
             await node.coordinator.barrier()
-    raise AssertionError("the second search returns or raises")
 
 
 async def _search_once(node: Node, partition: Partition, timestamp: int, bound: int) -> _Place:
-    index = partition.first_row_with_timestamp(timestamp)
-    while index < partition.row_count:
-        span = partition.row(index)
-        if span.base_offset >= bound:
-            return NOWHERE
-        if isinstance(span, Marker):
-            if span.timestamp >= timestamp and span.base_offset >= partition.log_start:
-                return _Place(span.base_offset, span.timestamp)
-            index += 1
-            continue
+    page: Page | None = None
+    inside: Sequence[Span | Marker] = ()
+    offset = _first_with_timestamp(partition, timestamp)
+    for steps in count(1):
+        offset = max(offset, partition.log_start)
+        index = partition.find(offset)
+        if offset >= bound or index == partition.row_count:
+            break
+        row = partition.row(index)
+        if isinstance(row, Page) and row.timestamp_max >= timestamp:
+            if row != page:
+                page, inside = row, await _load_page(node, row)
+                continue  # It may have been moved meanwhile.
+            row = inside[max(bisect_right(inside, offset, key=_base_offset) - 1, 0)]
         # A newest timestamp is the producer's word for compressed batches; if a span has no
         # such record after all, the next one is looked into.
-        if span.timestamp_max >= timestamp:
-            batches = node.reader.cached(span) or await _load(node, span)
-            place = find_record(batches, timestamp, log_start=partition.log_start, bound=bound)
+        if not isinstance(row, Page):
+            place = await _search_row(node, partition, row, timestamp, bound)
             if place is not NOWHERE:
                 return place
-        index = partition.find(span.next_offset)
+        offset = row.next_offset
+        if steps % STEPS_A_TURN == 0:
+            await asyncio.sleep(0)
     return NOWHERE
+
+
+def _first_with_timestamp(partition: Partition, timestamp: int) -> int:
+    """An offset before which no record has such a timestamp; the end when none has."""
+    index = partition.first_row_with_timestamp(timestamp)
+    if index == partition.row_count:
+        return partition.end_offset
+    return partition.row(index).base_offset
+
+
+def _base_offset(row: Span | Marker) -> int:
+    return row.base_offset
+
+
+async def _search_row(
+    node: Node, partition: Partition, row: Span | Marker, timestamp: int, bound: int
+) -> _Place:
+    if isinstance(row, Marker):
+        found = row.timestamp >= timestamp
+        return _Place(row.base_offset, row.timestamp) if found else NOWHERE
+    if row.timestamp_max < timestamp:
+        return NOWHERE
+    batches = node.reader.cached(row) or await _load(node, row)
+    return find_record(batches, timestamp, log_start=partition.log_start, bound=bound)
 
 
 async def _load(node: Node, span: Span) -> Batches:
     length = node.coordinator.machine.object_length(span.object_id)
     return await node.reader.load(span, object_length=length, recent=False)
+
+
+async def _load_page(node: Node, page: Page) -> Sequence[Span | Marker]:
+    return node.reader.cached_page(page) or (await node.reader.load_pages([page]))[0]
 
 
 def find_record(batches: Batches, timestamp: int, *, log_start: int, bound: int) -> _Place:
