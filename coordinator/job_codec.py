@@ -6,8 +6,8 @@
     RequestJob        job
     BeginSnapshot     nothing
     PublishSnapshot   position, digest, key
-    TrimLogs          rows: offset + 1
-    ExpireRecords     seen; rows: offset, retention in ms + 1, retention in bytes + 1
+    TrimLogs          rows: offset
+    ExpireRecords     seen; rows: offset, retention in ms, retention in bytes
     DropRows          places
     ReplaceRows       job, number, length; rows: base offset, offsets, how many rows, digest, spans,
                       clean to + 1; per span: distance of its start from the end of the one before,
@@ -36,12 +36,14 @@ from coordinator.encoding import (
     CodecError,
     put_bytes,
     put_number,
+    put_signed,
     put_string,
     put_topic_id,
     put_varint,
     put_zigzag,
     read_bytes,
     read_number,
+    read_signed,
     read_string,
     read_topic_id,
     read_varint,
@@ -223,12 +225,12 @@ def _read_rows(
 
 
 def _put_trim(out: bytearray, trim: Trim) -> None:
-    put_number(out, trim.offset + 1, U63)
+    put_signed(out, trim.offset)
 
 
 def _read_trim(data: bytes, at: int) -> tuple[tuple[int], int]:
-    offset, at = read_number(data, at, U63)
-    return (offset - 1,), at
+    offset, at = read_signed(data, at)
+    return (offset,), at
 
 
 def _put_trims(out: bytearray, command: TrimLogs) -> None:
@@ -242,15 +244,15 @@ def _read_trims(data: bytes, at: int) -> tuple[TrimLogs, int]:
 
 def _put_expiry(out: bytearray, expiry: Expiry) -> None:
     put_number(out, expiry.offset, U63)
-    put_number(out, expiry.retention_ms + 1, U63)
-    put_number(out, expiry.retention_bytes + 1, U63)
+    put_signed(out, expiry.retention_ms)
+    put_signed(out, expiry.retention_bytes)
 
 
 def _read_expiry(data: bytes, at: int) -> tuple[tuple[int, int, int], int]:
     offset, at = read_number(data, at, U63)
-    retention_ms, at = read_number(data, at, U63)
-    retention_bytes, at = read_number(data, at, U63)
-    return (offset, retention_ms - 1, retention_bytes - 1), at
+    retention_ms, at = read_signed(data, at)
+    retention_bytes, at = read_signed(data, at)
+    return (offset, retention_ms, retention_bytes), at
 
 
 def _put_expire(out: bytearray, command: ExpireRecords) -> None:

@@ -71,6 +71,7 @@ from tests.coordinator.group_values import (
     TOPIC,
     any_group_command,
 )
+from tests.coordinator.job_values import JOB_COMMANDS, JOB_COMMANDS_GOLDEN, any_job_command
 from tests.coordinator.transaction_values import (
     TRANSACTION_COMMANDS,
     TRANSACTION_COMMANDS_GOLDEN,
@@ -107,7 +108,12 @@ PLAIN_COMMANDS: tuple[Command, ...] = (
     Pin("export-1", 600_000),
     Unpin("export-1"),
 )
-COMMANDS: tuple[Command, ...] = (*PLAIN_COMMANDS, *GROUP_COMMANDS, *TRANSACTION_COMMANDS)
+COMMANDS: tuple[Command, ...] = (
+    *PLAIN_COMMANDS,
+    *GROUP_COMMANDS,
+    *TRANSACTION_COMMANDS,
+    *JOB_COMMANDS,
+)
 every_command = pytest.mark.parametrize(
     "command",
     [
@@ -190,8 +196,9 @@ def test_there_is_a_command_of_every_kind_here():
         (GROUP_COMMANDS, GROUP_COMMANDS_GOLDEN),
         (TRANSACTION_COMMANDS, TRANSACTION_COMMANDS_GOLDEN),
         ((TRANSACTIONAL_CHUNK,), TRANSACTIONAL_CHUNK_GOLDEN),
+        (JOB_COMMANDS, JOB_COMMANDS_GOLDEN),
     ],
-    ids=["plain", "groups", "transactions", "a chunk in transactions"],
+    ids=["plain", "groups", "transactions", "a chunk in transactions", "jobs"],
 )
 def test_the_format_is_pinned(commands: tuple[Command, ...], golden: str):
     assert encode_entry(entry(*commands)).hex() == golden
@@ -501,6 +508,7 @@ commands = st.one_of(
     st.builds(Unpin, strings),
     any_group_command,
     any_transaction_command,
+    any_job_command,
 )
 entries = st.builds(
     Entry,
@@ -529,7 +537,7 @@ def test_any_bytes_are_an_entry_or_refused(data: bytes):
 def test_any_body_with_a_good_checksum_is_an_entry_or_refused(body: bytes):
     # The head of an entry, then anything.
     one = b"\x01\x01\x00\x01"
-    of_kind = [one + bytes([kind]) + b"\x01g" for kind in range(11, 28)]
+    of_kind = [one + bytes([kind]) + b"\x01g" for kind in (*range(11, 28), *range(40, 54))]
     for prefix in (b"", one, one + b"\x08\x01\x7f\x00", *of_kind):
         try:
             found = decode_entry(sealed(prefix + body))

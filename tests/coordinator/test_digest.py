@@ -18,9 +18,18 @@ from coordinator.commands import (
 )
 from coordinator.digest import DIGEST_BYTES, DIGEST_ZERO, roll
 from coordinator.group_commands import OffsetsCommitted, ShardsClaimed
+from coordinator.job_commands import (
+    JobKind,
+    JobsClaimed,
+    LogsTrimmed,
+    ObjectsDoomed,
+    RowsMoved,
+    Trimmed,
+)
 from coordinator.transaction_commands import Marked, ProducerInitialized, TransactionEnded
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position, TopicId
+from storage.spans import ObjectId, ObjectKind
 from tests.coordinator.story import Story, plain, span
 from txn.transactions import State
 
@@ -70,6 +79,24 @@ DIFFERENT: list[tuple[Outcome, ...]] = [
     (TransactionEnded(5, 0, State.COMPLETE_COMMIT, (MARKED._replace(offset=6),)),),
     (TransactionEnded(5, 0, State.COMPLETE_COMMIT, (MARKED._replace(topic_id=OTHER_ID),)),),
     (TransactionEnded(5, 0, State.COMPLETE_COMMIT, (MARKED, MARKED)),),
+    (JobsClaimed(()),),
+    (JobsClaimed((JobKind.MERGE,)),),
+    (JobsClaimed((JobKind.SPILL,)),),
+    (LogsTrimmed(()),),
+    (LogsTrimmed((Trimmed(NONE, 5),)),),
+    (LogsTrimmed((Trimmed(NONE, 6),)),),
+    (LogsTrimmed((Trimmed(ErrorCode.POLICY_VIOLATION, 5),)),),
+    (LogsTrimmed((Trimmed(NONE, 5), Trimmed(NONE, 5))),),
+    (RowsMoved(()),),
+    (RowsMoved((NONE,)),),
+    (RowsMoved((ErrorCode.INVALID_REQUEST,)),),
+    (RowsMoved((NONE, NONE)),),
+    (ObjectsDoomed(()),),
+    (ObjectsDoomed((ObjectId(Incarnation(9), 5),)),),
+    (ObjectsDoomed((ObjectId(Incarnation(9), 6),)),),
+    (ObjectsDoomed((ObjectId(Incarnation(8), 5),)),),
+    (ObjectsDoomed((ObjectId(Incarnation(9), 5, ObjectKind.SEGMENT),)),),
+    (ObjectsDoomed((ObjectId(Incarnation(9), 5), ObjectId(Incarnation(9), 5))),),
 ]
 
 
@@ -105,6 +132,7 @@ def test_the_wording_of_a_refusal_does_not_count():
         (21, "967a85a4fadc01b7605ee76443970d1d"),
         (29, "ac56fb24e5219fdbb524c28dbe7642bc"),
         (41, "44d19c98a9bfa1f99fa95449165a4b03"),
+        (59, "89662902f4643b3fd217a9505736cb0d"),
     ],
 )
 def test_the_digest_is_pinned(count: int, pinned: str):
