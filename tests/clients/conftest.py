@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.clients.bounded import EAGER, Bounded
 from tests.clients.members import Host, java_host, kafkajs_host
 from tests.clients.producers import TxnHost, java_txn_host, kafkajs_txn_host
 from tests.clients.transactions import challenges
@@ -21,7 +22,11 @@ QUICK_GROUPS = (
 )
 """So that members do not wait for each other longer than they must."""
 QUICK_TIMEOUTS = ("transaction.abort.timed.out.transaction.cleanup.interval.ms=200",)
-SETTINGS = ("num.partitions=4", *QUICK_GROUPS, *QUICK_TIMEOUTS)
+KEPT = ("log.retention.ms=-1",)
+"""The tests' records have timestamps of long ago, and would be deleted while they are read."""
+SETTINGS = ("num.partitions=4", *QUICK_GROUPS, *QUICK_TIMEOUTS, *KEPT)
+QUICK_CLEANER = ("log.cleaner.backoff.ms=100",)
+"""Of Kafka, which cannot be asked to compact."""
 AGAINST_KAFKA = os.environ.get("FRAZIL_CLIENTS_KAFKA") == "1"
 
 
@@ -44,8 +49,17 @@ def three_agents(
 
 
 @pytest.fixture(scope="session")
+def eager_embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bounded]:
+    """An agent of its own, whose jobs find something to do whenever they are asked to."""
+    settings = [word for setting in (*SETTINGS, *EAGER) for word in ("--set", setting)]
+    with FrazilDev(tmp_path_factory.mktemp("eager"), *settings) as agent:
+        yield Bounded(agent.bootstrap, agent.http_port)
+        assert agent.stop() == 0
+
+
+@pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    server = KafkaServer(tmp_path_factory.mktemp("kafka"), *SETTINGS)
+    server = KafkaServer(tmp_path_factory.mktemp("kafka"), *SETTINGS, *QUICK_CLEANER)
     server.start()
     yield server
     server.stop()
