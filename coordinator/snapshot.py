@@ -21,7 +21,7 @@ from coordinator.snapshot_groups import dump_groups, restore_groups
 from coordinator.snapshot_partitions import (
     dump_objects,
     dump_partitions,
-    orphan,
+    participants,
     restore_objects,
     restore_partitions,
 )
@@ -116,9 +116,8 @@ def _fill(machine: Machine, head: Head, parts: Sequence[Buffer]) -> Generator[No
     yield from restore_partitions(blocks, machine.partitions, machine.objects)
     restore_pins(blocks, machine.pins)
     yield from restore_groups(blocks, machine.groups)
-    yield from restore_transactions(
-        blocks, machine.transactions, lambda *place: orphan(machine.partitions, *place)
-    )
+    partition = participants(machine.partitions)
+    yield from restore_transactions(blocks, machine.transactions, partition)
     restore_jobs(blocks, machine.jobs, machine.snapshots)
     blocks.end()
 

@@ -7,7 +7,7 @@ in memory, slots of objects and all, so a partition costs a few microseconds wha
 Partitions that got no records are not written: whether they exist as objects says nothing.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import accumulate, islice, pairwise
 from struct import Struct
 from typing import Final, NamedTuple
@@ -287,8 +287,19 @@ def _read_windows(parts: In) -> Iterator[tuple[int, bytes]]:
     return zip(_numbers(len(lengths)).unpack(ids), pieces, strict=True)
 
 
-def orphan(partitions: Partitions, topic_id: TopicId, number: int) -> Partition:
-    """The row of a partition that takes part in a transaction; one of its own when the topic is
-    deleted and the row purged: nothing is done to it any more."""
-    row = partitions.get(topic_id, number) or partitions.find(topic_id, number)
-    return row if row is not None else Partition(topic_id, number, partitions._objects)
+def participants(partitions: Partitions) -> Callable[[TopicId, int], Partition]:
+    """What gives the rows of partitions that take part in transactions.
+
+    Of a deleted topic the row may be purged: then it is one that only transactions know, the same
+    for all of them, and nothing is done to it any more.
+    """
+    purged: dict[tuple[TopicId, int], Partition] = {}
+
+    def row_of(topic_id: TopicId, number: int) -> Partition:
+        row = partitions.get(topic_id, number) or partitions.find(topic_id, number)
+        if row is None:
+            orphan = Partition(topic_id, number, partitions._objects)
+            row = purged.setdefault((topic_id, number), orphan)
+        return row
+
+    return row_of

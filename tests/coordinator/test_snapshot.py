@@ -1,6 +1,6 @@
 """Snapshots: what is restored is what was dumped, goes on alike, and is refused when it is damaged."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +15,12 @@ from coordinator.snapshot import SnapshotError, dump, restore, restoring, time_m
 from coordinator.snapshot_stream import HEAD_BYTES, In, Out, check
 from tests.coordinator.histories import history, state
 from tests.coordinator.snapshot_compare import differences
+from tests.coordinator.snapshot_histories import job_history
 from tests.coordinator.story import Story, batch, plain, span
 
 SEEDS = range(12)
+
+Draw = Callable[..., Story]
 
 
 @pytest.fixture
@@ -40,9 +43,10 @@ def restored(parts: list[bytes]) -> Machine:
     return machine
 
 
+@pytest.mark.parametrize("draw", [history, job_history])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_restored_machine_is_the_one_that_was_dumped(seed: int):
-    machine = history(seed, steps=400).machine
+def test_a_restored_machine_is_the_one_that_was_dumped(seed: int, draw: Draw):
+    machine = draw(seed, steps=400).machine
     parts = dump(machine)
     again = restored(parts)
     assert differences(machine, again) == []
@@ -52,7 +56,7 @@ def test_a_restored_machine_is_the_one_that_was_dumped(seed: int):
 
 @pytest.mark.usefixtures("small")
 def test_parts_and_blocks_may_end_anywhere():
-    machine = history(3, steps=400).machine
+    machine = job_history(3, steps=400).machine
     parts = dump(machine)
     assert len(parts) > 100
     again = restored(parts)
@@ -83,9 +87,11 @@ def test_a_machine_is_restored_over_another():
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.integers(0, 10_000), st.integers(0, 150))
-def test_a_snapshot_at_any_position_and_the_rest_of_the_log_are_the_whole(seed: int, cut: int):
-    story = history(seed, steps=150)
+@given(st.integers(0, 10_000), st.integers(0, 150), st.sampled_from([history, job_history]))
+def test_a_snapshot_at_any_position_and_the_rest_of_the_log_are_the_whole(
+    seed: int, cut: int, draw: Draw
+):
+    story = draw(seed, steps=150)
     cut = min(cut, len(story.log))
     machine = Machine()
     for place, entry in story.log[:cut]:
@@ -100,7 +106,7 @@ def test_a_snapshot_at_any_position_and_the_rest_of_the_log_are_the_whole(seed: 
 
 
 def test_a_machine_that_is_snapshotted_all_the_time_comes_to_the_same():
-    story = history(7, steps=150)
+    story = job_history(7, steps=150)
     machine = Machine()
     for place, entry in story.log:
         machine.apply(place, entry)
