@@ -488,6 +488,14 @@ def empty_batch(offset: int) -> bytes:
     return bytes(batch)
 
 
+def assemble(header: BatchHeader, data: bytes) -> bytes:
+    """A batch of these records, compressed as the header says; leader epoch 0.
+
+    Its length and CRC are made right.
+    """
+    return _assemble(header._replace(leader_epoch=0), compression.compress(header.codec, data))
+
+
 def _assemble(header: BatchHeader, data: bytes) -> bytes:
     """Header and (compressed) records as one batch, with length and CRC made right."""
     size = HEADER_BYTES + len(data)

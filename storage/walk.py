@@ -43,8 +43,10 @@ class Aborted:
             self._ranges.setdefault(producer_id, []).append((first_offset, last_offset))
 
     def holds(self, header: BatchHeader) -> bool:
-        """The batch's transaction was aborted. What else the producer wrote was not (KIP-98)."""
-        if not self._ranges or not header.attributes & records.TRANSACTIONAL:
+        """The batch has records of an aborted transaction. What else the producer wrote was not
+        aborted, and the transaction's end is no record of it (KIP-98)."""
+        flags = header.attributes & (records.TRANSACTIONAL | records.CONTROL)
+        if not self._ranges or flags != records.TRANSACTIONAL:
             return False
         return any(
             first <= header.base_offset <= last

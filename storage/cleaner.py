@@ -1,0 +1,223 @@
+"""Log compaction, record by record, as Kafka's cleaner does it.
+
+Two passes over a partition. `KeyOffsets` learns the newest offset of every key in what was not
+compacted yet; `Cleaner` then copies the rows from the partition's first on and leaves out
+records with a newer one of their key. Where nothing is said about a key the record stays.
+
+* A record without value is a tombstone: it stays until its batch's *delete horizon* (KIP-534),
+  which the first pass over it sets (bit 6; the base timestamp is the horizon, and the deltas of
+  the records are from there).
+* Batches of aborted transactions go. The end of a transaction becomes a control batch; when none
+  of the transaction's records is left it gets a delete horizon, too, and goes when that passed.
+* Records without a key go: nothing could ever replace them.
+* Offsets, timestamps, producers and codecs stay. A batch of which all records stay is copied
+  whole; one of which none stays goes, and leaves a hole; another keeps its range of offsets.
+* What cannot be read as records stays whole, and says nothing about keys.
+
+A `Cleaner` goes over a partition's rows in order, without leaving rows out: whether a
+transaction's records are left it has seen itself. If rows could not be replaced in the log, the
+pass ends there: a marker must not go before the records that it ends. Pure.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import compress, repeat
+from operator import add, le
+from typing import Final
+
+from protocol import record_scan, records
+from protocol.errors import ProtocolError
+from protocol.record_scan import Scanned
+from protocol.records import BatchHeader
+from protocol.types import Buffer
+from storage.spans import Marker, Span
+from storage.walk import Aborted, Merged, Output, data_of_rows, marker_batch, walk
+
+ENTRY_BYTES: Final = 192
+"""What a key and its offset take in memory, as measured: at most 41 bytes are kept of a key."""
+_INT64_MAX: Final = (1 << 63) - 1
+
+
+class KeyOffsets:
+    """The newest offset of every key in rows that were added in order, at most so many keys."""
+
+    def __init__(self, entries_max: int) -> None:
+        assert entries_max > 0
+        self._entries_max = entries_max
+        # No record is newer than that of no key: so records without one go.
+        self._newest: dict[bytes | None, int] = {None: _INT64_MAX}
+        self.next_offset = 0
+        """All keys of records below it, from the first row that was added, are in; what lies at
+        or above it is left alone."""
+
+    def __len__(self) -> int:
+        """Keys."""
+        return len(self._newest) - 1
+
+    def add(self, span: Span, data: Buffer, aborted: Aborted) -> bool:
+        """Learn the keys of the next span. False when they do not fit: `next_offset` says how far
+        it came, and nothing more is to be added. Raises DamagedSpanError."""
+        view = memoryview(data)
+        for start, _, header in walk(span, view):
+            if not header.is_control and not aborted.holds(header):
+                scanned = _scan(view, start, header)[0]
+                if scanned is not None and not self._learn(header, scanned):
+                    return False
+            self.next_offset = header.last_offset + 1
+        self.next_offset = span.next_offset
+        return True
+
+    def _learn(self, header: BatchHeader, scanned: Scanned) -> bool:
+        newest = self._newest
+        if len(self) + len(scanned.keys) > self._entries_max:
+            new = len(set(scanned.keys) - newest.keys())
+            # A single batch is taken whatever its size: else nothing would ever be compacted.
+            if len(self) and len(self) + new > self._entries_max:
+                return False
+        newest.update(zip(scanned.keys, _offsets(header, scanned), strict=True))
+        newest[None] = _INT64_MAX
+        return True
+
+    def newest_of(self, keys: Sequence[bytes | None]) -> Iterable[int]:
+        """Of each key the newest offset, or -1."""
+        return map(self._newest.get, keys, repeat(-1))
+
+
+def _offsets(header: BatchHeader, scanned: Scanned) -> Iterable[int]:
+    base_offset, deltas = header.base_offset, scanned.deltas
+    if isinstance(deltas, range):
+        return range(base_offset, base_offset + len(deltas))
+    return map(add, deltas, repeat(base_offset))
+
+
+def _scan(view: memoryview, start: int, header: BatchHeader) -> tuple[Scanned | None, bytes]:
+    """The batch's records, None when they cannot be read, and its payload."""
+    try:
+        _, data = records.payload(view, start)
+    except ProtocolError:
+        return None, b""
+    payload = bytes(data)
+    scanned = record_scan.scan(
+        payload, count=header.record_count, last_delta=header.last_offset_delta
+    )
+    return scanned, payload
+
+
+class Cleaner:
+    """One pass over one partition."""
+
+    def __init__(self, offsets: KeyOffsets, *, time_ms: int, delete_retention_ms: int) -> None:
+        assert delete_retention_ms >= 0
+        self._offsets = offsets
+        self._time_ms = time_ms
+        self._horizon = min(time_ms + delete_retention_ms, _INT64_MAX)
+        self._unfinished: set[int] = set()
+        """Producers of whose transaction, not ended so far, records are left."""
+        self.records_read = 0
+
+    def clean(
+        self,
+        rows: Sequence[Span | Marker],
+        data: Iterable[Buffer],
+        aborted: Iterable[tuple[int, int, int]] = (),
+    ) -> Merged:
+        """The next adjacent rows as one span of a segment; arguments as of `segment.merge_rows`.
+
+        Raises DamagedSpanError.
+        """
+        assert rows
+        dropped = Aborted(aborted)
+        output = Output()
+        for row, content in data_of_rows(rows, data):
+            if content is None:
+                assert isinstance(row, Marker)
+                batch = memoryview(marker_batch(row))
+                self._end(batch, 0, len(batch), records.read_header(batch), output)
+            else:
+                assert isinstance(row, Span)
+                self._clean(row, content, dropped, output)
+        return output.finish(rows[-1].next_offset)
+
+    def _clean(self, span: Span, content: Buffer, dropped: Aborted, output: Output) -> None:
+        # Headers are patched in it; what is read from a segment says its offsets already.
+        view = memoryview(bytearray(content))
+        for start, end, header in walk(span, view):
+            self.records_read += header.record_count
+            if header.is_control:
+                self._end(view, start, end, header, output)
+            elif not dropped.holds(header):
+                records.patch(view, start, header.base_offset)
+                if self._keep(view, start, end, header, output) and header.is_transactional:
+                    self._unfinished.add(header.producer_id)
+
+    def _end(
+        self, view: memoryview, start: int, end: int, header: BatchHeader, output: Output
+    ) -> None:
+        """The control batch at the end of a transaction."""
+        empty = header.producer_id not in self._unfinished
+        self._unfinished.discard(header.producer_id)
+        if not empty:
+            output.take(view, start, end, header)
+        elif not header.attributes & records.DELETE_HORIZON:
+            payload = bytes(view[start + records.HEADER_BYTES : end])
+            _add(output, self._with_horizon(header, payload, [(0, len(payload))]))
+        elif header.base_timestamp > self._time_ms:
+            output.take(view, start, end, header)
+
+    def _keep(
+        self, view: memoryview, start: int, end: int, header: BatchHeader, output: Output
+    ) -> bool:
+        """Write what stays of a batch of records; whether anything does."""
+        scanned, payload = None, b""
+        if header.last_offset < self._offsets.next_offset:
+            scanned, payload = _scan(view, start, header)
+        if scanned is None:
+            output.take(view, start, end, header)
+            return True
+        stays = list(map(le, self._offsets.newest_of(scanned.keys), _offsets(header, scanned)))
+        needs_horizon = False
+        if header.attributes & records.DELETE_HORIZON:
+            if header.base_timestamp <= self._time_ms:
+                for null in scanned.nulls:
+                    stays[null] = False
+        else:
+            needs_horizon = any(stays[null] for null in scanned.nulls)
+        if not any(stays):
+            return False
+        if all(stays) and not needs_horizon:
+            output.take(view, start, end, header)
+            return True
+        ends = [*scanned.starts[1:], len(payload)]
+        ranges = list(zip(compress(scanned.starts, stays), compress(ends, stays), strict=True))
+        if len(ranges) < len(stays):
+            header = _fewer(header, payload, ranges)
+        if needs_horizon:
+            _add(output, self._with_horizon(header, payload, ranges))
+        else:
+            _add(output, records.assemble(header, b"".join([payload[a:b] for a, b in ranges])))
+        return True
+
+    def _with_horizon(
+        self, header: BatchHeader, payload: bytes, ranges: Sequence[tuple[int, int]]
+    ) -> bytes:
+        """The batch of these records, to be looked at again when the horizon has passed."""
+        later = header.base_timestamp - self._horizon
+        return records.assemble(
+            header._replace(
+                attributes=header.attributes | records.DELETE_HORIZON,
+                base_timestamp=self._horizon,
+            ),
+            record_scan.moved(payload, ranges, later=later),
+        )
+
+
+def _fewer(header: BatchHeader, payload: bytes, ranges: Sequence[tuple[int, int]]) -> BatchHeader:
+    """The header of a batch that has only these records left; its offsets are the same."""
+    newest = header.max_timestamp
+    if not header.is_log_append_time:
+        delta = max(record_scan.timestamp_delta(payload, start) for start, _ in ranges)
+        newest = max(records.NO_TIMESTAMP, min(header.base_timestamp + delta, _INT64_MAX))
+    return header._replace(max_timestamp=newest, record_count=len(ranges))
+
+
+def _add(output: Output, batch: bytes) -> None:
+    output.add(batch, records.read_header(batch))
