@@ -31,6 +31,8 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.kinds import KINDS
 from broker.handlers import HANDLERS
 from broker.identity import WrongPlaceError
+from broker.jobs import child
+from broker.jobs.host import JobHost
 from broker.node import Node
 from broker.producer_ids import ProducerIds
 from broker.producing import ProducePath
@@ -44,6 +46,7 @@ from coordinator.coordinator import (
     ReplicaStoppedError,
 )
 from coordinator.metadata_log import LogError, LogRefusedError, MetadataLog
+from coordinator.snapshot_store import SnapshotStore
 from protocol.apis import APIS, FETCH, PRODUCE
 from protocol.messages.codec import request_layout, response_layout
 from protocol.types import Incarnation
@@ -63,7 +66,7 @@ STORE_PROBE_S = 5.0
 STORE_PROBE_FAILED_S = 1.0
 STORE_PROBE_TIMEOUT_S = 5.0
 DEPART_S_MAX = 2.0
-"""Of the drain: to give shards of groups to others. Without that the Close frees them."""
+"""Of the drain: to give shards of groups, and jobs, to others. Without that the Close frees them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,9 @@ class Parts:
     boot_ms: Callable[[], int]
     """A clock that nobody sets and that counts suspension."""
     rng: random.Random
+    jobs_in_loop: bool | None = None
+    """Whether jobs run in the agent's own loop instead of a process of their own; None: when
+    store or log are in this process's memory, which no other process could see."""
 
 
 class AgentError(Exception):
@@ -96,6 +102,7 @@ class _Shells(NamedTuple):
     producing: ProducePath
     fetching: FetchPath
     node: Node
+    jobs: JobHost
 
 
 class _TurnedAway(asyncio.Protocol):
@@ -284,6 +291,7 @@ class Agent:
             ),
             now_ms=parts.now_ms,
             boot_ms=parts.boot_ms,
+            snapshots=SnapshotStore(parts.store, self._cluster),
         )
         reader = Reader(parts.store, settings.cache_bytes, tasks)
         writer = Writer(parts.store, cluster_id=settings.cluster_id, rng=parts.rng)
@@ -313,7 +321,9 @@ class Agent:
             rng=parts.rng,
         )
         coordinator.on_incarnation(self._session_changed)
-        self._shells = _Shells(coordinator, reader, writer, producing, fetching, node)
+        jobs = self._job_host(coordinator)
+        self._shells = _Shells(coordinator, reader, writer, producing, fetching, node, jobs)
+        self._view.reader = reader
         self._view.coordinator = coordinator
         self._view.registry = metrics.registry_of(
             metrics.Sources(
@@ -329,6 +339,27 @@ class Agent:
         )
         for callback in self._on_node:
             callback(node)
+
+    def _job_host(self, coordinator: Coordinator) -> JobHost:
+        settings, parts = self._settings, self._parts
+        in_loop = parts.jobs_in_loop
+        if in_loop is None:
+            urls = (settings.store_url, settings.log_url)
+            in_loop = any(url.startswith("memory:") for url in urls)
+        return JobHost(
+            coordinator,
+            log=parts.log,
+            run_worker=child.runner(
+                settings=settings,
+                store=parts.store,
+                log=parts.log,
+                software_version=self._software_version,
+                in_loop=in_loop,
+            ),
+            boot_ms=parts.boot_ms,
+            enabled=settings.jobs_enabled,
+            start_delay_ms=settings.jobs_start_delay_ms,
+        )
 
     def _agent_identity(self) -> AgentIdentity:
         ports = {name: port for name, (_, port) in self._bound.items()}
@@ -365,6 +396,7 @@ class Agent:
         tasks.create_task(expiring.run(shells.node), name="expiry of offsets")
         tasks.create_task(shells.node.transactions.run(), name="transactions")
         tasks.create_task(transaction_expiring.run(shells.node), name="expiry of transactional ids")
+        tasks.create_task(shells.jobs.run(), name="jobs")
         await _load_layouts()
         await self._member.wait()
         self._server = KafkaServer(shells.node, HANDLERS)
@@ -437,7 +469,8 @@ class Agent:
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         # First of all: members whose connections end by the drain then find their new coordinator.
-        await shells.node.groups.depart(min(DEPART_S_MAX, self._settings.drain_ms / 2000))
+        depart_s = min(DEPART_S_MAX, self._settings.drain_ms / 2000)
+        await asyncio.gather(shells.node.groups.depart(depart_s), shells.jobs.leave(depart_s))
         drain_ms = max(0, self._settings.drain_ms - int((loop.time() - begun_s) * 1000))
         async with asyncio.TaskGroup() as tasks:
             # Requests are taken no more; those under way are answered as they are settled.

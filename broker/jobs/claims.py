@@ -36,7 +36,7 @@ class JobClaims:
     def __init__(self) -> None:
         self._me: Incarnation | None = None
         self._agents: tuple[LiveAgent, ...] = ()
-        self._holders: Mapping[JobKind, Incarnation | None] = {}
+        self._holders: Mapping[JobKind, Incarnation] = {}
         self._passive: set[Incarnation] = set()
         self._free_since_ms: int | None = None
         self._now_ms = 0
@@ -50,15 +50,15 @@ class JobClaims:
         *,
         me: Incarnation | None,
         agents: Iterable[LiveAgent],
-        holders: Mapping[JobKind, Incarnation | None],
+        holders: Mapping[JobKind, Incarnation],
         now_ms: int,
     ) -> None:
-        """See who is live and who holds what. `me`: None while this agent may not act."""
+        """See who is live and who holds what (INCARNATION_NONE: it is free). `me`: None while this agent may not act."""
         self._now_ms = now_ms
         self._agents = tuple(agents)
-        self._passive &= {agent.incarnation for agent in self._agents} - {me}
+        self._passive &= {each.incarnation for each in self._agents if each.incarnation != me}
         self._holders = dict(holders)
-        free = None in self._holders.values()
+        free = INCARNATION_NONE in self._holders.values()
         if me is None or me != self._me or not free:
             # Cut off, it knows nothing of what happens meanwhile.
             self._free_since_ms = None
@@ -75,7 +75,7 @@ class JobClaims:
 
     def preferred(self) -> Incarnation | None:
         """Who should hold the jobs that are free; None when there is nobody."""
-        holding = sorted({holder for holder in self._holders.values() if holder is not None})
+        holding = set(self._holders.values())
         active = [agent for agent in self._agents if agent.incarnation not in self._passive]
         for agent in active:
             if agent.incarnation in holding:
@@ -84,7 +84,7 @@ class JobClaims:
 
     def to_claim(self, *, wanted_now: bool) -> tuple[JobKind, ...]:
         """What this agent should claim; `wanted_now`: somebody asked for a job."""
-        free = tuple(kind for kind, holder in self._holders.items() if holder is None)
+        free = tuple(kind for kind, holder in self._holders.items() if holder == INCARNATION_NONE)
         if self._me is None or not free or self._free_since_ms is None:
             return ()
         waited_ms = self._now_ms - self._free_since_ms

@@ -22,8 +22,10 @@ from broker.topic_rules import TopicRules
 from coordinator.commands import Command, Outcome
 from coordinator.job_commands import JobKind, ReportJob
 from coordinator.machine import Machine
+from coordinator.open_log import ERA
 from coordinator.replica import Applied
 from protocol.types import Buffer, Incarnation
+from storage.marker import ClusterIdentity
 from storage.object_store import ObjectStore, StoreUnavailableError
 from storage.spans import ObjectId, ObjectKind
 
@@ -67,6 +69,7 @@ class Numbers:
         self._machine = machine
         self._incarnation = incarnation
         self._drawn: dict[ObjectKind, int] = {}
+        self.committing = {kind: asyncio.Lock() for kind in ObjectKind}
 
     def next(self, kind: ObjectKind) -> ObjectId:
         row = self._machine.incarnations.get(self._incarnation)
@@ -108,6 +111,7 @@ class JobContext:
         """`on_applied` registers a callback and returns what takes it off again; `pace` is
         awaited with the bytes of every read and put, `send_report` proposes without waiting."""
         self.kind = kind
+        self.cluster = ClusterIdentity(settings.cluster_id, ERA)
         self.machine = machine
         """The worker's own replica. It may be behind what other agents have seen."""
         self.store = store
@@ -124,6 +128,9 @@ class JobContext:
         self._pace = pace
         self._send_report = send_report
         self._reported_s = float("-inf")
+        self._progress: tuple[int, int, str] | None = None
+        self._said = False
+        """Something of this round is in the log."""
 
     async def propose(self, command: Command) -> Outcome:
         """Put `command` into the log; what apply said, once this machine has applied it.
@@ -131,12 +138,18 @@ class JobContext:
         Raises JobStoppedError when that will not be known here: the job ends.
         """
         self.stats.commands += 1
+        self._said = True
         return await self._propose(command)
 
     def on_applied(self, callback: Callable[[Applied], None]) -> Callable[[], None]:
         """Call `callback` synchronously after every entry, the machine being at its position.
         Call what is returned to have no more of it."""
         return self._on_applied(callback)
+
+    def committing(self, kind: ObjectKind) -> asyncio.Lock:
+        """To be held from the drawing of a number until its object is committed: apply refuses
+        numbers below the newest, and several jobs write segments."""
+        return self._numbers.committing[kind]
 
     def next_object_id(self, kind: ObjectKind) -> ObjectId:
         """The name of a new segment or index object, never given out before by this worker."""
@@ -176,10 +189,23 @@ class JobContext:
 
     def report(self, done: int, total: int, note: str) -> None:
         """Say how far the round is; call it as often as you like. `total` 0: not known."""
+        self._progress = (done, total, note)
         now_s = asyncio.get_running_loop().time()
         if self._send_report is not None and now_s - self._reported_s >= REPORT_SECONDS:
+            # A round that is over at once need not be told of.
+            if self._reported_s > float("-inf"):
+                self._said = True
+                self._send_report(ReportJob(self.kind, done, total, running=True, note=note))
             self._reported_s = now_s
-            self._send_report(ReportJob(self.kind, done, total, running=True, note=note))
+
+    def last_report(self, *, failed: bool) -> ReportJob | None:
+        """What to say when the round is over; nothing when it had nothing to do."""
+        if not self._said:
+            return None
+        done, total, note = self._progress or (0, 0, "")
+        if failed:
+            note = f"{note} (failed)".strip()
+        return ReportJob(self.kind, done, total, running=False, note=note)
 
     async def _until_answered(self, call: Callable[[], Awaitable[T]]) -> T:
         """Make a call on the store until it is answered; doubled pauses between."""

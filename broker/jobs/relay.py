@@ -1,9 +1,9 @@
 """What an agent and its worker process say to each other, as bytes on two pipes. Pure.
 
 A frame is a length, a type, and a body. The agent begins with HELLO; the worker asks for the
-log's snapshots, then for its tail, and is sent entries as they lie in the log. What it proposes
-has a ticket, under which it hears what became of it. Both ends are the same program (HELLO says
-its version), so nothing here needs to be understood by another one.
+log's snapshots and its head, then for its tail, and is sent entries as they lie in the log. What
+it asks and what it proposes has a ticket, under which it is answered. Both ends are the same
+program (HELLO says its version), so nothing here needs to be understood by another one.
 
 Bounds: a frame that is longer than FRAME_BYTES_MAX is a FrameError, and so is one that cannot be
 read: then the other end is not what it should be, and the pipes are of no more use.
@@ -11,9 +11,10 @@ read: then the other end is not what it should be, and the pipes are of no more 
 
 import dataclasses
 import json
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
-from struct import Struct, error
+from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from broker.config import Settings
@@ -37,9 +38,16 @@ from coordinator.job_commands import (
     SpillRows,
     Trimmed,
 )
-from coordinator.metadata_log import LogEntry
+from coordinator.metadata_log import (
+    LogCutError,
+    LogEntry,
+    LogError,
+    LogHoleError,
+    LogRefusedError,
+    LogUnavailableError,
+)
 from protocol.errors import ErrorCode
-from protocol.types import INCARNATION_NONE, Incarnation, Position
+from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
 from storage.spans import ObjectId, ObjectKind
 
 FRAME_BYTES_MAX: Final = 4 << 20
@@ -72,14 +80,14 @@ class FrameError(Exception):
 class FrameType(IntEnum):
     # From the agent.
     HELLO = 1
-    SNAPSHOTS = 2
+    ANSWER = 2
     ENTRIES = 3
     TAIL_BROKEN = 4
     OUTCOME = 5
     NOT_DONE = 6
     PING = 7
     # From the worker.
-    ASK_SNAPSHOTS = 16
+    ASK = 16
     TAIL = 17
     PROPOSE = 18
     PONG = 19
@@ -124,15 +132,7 @@ def frame(kind: FrameType, *parts: bytes) -> bytes:
     return b"".join([_HEAD.pack(length, kind), *parts])
 
 
-# Numbers and texts.
-
-
-def number_frame(kind: FrameType, number: int) -> bytes:
-    return frame(kind, _NUMBER.pack(number))
-
-
-def number_of(body: bytes) -> int:
-    return _unpacked(_NUMBER, body)[0]
+# Texts.
 
 
 def json_frame(kind: FrameType, value: Mapping[str, Any]) -> bytes:
@@ -152,11 +152,53 @@ def json_of(body: bytes) -> dict[str, Any]:
 def _unpacked(layout: Struct, body: bytes, at: int = 0) -> tuple[int, ...]:
     try:
         return layout.unpack_from(body, at)
-    except error as short:
+    except struct.error as short:
         raise FrameError("a body that ends in the middle") from short
 
 
-# Entries.
+def ticket_of(fields: Mapping[str, Any]) -> int:
+    """What an answer belongs to. Raises FrameError."""
+    ticket = fields.get("ticket")
+    if not isinstance(ticket, int):
+        raise FrameError("a body without a ticket")
+    return ticket
+
+
+# The log.
+
+
+def error_fields(error: LogError) -> dict[str, Any]:
+    """What went wrong on the way to the log, for `error_of`."""
+    match error:
+        case LogCutError(cut=cut):
+            return {"error": "cut", "cut": cut}
+        case LogHoleError():
+            return {"error": "hole", "message": str(error)}
+        case LogRefusedError():
+            return {"error": "refused", "message": str(error)}
+        case _:
+            return {"error": "unavailable", "message": str(error)}
+
+
+def error_of(fields: Mapping[str, Any], after: Position = POSITION_ZERO) -> LogError | None:
+    """The inverse; None when nothing went wrong. `after`: what was asked for.
+
+    Raises FrameError.
+    """
+    message = str(fields.get("message", ""))
+    match fields:
+        case {"error": "cut", "cut": int(cut)}:
+            return LogCutError(after, Position(cut))
+        case {"error": "hole"}:
+            return LogHoleError(message)
+        case {"error": "refused"}:
+            return LogRefusedError(message)
+        case {"error": "unavailable"}:
+            return LogUnavailableError(message)
+        case {"error": unknown}:
+            raise FrameError(f"an error of kind {unknown}")
+        case _:
+            return None
 
 
 def entries_frames(tail: int, entries: Sequence[LogEntry]) -> Iterator[bytes]:

@@ -86,14 +86,13 @@ class Schedule:
         intervals: dict[JobKind, int],
         *,
         snapshot_log_bytes: int,
-        snapshot_age_ms: int,
         now_ms: int,
     ) -> None:
-        """`snapshot_age_ms`: of the newest one; 0 when there is none."""
+        """All rounds are due at once, but a snapshot's: there may have been one just before."""
         self._snapshot_log_bytes = snapshot_log_bytes
         self._kinds = {kind: _Kind(interval_ms, now_ms) for kind, interval_ms in intervals.items()}
         if (snapshot := self._kinds.get(JobKind.SNAPSHOT)) is not None:
-            snapshot.due_ms += max(0, snapshot.interval_ms - snapshot_age_ms)
+            snapshot.due_ms += snapshot.interval_ms
         self._since_change = 0
         """Snapshots since the newest change."""
 
@@ -105,8 +104,8 @@ class Schedule:
                 return
 
     def due(self, kind: JobKind, *, now_ms: int, requested: Position, log_bytes: int) -> bool:
-        """Should a round begin? `requested`: position of the newest request for the kind;
-        `log_bytes`: of the log since the newest snapshot."""
+        """Should a round begin? `requested`: position of the newest request for the kind, of those
+        that are to be answered here; `log_bytes`: of the log since the newest snapshot."""
         row = self._kinds.get(kind)
         if row is None or row.running:
             return False
@@ -119,10 +118,13 @@ class Schedule:
         much = log_bytes >= self._snapshot_log_bytes and row.failures == 0
         return much or now_ms >= row.due_ms
 
-    def begun(self, kind: JobKind, *, requested: Position) -> None:
+    def begun(self, kind: JobKind, *, requested: Position) -> bool:
+        """A round begins; does it answer a request?"""
         row = self._kinds[kind]
         row.running = True
+        asked = requested > row.served
         row.served = max(row.served, requested)
+        return asked
 
     def ended(self, kind: JobKind, *, now_ms: int, failed: bool) -> None:
         row = self._kinds[kind]

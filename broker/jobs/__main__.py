@@ -1,0 +1,152 @@
+"""The worker of the jobs as a process: `python -m broker.jobs`, started by an agent and by nobody else.
+
+Standard input is one end of a socket whose other end the agent has; everything comes through it,
+also the settings. The process ends when that does. It gives way to whatever else wants the
+processor, and is the first to go when the machine is out of memory: another one is started then,
+while an agent's clients would have noticed.
+
+Exit codes: 0 the agent is gone; 1 the worker cannot go on, and its last log line says why.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from typing_extensions import override
+
+from broker import logs
+from broker.jobs.channel import AgentGoneError, Channel
+from broker.jobs.kinds import JOBS
+from broker.jobs.relay import FrameError, settings_of_json
+from broker.jobs.worker import Worker
+from broker.opening import loop_factory, now_ms, software_version, store_options
+from coordinator.replica import ReplicaStoppedError
+from protocol.types import Incarnation
+from storage.object_store import StoreError
+from storage.open_store import open_store
+
+logger = logging.getLogger(__name__)
+
+NICE: Final = 10
+OOM_SCORE: Final = 500
+"""Added to the share of memory, in thousandths, by which Linux chooses whom to kill."""
+STATUS_S: Final = 5.0
+
+
+class _WorkerField(logging.Filter):
+    """Says on each line whose it is: the agent writes to the same place."""
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.worker = os.getpid()
+        return True
+
+
+def main() -> int:
+    """Be a worker until the agent is gone; the exit code."""
+    _give_way()
+    try:
+        connection = socket.socket(fileno=os.dup(0))
+        connection.getpeername()
+    except OSError:
+        sys.stderr.write("this is started by an agent, not by hand\n")
+        return 2
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(_main(connection))
+
+
+def _give_way() -> None:
+    # Ctrl-C reaches all processes of a terminal; what ends the worker is the agent's end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(f"{OOM_SCORE}\n")
+
+
+async def _main(connection: socket.socket) -> NoReturn:
+    channel = Channel(*await asyncio.open_unix_connection(sock=connection))
+    code = 1
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(channel.run())
+            tasks.create_task(_work(channel, await channel.hello()))
+    except* AgentGoneError:
+        code = 0
+    except* (ReplicaStoppedError, StoreError, FrameError, ValueError) as group:
+        logger.error("the worker of the jobs ends: %s", _first(group))  # noqa: TRY400 - A sentence.
+    # Here and now: a thread that waits for a disk must not keep the process.
+    logging.shutdown()
+    os._exit(code)
+
+
+async def _work(channel: Channel, hello: dict[str, Any]) -> None:
+    settings = settings_of_json(hello["settings"])
+    logs.set_up(level=settings.logs_level, form=settings.logs_format)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_WorkerField())
+    if hello["version"] != software_version():
+        raise FrameError(
+            f"the agent is version {hello['version']}, and what is installed is now"
+            f" {software_version()}: restart the agent"
+        )
+    store = open_store(settings.store_url, store_options(settings), now_ms=now_ms)
+    worker = Worker(
+        channel,
+        store=store,
+        settings=settings,
+        incarnation=Incarnation(hello["incarnation"]),
+        jobs=JOBS,
+    )
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_tell_status(channel, worker))
+            tasks.create_task(worker.run())
+    finally:
+        await store.aclose()
+
+
+async def _tell_status(channel: Channel, worker: Worker) -> None:
+    frozen = False
+    while True:
+        stats = worker.stats
+        channel.status(
+            {
+                "jobs": {kind.name: asdict(each) for kind, each in stats.jobs.items()},
+                "memory_bytes": _memory_bytes(),
+                "position": stats.replica.applied_position,
+            }
+        )
+        await asyncio.sleep(STATUS_S)
+        if not frozen and worker.started:
+            # What lives now lives for ever: the collector need not look at it again.
+            frozen = True
+            gc.collect()
+            gc.freeze()
+
+
+def _memory_bytes() -> int:
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

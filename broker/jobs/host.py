@@ -1,0 +1,335 @@
+"""The agent's side of the jobs: which it holds, the worker that runs them, and the cut of the log.
+
+What holds: an agent has at most one worker, and only for an incarnation of its own that holds
+jobs by the log; it ends when that is over, and a new one begins anew. What a worker proposes is
+appended under that incarnation or not at all (P3). A worker whose machine is not the agent's
+publishes nothing: it is ended, and nobody else is harmed. The log is told of a snapshot, and cut
+behind the older one, only after its PublishSnapshot was applied here (P14); both are repeated
+until they are done, by whoever holds the job.
+
+Left out: who should hold the jobs (`claims`), and what a worker is (`child`, `worker`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from broker.jobs.child import RunWorker, WorkerEndedError
+from broker.jobs.claims import JobClaims, LiveAgent
+from broker.jobs.context import JobStats, JobStoppedError
+from broker.jobs.worker import WorkerStats
+from coordinator.commands import Close, Command, Open, Outcome
+from coordinator.coordinator import Applied, Coordinator
+from coordinator.job_commands import (
+    ClaimJobs,
+    JobKind,
+    PublishSnapshot,
+    ReleaseJobs,
+    RequestJob,
+)
+from coordinator.metadata_log import LogError, MetadataLog, Session, SessionLostError
+from coordinator.proposer import NotDoneError
+from coordinator.replica import BUGS, ReplicaStoppedError
+from coordinator.snapshot_names import encode_published
+from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
+from storage.object_store import StoreError
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+RESTART_S_MIN: Final = 1.0
+RESTART_S_MAX: Final = 60.0
+STEADY_S: Final = 300.0
+"""A worker that lived so long had no trouble with starting."""
+ENDS_MAX: Final = 5
+"""Workers that ended soon, one after the other, before another agent shall try."""
+CUT_RETRY_S: Final = 5.0
+
+_WATCHED: Final = (Open, Close, ClaimJobs, ReleaseJobs, RequestJob, PublishSnapshot)
+
+
+class HostStats:
+    """What the metrics show of the jobs at this agent."""
+
+    def __init__(self) -> None:
+        self.workers_started = 0
+        self.workers_failed = 0
+        """That ended though they should not."""
+        self.entries_cut = 0
+        self.worker = WorkerStats()
+        """Of the present worker, or the one before."""
+        self._before = {kind: JobStats() for kind in JobKind}
+        """Of all workers before that."""
+
+    def begin_worker(self) -> None:
+        """Another worker counts from nothing."""
+        self._before = {kind: self.job(kind) for kind in JobKind}
+        self.worker = WorkerStats()
+        self.workers_started += 1
+
+    def job(self, kind: JobKind) -> JobStats:
+        """Of all workers of this agent."""
+        before, now = self._before[kind], self.worker.jobs[kind]
+        return JobStats(
+            runs=before.runs + now.runs,
+            failures=before.failures + now.failures,
+            seconds=before.seconds + now.seconds,
+            bytes_read=before.bytes_read + now.bytes_read,
+            bytes_written=before.bytes_written + now.bytes_written,
+            commands=before.commands + now.commands,
+        )
+
+
+class JobHost:
+    """`run` must be going; it hears of the log and of the session by callbacks."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        *,
+        log: MetadataLog,
+        run_worker: RunWorker,
+        boot_ms: Callable[[], int],
+        enabled: bool,
+        start_delay_ms: int,
+    ) -> None:
+        self.stats = HostStats()
+        self._coordinator = coordinator
+        self._log = log
+        self._run_worker = run_worker
+        self._boot_ms = boot_ms
+        self._enabled = enabled
+        self._start_delay_ms = start_delay_ms
+        self._claims = JobClaims()
+        self._leaving = False
+        self._look_now = asyncio.Event()
+        self._under_way: asyncio.Future[Outcome] | None = None
+        """A claim or release whose fate is not known."""
+        self._wanted: set[JobKind] = set()
+        """Asked for while nobody held them."""
+        self._held_for: Incarnation | None = None
+        self._held_since_ms = 0
+        self._worker: asyncio.Task[None] | None = None
+        self._worker_of: Incarnation = INCARNATION_NONE
+        self._start_at_ms = 0
+        """Not before that, after a worker that ended by itself."""
+        self._ends = 0
+        self._told: tuple[Incarnation, Position] | None = None
+        """The newest snapshot that the log was told of, and cut behind, under which session."""
+        coordinator.on_applied(self._applied)
+        coordinator.on_incarnation(lambda _incarnation: self._look_now.set())
+
+    @property
+    def worker_running(self) -> bool:
+        return self._worker is not None and not self._worker.done()
+
+    @property
+    def held(self) -> tuple[JobKind, ...]:
+        """The jobs that this agent holds now."""
+        me = self._coordinator.incarnation()
+        return () if me is None else self._coordinator.machine.jobs.held_by(me)
+
+    async def run(self) -> None:
+        """Hold jobs and have them run, for ever."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._tell_log(), name="cut of the log")
+                while True:
+                    self._look_now.clear()
+                    await self._look(tasks)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_S):
+                            await self._look_now.wait()
+        finally:
+            await self._end_worker()
+
+    async def leave(self, timeout_s: float) -> None:
+        """End the worker, then give the jobs to whoever is next. Ends in time, but for the end of
+        a worker that must be killed."""
+        self._leaving = True
+        await self._end_worker()
+        me = self._coordinator.incarnation()
+        if me is None:
+            return
+        self._see(me)
+        if (held := self._claims.held()) and self._under_way is None:
+            self._propose(ReleaseJobs(held, self._claims.successor()), me)
+        if self._under_way is not None:
+            await asyncio.wait([self._under_way], timeout=timeout_s)
+
+    # What happens.
+
+    def _applied(self, applied: Applied) -> None:
+        for command in applied.entry.commands:
+            if not isinstance(command, _WATCHED):
+                continue
+            self._look_now.set()
+            if isinstance(command, ClaimJobs):
+                self._claims.claimed(applied.incarnation)
+            elif isinstance(command, RequestJob) and self._is_nobodys(command.job):
+                self._wanted.add(command.job)
+
+    def _is_nobodys(self, kind: JobKind) -> bool:
+        """Only now: what was asked for in the log's past is not to be done at once."""
+        holder = self._coordinator.machine.jobs.get(kind).holder
+        return holder == INCARNATION_NONE and self._coordinator.incarnation() is not None
+
+    def _see(self, me: Incarnation | None) -> None:
+        machine = self._coordinator.machine
+        self._claims.look(
+            me=me,
+            agents=(LiveAgent(row.incarnation, row.node_id) for row in machine.incarnations),
+            holders={kind: machine.jobs.get(kind).holder for kind in JobKind},
+            now_ms=self._boot_ms(),
+        )
+
+    async def _look(self, tasks: asyncio.TaskGroup) -> None:
+        """Claim what should be ours, start a worker that is missing, end one that is not ours."""
+        me = self._coordinator.incarnation()
+        self._see(me)
+        if self._worker is not None and not self._may_work(me):
+            await self._end_worker()
+        if me is None or self._leaving:
+            return
+        held = self._claims.held()
+        if self._under_way is None:
+            self._claim_or_release(me, held)
+        self._ask_again(me, held)
+        if not held:
+            return
+        if self._held_for != me:
+            self._held_for = me
+            self._held_since_ms = self._boot_ms()
+        if self._enabled and not self.worker_running and self._is_due(held):
+            self.stats.begin_worker()
+            self._worker_of = me
+            self._worker = tasks.create_task(self._live(me), name="worker of the jobs")
+
+    def _may_work(self, me: Incarnation | None) -> bool:
+        """May the worker go on? A lapse of the session is no reason to load everything anew."""
+        of = self._worker_of
+        return me in (None, of) and bool(self._coordinator.machine.jobs.held_by(of))
+
+    def _claim_or_release(self, me: Incarnation, held: tuple[JobKind, ...]) -> None:
+        if not self._enabled:
+            if held:
+                self._propose(ReleaseJobs(held, INCARNATION_NONE), me)
+        elif free := self._claims.to_claim(wanted_now=bool(self._wanted)):
+            self._propose(ClaimJobs(free), me)
+        elif held and self._ends >= ENDS_MAX and not self.worker_running:
+            self._ends = 0
+            if (successor := self._claims.successor()) != INCARNATION_NONE:
+                logger.warning("the jobs go to another agent, since no worker lives long here")
+                self._propose(ReleaseJobs(held, successor), me)
+
+    def _ask_again(self, me: Incarnation, held: tuple[JobKind, ...]) -> None:
+        """What was asked of nobody is asked of this agent when it has the job."""
+        for kind in sorted(self._wanted.intersection(held)):
+            abandoned = self._coordinator.propose(RequestJob(kind), me)
+            logger.debug("job %s was asked for before: %s", kind.name, abandoned)
+        self._wanted = {kind for kind in self._wanted if self._is_nobodys(kind)}
+
+    def _propose(self, command: ClaimJobs | ReleaseJobs, me: Incarnation) -> None:
+        self._under_way = self._coordinator.propose(command, me)
+        self._under_way.add_done_callback(self._settled)
+
+    def _settled(self, future: asyncio.Future[Outcome]) -> None:
+        self._under_way = None
+        if not future.cancelled() and (error := future.exception()) is not None:
+            logger.info("a claim or release of jobs was not done: %s", error)
+
+    def _is_due(self, held: tuple[JobKind, ...]) -> bool:
+        now_ms = self._boot_ms()
+        if now_ms < self._start_at_ms:
+            return False
+        jobs = self._coordinator.machine.jobs
+        asked = any(jobs.get(kind).requested > jobs.get(kind).claimed for kind in held)
+        return asked or now_ms - self._held_since_ms >= self._start_delay_ms
+
+    # The worker.
+
+    async def _live(self, incarnation: Incarnation) -> None:
+        """One worker, until it is ended; one that ends by itself is followed by another."""
+        begun_ms = self._boot_ms()
+        try:
+            await self._run_worker(incarnation, self._proposed, self.stats.worker)
+            reason = "the worker ended"
+        except* (WorkerEndedError, ReplicaStoppedError, StoreError, *BUGS) as group:
+            reason = str(_first(group))
+        lived_s = (self._boot_ms() - begun_ms) / 1000
+        self._ends = 0 if lived_s >= STEADY_S else self._ends + 1
+        pause_s = min(RESTART_S_MIN * 2.0 ** max(0, self._ends - 1), RESTART_S_MAX)
+        self._start_at_ms = self._boot_ms() + int(pause_s * 1000)
+        self.stats.workers_failed += 1
+        logger.error("%s; another one is started in %.0f s", reason, pause_s)
+        self._look_now.set()
+
+    async def _end_worker(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None and not worker.done():
+            logger.info("ending the worker of the jobs")
+            worker.cancel()
+            await asyncio.wait([worker])
+
+    async def _proposed(self, command: Command) -> tuple[Position, Outcome]:
+        """Put a worker's command into the log; see `worker.Link`."""
+        machine = self._coordinator.machine
+        begun = machine.snapshots.begun
+        if (
+            isinstance(command, PublishSnapshot)
+            and begun is not None
+            and begun.position == command.position
+            and begun.digest != command.digest
+        ):
+            raise WorkerEndedError(
+                f"the worker's machine is not the agent's: at position {command.position} it has"
+                f" the digest {command.digest.hex()}, and not {begun.digest.hex()} (a bug)"
+            )
+        try:
+            future = self._coordinator.propose(command, self._worker_of)
+            outcome = await asyncio.shield(future)
+        except (NotDoneError, LogError) as error:
+            raise JobStoppedError(str(error)) from error
+        # The command's own position, or a later one.
+        return machine.position, outcome
+
+    # The log.
+
+    async def _tell_log(self) -> None:
+        """Tell the log of new snapshots and cut it behind the older one, for ever."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            machine = self._coordinator.machine
+            me = self._coordinator.incarnation()
+            published = machine.snapshots.published
+            if me is None or not published or machine.jobs.get(JobKind.SNAPSHOT).holder != me:
+                continue
+            newest = (me, published[0].position)
+            if newest == self._told:
+                continue
+            older = machine.snapshots.older
+            cut_to = POSITION_ZERO if older is None else older.position
+            row = machine.incarnations.get(me)
+            assert row is not None
+            session = Session(row.session, me)
+            try:
+                await self._log.publish(session, encode_published(published), older=cut_to)
+                if older is not None:
+                    self.stats.entries_cut += await self._log.cut(session, cut_to)
+            except SessionLostError as error:
+                logger.info("the log was not cut: %s", error)
+            except LogError as error:
+                logger.warning("the log could not be cut, trying again: %s", error)
+                await asyncio.sleep(CUT_RETRY_S)
+            else:
+                self._told = newest
+                logger.info("the log is cut", extra={"through": cut_to, "snapshot": newest[1]})
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

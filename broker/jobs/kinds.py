@@ -1,0 +1,16 @@
+"""The jobs by kind: what a worker runs."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from broker.jobs import collecting, merging, retention, snapshotting, spilling
+from broker.jobs.worker import Job
+from coordinator.job_commands import JobKind
+
+JOBS: Final[Mapping[JobKind, Job]] = {
+    JobKind.SNAPSHOT: snapshotting.run,
+    JobKind.RETENTION: retention.run,
+    JobKind.MERGE: merging.run,
+    JobKind.SPILL: spilling.run,
+    JobKind.COLLECT: collecting.run,
+}
