@@ -23,9 +23,11 @@ from coordinator.commands import (
     Unpin,
 )
 from coordinator.group_commands import ChangeGroup, SetTopicConfigs
+from coordinator.job_commands import DoomObjects, JobKind, RecallPage, RequestJob
 from protocol.types import Incarnation, TopicId, position
-from storage.spans import Item
+from storage.spans import Item, ObjectId, ObjectKind
 from tests.coordinator.group_values import GROUP_COMMANDS
+from tests.coordinator.job_values import JOB_COMMANDS
 from tests.coordinator.transaction_values import TRANSACTION_COMMANDS
 
 AT = position(1, 42)
@@ -47,6 +49,7 @@ COMMANDS: list[Command] = [
     Unpin("export"),
     *GROUP_COMMANDS,
     *TRANSACTION_COMMANDS,
+    *JOB_COMMANDS,
 ]
 
 
@@ -98,3 +101,17 @@ def test_a_config_that_is_removed_is_told_as_null() -> None:
 def test_the_entry_that_opens_says_so() -> None:
     described = describe(AT, 9, Entry(Incarnation(0), 0, 1000, (COMMANDS[0],)))
     assert lines(described)[0] == "1:42 opens n=0 clock_ms=1000"
+
+
+def test_objects_are_told_by_their_keys_and_jobs_by_their_names() -> None:
+    doomed = ObjectId(Incarnation(9), 5, ObjectKind.SEGMENT)
+    described = describe(AT, 9, Entry(BY, 4, 1000, (DoomObjects(7, (doomed,)),)))
+    told = "DoomObjects grace_ms=7 objects=[segments/0000000000000009/00000005]"
+    assert lines(described)[1].strip() == told
+    described = describe(AT, 9, Entry(BY, 4, 1000, (RequestJob(JobKind.COMPACT),)))
+    assert lines(described)[1].strip() == "RequestJob job=COMPACT"
+
+
+def test_a_page_that_is_recalled_is_told_by_its_length() -> None:
+    described = describe(AT, 9, Entry(BY, 4, 1000, (RecallPage(TOPIC, 1, 5, bytes(900)),)))
+    assert lines(described)[1].endswith("partition=1 base_offset=5 body_bytes=900")
