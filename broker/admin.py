@@ -17,7 +17,7 @@ later. What reads the machine waits for a barrier first, so no answer is older t
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -32,16 +32,21 @@ from broker.topic_report import topic_view
 from coordinator.codec import CodecError, decode_entry
 from coordinator.commands import Command, Outcome, Pin, Pinned, Rejected, Unpin
 from coordinator.coordinator import Coordinator, NotDoneError
+from coordinator.machine import Machine
 from coordinator.metadata_log import LogError, MetadataLog
 from coordinator.plan_view import topic_plan
 from protocol.errors import KafkaError
-from protocol.types import POSITION_ZERO, Position
+from protocol.types import POSITION_ZERO, Position, TopicId
+from storage.object_store import StoreError
+from storage.reader import Reader
+from storage.spans import Marker, Page, Span
 
 PROPOSAL_SECONDS_MAX = 10.0
 LOG_READERS_MAX = 4
 """Streams of the whole log at a time; each reads the log anew."""
 PIN_MS_MAX = 7 * 86_400_000
 BODY_BYTES_MAX = 64 * 1024
+PLAN_ROUNDS_MAX = 6
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -57,6 +62,8 @@ class AdminView:
     life: str = ""
     """Of the metadata log (`broker.identity`), once it is known."""
     coordinator: Coordinator | None = None
+    reader: Reader | None = None
+    """There when the coordinator is."""
     registry: CollectorRegistry | None = None
 
 
@@ -202,10 +209,31 @@ async def _plan(request: web.Request) -> web.StreamResponse:
     if topic is None:
         raise _RefusedError(404, f'there is no topic named "{name}"')
     try:
-        plan = topic_plan(coordinator.machine, topic.topic_id, partitions=partitions)
+        plan = await _plan_with_pages(request, coordinator.machine, topic.topic_id, partitions)
     except KafkaError as error:
         raise _RefusedError(404, str(error)) from error
+    except StoreError as error:
+        raise _RefusedError(503, f"the object store: {error}") from error
     return _json(plan | {"store": _store(request.app[VIEW].settings)})
+
+
+async def _plan_with_pages(
+    request: web.Request,
+    machine: Machine,
+    topic_id: TopicId,
+    partitions: Mapping[int, int] | None,
+) -> dict[str, Any]:
+    """The plan, pages read as it needs them. Jobs may move rows meanwhile, so it is made anew
+    each time, and is of one position."""
+    reader = request.app[VIEW].reader
+    assert reader is not None  # It is there when the coordinator is.
+    read: dict[Page, Sequence[Span | Marker]] = {}
+    for _ in range(PLAN_ROUNDS_MAX):
+        plan = topic_plan(machine, topic_id, partitions=partitions, pages=read.get)
+        if not plan.missing:
+            return plan.view
+        read |= zip(plan.missing, await reader.load_pages(plan.missing), strict=True)
+    raise _RefusedError(503, "rows move faster than their pages are read; ask again")
 
 
 def _store(settings: Settings) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def written() -> tuple[Story, TopicId, int]:
 
 def test_the_plan_holds_the_spans_of_every_partition():
     story, topic_id, agent = written()
-    plan = topic_plan(story.machine, topic_id)
+    plan = topic_plan(story.machine, topic_id).view
     assert json.loads(json.dumps(plan)) == {
         "topic": "events",
         "topic_id": topic_id.hex(),
@@ -39,20 +39,24 @@ def test_the_plan_holds_the_spans_of_every_partition():
                 "partition": 0,
                 "log_start": 0,
                 "end": 0,
+                "stable": 0,
                 "spans": [],
                 "markers": [],
                 "aborted": [],
+                "compacted": False,
             },
             {
                 "partition": 1,
                 "log_start": 0,
                 "end": 16,
+                "stable": 16,
                 "spans": [
                     [f"chunks/{agent:016x}/00000000", 0, 100, 0, 10, 7],
                     [f"chunks/{agent:016x}/00000001", 20, 60, 10, 6, 9],
                 ],
                 "markers": [],
                 "aborted": [],
+                "compacted": False,
             },
         ],
     }
@@ -60,13 +64,13 @@ def test_the_plan_holds_the_spans_of_every_partition():
 
 def test_a_plan_from_an_offset_begins_with_the_span_that_holds_it():
     story, topic_id, _ = written()
-    (view,) = topic_plan(story.machine, topic_id, partitions={1: 12})["partitions"]
+    (view,) = topic_plan(story.machine, topic_id, partitions={1: 12}).view["partitions"]
     assert [each[3] for each in view["spans"]] == [10]
 
 
 def test_a_plan_from_the_end_is_empty():
     story, topic_id, _ = written()
-    (view,) = topic_plan(story.machine, topic_id, partitions={1: 16})["partitions"]
+    (view,) = topic_plan(story.machine, topic_id, partitions={1: 16}).view["partitions"]
     assert (view["end"], view["spans"]) == (16, [])
 
 
@@ -109,7 +113,7 @@ def with_transactions() -> tuple[Story, TopicId]:
 
 def test_markers_and_aborted_transactions_are_in_the_plan_by_offset():
     story, topic_id = with_transactions()
-    (view,) = topic_plan(story.machine, topic_id)["partitions"]
+    (view,) = topic_plan(story.machine, topic_id).view["partitions"]
     assert (view["end"], view["markers"]) == (8, [6, 7])
     assert [each[3:5] for each in view["spans"]] == [[0, 6]]
     assert [each[1:] for each in view["aborted"]] == [[0, 7], [4, 6]]
@@ -120,7 +124,7 @@ def test_nothing_behind_the_last_stable_offset_is_in_the_plan():
     story, topic_id = with_transactions()
     partition = story.partition(topic_id)
     assert (partition.last_stable, partition.end_offset) == (8, 11)
-    (view,) = topic_plan(story.machine, topic_id, partitions={0: 8})["partitions"]
+    (view,) = topic_plan(story.machine, topic_id, partitions={0: 8}).view["partitions"]
     assert (view["end"], view["spans"], view["markers"], view["aborted"]) == (8, [], [], [])
 
 
@@ -131,13 +135,13 @@ def test_a_span_that_reaches_over_the_last_stable_offset_is_in_the_plan_whole():
     assert isinstance(outcome, ProducerInitialized)
     item = Item(0, 100, 1, 500, outcome.producer_id, outcome.producer_epoch, 0, OF_EPOCH)
     story.commit(agent, span(topic_id, plain(100, 4), item, plain(100, 2)))
-    (view,) = topic_plan(story.machine, topic_id, partitions={0: 12})["partitions"]
+    (view,) = topic_plan(story.machine, topic_id, partitions={0: 12}).view["partitions"]
     assert (view["end"], view["markers"], view["aborted"]) == (16, [], [])
     assert [each[3:5] for each in view["spans"]] == [[12, 7]]
 
 
 def test_a_plan_from_an_offset_tells_only_what_still_reaches_into_it():
     story, topic_id = with_transactions()
-    (view,) = topic_plan(story.machine, topic_id, partitions={0: 7})["partitions"]
+    (view,) = topic_plan(story.machine, topic_id, partitions={0: 7}).view["partitions"]
     assert (view["spans"], view["markers"]) == ([], [7])
     assert [each[1:] for each in view["aborted"]] == [[0, 7]]
