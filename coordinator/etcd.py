@@ -69,6 +69,10 @@ class EtcdLog:
 
     async def identify(self, identity: bytes) -> bytes:
         key = self._keys.identity
+        # A full etcd answers reads, but no transaction that might put.
+        written = await self._client.range(pb.RangeRequest(key=key))
+        if written.kvs:
+            return written.kvs[0].value
         response = await self._client.txn(
             pb.TxnRequest(
                 compare=[created_at(key, 0)], success=[put(key, identity)], failure=[get(key)]

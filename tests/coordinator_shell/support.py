@@ -9,6 +9,7 @@ from coordinator.commands import Command, Entry, Listener, Open
 from coordinator.coordinator import AgentIdentity, Coordinator, CoordinatorSettings
 from coordinator.memory import MemoryLog, MemoryLogCluster
 from coordinator.metadata_log import LogUnavailableError, Session
+from coordinator.snapshot_loading import SnapshotSource
 from protocol.types import INCARNATION_NONE
 from tests.sim import loop as sim
 
@@ -126,7 +127,11 @@ class Agent:
     """A coordinator, and all that a test may reach for."""
 
     def __init__(
-        self, cluster: MemoryLogCluster, name: str = "a", settings: CoordinatorSettings = SETTINGS
+        self,
+        cluster: MemoryLogCluster,
+        name: str = "a",
+        settings: CoordinatorSettings = SETTINGS,
+        snapshots: SnapshotSource | None = None,
     ) -> None:
         self.log = FaultyLog(cluster)
         self.clocks = Clocks()
@@ -136,6 +141,7 @@ class Agent:
             settings=settings,
             now_ms=self.clocks.now_ms,
             boot_ms=self.clocks.boot_ms,
+            snapshots=snapshots,
         )
         self.incarnations: list[int | None] = []
         self.coordinator.on_incarnation(self.incarnations.append)

@@ -1,14 +1,23 @@
 """Proposer: one append in doubt at most, and the truth about every command (P3, P4)."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from coordinator.codec import ENTRY_BYTES_MAX, decode_entry
 from coordinator.commands import CreateTopic, Done, Pin, Rejected, Tick, TopicCreated
 from coordinator.coordinator import LogUnavailableError, NotDoneError
+from coordinator.job_commands import (
+    BeginSnapshot,
+    ClaimJobs,
+    JobKind,
+    JobsClaimed,
+    PublishSnapshot,
+    TrimLogs,
+)
 from coordinator.memory import MemoryLogCluster
-from tests.coordinator_shell.support import Agent, now_s, play, running
+from tests.coordinator_shell.support import SETTINGS, Agent, Writer, now_s, play, running
 
 
 def test_outcome_is_that_of_the_command() -> None:
@@ -344,5 +353,62 @@ def test_command_that_waits_behind_one_in_doubt_is_refused_at_the_deadline() -> 
             await asyncio.sleep(7)
             assert not sent.done()
             assert isinstance(waiting.exception(), NotDoneError)
+
+    play(scenario)
+
+
+def test_entry_in_doubt_stays_unknown_when_nobody_knows_how_far_its_session_had_got() -> None:
+    async def scenario() -> None:
+        cluster = MemoryLogCluster(sessions_kept=0)
+        agent, cutter = Agent(cluster), Writer(cluster)
+        async with running(agent):
+            first = await agent.ready()
+            agent.log.before["append"] = 1_000
+            in_doubt = agent.coordinator.propose(CreateTopic("one", 1, ()))
+            await asyncio.sleep(0.05)
+            waiting = agent.coordinator.propose(CreateTopic("two", 1, ()))
+            cluster.expire(cluster.entries[0].session)
+            await cutter.open()
+            await asyncio.sleep(0.05)
+            await cutter.log.publish(cutter.session, b"", older=cutter.session.incarnation)
+            await cutter.log.cut(cutter.session, cutter.session.incarnation)
+            agent.log.before.clear()
+            with pytest.raises(LogUnavailableError):
+                await in_doubt
+            with pytest.raises(NotDoneError):
+                await waiting
+            assert await agent.ready(besides=first) > first
+
+    play(scenario)
+
+
+def test_over_its_budget_the_log_takes_only_what_bounds_it() -> None:
+    async def scenario() -> None:
+        agent = Agent(MemoryLogCluster(), settings=replace(SETTINGS, log_bytes_max=600))
+        coordinator = agent.coordinator
+        async with running(agent):
+            await agent.ready()
+            while not coordinator.over_budget:
+                await coordinator.propose(Pin("an export", 1))
+            with pytest.raises(NotDoneError, match="over its budget"):
+                await coordinator.propose(Pin("an export", 1))
+            with pytest.raises(NotDoneError, match="over its budget"):
+                await coordinator.propose(TrimLogs(()))
+            assert coordinator.stats.commands_over_budget == 2
+            assert isinstance(await coordinator.propose(Tick()), Done)
+            claim = ClaimJobs((JobKind.SNAPSHOT,))
+            assert await coordinator.propose(claim) == JobsClaimed((JobKind.SNAPSHOT,))
+            for _ in range(2):
+                await coordinator.propose(BeginSnapshot())
+                begun = agent.machine.snapshots.begun
+                publish = PublishSnapshot(begun.position, begun.digest, "snapshots/a")
+                assert isinstance(await coordinator.propose(publish), Done)
+            while coordinator.over_budget:
+                await coordinator.propose(BeginSnapshot())
+                begun = agent.machine.snapshots.begun
+                await coordinator.propose(
+                    PublishSnapshot(begun.position, begun.digest, "snapshots/a")
+                )
+            await coordinator.propose(Pin("an export", 1))
 
     play(scenario)

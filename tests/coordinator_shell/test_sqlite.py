@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.metadata_log import LogRefusedError, LogUnavailableError, SessionState
+from coordinator.metadata_log import (
+    LogCutError,
+    LogRefusedError,
+    LogUnavailableError,
+    SessionState,
+)
 from coordinator.sqlite import SqliteLog, _Database, _Worker
 from protocol.types import Position
 
@@ -194,5 +199,66 @@ def test_failed_write_is_unknown_and_can_be_repeated(
         assert await log.append(session, 3, b"3") == await log.head()
         assert [entry.n for entry in await first_batch(log)] == [0, 1, 2, 3]
         await log.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_log_of_the_format_before_is_read_and_can_be_cut(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        path = tmp_path / "log.db"
+        log = SqliteLog(path)
+        session = await written(log, 5)
+        await log.aclose()
+        connection = sqlite3.connect(path)
+        connection.executescript("DROP TABLE newest; DROP TABLE bound; PRAGMA user_version = 1")
+        connection.close()
+
+        log = SqliteLog(path)
+        entries = await first_batch(log)
+        assert [entry.n for entry in entries] == [0, 1, 2, 3, 4]
+        assert await log.read_session(session.id) == SessionState(alive=False, last=4)
+        holder = await written(log, 1)
+        await log.publish(holder, b"", older=entries[2].position)
+        assert await log.cut(holder, entries[2].position) == 3
+        await log.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_next_process_finds_the_cut_and_what_was_published(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = SqliteLog(tmp_path / "log.db")
+        session = await written(log, 5)
+        entries = await first_batch(log)
+        await log.publish(session, b"two", older=entries[-1].position)
+        assert await log.cut(session, entries[-1].position) == 5
+        await log.aclose()
+
+        log = SqliteLog(tmp_path / "log.db")
+        assert await log.snapshots() == b"two"
+        assert await log.head() == entries[-1].position
+        assert await log.read_session(session.id) == SessionState(alive=False, last=4)
+        with pytest.raises(LogCutError):
+            await first_batch(log)
+        later = await written(log, 1)
+        assert later.incarnation > entries[-1].position
+        await log.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_file_of_a_log_that_is_cut_stays_flat(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = SqliteLog(tmp_path / "log.db")
+        session = await written(log, 1)
+        sizes = []
+        for n in range(1, 601):
+            place = await log.append(session, n, bytes(4096))
+            if n % 100 == 0:
+                await log.publish(session, b"", older=place)
+                await log.cut(session, place)
+                sizes.append(sum(file.stat().st_size for file in tmp_path.glob("log.db*")))
+        await log.aclose()
+        assert sizes[-1] <= sizes[1] * 1.1
 
     asyncio.run(scenario())

@@ -33,7 +33,7 @@ def http_ok(port: int, path: str) -> bool:
 class EtcdServer:
     """One etcd member without fsync: what it forgets in a power cut is not what we test."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
         self.port = free_port()
         peer = f"http://127.0.0.1:{free_port()}"
         self.url = f"http://127.0.0.1:{self.port}"
@@ -45,6 +45,7 @@ class EtcdServer:
                 *("--listen-client-urls", self.url, "--advertise-client-urls", self.url),
                 *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
                 *("--initial-cluster", f"n0={peer}", "--unsafe-no-fsync", "--log-level", "warn"),
+                *flags,
             ],
             log=folder / "etcd.log",
         )
@@ -136,6 +137,7 @@ class KafkaServer:
         self.port = free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
         self._properties = folder / "server.properties"
         common = KAFKA_PROPERTIES.format(port=self.port, controller=free_port(), folder=folder)
         self._properties.write_text("\n".join([common, *properties]))
