@@ -30,8 +30,8 @@ class Due(NamedTuple):
 
 
 def due(partition: Partition, settings: TopicSettings, *, time_ms: int) -> Due | None:
-    """What is over its topic's limits; None when nothing is."""
-    if not settings.deleted or partition.row_count == 0:
+    """What is over its topic's limits; None when nothing is. Dead rows are dropped before."""
+    if not settings.deleted or partition.row_count == 0 or has_dead_rows(partition):
         return None
     aged = sized = (partition.log_start, 0)
     if settings.retention_ms >= 0:
@@ -53,8 +53,7 @@ def due(partition: Partition, settings: TopicSettings, *, time_ms: int) -> Due |
 
 def _stable_rows(partition: Partition) -> Iterator[Row]:
     """Rows from the log start on that may go now, as many as one command may name."""
-    first = partition.find(partition.log_start)
-    for index in range(first, min(first + ROWS_PER_COMMAND_MAX, partition.row_count)):
+    for index in range(min(ROWS_PER_COMMAND_MAX, partition.row_count)):
         row = partition.row(index)
         if row.next_offset > partition.last_stable:
             return
@@ -78,8 +77,7 @@ def _sized(partition: Partition, *, bytes_max: int) -> tuple[int, int]:
     found = (partition.log_start, 0)
     if partition.data_bytes <= bytes_max:
         return found
-    first = partition.find(partition.log_start)
-    left = partition.data_bytes - sum(data_bytes_of(partition.row(at)) for at in range(first))
+    left = partition.data_bytes
     for count, row in enumerate(_stable_rows(partition), start=1):
         left -= data_bytes_of(row)
         if left < bytes_max:

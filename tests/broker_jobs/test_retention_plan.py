@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from broker.jobs import retention_plan
 from broker.jobs.walk import data_bytes_of
-from tests.broker_jobs.rows import Rows, settings
+from tests.broker_jobs.rows import MOMENT, Rows, settings
 
 NOW_MS = 10_000
 
@@ -93,10 +93,12 @@ def test_all_of_a_partition_may_go():
     assert due_offset(rows, retention_bytes=0) == 30
 
 
-def test_bytes_before_the_log_start_are_not_counted():
+def test_rows_before_the_log_start_are_dropped_before_anything_else_goes():
     rows = Rows()
     rows.spans(4, length=100)
-    rows.partition.start_at(20)
+    rows.partition.start_at(25)
+    assert due_offset(rows, retention_bytes=100) is None
+    rows.partition.drop_before_start(1000, MOMENT)
     assert due_offset(rows, retention_bytes=200) is None
     assert due_offset(rows, retention_bytes=100) == 30
 
@@ -147,6 +149,7 @@ def test_what_goes_is_over_a_limit_and_what_stays_is_not(written, retention_ms, 
     left = every
     while found := retention_plan.due(rows.partition, limits, time_ms=40):
         rows.partition.start_at(found.expiry.offset)
+        rows.partition.drop_before_start(1000, MOMENT)
         gone = [row for row in left if row.next_offset <= found.expiry.offset]
         left = left[len(gone) :]
         assert (left[0].base_offset if left else rows.partition.end_offset) == found.expiry.offset

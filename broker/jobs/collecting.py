@@ -1,0 +1,65 @@
+"""The job that deletes objects: listed in the log first, then in the store, then forgotten.
+
+What a predecessor listed and did not come to delete goes first. Orphans, which no command ever
+named, are found by listing the bucket, seldom: in the first round of a worker, then hourly, or
+when somebody asks. A listing that is cut off begins again; what was found on the way is gone.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Final
+
+from broker.jobs import collection_plan
+from broker.jobs.collection_plan import OBJECTS_PER_COMMAND_MAX
+from broker.jobs.context import JobContext
+from coordinator.job_commands import DoomObjects, ForgetObjects, ObjectsDoomed
+from storage.object_store import ObjectInfo
+from storage.spans import ObjectId
+
+LISTING_ROUNDS: Final = 60
+
+
+async def run(context: JobContext) -> None:
+    machine = context.machine
+    await _delete(context, list(machine.objects.doomed()))
+    grace_ms = context.settings.kafka.log_segment_delete_delay_ms
+    await _doom(context, list(collection_plan.collectable(machine, grace_ms=grace_ms)))
+    if context.requested or context.stats.runs % LISTING_ROUNDS == 1:
+        for prefix in collection_plan.PREFIXES:
+            async for page in _pages(context, prefix):
+                keys = [info.key for info in page]
+                await _doom(context, list(collection_plan.orphans(machine, keys)))
+        async for page in _pages(context, collection_plan.SNAPSHOTS):
+            old = list(collection_plan.old_snapshots(machine, page))
+            if old:
+                await context.store.delete(old)
+
+
+async def _pages(context: JobContext, prefix: str) -> AsyncIterator[Sequence[ObjectInfo]]:
+    """All objects under the prefix."""
+    after = ""
+    while page := await context.store.list_after(prefix, after):
+        yield page
+        after = page[-1].key
+
+
+async def _doom(context: JobContext, object_ids: Iterable[ObjectId]) -> None:
+    """Delete these, as far as the log allows it."""
+    grace_ms = context.settings.kafka.log_segment_delete_delay_ms
+    for some in _slices(list(object_ids)):
+        outcome = await context.propose(DoomObjects(grace_ms, some))
+        if isinstance(outcome, ObjectsDoomed):
+            await _delete(context, outcome.objects)
+
+
+async def _delete(context: JobContext, object_ids: Sequence[ObjectId]) -> None:
+    """Delete what is doomed, and say so."""
+    for some in _slices(object_ids):
+        await context.store.delete([object_id.key for object_id in some])
+        await context.propose(ForgetObjects(some))
+
+
+def _slices(object_ids: Sequence[ObjectId]) -> list[tuple[ObjectId, ...]]:
+    return [
+        tuple(object_ids[first : first + OBJECTS_PER_COMMAND_MAX])
+        for first in range(0, len(object_ids), OBJECTS_PER_COMMAND_MAX)
+    ]

@@ -1,0 +1,118 @@
+"""Which objects may be deleted. Pure; `apply` says the last word to each (`DoomObjects`).
+
+An object that nothing points at may still be needed: by a reader with an old plan (so it waits a
+grace), by whoever starts from a snapshot at whose position something pointed at it (so two
+snapshots after it must be published), by a pin. An object that no command has named may be
+named by its writer as long as that lives; after that, or when a later number was committed, it
+is an orphan.
+
+Snapshots go when two newer ones are published, or when they were given up.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from coordinator.machine import Machine
+from protocol.types import Position
+from storage.object_store import ObjectInfo
+from storage.spans import ObjectId, ObjectKind
+
+OBJECTS_PER_COMMAND_MAX: Final = 1000
+PREFIXES: Final = ("chunks/", "segments/", "indexes/")
+SNAPSHOTS: Final = "snapshots/"
+SNAPSHOT_GRACE_MS: Final = 600_000
+"""Somebody may be loading it; and the log may name it for a while after the machine does not."""
+
+
+def collectable(machine: Machine, *, grace_ms: int) -> Iterator[ObjectId]:
+    """Objects that nothing points at, and that nobody may still need; as far as we can see."""
+    horizon = _horizon(machine)
+    if horizon is None:
+        return
+    for object_id, since, since_ms in machine.objects.unreferenced():
+        if since <= horizon and since_ms <= machine.time_ms - grace_ms:
+            yield object_id
+
+
+def _horizon(machine: Machine) -> Position | None:
+    """What was let go of after this position may still be needed; None: nothing may go."""
+    published = machine.snapshots.published
+    if len(published) < 2:
+        return None
+    horizon = min(each.position for each in published)
+    pinned = machine.pins.oldest(machine.time_ms)
+    return horizon if pinned is None else min(horizon, pinned)
+
+
+def orphans(machine: Machine, keys: Iterable[str]) -> Iterator[ObjectId]:
+    """Objects among these that no command has named or can name any more.
+
+    The machine must have been at its position before the keys were listed. What is listed and
+    collectable, but waits, is left out; keys of other things are, too.
+    """
+    waiting = {each.object_id for each in machine.objects.unreferenced()}
+    waiting.update(machine.objects.doomed())
+    for key in keys:
+        object_id = _object_id(key)
+        if (
+            object_id is not None
+            and object_id not in waiting
+            and not machine.objects.is_referenced(object_id)
+            and _is_past(machine, object_id)
+        ):
+            yield object_id
+
+
+def _object_id(key: str) -> ObjectId | None:
+    try:
+        return ObjectId.of_key(key)
+    except ValueError:
+        return None
+
+
+def _is_past(machine: Machine, object_id: ObjectId) -> bool:
+    """Whether the object cannot be committed any more."""
+    if object_id.incarnation > machine.position:
+        return False
+    writer = machine.incarnations.get(object_id.incarnation)
+    if writer is None:
+        return True
+    match object_id.kind:
+        case ObjectKind.CHUNK:
+            return object_id.number <= writer.chunk_last
+        case ObjectKind.SEGMENT:
+            return object_id.number <= writer.segment_last
+        case ObjectKind.INDEX:
+            return object_id.number <= writer.index_last
+
+
+def old_snapshots(machine: Machine, infos: Iterable[ObjectInfo]) -> Iterator[str]:
+    """Keys of snapshots that nobody will start from."""
+    published = machine.snapshots.published
+    if len(published) < 2:
+        return
+    kept = {each.position for each in published}
+    begun = machine.snapshots.begun
+    if begun is not None:
+        kept.add(begun.position)
+    newest = max(each.position for each in published)
+    for info in infos:
+        position = _snapshot_position(info.key)
+        if (
+            position is not None
+            and position not in kept
+            and position < newest
+            and info.modified_ms <= machine.time_ms - SNAPSHOT_GRACE_MS
+        ):
+            yield info.key
+
+
+def _snapshot_position(key: str) -> int | None:
+    """Of the snapshot that the object is a part of; None: it is something else."""
+    folder, _, rest = key.removeprefix(SNAPSHOTS).partition("/")
+    if not key.startswith(SNAPSHOTS) or not rest or len(folder) != 16:
+        return None
+    try:
+        return int(folder, 16)
+    except ValueError:
+        return None

@@ -1,0 +1,116 @@
+"""The job that lets go of what is over its topic's limits, and drops rows that clients deleted.
+
+One round goes over all partitions, then again over those where something went, until nothing is
+due. What `retention_plan` finds is proposed many partitions at a time and judged again by apply.
+Also here: pages of deleted topics come back, so that the purge can go on (`broker.purging`).
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from broker.jobs import retention_plan
+from broker.jobs.context import JobContext
+from broker.jobs.moving import recall
+from broker.jobs.retention_plan import PARTITIONS_PER_COMMAND_MAX, ROWS_PER_COMMAND_MAX, Due
+from broker.jobs.walk import SLICE, written
+from coordinator.job_commands import DropRows, ExpireRecords, LogsTrimmed
+from coordinator.partition import Partition
+from protocol.errors import ErrorCode
+from protocol.types import Position
+from storage.spans import Page
+
+
+async def run(context: JobContext) -> None:
+    partitions = [partition for partition, _ in written(context.machine, context.rules)]
+    while partitions:
+        await _drop(context, partitions)
+        partitions = await _expire(context, partitions)
+    await _recall_for_purge(context)
+
+
+async def _expire(context: JobContext, partitions: Sequence[Partition]) -> list[Partition]:
+    """Let go of what is due now; the partitions where something went."""
+    machine = context.machine
+    changed: list[Partition] = []
+    some: list[tuple[Partition, Due]] = []
+    seen = machine.position
+    rows = 0
+    for count, partition in enumerate(partitions, start=1):
+        topic = machine.topics.by_id(partition.topic_id)
+        if topic is not None:
+            settings = context.rules.of(topic)
+            due = retention_plan.due(partition, settings, time_ms=machine.time_ms)
+            if due is not None:
+                if rows + due.rows > ROWS_PER_COMMAND_MAX or (
+                    len(some) == PARTITIONS_PER_COMMAND_MAX
+                ):
+                    changed += await _propose(context, seen, some)
+                    some, rows = [], 0
+                    # What was found before the wait may be another now.
+                    seen = machine.position
+                    due = retention_plan.due(partition, settings, time_ms=machine.time_ms)
+                if due is not None:
+                    some.append((partition, due))
+                    rows += due.rows
+        if count % SLICE == 0:
+            context.report(count, len(partitions), "partitions")
+            await asyncio.sleep(0)
+    if some:
+        changed += await _propose(context, seen, some)
+    return changed
+
+
+async def _propose(
+    context: JobContext, seen: Position, some: Sequence[tuple[Partition, Due]]
+) -> list[Partition]:
+    """The partitions whose log start moved."""
+    expiries = tuple(due.expiry for _, due in some)
+    outcome = await context.propose(ExpireRecords(seen, expiries))
+    if not isinstance(outcome, LogsTrimmed):
+        return []
+    return [
+        partition
+        for (partition, _), result in zip(some, outcome.results, strict=True)
+        if result.error == ErrorCode.NONE
+    ]
+
+
+async def _drop(context: JobContext, partitions: Sequence[Partition]) -> None:
+    """Drop what lies before the log starts."""
+    left = list(partitions)
+    while left:
+        dropping: list[tuple[Partition, int, int]] = []
+        for count, partition in enumerate(left, start=1):
+            if retention_plan.has_dead_rows(partition):
+                dropping.append((partition, partition.row_count, partition.page_count))
+            if count % SLICE == 0:
+                await asyncio.sleep(0)
+        for partition, _, _ in dropping:
+            await _recall_first(context, partition)
+        for first in range(0, len(dropping), PARTITIONS_PER_COMMAND_MAX):
+            names = [
+                (partition.topic_id, partition.partition)
+                for partition, _, _ in dropping[first : first + PARTITIONS_PER_COMMAND_MAX]
+            ]
+            await context.propose(DropRows(tuple(names)))
+        # Where nothing happened, nothing will: the topic is gone, or a page is.
+        left = [
+            partition
+            for partition, rows, pages in dropping
+            if (partition.row_count, partition.page_count) != (rows, pages)
+        ]
+
+
+async def _recall_first(context: JobContext, partition: Partition) -> None:
+    page = retention_plan.first_page(partition)
+    if page is not None:
+        await recall(context, partition, page)
+
+
+async def _recall_for_purge(context: JobContext) -> None:
+    """Pages of deleted topics come back one by one; whoever purges takes them away."""
+    partition = context.machine.partitions.next_recall()
+    if partition is not None:
+        row = partition.row(partition.row_count - 1)
+        assert isinstance(row, Page)
+        await recall(context, partition, row)
