@@ -353,7 +353,6 @@ class Agent:
                 settings=settings,
                 store=parts.store,
                 log=parts.log,
-                software_version=self._software_version,
                 in_loop=in_loop,
             ),
             boot_ms=parts.boot_ms,

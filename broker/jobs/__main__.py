@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 NICE: Final = 10
 OOM_SCORE: Final = 500
 """Added to the share of memory, in thousandths, by which Linux chooses whom to kill."""
-STATUS_S: Final = 5.0
+STATUS_S: Final = 2.0
 
 
 class _WorkerField(logging.Filter):

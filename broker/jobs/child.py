@@ -39,6 +39,7 @@ from broker.jobs.relay import (
     ticket_of,
 )
 from broker.jobs.worker import Worker, WorkerStats
+from broker.opening import software_version
 from coordinator.commands import Command, Outcome
 from coordinator.job_commands import JobKind
 from coordinator.metadata_log import LogEntry, LogError, MetadataLog
@@ -91,10 +92,10 @@ def runner(
     settings: Settings,
     store: ObjectStore,
     log: MetadataLog,
-    software_version: str,
     in_loop: bool,
 ) -> RunWorker:
     """How an agent of these parts has its jobs run."""
+    version = software_version()
 
     async def inside(incarnation: Incarnation, propose: Propose, stats: WorkerStats) -> None:
         # What jobs are made of is not needed in an agent's process otherwise.
@@ -114,7 +115,7 @@ def runner(
             log=log,
             settings=settings,
             incarnation=incarnation,
-            software_version=software_version,
+            software_version=version,
             propose=propose,
             stats=stats,
         ).run()

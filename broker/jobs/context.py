@@ -199,8 +199,8 @@ class JobContext:
             self._reported_s = now_s
 
     def last_report(self, *, failed: bool) -> ReportJob | None:
-        """What to say when the round is over; nothing when it had nothing to do."""
-        if not self._said:
+        """What to say when the round is over; nothing when nobody asked and nothing was done."""
+        if not self._said and not self.requested:
             return None
         done, total, note = self._progress or (0, 0, "")
         if failed:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from broker.jobs import collecting, merging, retention, snapshotting, spilling
+from broker.jobs import collecting, compacting, merging, retention, snapshotting, spilling
 from broker.jobs.worker import Job
 from coordinator.job_commands import JobKind
 
@@ -12,5 +12,6 @@ JOBS: Final[Mapping[JobKind, Job]] = {
     JobKind.RETENTION: retention.run,
     JobKind.MERGE: merging.run,
     JobKind.SPILL: spilling.run,
+    JobKind.COMPACT: compacting.run,
     JobKind.COLLECT: collecting.run,
 }
