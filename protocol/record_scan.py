@@ -5,15 +5,22 @@ A record is copied as it is, or with another timestamp delta; headers and values
 at. Whatever the bytes, functions here return, `scan` with None for what makes no sense.
 """
 
+import struct
 from collections.abc import Iterable
-from hashlib import blake2b
+from hashlib import blake2s
 from operator import lt
 from typing import Final, NamedTuple
 
+from protocol.records import RECORD_BYTES_MIN
+
 KEY_BYTES_MAX: Final = 40
 """A longer key is known by its digest: most keys are shorter, and digests take their time."""
-_DIGEST_BYTES: Final = KEY_BYTES_MAX + 1
-"""Longer than any key that stands for itself, so that no key can be made to look like another."""
+_SHORT: Final = KEY_BYTES_MAX << 1
+"""A length as it is written: zigzag."""
+_DIGEST_MARK: Final = bytes(KEY_BYTES_MAX + 1 - blake2s().digest_size)
+"""Makes a digest longer than any key that stands for itself: no key can pass for another."""
+_WINDOW: Final = struct.Struct("8B").unpack_from
+_PADDING: Final = bytes(8)
 _INT64: Final = 1 << 64
 
 
@@ -35,7 +42,7 @@ def scan(payload: bytes, *, count: int, last_delta: int) -> Scanned | None:
     when their offsets do not ascend to `last_delta` at most."""
     try:
         scanned = _scan(payload, count)
-    except IndexError:
+    except (IndexError, struct.error):
         return None
     if scanned is None:
         return None
@@ -50,66 +57,82 @@ def scan(payload: bytes, *, count: int, last_delta: int) -> Scanned | None:
     return Scanned(starts, keys, [one >> 1 for one in twice], nulls)
 
 
-def _scan(  # noqa: C901 (Five varints, each read in place: a call costs more than it.)
-    payload: bytes, count: int
+def _scan(  # noqa: C901 (Varints are read in place: a call costs more than they do.)
+    records: bytes, count: int
 ) -> tuple[list[int], list[bytes | None], list[int], list[int]] | None:
-    starts: list[int] = []
-    keys: list[bytes | None] = []
-    deltas: list[int] = []
+    if count * RECORD_BYTES_MIN > len(records):
+        return None
+    payload = records + _PADDING
+    starts, deltas, keys = [0] * count, [0] * count, _no_keys(count)
     nulls: list[int] = []
-    add_start, add_key, add_delta = starts.append, keys.append, deltas.append
     at = 0
-    for _ in range(count):
-        add_start(at)
-        length = payload[at]
-        if length < 0x80:
-            at += 1
-        elif payload[at + 1] < 0x80:
-            length = length & 0x7F | payload[at + 1] << 7
-            at += 2
+    for number in range(count):
+        starts[number] = at
+        b0, b1, b2, b3, b4, b5, b6, b7 = _WINDOW(payload, at)
+        # Length, attributes (none are defined) and timestamp delta, lengths of 2 bytes at most.
+        if b0 < 0x80:
+            end = at + 1 + (b0 >> 1)
+            if b2 < 0x80:
+                first, second, third = b3, b4, b5
+                at += 3
+            elif b3 < 0x80:
+                first, second, third = b4, b5, b6
+                at += 4
+            else:
+                first = second = third = 0x80
         else:
-            length, at = _read_varint(payload, at)
-        if length & 1:
+            end = at + 2 + (b0 & 0x7E | b1 << 7) // 2
+            if b1 >= 0x80:
+                first = second = third = 0x80
+            elif b3 < 0x80:
+                first, second, third = b4, b5, b6
+                at += 4
+            elif b4 < 0x80:
+                first, second, third = b5, b6, b7
+                at += 5
+            else:
+                first = second = third = 0x80
+        # Offset delta, and length of the key.
+        if first < 0x80:
+            delta, length = first, second
+            at += 2
+        elif second < 0x80:
+            delta, length = first & 0x7F | second << 7, third
+            at += 3
+        else:
+            end, delta, length, at = _read_head(payload, starts[number])
+        if b0 & 1:
             return None
-        end = at + (length >> 1)
-        at += 1  # Attributes: none are defined.
-        if payload[at] < 0x80:
-            at += 1
-        elif payload[at + 1] < 0x80:
-            at += 2
-        else:
-            _, at = _read_varint(payload, at)
-        delta = payload[at]
-        if delta < 0x80:
-            at += 1
-        elif payload[at + 1] < 0x80:
-            delta = delta & 0x7F | payload[at + 1] << 7
-            at += 2
-        else:
-            delta, at = _read_varint(payload, at)
-        add_delta(delta)
-        length = payload[at]
-        if length < 0x80:
-            at += 1
-        else:
-            length, at = _read_varint(payload, at)
-        if length == 1:
-            add_key(None)
-        elif length & 1:
-            return None
-        else:
+        deltas[number] = delta
+        if length >= 0x80:
+            length, at = _read_varint(payload, at - 1)
+        if not length & 1:
             start = at
             at += length >> 1
-            if length <= 2 * KEY_BYTES_MAX:
-                add_key(payload[start:at])
-            else:
-                add_key(blake2b(payload[start:at], digest_size=_DIGEST_BYTES).digest())
+            key = payload[start:at]
+            keys[number] = key if length <= _SHORT else blake2s(key).digest() + _DIGEST_MARK
+        elif length != 1:
+            return None
         if at > end - 2:  # Lengths of the value and the headers.
             return None
         if payload[at] == 1:
-            nulls.append(len(keys) - 1)
+            nulls.append(number)
         at = end
-    return (starts, keys, deltas, nulls) if at == len(payload) else None
+    return (starts, keys, deltas, nulls) if at == len(records) else None
+
+
+def _no_keys(count: int) -> list[bytes | None]:
+    return [None] * count
+
+
+def _read_head(payload: bytes, at: int) -> tuple[int, int, int, int]:
+    """Of the record at `at`: its end, its offset delta as it is written, the first byte of its
+    key's length, and the place after that."""
+    length, at = _read_varint(payload, at)
+    end = at + (length >> 1)
+    _, at = _read_varint(payload, at + 1)
+    delta, at = _read_varint(payload, at)
+    return end, delta, payload[at], at + 1
 
 
 def _read_varint(payload: bytes, at: int) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from itertools import compress, repeat
 from operator import add, le
 from typing import Final
 
-from protocol import record_scan, records
+from protocol import compression, record_scan, records
 from protocol.errors import ProtocolError
 from protocol.record_scan import Scanned
 from protocol.records import BatchHeader
@@ -91,11 +91,11 @@ def _offsets(header: BatchHeader, scanned: Scanned) -> Iterable[int]:
 
 def _scan(view: memoryview, start: int, header: BatchHeader) -> tuple[Scanned | None, bytes]:
     """The batch's records, None when they cannot be read, and its payload."""
+    data = view[start + records.HEADER_BYTES : start + header.size]
     try:
-        _, data = records.payload(view, start)
+        payload = bytes(compression.decompress(header.codec, data))
     except ProtocolError:
         return None, b""
-    payload = bytes(data)
     scanned = record_scan.scan(
         payload, count=header.record_count, last_delta=header.last_offset_delta
     )
