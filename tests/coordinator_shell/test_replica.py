@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 import pytest
 
 from coordinator.codec import encode_entry
-from coordinator.commands import CreateTopic, Entry, Tick
+from coordinator.commands import Close, CreateTopic, Entry, Tick
 from coordinator.machine import Machine
 from coordinator.memory import MemoryLog, MemoryLogCluster
 from coordinator.metadata_log import LogEntry, LogHoleError, LogUnavailableError
@@ -223,5 +223,32 @@ def test_position_that_does_not_grow_stops_the_replica() -> None:
         cluster = MemoryLogCluster()
         await Writer(cluster).open()
         assert "after" in await run_until_stopped(replica_on(_Backwards(cluster)))
+
+    play(scenario)
+
+
+def test_sessions_that_ended_are_forgotten_and_their_late_entries_still_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("coordinator.replica.WRITERS_MAX", 6)
+
+    async def scenario() -> None:
+        cluster = MemoryLogCluster()
+        living = Writer(cluster)
+        await living.open("living")
+        ended = []
+        for number in range(20):
+            writer = Writer(cluster)
+            await writer.open(f"writer-{number}")
+            await living.write(Close(writer.session.incarnation, 0))
+            ended.append(writer)
+        await ended[0].write(CreateTopic("late", 1, ()))
+        await ended[0].write(CreateTopic("later", 1, ()))
+        await living.write(CreateTopic("t", 1, ()))
+        replica = replica_on(MemoryLog(cluster))
+        tasks.append(asyncio.ensure_future(replica.run()))
+        await replica.wait_for(cluster.head())
+        assert [topic.name for topic in replica.machine.topics] == ["t"]
+        assert len(replica._writers) <= 6
 
     play(scenario)
