@@ -495,7 +495,9 @@ class ProducePath:
                 if row is None:  # The topic was deleted by a later command of the same entry.
                     span = None
                     continue
-                found = row.row(row.find(item.base_offset))
+                index = row.find(item.base_offset)
+                # Another command of the same entry may have deleted the records.
+                found = row.row(index) if index < row.row_count else None
                 parts = []
                 if not isinstance(found, Span) or found.object_id != chunk_id:
                     span = None
