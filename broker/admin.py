@@ -4,6 +4,8 @@
     GET    /health/live              200 as long as the process answers
     GET    /health/ready             200, or 503 with the reasons why not (P16)
     GET    /log?after=P&follow=1     entries of the metadata log, one JSON object per line
+    GET    /jobs                     which agent has the jobs, and how far they are
+    POST   /jobs/{job}/run           have one run now
     GET    /topics/{name}?from=N     where a topic's records lie, from a partition on
     GET    /export/topics            topics with their ids
     GET    /export/plan?topic=T      spans of a topic [&partition=P&from=OFFSET]
@@ -25,13 +27,14 @@ from typing import Any
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from broker import metrics
+from broker import job_report, metrics
 from broker.config import Settings
 from broker.log_lines import describe
 from broker.topic_report import topic_view
 from coordinator.codec import CodecError, decode_entry
 from coordinator.commands import Command, Outcome, Pin, Pinned, Rejected, Unpin
 from coordinator.coordinator import Coordinator, NotDoneError
+from coordinator.job_commands import RequestJob
 from coordinator.machine import Machine
 from coordinator.metadata_log import LogError, MetadataLog
 from coordinator.plan_view import topic_plan
@@ -58,6 +61,8 @@ class AdminView:
     settings: Settings
     log: MetadataLog
     not_ready: Callable[[], list[str]]
+    notes: Callable[[], list[str]] = list
+    """What is wrong and not this agent's doing."""
     """Reasons why the agent should not be sent clients; none when it should."""
     life: str = ""
     """Of the metadata log (`broker.identity`), once it is known."""
@@ -88,6 +93,8 @@ def make_app(view: AdminView) -> web.Application:
     app.router.add_get("/health/live", _live)
     app.router.add_get("/health/ready", _ready)
     app.router.add_get("/log", _log)
+    app.router.add_get("/jobs", _jobs)
+    app.router.add_post("/jobs/{job}/run", _run_job)
     app.router.add_get("/topics/{name}", _topic)
     app.router.add_get("/export/topics", _topics)
     app.router.add_get("/export/plan", _plan)
@@ -128,8 +135,10 @@ async def _live(_request: web.Request) -> web.StreamResponse:
 
 
 async def _ready(request: web.Request) -> web.StreamResponse:
-    reasons = request.app[VIEW].not_ready()
-    return _json({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
+    view = request.app[VIEW]
+    reasons, notes = view.not_ready(), view.notes()
+    said = {"ready": not reasons, "reasons": reasons} | ({"notes": notes} if notes else {})
+    return _json(said, status=503 if reasons else 200)
 
 
 async def _log(request: web.Request) -> web.StreamResponse:
@@ -245,6 +254,26 @@ def _store(settings: Settings) -> dict[str, Any]:
         "region": settings.store_region,
         "path_style": settings.store_endpoint is not None if style is None else style,
     }
+
+
+async def _jobs(request: web.Request) -> web.StreamResponse:
+    return _json(_jobs_view(await _current(request), request.app[VIEW].settings))
+
+
+async def _run_job(request: web.Request) -> web.StreamResponse:
+    name = request.match_info["job"]
+    kind = job_report.job_kind(name)
+    if kind is None:
+        raise _RefusedError(404, f'there is no job "{name}" ({job_report.names()})')
+    await _propose(request, RequestJob(kind))
+    view = _jobs_view(_coordinator(request), request.app[VIEW].settings)
+    return _json(next(job for job in view["jobs"] if job["job"] == kind.name.lower()))
+
+
+def _jobs_view(coordinator: Coordinator, settings: Settings) -> dict[str, Any]:
+    return job_report.jobs_view(
+        coordinator.machine, log_bytes=coordinator.log_bytes, log_bytes_max=settings.log_bytes_max
+    )
 
 
 async def _pin(request: web.Request) -> web.StreamResponse:

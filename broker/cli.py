@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from typing_extensions import override
 
-from broker import cli_topic, cli_txn
+from broker import cli_job, cli_topic, cli_txn
 from broker.config import Loaded, SettingsError, load
 from broker.values import whole_number
 from protocol.errors import KafkaError
@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_group(commands)
     cli_topic.add_topic(commands, _on_agent, _need_topic_command)
+    cli_job.add_job(commands, _on_agent, _need_job_command)
     txn = _tool(
         commands,
         "txn",
@@ -294,7 +295,8 @@ def _version(options: argparse.Namespace) -> int:
 
     if not options.version:
         raise _FailedError(
-            "what should it do? dev, serve, topic, group, txn, feature, doctor, log tail or export (--help)"
+            "what should it do? dev, serve, topic, group, txn, feature, job, doctor, log tail or"
+            " export (--help)"
         )
     print(f"frazil {software_version()}")
     return 0
@@ -302,6 +304,10 @@ def _version(options: argparse.Namespace) -> int:
 
 def _need_log_command(_options: argparse.Namespace) -> int:
     raise _FailedError("what of it? (frazil log tail)")
+
+
+def _need_job_command(_options: argparse.Namespace) -> int:
+    raise _FailedError("what of them? list or run (frazil job --help)")
 
 
 def _need_topic_command(_options: argparse.Namespace) -> int:

@@ -71,6 +71,7 @@ def log_options(settings: Settings) -> LogOptions:
         ca_file=_path(settings.log_ca),
         cert_file=_path(settings.log_cert),
         key_file=_path(settings.log_key),
+        compact=settings.log_compact,
     )
 
 

@@ -34,6 +34,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 REPORT_SECONDS: Final = 5.0
+NOTE_MAX: Final = 240
+"""Characters; apply takes a few more."""
 RETRY_SECONDS_MIN: Final = 0.1
 RETRY_SECONDS_MAX: Final = 10.0
 ATTEMPT_SECONDS_MAX: Final = 60.0
@@ -189,6 +191,7 @@ class JobContext:
 
     def report(self, done: int, total: int, note: str) -> None:
         """Say how far the round is; call it as often as you like. `total` 0: not known."""
+        note = note[:NOTE_MAX]
         self._progress = (done, total, note)
         now_s = asyncio.get_running_loop().time()
         if self._send_report is not None and now_s - self._reported_s >= REPORT_SECONDS:

@@ -27,7 +27,6 @@ from coordinator.job_commands import (
     DropRows,
     ExpireRecords,
     ForgetObjects,
-    JobKind,
     LogsTrimmed,
     ObjectsDoomed,
     PublishSnapshot,
@@ -359,8 +358,3 @@ _KAFKA_FIELDS: Final = tuple(
 def _tuples(value: Any) -> Any:
     """JSON knows only lists."""
     return tuple(value) if isinstance(value, list) else value
-
-
-def job_kind(name: str) -> JobKind | None:
-    """The kind of that name, as people write it."""
-    return JobKind.__members__.get(name.upper())

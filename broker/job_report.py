@@ -1,0 +1,87 @@
+"""What is told of the jobs: as JSON by an agent, as a table for people. Pure.
+
+All of it is in the machine, so every agent says the same, whichever has the jobs. Left out: asking
+for it (`broker.job_tool`).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from broker.group_report import Cell, table
+from coordinator.job_commands import JobKind
+from coordinator.machine import Machine
+from protocol.types import POSITION_ZERO, Position, era_of, revision_of
+
+_COLUMNS: Final = ("JOB", "AGENT", "STATE", "DONE", "TOTAL", "REPORTED", "NOTE")
+
+
+def job_kind(name: str) -> JobKind | None:
+    """The kind of that name, as people write it."""
+    return JobKind.__members__.get(name.upper())
+
+
+def names() -> str:
+    return ", ".join(kind.name.lower() for kind in JobKind)
+
+
+def jobs_view(machine: Machine, *, log_bytes: int, log_bytes_max: int) -> dict[str, Any]:
+    """The jobs, the snapshots, and how far the log has grown since the older one."""
+    return {
+        "time_ms": machine.time_ms,
+        "position": machine.position,
+        "jobs": [_job_view(machine, kind) for kind in JobKind],
+        "snapshots": [
+            {"position": each.position, "published_at": each.published_at, "key": each.key}
+            for each in machine.snapshots.published
+        ],
+        "log_bytes": log_bytes,
+        "log_bytes_max": log_bytes_max,
+    }
+
+
+def _job_view(machine: Machine, kind: JobKind) -> dict[str, Any]:
+    row = machine.jobs.get(kind)
+    holder = machine.incarnations.get(row.holder)
+    return {
+        "job": kind.name.lower(),
+        "node_name": None if holder is None else holder.node_name,
+        "node_id": None if holder is None else holder.node_id,
+        "running": row.running,
+        "asked": row.requested > POSITION_ZERO and row.requested > row.claimed,
+        "done": row.done,
+        "total": row.total,
+        "note": row.note,
+        "claimed": row.claimed,
+        "requested": row.requested,
+        "reported_ms": row.reported_ms,
+    }
+
+
+def lines(view: Mapping[str, Any]) -> list[str]:
+    """The view, for people."""
+    snapshots = [_place(each["position"]) for each in view["snapshots"]]
+    where = f"at {' and '.join(snapshots)}" if snapshots else "none yet"
+    size = f"{view['log_bytes']} bytes of {view['log_bytes_max']}"
+    return [
+        f"snapshots: {where}; log since the older: {size}",
+        "",
+        *table(_COLUMNS, [_row(job, view["time_ms"]) for job in view["jobs"]]),
+    ]
+
+
+def _row(job: Mapping[str, Any], time_ms: int) -> list[Cell]:
+    reported_ms = job["reported_ms"]
+    return [
+        job["job"],
+        job["node_name"] or "-",
+        "running" if job["running"] else "waiting",
+        job["done"],
+        job["total"] or "-",
+        f"{max(0, time_ms - reported_ms) // 1000} s ago" if reported_ms else "-",
+        job["note"] or "-",
+    ]
+
+
+def _place(position: int) -> str:
+    place = Position(position)
+    return f"{era_of(place)}:{revision_of(place)}"
