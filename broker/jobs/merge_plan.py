@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from broker.jobs.walk import moved_bytes_of, timestamp_of
 from coordinator.partition import Partition
+from storage.segment import FORMAT
 from storage.spans import Marker, ObjectId, ObjectKind, Page, Span
 
 FANIN: Final = 4
@@ -192,27 +193,44 @@ def _must_move(
     return found
 
 
-def sparse_objects(
-    used: Mapping[ObjectId, int], lengths: Mapping[ObjectId, int]
-) -> frozenset[ObjectId]:
-    """Which objects are to be emptied, that all together hold little that nobody uses.
+class Use(NamedTuple):
+    """What rows point at in one object."""
 
-    `used`: bytes of each that rows point at; `lengths`: what it has. Those that give back most
-    for what has to be moved come first.
+    data_bytes: int
+    rows: int
+
+
+def add_used(used: dict[ObjectId, Use], rows: Iterable[Span | Marker]) -> None:
+    """Count what the rows use of segments. Chunks are left by all rows anyway."""
+    for row in rows:
+        if isinstance(row, Span) and row.object_id.kind is ObjectKind.SEGMENT:
+            data_bytes, count = used.get(row.object_id, _UNUSED)
+            used[row.object_id] = Use(data_bytes + row.length, count + 1)
+
+
+def sparse_objects(
+    used: Mapping[ObjectId, Use], lengths: Mapping[ObjectId, int]
+) -> frozenset[ObjectId]:
+    """Which segments are to be emptied, that all together hold little that nobody uses.
+
+    `lengths`: of the objects in `used`. Those that give back most for what has to be moved come
+    first. What an object needs beside its data is not counted: it would be the same in another.
     """
-    spare = sum(lengths.values()) - round((1 + GARBAGE_SHARE_MAX) * sum(used.values()))
+    garbage = {
+        object_id: lengths[object_id] - FORMAT.length(data_bytes=data_bytes, pieces=rows)
+        for object_id, (data_bytes, rows) in used.items()
+    }
+    spare = sum(garbage.values()) - round(
+        GARBAGE_SHARE_MAX * sum([each.data_bytes for each in used.values()])
+    )
     found: set[ObjectId] = set()
-    for object_id in sorted(lengths, key=lambda one: (used[one] / lengths[one], one)):
-        garbage = lengths[object_id] - used[object_id]
-        if spare <= 0 or garbage <= 0:
+    for object_id in sorted(used, key=lambda one: (used[one].data_bytes / lengths[one], one)):
+        if spare <= 0:
             break
-        found.add(object_id)
-        spare -= garbage
+        if garbage[object_id] > 0:
+            found.add(object_id)
+            spare -= garbage[object_id]
     return frozenset(found)
 
 
-def add_used(used: dict[ObjectId, int], rows: Iterable[Span | Marker]) -> None:
-    """Count the bytes of the rows for their objects."""
-    for row in rows:
-        if isinstance(row, Span):
-            used[row.object_id] = used.get(row.object_id, 0) + row.length
+_UNUSED: Final = Use(0, 0)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from broker.jobs import merge_plan
 from broker.jobs.context import JobContext
-from broker.jobs.merge_plan import Limits, Run
+from broker.jobs.merge_plan import Limits, Run, Use
 from broker.jobs.moving import (
     ROWS_PER_COMMAND_MAX,
     commit_segment,
@@ -156,7 +156,7 @@ async def _sparse(context: JobContext) -> frozenset[ObjectId]:
     rounds = SPARSE_PAGE_ROUNDS if partitions.page_count else SPARSE_ROUNDS
     if not context.requested and context.stats.runs % rounds:
         return frozenset()
-    used: dict[ObjectId, int] = {}
+    used: dict[ObjectId, Use] = {}
     pages: dict[tuple[Partition, Page], frozenset[ObjectId]] = {}
     looked_at = 0
     for partition, _ in written(context.machine, context.rules):

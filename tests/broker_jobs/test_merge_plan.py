@@ -5,7 +5,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from broker.jobs import merge_plan
-from broker.jobs.merge_plan import Limits, runs
+from broker.jobs.merge_plan import Limits, Use, runs
+from storage.segment import FORMAT
 from storage.spans import ObjectKind, Span
 from tests.broker_jobs.rows import Rows
 
@@ -135,12 +136,26 @@ def test_what_lies_in_objects_of_little_use_moves_however_big_it_is():
     assert planned(rows, sparse={big.object_id}) == [(0, 10)]
 
 
-def test_objects_of_least_use_are_emptied_until_little_is_wasted():
+def test_segments_of_least_use_are_emptied_until_little_is_wasted():
     ids = [Rows().span().object_id._replace(number=number) for number in range(4)]
-    used = dict(zip(ids, (10, 90, 50, 100), strict=True))
-    lengths = dict.fromkeys(ids, 100)
-    assert merge_plan.sparse_objects(used, lengths) == {ids[0], ids[2]}
-    assert merge_plan.sparse_objects(dict.fromkeys(ids, 95), lengths) == frozenset()
+    lengths = dict.fromkeys(ids, FORMAT.length(data_bytes=100, pieces=2))
+    whole = dict.fromkeys(ids, Use(100, 2))
+    assert merge_plan.sparse_objects(whole, lengths) == frozenset()
+    used = {
+        **whole,
+        ids[0]: Use(50, 1),
+        ids[1]: Use(10, 1),
+        ids[3]: Use(100 + FORMAT.row.size - 5, 1),
+    }
+    assert merge_plan.sparse_objects(used, lengths) == {ids[0], ids[1]}
+
+
+def test_what_rows_use_of_segments_is_counted_and_chunks_are_left_in_any_case():
+    rows = Rows()
+    first, *_ = spans = [*rows.spans(2, kind=SEGMENT), rows.span()]
+    used: dict[object, Use] = {}
+    merge_plan.add_used(used, [*spans, rows.marker(), first])
+    assert used == {first.object_id: Use(200, 2), spans[1].object_id: Use(100, 1)}
 
 
 @hypothesis_settings(max_examples=60)
