@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 from iceberg_export.errors import AgentError, PlanError
-from iceberg_export.plan import TopicPlan, merge_plans, parse_plan
+from iceberg_export.plan import PartitionPlan, TopicPlan, join_parts, merge_plans, parse_plan
 
 ROUNDS = 3
 PAUSE_S = 1.0
@@ -64,25 +64,51 @@ class AgentClient:
         except (KeyError, TypeError, ValueError) as error:
             raise AgentError("the agent's list of topics cannot be read") from error
 
-    def plan(self, topic: Topic, offsets: Mapping[int, int]) -> TopicPlan:
+    def plan(
+        self, topic: Topic, offsets: Mapping[int, int], *, bytes_enough: int | None = None
+    ) -> TopicPlan:
         """Where the records from `offsets` on lie; a partition without: from the log's start.
 
-        Raises AgentError, and PlanError when the topic is not the one it was.
+        Agents tell only so many spans at a time. Of each partition as many are asked for as have
+        `bytes_enough`; None: all. Raises AgentError, and PlanError when the topic is not the one
+        it was.
         """
+        with ThreadPoolExecutor(PLANS_IN_FLIGHT) as pool:
+            if not offsets:
+                plan = self._plan(topic)
+            else:
+                numbers = range(topic.partition_count)
+                plan = merge_plans(
+                    pool.map(lambda one: self._plan(topic, one, offsets.get(one, 0)), numbers)
+                )
+            parts = pool.map(
+                lambda part: self._whole(topic, part, bytes_enough), plan.partitions.values()
+            )
+            return plan._replace(partitions={part.partition: part for part in parts})
+
+    def _plan(self, topic: Topic, partition: int | None = None, start: int = 0) -> TopicPlan:
         path = f"/export/plan?{urlencode({'topic': topic.name})}"
-        if not offsets:
-            plan = parse_plan(self._call("GET", path))
-        else:
-            paths = [
-                f"{path}&partition={number}&from={offsets.get(number, 0)}"
-                for number in range(topic.partition_count)
-            ]
-            with ThreadPoolExecutor(PLANS_IN_FLIGHT) as pool:
-                answers = list(pool.map(lambda one: self._call("GET", one), paths))
-            plan = merge_plans(parse_plan(answer) for answer in answers)
+        if partition is not None:
+            path += f"&partition={partition}&from={start}"
+        plan = parse_plan(self._call("GET", path))
         if plan.topic_id != topic.topic_id:
             raise PlanError(f"topic {topic.name} was re-created just now; run again")
         return plan
+
+    def _whole(self, topic: Topic, part: PartitionPlan, bytes_enough: int | None) -> PartitionPlan:
+        """The plan of a partition as far as it is needed, piece by piece. Rows may move meanwhile:
+        each piece holds for its own offsets."""
+        goal = part.stable
+        while part.end < min(goal, part.stable):
+            if bytes_enough is not None and part.byte_count >= bytes_enough:
+                break
+            more = self._plan(topic, part.partition, part.end).partitions[part.partition]
+            if more.end <= part.end:
+                raise PlanError(
+                    f"the plan of {topic.name} partition {part.partition} stands still at {part.end}"
+                )
+            part = join_parts(part, more)
+        return part
 
     def pin(self, name: str, lifetime_ms: int) -> int:
         """Keep every object that is reachable now, for a while; the position kept."""

@@ -167,7 +167,7 @@ def _verify(arguments: argparse.Namespace) -> int:
             verdict = verify_topic(session.job, topic)
         session.progress.clear()
     older = (
-        f"; {verdict.older} older ones are in the table alone, retention took them from the log"
+        f"; {verdict.older} older ones are in the table alone, retention or compaction took them from the log"
         if verdict.older
         else ""
     )

@@ -7,11 +7,11 @@ into one buffer with 64-bit offsets, the layout of Arrow's large binary, so that
 limit of 2 GiB.
 
 Exactness: anything that does not add up raises CorruptSpanError: wrong CRC, lengths beyond the
-batch, bytes left over, offsets that do not rise, counts other than the log's. Offsets come from
-the span, never from the batch's own base offset, which is 0 in a chunk. A transactional batch is
-aborted when it lies in an aborted range of its producer, which has one transaction at a time in
-a partition; all others below the plan's end are committed. Nothing here knows of Arrow, Spark or
-Iceberg.
+batch, bytes left over, offsets that do not rise, counts other than the log's. Offsets of a chunk
+come from the span, never from the batch's own base offset, which is 0 there; in a segment each
+batch says its own, and what lies between two is a hole. A transactional batch is aborted when it
+lies in an aborted range of its producer, which has one transaction at a time in a partition; all
+others below the plan's end are committed. Nothing here knows of Arrow, Spark or Iceberg.
 """
 
 from collections.abc import Callable, Iterator
@@ -96,7 +96,7 @@ class Tally(NamedTuple):
     aborted: int = 0
     """Offsets of batches whose transaction was aborted, dropped."""
     holes: int = 0
-    """Offsets that no record has (compacted batches)."""
+    """Offsets that no record has: what compaction and merging left out."""
     outside: int = 0
     """Records outside the offsets wanted."""
 
@@ -109,13 +109,15 @@ class Tally(NamedTuple):
 
 
 class Dropped:
-    """Offsets of the batches of a span that hold no record for anybody."""
+    """Offsets of a span that hold no record for anybody, those within batches left aside."""
 
-    __slots__ = ("aborted", "control")
+    __slots__ = ("aborted", "control", "holes")
 
     def __init__(self) -> None:
         self.control = 0
         self.aborted = 0
+        self.holes = 0
+        """Between batches."""
 
 
 def _corrupt(span: PlannedSpan, at: int, what: str) -> CorruptSpanError:
@@ -152,6 +154,9 @@ def split_batches(
             raise _corrupt(span, at, f"{count} records cannot take {taken} offsets")
         if crc32c.crc32c(data[at + CRC_START : end]) != header.crc:
             raise _corrupt(span, at, "the checksum (CRC-32C) does not match")
+        hole = _hole_before(span, at, header.base_offset, offset)
+        counts.holes += hole
+        offset += hole
         if header.is_control:
             counts.control += taken
         elif header.is_transactional and _is_aborted(span, header.producer_id, offset):
@@ -177,6 +182,15 @@ def split_batches(
         raise _corrupt(
             span, 0, f"holds {offset - span.base_offset} offsets, the log says {span.records}"
         )
+
+
+def _hole_before(span: PlannedSpan, at: int, base_offset: int, offset: int) -> int:
+    """Offsets between the batch at byte `at` and `offset`, up to which the span has been read."""
+    if not span.is_absolute:
+        return 0
+    if base_offset < offset:
+        raise _corrupt(span, at, f"offset {base_offset} comes after {offset - 1}")
+    return base_offset - offset
 
 
 def _is_aborted(span: PlannedSpan, producer_id: int, offset: int) -> bool:

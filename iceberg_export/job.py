@@ -106,17 +106,22 @@ def export_topic(job: Job, topic: Topic) -> Report:
         run_id=f"{job.run_id}-init",
         pause=job.pause,
     )
-    plan = job.client.plan(topic, state.offsets)
+    bytes_max = job.settings.number("commit.bytes.max")
+    skip_gaps = job.settings["gap.policy"] == "skip"
+    plan = job.client.plan(topic, state.offsets, bytes_enough=bytes_max)
+    goal = {number: part.stable for number, part in plan.partitions.items()}
     report = Report(topic.name, ".".join(identifier), rows=0, files=0, commits=0)
+    asked_again = False
     while True:
-        work = next_work(
-            plan,
-            state.offsets,
-            bytes_max=job.settings.number("commit.bytes.max"),
-            skip_gaps=job.settings["gap.policy"] == "skip",
-        )
+        work = next_work(plan, state.offsets, bytes_max=bytes_max, skip_gaps=skip_gaps)
         if work.ends == state.offsets:
-            return report
+            if asked_again or all(work.ends[number] >= end for number, end in goal.items()):
+                return report
+            # A plan has only so much; what has come since the first one is not waited for.
+            plan = job.client.plan(topic, state.offsets, bytes_enough=bytes_max)
+            asked_again = True
+            continue
+        asked_again = False
         state, rows, files = _export_work(job, identifier, plan, work, state)
         report = report._replace(
             rows=report.rows + rows, files=report.files + files, commits=report.commits + 1

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 from iceberg_export.errors import PlanError
 from iceberg_export.state import Gap
 
+SEGMENTS = "segments/"
+"""Keys of objects that jobs of the agents have put together begin so."""
 SPAN_BYTES_PARTITION_MAJOR_MIN = 64 * 1024
 SPLIT_BYTES_MIN = 8 * 1024 * 1024
 """Below this a task's own cost outweighs what a second core would gain."""
@@ -41,7 +43,11 @@ class Aborted(NamedTuple):
 
 
 class PlannedSpan(NamedTuple):
-    """Adjacent batches of one partition in one object, with dense offsets."""
+    """Adjacent batches of one partition in one object.
+
+    In a chunk their offsets are dense and begin with the span's; in a segment (`is_absolute`)
+    each batch says its own, ascending, and there may be holes, but none at the end.
+    """
 
     partition: int
     key: str
@@ -63,16 +69,29 @@ class PlannedSpan(NamedTuple):
     def next_offset(self) -> int:
         return self.base_offset + self.records
 
+    @property
+    def is_absolute(self) -> bool:
+        """The batches say their own offsets."""
+        return self.key.startswith(SEGMENTS)
+
 
 class PartitionPlan(NamedTuple):
     partition: int
     log_start: int
     end: int
+    """The plan reaches so far."""
+    stable: int
     """Last stable offset: nothing at or above it may be exported."""
     spans: tuple[PlannedSpan, ...]
     markers: tuple[int, ...] = ()
-    """Offsets of ends of transactions: one each, no record."""
+    """Offsets of ends of transactions: one each, no record. Those in segments are batches."""
     aborted: tuple[Aborted, ...] = ()
+    compacted: bool = False
+    """Log compaction may have removed records."""
+
+    @property
+    def byte_count(self) -> int:
+        return sum(span.length for span in self.spans)
 
 
 class TopicPlan(NamedTuple):
@@ -144,9 +163,11 @@ def parse_plan(answer: Mapping[str, Any]) -> TopicPlan:
                 number,
                 int(part["log_start"]),
                 int(part["end"]),
+                int(part["stable"]),
                 spans,
                 tuple(int(offset) for offset in part["markers"]),
                 tuple(Aborted(*map(int, row)) for row in part["aborted"]),
+                bool(part["compacted"]),
             )
         return TopicPlan(
             topic=str(answer["topic"]),
@@ -180,6 +201,20 @@ def merge_plans(plans: Iterable[TopicPlan]) -> TopicPlan:
     if merged is None:
         raise PlanError("the topic has no partitions")
     return merged
+
+
+def join_parts(part: PartitionPlan, more: PartitionPlan) -> PartitionPlan:
+    """The plan of a partition and what follows it, planned later."""
+    if more.log_start > part.end:
+        return part._replace(stable=part.end)  # A gap, which the next plan begins with.
+    return part._replace(
+        end=more.end,
+        stable=more.stable,
+        spans=part.spans + more.spans,
+        markers=part.markers + more.markers,
+        aborted=part.aborted + tuple(one for one in more.aborted if one not in part.aborted),
+        compacted=part.compacted or more.compacted,
+    )
 
 
 class Clipped(NamedTuple):
@@ -268,10 +303,10 @@ def next_work(
                 )
             gaps.append(Gap(number, start, part.log_start))
             start = part.log_start
-        if start > part.end:
+        if start > part.stable:
             raise PlanError(
                 f"{plan.topic} partition {number}: the table ends at offset {start}, the log "
-                f"already at {part.end}; is this the cluster that the table was made from?"
+                f"already at {part.stable}; is this the cluster that the table was made from?"
             )
         starts[number] = start
     missing = sorted(offsets.keys() - plan.partitions.keys())

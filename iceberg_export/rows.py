@@ -152,5 +152,6 @@ def span_rows(span: PlannedSpan, data: memoryview) -> Iterator[tuple[pa.Table, T
             table,
             Tally(table.num_rows, holes=taken - total, outside=total - table.num_rows),
         )
-    yield ROW_SCHEMA.empty_table(), Tally(control=dropped.control, aborted=dropped.aborted)
-    assert covered + dropped.control + dropped.aborted == span.records
+    rest = Tally(control=dropped.control, aborted=dropped.aborted, holes=dropped.holes)
+    yield ROW_SCHEMA.empty_table(), rest
+    assert covered + rest.offsets == span.records

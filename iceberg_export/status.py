@@ -44,7 +44,7 @@ def topic_status(job: Job, topic: Topic) -> TopicStatus:
         name = ".".join(identifier)
         table = find_table(job.catalog, identifier)
         state = read_state(view_of(table)) if table is not None else None
-        plan = job.client.plan(topic, state.offsets if state else {})
+        plan = job.client.plan(topic, state.offsets if state else {}, bytes_enough=0)
     except AgentError:
         raise
     except ExportError as error:
@@ -53,7 +53,7 @@ def topic_status(job: Job, topic: Topic) -> TopicStatus:
     for number in sorted(plan.partitions):
         part = plan.partitions[number]
         exported = state.offsets.get(number, part.log_start) if state else part.log_start
-        rows.append(PartitionStatus(number, exported, part.end))
+        rows.append(PartitionStatus(number, exported, part.stable))
     if state is None:
         return TopicStatus(topic.name, name, -1, "-", tuple(rows))
     return TopicStatus(topic.name, name, state.seq, state.run_id, tuple(rows))

@@ -6,13 +6,17 @@ the table through PyIceberg's reader (deletes by others included). Both sides ad
 `verify.decoder=reference` chunks are decoded by the plain decoder that the agents use, ten times
 slower and written apart from the exporter's.
 
-What retention has removed from the log cannot be compared; it is counted and told.
+What retention has removed from the log cannot be compared; it is counted and told. Likewise what log
+compaction has removed: of a compacted topic, the table must have what the log still has, and rows
+at offsets that segments have no record of are counted.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
@@ -25,7 +29,7 @@ from iceberg_export import names
 from iceberg_export.agent_client import Topic
 from iceberg_export.catalog import find_table, guarded, view_of
 from iceberg_export.checksum import BLOCK_BITS, Block, Sums, add_sums, sum_rows
-from iceberg_export.decode import split_batches
+from iceberg_export.decode import Ints, split_batches
 from iceberg_export.errors import CorruptSpanError, PlanError, StateError
 from iceberg_export.job import Job, locate
 from iceberg_export.plan import PlannedSpan, Split, StoreAddress, TopicPlan, clip, make_splits
@@ -40,11 +44,17 @@ Ranges = dict[int, tuple[int, int]]
 BLOCKS_SHOWN_MAX = 10
 
 
+Holes = dict[int, Ints]
+"""By partition: first offsets and those after the last, two rows, of what compaction removed."""
+
+
 class ChunkTask(NamedTuple):
     store: StoreAddress
     store_options: dict[str, str]
     split: Split
     reference: bool
+    compacted: frozenset[int]
+    """Partitions."""
 
 
 class TableTask(NamedTuple):
@@ -52,6 +62,7 @@ class TableTask(NamedTuple):
     io_properties: dict[str, str]
     files: list[FileScanTask]
     ranges: Ranges
+    holes: Holes
 
 
 class Found(NamedTuple):
@@ -59,9 +70,10 @@ class Found(NamedTuple):
 
     sums: dict[Block, Sums]
     older: int
-    """Rows of offsets before the range: the log no longer has them."""
+    """Rows of offsets before the range, or in holes: the log no longer has them."""
     beyond: int
     """Rows of offsets that no commit has claimed: always wrong."""
+    holes: Holes
 
 
 class Verdict(NamedTuple):
@@ -78,6 +90,7 @@ class Verdict(NamedTuple):
 def sum_chunks(task: ChunkTask, _attempt: int) -> Found:
     """Sums of the records of a split, from its chunks. Raises ExportError."""
     sums: dict[Block, Sums] = {}
+    holes: dict[int, list[Ints]] = {}
     reader = open_reader(task.store, task.store_options)
     for span, data in span_bytes(reader, task.split.spans):
         pieces = (
@@ -85,9 +98,26 @@ def sum_chunks(task: ChunkTask, _attempt: int) -> Found:
             if task.reference
             else (rows for rows, _tally in span_rows(span, data))
         )
+        offsets = []
         for rows in pieces:
             add_sums(sums, sum_rows(rows))
-    return Found(sums, older=0, beyond=0)
+            offsets.append(rows.column(names.OFFSET).to_numpy())
+        # Only segments have holes; what aborted transactions leave elsewhere must not be exported.
+        if span.is_absolute and span.partition in task.compacted:
+            holes.setdefault(span.partition, []).append(_holes(span, offsets))
+    return Found(sums, older=0, beyond=0, holes=_sorted(holes))
+
+
+def _holes(span: PlannedSpan, offsets: list[Ints]) -> Ints:
+    """The offsets wanted from a span that no record has."""
+    there = np.concatenate([[span.offset_from - 1], *offsets, [span.offset_to]])
+    gaps = np.diff(there) > 1
+    return np.vstack([there[:-1][gaps] + 1, there[1:][gaps]])
+
+
+def _sorted(holes: Mapping[int, Sequence[Ints]]) -> Holes:
+    joined = {partition: np.hstack(parts) for partition, parts in holes.items()}
+    return {partition: both[:, np.argsort(both[0])] for partition, both in joined.items()}
 
 
 def _reference_rows(span: PlannedSpan, data: memoryview) -> Iterator[pa.Table]:
@@ -98,6 +128,8 @@ def _reference_rows(span: PlannedSpan, data: memoryview) -> Iterator[pa.Table]:
     at, offset = 0, span.base_offset
     while at < len(data):
         header = records.read_header(data, at)
+        if span.is_absolute:
+            offset = header.base_offset
         if not header.is_control and not _is_in_aborted(span, header, offset):
             batch = bytearray(data[at : at + header.size])
             records.patch(batch, 0, offset)
@@ -165,8 +197,22 @@ def sum_table(task: TableTask, _attempt: int) -> Found:
             after = pc.greater_equal(part.column(names.OFFSET), end)
             older += pc.sum(before).as_py() or 0
             beyond += pc.sum(after).as_py() or 0
-            add_sums(sums, sum_rows(part.filter(pc.invert(pc.or_(before, after)))))
-    return Found(sums, older, beyond)
+            part = part.filter(pc.invert(pc.or_(before, after)))
+            removed = _in_holes(part, task.holes.get(partition))
+            older += int(removed.sum())
+            add_sums(sums, sum_rows(part.filter(pa.array(~removed))))
+    return Found(sums, older, beyond, holes={})
+
+
+def _in_holes(rows: pa.Table, holes: Ints | None) -> npt.NDArray[np.bool_]:
+    """Which rows have offsets that the log has no record of any more."""
+    offsets = rows.column(names.OFFSET).to_numpy()
+    if holes is None or not holes.size:
+        return np.zeros(len(offsets), np.bool_)
+    firsts, nexts = holes
+    place = np.searchsorted(firsts, offsets, side="right") - 1
+    inside: npt.NDArray[np.bool_] = (place >= 0) & (offsets < nexts[place])
+    return inside
 
 
 def compare(chunks: Mapping[Block, Sums], table: Mapping[Block, Sums]) -> list[str]:
@@ -211,7 +257,7 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
         start = min(part.log_start, end)
         spans += clip(part, start=start, end=end, topic=topic.name).spans
     chunks = _run_chunks(job, plan, spans)
-    rows = _run_table(job, table, topic, ranges)
+    rows = _run_table(job, table, topic, ranges, chunks.holes)
     problems = compare(chunks.sums, rows.sums)
     if rows.beyond:
         problems.append(f"{rows.beyond} rows of offsets that no export has committed")
@@ -230,9 +276,13 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
 
 def _joined(found: list[Found]) -> Found:
     sums: dict[Block, Sums] = {}
+    holes: dict[int, list[Ints]] = {}
     for one in found:
         add_sums(sums, one.sums)
-    return Found(sums, sum(one.older for one in found), sum(one.beyond for one in found))
+        for partition, both in one.holes.items():
+            holes.setdefault(partition, []).append(both)
+    older, beyond = sum(one.older for one in found), sum(one.beyond for one in found)
+    return Found(sums, older, beyond, _sorted(holes))
 
 
 def _run_chunks(job: Job, plan: TopicPlan, spans: list[PlannedSpan]) -> Found:
@@ -246,17 +296,18 @@ def _run_chunks(job: Job, plan: TopicPlan, spans: list[PlannedSpan]) -> Found:
     )
     options = {n: v for n, v in job.settings.values.items() if n.startswith("store.")}
     reference = job.settings["verify.decoder"] == "reference"
+    compacted = frozenset(part.partition for part in plan.partitions.values() if part.compacted)
     return _joined(
         runner.run(
             sum_chunks,
-            [ChunkTask(plan.store, options, split, reference) for split in splits],
+            [ChunkTask(plan.store, options, split, reference, compacted) for split in splits],
             sizes=[split.byte_count for split in splits],
             title=f"{plan.topic}: reading chunks",
         )
     )
 
 
-def _run_table(job: Job, table: Table, topic: Topic, ranges: Ranges) -> Found:
+def _run_table(job: Job, table: Table, topic: Topic, ranges: Ranges, holes: Holes) -> Found:
     name = ".".join(table.name())
     files = guarded(f"read the file list of {name}", lambda: list(table.scan().plan_files()))
     groups: list[list[FileScanTask]] = []
@@ -275,7 +326,7 @@ def _run_table(job: Job, table: Table, topic: Topic, ranges: Ranges) -> Found:
     return _joined(
         job.runner().run(
             sum_table,
-            [TableTask(metadata_json, properties, group, ranges) for group in groups],
+            [TableTask(metadata_json, properties, group, ranges, holes) for group in groups],
             sizes=[sum(one.file.file_size_in_bytes for one in group) for group in groups],
             title=f"{topic.name}: reading table {name}",
         )

@@ -24,7 +24,7 @@ def plan_of(log: Log, store: Path, offsets: dict[int, int]) -> TopicPlan:
         path = store / chunk.key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    view = topic_plan(log.story.machine, log.topic_id, partitions=offsets or None)
+    view = topic_plan(log.story.machine, log.topic_id, partitions=offsets or None).view
     address = {"url": f"file://{store}", "endpoint": None, "region": None, "path_style": False}
     return parse_plan(json.loads(json.dumps({**view, "store": address})))
 

@@ -17,6 +17,8 @@ def answer(partitions, topic_id="t1"):
             "partition": number,
             "log_start": log_start,
             "end": end,
+            "stable": end,
+            "compacted": False,
             "spans": spans,
             "markers": rest[0] if rest else [],
             "aborted": rest[1] if rest else [],

@@ -41,6 +41,7 @@ class Log:
         self.spans = []
         self.records = []
         self.log_start = 0
+        self.compacted = False
         self.end = 0
         self.markers = []
         self.aborted = []
@@ -131,6 +132,8 @@ class World:
                     "partition": number,
                     "log_start": log.log_start,
                     "end": end,
+                    "stable": end,
+                    "compacted": log.compacted,
                     "spans": [s for s in log.spans if s[3] + s[4] > first and s[3] < end],
                     "markers": [offset for offset in log.markers if first <= offset < end],
                     "aborted": sorted(
