@@ -15,7 +15,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,6 +37,7 @@ from broker.node import Node
 from broker.producer_ids import ProducerIds
 from broker.producing import ProducePath
 from broker.server import KafkaServer
+from broker.store_time import StoreTime
 from broker.transactions.service import TransactionService
 from coordinator.coordinator import (
     AgentIdentity,
@@ -103,6 +104,7 @@ class _Shells(NamedTuple):
     fetching: FetchPath
     node: Node
     jobs: JobHost
+    time: StoreTime
 
 
 class _TurnedAway(asyncio.Protocol):
@@ -137,7 +139,9 @@ class Agent:
         self._server: KafkaServer | None = None
         """Made when it is to serve: from then on it watches for stalls of the loop."""
         self._runner: web.AppRunner | None = None
-        self._view = AdminView(settings=settings, log=parts.log, not_ready=self.not_ready)
+        self._view = AdminView(
+            settings=settings, log=parts.log, not_ready=self.not_ready, notes=self.notes
+        )
         self._identified = False
         self._waiting_for = "the object store and the metadata log are being checked"
         self._store_trouble: str | None = None
@@ -222,6 +226,16 @@ class Agent:
             reasons.append(f"the object store is away: {self._store_trouble}")
         return reasons
 
+    def notes(self) -> list[str]:
+        """What is wrong everywhere, so that no other agent would be better."""
+        if self._shells is None or not self._shells.coordinator.over_budget:
+            return []
+        over_budget = (
+            "the metadata log is over its budget (log.bytes.max), and writes are refused until it"
+            " is cut: are snapshots being made (job snapshot)?"
+        )
+        return [over_budget]
+
     # Doors.
 
     async def _open_doors(self) -> None:
@@ -281,6 +295,7 @@ class Agent:
     def _compose(self, tasks: asyncio.TaskGroup) -> None:
         """Put the shells together; nothing of them runs yet."""
         settings, parts = self._settings, self._parts
+        time = StoreTime(parts.store, now_ms=parts.now_ms, boot_ms=parts.boot_ms, rng=parts.rng)
         coordinator = Coordinator(
             parts.log,
             identity=self._agent_identity(),
@@ -288,8 +303,9 @@ class Agent:
                 lease_ttl_ms=settings.lease_ttl_ms,
                 session_deadline_ms=settings.session_deadline_ms,
                 session_read_ms=settings.session_read_ms,
+                log_bytes_max=settings.log_bytes_max,
             ),
-            now_ms=parts.now_ms,
+            now_ms=time.now_ms,
             boot_ms=parts.boot_ms,
             snapshots=SnapshotStore(parts.store, self._cluster),
         )
@@ -322,7 +338,7 @@ class Agent:
         )
         coordinator.on_incarnation(self._session_changed)
         jobs = self._job_host(coordinator)
-        self._shells = _Shells(coordinator, reader, writer, producing, fetching, node, jobs)
+        self._shells = _Shells(coordinator, reader, writer, producing, fetching, node, jobs, time)
         self._view.reader = reader
         self._view.coordinator = coordinator
         self._view.registry = metrics.registry_of(
@@ -332,9 +348,11 @@ class Agent:
                 producing=producing,
                 reader=reader,
                 writer=writer,
+                jobs=jobs,
                 ready=lambda: not self.not_ready(),
                 store_reachable=lambda: self._identified and self._store_trouble is None,
                 now_ms=parts.now_ms,
+                clock_skew_ms=time.skew_ms,
             )
         )
         for callback in self._on_node:
@@ -386,8 +404,11 @@ class Agent:
         """From the first look at store and log to serving."""
         assert self._shells is not None
         shells = self._shells
-        await self._identify()
+        await self._until_there(self._identify)
+        await self._until_there(shells.time.measure)
+        self._identified = True
         tasks.create_task(self._watch_store(), name="store probe")
+        tasks.create_task(shells.time.run(), name="the store's clock")
         tasks.create_task(shells.coordinator.run(), name="coordinator")
         tasks.create_task(shells.producing.run(), name="produce deadlines")
         tasks.create_task(purging.run(shells.coordinator), name="purging")
@@ -404,14 +425,18 @@ class Agent:
         await self._server.run()
 
     async def _identify(self) -> None:
-        """Wait until store and log are known to be this cluster's (P16)."""
+        """Store and log are this cluster's. Raises StoreError, LogError and WrongPlaceError."""
+        self._view.life = await identity.check(
+            self._parts.store, self._parts.log, self._cluster, self._parts.rng
+        )
+
+    async def _until_there(self, ask: Callable[[], Awaitable[None]]) -> None:
+        """Ask until store and log have answered (P16)."""
         loop = asyncio.get_running_loop()
         told_s = -TELL_AGAIN_S
         while True:
             try:
-                self._view.life = await identity.check(
-                    self._parts.store, self._parts.log, self._cluster, self._parts.rng
-                )
+                await ask()
             except (StoreRefusedError, LogRefusedError) as error:
                 raise AgentError(str(error)) from error
             except (StoreError, LogError) as error:
@@ -421,7 +446,6 @@ class Agent:
                     told_s = loop.time()
                     logger.warning("%s; clients are turned away meanwhile", self._waiting_for)
             else:
-                self._identified = True
                 return
             await asyncio.sleep(IDENTIFY_RETRY_S)
 

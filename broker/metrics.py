@@ -25,9 +25,11 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from broker.jobs.host import JobHost
 from broker.node import LATENCY_BUCKETS, Node
 from broker.producing import ProducePath
 from coordinator.coordinator import Coordinator
+from coordinator.job_commands import JobKind
 from protocol.apis import APIS
 from storage.reader import Reader
 from storage.writer import Writer
@@ -45,9 +47,11 @@ class Sources:
     producing: ProducePath
     reader: Reader
     writer: Writer
+    jobs: JobHost
     ready: Callable[[], bool]
     store_reachable: Callable[[], bool]
     now_ms: Callable[[], int]
+    clock_skew_ms: Callable[[], int]
 
 
 class Type(Enum):
@@ -86,6 +90,26 @@ def _overdue_ms(sources: Sources) -> float:
     now_ms = sources.now_ms()
     oldest = islice(sources.coordinator.machine.transactions.ongoing.values(), OVERDUE_LOOKED_AT)
     return float(max([0, *(now_ms - row.started_ms - row.timeout_ms for row in oldest)]))
+
+
+def _record_bytes(sources: Sources) -> dict[str, float]:
+    partitions = sources.coordinator.machine.partitions
+    segment_bytes = partitions.segment_bytes
+    return {"chunk": partitions.data_bytes - segment_bytes, "segment": segment_bytes}
+
+
+def _job_bytes(sources: Sources) -> dict[tuple[str, str], float]:
+    moved: dict[tuple[str, str], float] = {}
+    for kind in JobKind:
+        stats = sources.jobs.stats.job(kind)
+        moved[kind.name.lower(), "read"] = stats.bytes_read
+        moved[kind.name.lower(), "written"] = stats.bytes_written
+    return moved
+
+
+def _snapshot_position(sources: Sources) -> float:
+    published = sources.coordinator.machine.snapshots.published
+    return published[0].position if published else 0
 
 
 COUNTER, GAUGE = Type.COUNTER, Type.GAUGE
@@ -257,6 +281,9 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.coordinator.stats.appends_repeated),
     Row("frazil_log_commands_not_done", COUNTER, "Commands that were never appended.",
         lambda s: s.coordinator.stats.commands_not_done),
+    Row("frazil_log_commands_over_budget", COUNTER,
+        "Commands among them that were refused because the log was over its budget.",
+        lambda s: s.coordinator.stats.commands_over_budget),
     Row("frazil_barriers", COUNTER, "Waits for the log's end.",
         lambda s: s.coordinator.stats.barriers),
     Row("frazil_barrier_seconds", COUNTER, "Time that they took.",
@@ -270,10 +297,55 @@ TABLE: tuple[Row, ...] = (
         lambda s: len(s.coordinator.machine.partitions)),
     Row("frazil_chunks", GAUGE, "Objects that hold records of topics.",
         lambda s: len(s.coordinator.machine.objects)),
+    Row("frazil_rows", GAUGE, "Rows of partitions in memory.",
+        lambda s: s.coordinator.machine.partitions.row_count),
+    Row("frazil_pages", GAUGE, "Pages that stand for rows which are not in memory.",
+        lambda s: s.coordinator.machine.partitions.page_count),
+    Row("frazil_paged_rows", GAUGE, "Rows in them.",
+        lambda s: s.coordinator.machine.partitions.paged_row_count),
+    Row("frazil_record_bytes", GAUGE, "Bytes of records, by the kind of object that they lie in.",
+        _record_bytes, "kind"),
+    Row("frazil_objects_unreferenced", GAUGE, "Objects that nothing points at, not yet doomed.",
+        lambda s: s.coordinator.machine.objects.unreferenced_count),
+    Row("frazil_objects_doomed", GAUGE, "Objects that are being deleted.",
+        lambda s: s.coordinator.machine.objects.doomed_count),
+    # Jobs.
+    Row("frazil_jobs_held", GAUGE, "Kinds of jobs that this agent holds.",
+        lambda s: len(s.jobs.held)),
+    Row("frazil_job_worker_running", GAUGE, "1 while this agent's worker of the jobs runs.",
+        lambda s: float(s.jobs.worker_running)),
+    Row("frazil_job_worker_memory_bytes", GAUGE, "Resident memory of the worker process.",
+        lambda s: s.jobs.stats.worker.memory_bytes),
+    Row("frazil_job_workers_started", COUNTER, "Workers started.",
+        lambda s: s.jobs.stats.workers_started),
+    Row("frazil_job_workers_failed", COUNTER, "Workers that ended though they should not.",
+        lambda s: s.jobs.stats.workers_failed),
+    Row("frazil_job_runs", COUNTER, "Rounds of jobs begun here.",
+        lambda s: {kind.name.lower(): s.jobs.stats.job(kind).runs for kind in JobKind}, "job"),
+    Row("frazil_job_failures", COUNTER, "Rounds that will be tried again.",
+        lambda s: {kind.name.lower(): s.jobs.stats.job(kind).failures for kind in JobKind}, "job"),
+    Row("frazil_job_seconds", COUNTER, "Time that finished rounds took.",
+        lambda s: {kind.name.lower(): s.jobs.stats.job(kind).seconds for kind in JobKind}, "job"),
+    Row("frazil_job_bytes", COUNTER, "Bytes that jobs moved, by job and way.", _job_bytes,
+        ("job", "way")),
+    Row("frazil_snapshot_position", GAUGE, "Of the newest snapshot; 0: there is none.",
+        _snapshot_position),
+    Row("frazil_snapshot_age_ms", GAUGE,
+        "Since this agent saw a snapshot published; since its start, if it has seen none.",
+        lambda s: s.jobs.snapshot_age_ms()),
+    Row("frazil_log_bytes", GAUGE, "Of the log since the older snapshot, as far as applied here.",
+        lambda s: s.coordinator.log_bytes),
+    Row("frazil_log_bytes_max", GAUGE, "Bound of it: beyond, only jobs write.",
+        lambda s: s.node.settings.log_bytes_max),
+    Row("frazil_log_entries_cut", COUNTER, "Entries of the log that this agent deleted.",
+        lambda s: s.jobs.stats.entries_cut),
     Row("frazil_machine_position", GAUGE, "Newest position applied.",
         lambda s: s.coordinator.machine.position),
     Row("frazil_clock_behind_ms", GAUGE, "How far this agent's clock is behind another's, at least.",
         _clock_skew_ms),
+    Row("frazil_clock_ahead_of_store_ms", GAUGE,
+        "How far this agent's clock is ahead of the object store's; retention goes by the earlier.",
+        lambda s: s.clock_skew_ms()),
 )  # fmt: skip
 
 LATENCY = "frazil_request_seconds"

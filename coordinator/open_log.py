@@ -25,13 +25,15 @@ ERA = 1
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What the settings log.user, log.password, log.ca, log.cert and log.key say."""
+    """What the settings log.user, log.password, log.ca, log.cert, log.key, log.compact say."""
 
     user: str | None = None
     password: str | None = None
     ca_file: Path | None = None
     cert_file: Path | None = None
     key_file: Path | None = None
+    compact: bool = True
+    """A cut compacts etcd's history, of all that is in that etcd."""
 
 
 def open_log(url: str, options: LogOptions, cluster: str) -> MetadataLog:
@@ -74,7 +76,7 @@ def _etcd(url: str, options: LogOptions, cluster: str) -> EtcdLog:
             user=options.user, password=options.password, tls=tls, ca=ca, cert=cert, key=key
         ),
     )
-    return EtcdLog(client, prefix=prefix, cluster=cluster, era=ERA)
+    return EtcdLog(client, prefix=prefix, cluster=cluster, era=ERA, compact=options.compact)
 
 
 def _pem(name: str, path: Path | None) -> bytes | None:

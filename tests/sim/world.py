@@ -86,7 +86,7 @@ class World:
         self.nodes: list[tuple[str, Node]] = []
         self.network = Network(self.loop, random.Random(self.rng.getrandbits(64)))
         self.log = MemoryLogCluster()
-        self.store = MemoryStore()
+        self.store = MemoryStore(lambda: START_MS + int(self.loop.time() * 1000))
         self.lives = [
             Life(index, (f"agent{index}", 9092), Weather(), Weather())
             for index in range(self.shape.agents)
