@@ -1,0 +1,320 @@
+"""How long an agent takes to start on a large cluster: `python -m tests.bench.bench_start`.
+
+Makes a machine of so many partitions and spans (most of them in pages), windows, groups and
+offsets; dumps it, writes it into a store on disk, and publishes it in a log in SQLite. Then a
+process of its own starts an agent's hold on that log: the seconds until it may serve, its memory,
+and the longest time that a ticker of 1 ms had to wait meanwhile (health is answered by that loop).
+Dumping and restoring are also measured alone.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from coordinator import rows
+from coordinator.aborted import pack
+from coordinator.codec import encode_entry
+from coordinator.commands import (
+    ChunkSpan,
+    Command,
+    CommitChunk,
+    CreateTopic,
+    Entry,
+    Listener,
+    Open,
+    Outcome,
+    TopicCreated,
+)
+from coordinator.coordinator import AgentIdentity, Coordinator, CoordinatorSettings
+from coordinator.group_commands import (
+    EPOCH_NONE,
+    GROUP_SHARDS,
+    ClaimShards,
+    CommitOffsets,
+    CommittedOffset,
+)
+from coordinator.job_commands import BeginSnapshot, ClaimJobs, JobKind, PublishSnapshot
+from coordinator.machine import Machine
+from coordinator.metadata_log import Session
+from coordinator.objects import Moment
+from coordinator.rows import PageSums
+from coordinator.snapshot import dump, restoring
+from coordinator.snapshot_names import encode_published
+from coordinator.snapshot_store import SnapshotStore
+from coordinator.sqlite import SqliteLog
+from protocol.types import INCARNATION_NONE, POSITION_ZERO, TopicId
+from storage.disk import DiskStore
+from storage.marker import ClusterIdentity
+from storage.spans import Item, ObjectKind
+from tests.bench.bench_machine_memory import resident_bytes
+from txn.producers import advance
+
+IDENTITY = ClusterIdentity("bench", 1)
+TOPIC_PARTITIONS = 100
+CHUNK_SPANS = 100
+INDEX_PAGES = 1000
+SPAN_BYTES = 9000
+RECORDS = 20
+NOW_MS = 1_700_000_000_000
+TICK_S = 0.001
+
+
+class Cluster:
+    """A log with one writer, and the machine that follows it; filled past the log where that
+    would take hours."""
+
+    def __init__(self, log: SqliteLog) -> None:
+        self.log = log
+        self.machine = Machine()
+        self.session = Session(0, INCARNATION_NONE)
+        self.n = 0
+
+    async def open(self) -> None:
+        lease = await self.log.grant(24 * 3600 * 1000)
+        command = Open(lease, "writer", -1, "zone-a", (), "bench", 1)
+        entry = Entry(INCARNATION_NONE, 0, NOW_MS, (command,))
+        self.session = await self.log.open(lease, encode_entry(entry))
+        self.machine.apply(self.session.incarnation, entry)
+
+    async def do(self, *commands: Command) -> tuple[Outcome, ...]:
+        self.n += 1
+        entry = Entry(self.session.incarnation, self.n, NOW_MS + self.n, commands)
+        place = await self.log.append(self.session, self.n, encode_entry(entry))
+        return self.machine.apply(place, entry)
+
+    async def topics(self, partitions: int) -> list[TopicId]:
+        topic_ids = []
+        for number in range(partitions // TOPIC_PARTITIONS):
+            (outcome,) = await self.do(CreateTopic(f"topic-{number:06}", TOPIC_PARTITIONS, ()))
+            assert isinstance(outcome, TopicCreated)
+            topic_ids.append(outcome.topic_id)
+        return topic_ids
+
+    def fill(self, topic_ids: list[TopicId], *, paged: int, in_memory: int, windows: int) -> None:
+        """So many spans and windows for each partition, as commits and spills leave them."""
+        machine = self.machine
+        me = self.session.incarnation
+        chunks, indexes = (
+            machine.objects.slot(me, kind) for kind in (ObjectKind.CHUNK, ObjectKind.INDEX)
+        )
+        moment = Moment(machine.position, machine.time_ms)
+        partitions = machine.partitions
+        window = window_of_five()
+        places = [(topic_id, at) for topic_id in topic_ids for at in range(TOPIC_PARTITIONS)]
+        references = len(places) * (paged + in_memory)
+        for number in range(-(-references // CHUNK_SPANS)):
+            machine.objects.add(
+                chunks, number, length=900_000, references=CHUNK_SPANS, moment=moment
+            )
+        for number in range(-(-len(places) // INDEX_PAGES) if paged else 0):
+            count = min(INDEX_PAGES, len(places) - number * INDEX_PAGES)
+            machine.objects.add(indexes, number, length=1_000_000, references=count, moment=moment)
+        for index, (topic_id, at) in enumerate(places):
+            row = partitions.get(topic_id, at)
+            assert row is not None
+            before = row.sums()
+            if paged:
+                row.append((indexes, index // INDEX_PAGES, index % INDEX_PAGES, 900, 0, NOW_MS))
+                row._pages = bytearray()
+                digest = index.to_bytes(16, "big")
+                rows.add_page(row._pages, 0, PageSums(paged, paged * SPAN_BYTES, 0, digest))
+                row.data_bytes = paged * SPAN_BYTES
+            base_offset = paged * RECORDS
+            for span in range(in_memory):
+                chunk = (index * in_memory + span) // CHUNK_SPANS
+                start = index % CHUNK_SPANS * SPAN_BYTES
+                row.append((chunks, chunk, start, SPAN_BYTES, base_offset, NOW_MS + span))
+                base_offset += RECORDS
+            if windows:
+                row.windows = {index * windows + number: window for number in range(windows)}
+            if index % 10 == 0:
+                row._aborted = bytearray(pack(7, 0, base_offset - 1, base_offset))
+            row.reach(base_offset)
+            partitions._topics[topic_id].written += 1
+            partitions.changed(row, before)
+            partitions.window_count += windows
+
+    async def groups(self, topic_ids: list[TopicId], count: int) -> None:
+        await self.do(ClaimShards(tuple(range(GROUP_SHARDS))))
+        for number in range(count):
+            topic_id = topic_ids[number % len(topic_ids)]
+            offsets = tuple(
+                CommittedOffset(topic_id, at, 10**9 + at, 0, "") for at in range(TOPIC_PARTITIONS)
+            )
+            await self.do(CommitOffsets(f"group-{number}", "", EPOCH_NONE, offsets))
+
+    async def snapshot(self, store: DiskStore) -> list[bytes]:
+        await self.do(ClaimJobs((JobKind.SNAPSHOT,)))
+        await self.do(BeginSnapshot())
+        began = time.perf_counter()
+        parts = dump(self.machine)
+        told("dump", time.perf_counter() - began)
+        began = time.perf_counter()
+        key = await SnapshotStore(store, IDENTITY).write(parts)
+        told("write, read back, restore and compare", time.perf_counter() - began)
+        begun = self.machine.snapshots.begun
+        assert begun is not None
+        await self.do(PublishSnapshot(begun.position, begun.digest, key))
+        listed = encode_published(self.machine.snapshots.published)
+        await self.log.publish(self.session, listed, older=POSITION_ZERO)
+        return parts
+
+    async def tail(self, topic_ids: list[TopicId], entries: int) -> None:
+        """What was written since: chunks of twenty spans."""
+        writer = self.machine.incarnations.get(self.session.incarnation)
+        assert writer is not None
+        number = 10**6
+        writer.chunk_last = number - 1
+        for entry in range(entries):
+            topic_id = topic_ids[entry % len(topic_ids)]
+            item = Item(0, SPAN_BYTES, RECORDS, NOW_MS)
+            spans = tuple(ChunkSpan(topic_id, at, at * SPAN_BYTES, (item,)) for at in range(20))
+            await self.do(CommitChunk(number, 20 * SPAN_BYTES, spans))
+            number += 1
+
+
+def window_of_five() -> bytes:
+    window = None
+    for batch in range(5):
+        window = advance(
+            window,
+            epoch=0,
+            first_sequence=batch * RECORDS,
+            records=RECORDS,
+            base_offset=batch * RECORDS,
+            timestamp_max=NOW_MS,
+            updated_ms=NOW_MS,
+        )
+    assert window is not None
+    return window
+
+
+def told(what: str, seconds: float) -> None:
+    print(f"{seconds:8.2f} s  {what}", flush=True)
+
+
+def memory(what: str, bytes_: int) -> None:
+    print(f"{bytes_ / 1e6:8.1f} MB {what}", flush=True)
+
+
+def measure_restore(parts: list[bytes]) -> None:
+    gc.collect()
+    gc.freeze()
+    machine = Machine()
+    began = time.perf_counter()
+    longest = step = time.perf_counter()
+    longest = 0.0
+    for _ in restoring(machine, parts):
+        now = time.perf_counter()
+        longest, step = max(longest, now - step), now
+    told("restore", time.perf_counter() - began)
+    told("longest step of it", longest)
+    assert dump(machine) == parts
+
+
+async def make(folder: Path, arguments: argparse.Namespace) -> None:
+    log, store = SqliteLog(folder / "log.db"), DiskStore(folder / "store")
+    await log.identify(b"bench")
+    cluster = Cluster(log)
+    began = time.perf_counter()
+    await cluster.open()
+    topic_ids = await cluster.topics(arguments.partitions)
+    spans = arguments.spans // arguments.partitions
+    in_memory = min(arguments.in_memory // arguments.partitions, spans)
+    windows = arguments.windows // arguments.partitions
+    cluster.fill(topic_ids, paged=spans - in_memory, in_memory=in_memory, windows=windows)
+    await cluster.groups(topic_ids, arguments.groups)
+    told("making it", time.perf_counter() - began)
+    partitions = cluster.machine.partitions
+    print(
+        f"{len(partitions)} partitions, {partitions.row_count} rows in memory,"
+        f" {partitions.paged_row_count} in {partitions.page_count} pages,"
+        f" {partitions.window_count} windows, {cluster.machine.groups.offset_rows} offsets"
+    )
+    parts = await cluster.snapshot(store)
+    memory(f"snapshot in {len(parts)} parts", sum(map(len, parts)))
+    measure_restore(parts)
+    await cluster.tail(topic_ids, arguments.tail)
+    await log.aclose()
+    await store.aclose()
+
+
+async def start(folder: Path, began_s: float) -> None:
+    """What an agent does before it may serve."""
+    told("process and imports", time.time() - began_s)
+    before = resident_bytes()
+    log, store = SqliteLog(folder / "log.db"), DiskStore(folder / "store")
+    await log.identify(b"bench")
+    coordinator = Coordinator(
+        log,
+        identity=AgentIdentity("agent", -1, "zone-a", (Listener("P", "h", 1),), "bench"),
+        settings=CoordinatorSettings(),
+        now_ms=lambda: NOW_MS,
+        boot_ms=lambda: time.monotonic_ns() // 1_000_000,
+        snapshots=SnapshotStore(store, IDENTITY),
+    )
+    ticker = asyncio.create_task(longest_stall())
+    running = asyncio.create_task(coordinator.run())
+    while coordinator.incarnation() is None:
+        await asyncio.sleep(0.01)
+        assert not running.done(), running.exception()
+    told("from the start of the process until it may serve", time.time() - began_s)
+    ticker.cancel()
+    stats = coordinator.stats
+    told("of that: finding, reading and restoring the snapshot", stats.snapshot_seconds)
+    told(f"of that: applying {stats.entries_applied} entries behind it", stats.apply_seconds)
+    told("longest stall of a ticker of 1 ms", await ticker)
+    peak = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
+    memory("resident before", before)
+    memory("resident at most", peak)
+    memory("resident when it serves", resident_bytes())
+    began = time.perf_counter()
+    gc.collect()
+    told("a full garbage collection", time.perf_counter() - began)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await log.aclose()
+    await store.aclose()
+
+
+async def longest_stall() -> float:
+    longest = 0.0
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            before = loop.time()
+            await asyncio.sleep(TICK_S)
+            longest = max(longest, loop.time() - before - TICK_S)
+    return longest
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--partitions", type=int, default=100_000)
+    parser.add_argument("--spans", type=int, default=10_000_000)
+    parser.add_argument("--in-memory", type=int, default=2_000_000)
+    parser.add_argument("--windows", type=int, default=100_000)
+    parser.add_argument("--groups", type=int, default=1_000)
+    parser.add_argument("--tail", type=int, default=2_000)
+    parser.add_argument("--start", type=Path, help="start an agent on what lies in this folder")
+    arguments = parser.parse_args()
+    if arguments.start is not None:
+        asyncio.run(start(arguments.start, float(os.environ["BENCH_BEGAN"])))
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        asyncio.run(make(folder, arguments))
+        command = [sys.executable, "-m", "tests.bench.bench_start", "--start", name]
+        environment = {**os.environ, "BENCH_BEGAN": str(time.time())}
+        subprocess.run(command, env=environment, check=True)
+
+
+if __name__ == "__main__":
+    main()
