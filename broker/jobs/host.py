@@ -118,6 +118,7 @@ class JobHost:
         self._ends = 0
         self._told: tuple[Incarnation, Position] | None = None
         """The newest snapshot that the log was told of, and cut behind, under which session."""
+        self._snapshot_ms = boot_ms()
         coordinator.on_applied(self._applied)
         coordinator.on_incarnation(lambda _incarnation: self._look_now.set())
 
@@ -130,6 +131,10 @@ class JobHost:
         """The jobs that this agent holds now."""
         me = self._coordinator.incarnation()
         return () if me is None else self._coordinator.machine.jobs.held_by(me)
+
+    def snapshot_age_ms(self) -> int:
+        """Since this agent saw a snapshot published, or since its start."""
+        return self._boot_ms() - self._snapshot_ms
 
     async def run(self) -> None:
         """Hold jobs and have them run, for ever."""
@@ -166,7 +171,9 @@ class JobHost:
             if not isinstance(command, _WATCHED):
                 continue
             self._look_now.set()
-            if isinstance(command, ClaimJobs):
+            if isinstance(command, PublishSnapshot):
+                self._snapshot_ms = self._boot_ms()
+            elif isinstance(command, ClaimJobs):
                 self._claims.claimed(applied.incarnation)
             elif isinstance(command, RequestJob) and self._is_nobodys(command.job):
                 self._wanted.add(command.job)
