@@ -118,6 +118,8 @@ class JobHost:
         self._ends = 0
         self._told: tuple[Incarnation, Position] | None = None
         """The newest snapshot that the log was told of, and cut behind, under which session."""
+        self._named = POSITION_ZERO
+        """The newest snapshot that the log was told of."""
         self._snapshot_ms = boot_ms()
         coordinator.on_applied(self._applied)
         coordinator.on_incarnation(lambda _incarnation: self._look_now.set())
@@ -294,6 +296,8 @@ class JobHost:
                 f"the worker's machine is not the agent's: at position {command.position} it has"
                 f" the digest {command.digest.hex()}, and not {begun.digest.hex()} (a bug)"
             )
+        if isinstance(command, PublishSnapshot):
+            await self._until_named()
         try:
             future = self._coordinator.propose(command, self._worker_of)
             outcome = await asyncio.shield(future)
@@ -301,6 +305,21 @@ class JobHost:
             raise JobStoppedError(str(error)) from error
         # The command's own position, or a later one.
         return machine.position, outcome
+
+    async def _until_named(self) -> None:
+        """Wait until the log names the newest snapshot that the machine does.
+
+        So the machine is never ahead of the log by two, and the collection, which keeps what the
+        machine names, keeps one of those that an agent may start from.
+        """
+        machine = self._coordinator.machine
+        while True:
+            published = machine.snapshots.published
+            if not published or published[0].position <= self._named:
+                return
+            if machine.jobs.get(JobKind.SNAPSHOT).holder != self._worker_of:
+                return  # Apply refuses it.
+            await asyncio.sleep(LOOK_S)
 
     # The log.
 
@@ -323,6 +342,7 @@ class JobHost:
             session = Session(row.session, me)
             try:
                 await self._log.publish(session, encode_published(published), older=cut_to)
+                self._named = newest[1]
                 if older is not None:
                     self.stats.entries_cut += await self._log.cut(session, cut_to)
             except SessionLostError as error:

@@ -109,6 +109,13 @@ class FaultyLog(MemoryLog):
     async def head(self):
         return await self._faulty("head", (), super().head())
 
+    async def publish(self, session, snapshots, *, older):
+        call = super().publish(session, snapshots, older=older)
+        return await self._faulty("publish", (session, snapshots, older), call)
+
+    async def cut(self, session, through):
+        return await self._faulty("cut", (session, through), super().cut(session, through))
+
     def called(self, name: str) -> list[tuple[object, ...]]:
         return [arguments for called, arguments in self.calls if called == name]
 

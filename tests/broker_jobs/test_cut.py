@@ -1,0 +1,108 @@
+"""An agent tells the log of snapshots and cuts it, whatever becomes of its calls (P14)."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from broker.jobs.host import JobHost
+from coordinator.job_commands import BeginSnapshot, PublishSnapshot
+from coordinator.memory import MemoryLogCluster
+from coordinator.snapshot_names import decode_published
+from tests.coordinator_shell.support import Agent, play, running
+
+
+class Snapshots:
+    """A worker that does nothing but to begin and publish snapshots, without writing them."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.made = 0
+
+    async def run(self, _incarnation, propose, _stats) -> None:
+        while True:
+            await propose(BeginSnapshot())
+            begun = self.agent.machine.snapshots.begun
+            key = f"snapshots/{begun.position:016x}/manifest"
+            await propose(PublishSnapshot(begun.position, begun.digest, key))
+            self.made += 1
+            await asyncio.sleep(30)
+
+
+@contextlib.asynccontextmanager
+async def hosting(agent: Agent) -> AsyncIterator[Snapshots]:
+    worker = Snapshots(agent)
+    host = JobHost(
+        agent.coordinator,
+        log=agent.log,
+        run_worker=worker.run,
+        boot_ms=agent.clocks.boot_ms,
+        enabled=True,
+        start_delay_ms=0,
+    )
+    async with running(agent):
+        await agent.ready()
+        task = asyncio.ensure_future(host.run())
+        yield worker
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def named(cluster: MemoryLogCluster) -> list[int]:
+    return [each.position for each in decode_published(cluster.published)]
+
+
+def test_log_is_cut_behind_the_older_snapshot_only() -> None:
+    async def scenario() -> None:
+        cluster = MemoryLogCluster()
+        agent = Agent(cluster)
+        async with hosting(agent) as worker:
+            while worker.made < 1:
+                await asyncio.sleep(1)
+            await asyncio.sleep(10)
+            assert len(named(cluster)) == 1
+            assert cluster.entries[0].n == 0
+            while worker.made < 4:
+                await asyncio.sleep(1)
+            await asyncio.sleep(10)
+            published = agent.machine.snapshots.published
+            assert named(cluster) == [each.position for each in published]
+            assert cluster.entries[0].position > published[1].position
+
+    play(scenario)
+
+
+def test_the_machine_is_never_two_snapshots_ahead_of_what_the_log_names() -> None:
+    async def scenario() -> None:
+        cluster = MemoryLogCluster()
+        agent = Agent(cluster)
+        async with hosting(agent) as worker:
+            while worker.made < 3:
+                await asyncio.sleep(1)
+            await asyncio.sleep(10)
+            agent.log.before["publish"] = 1_000_000
+            before = named(cluster)
+            await asyncio.sleep(600)
+            published = [each.position for each in agent.machine.snapshots.published]
+            assert named(cluster) == before
+            assert published[1] == before[0]
+            agent.log.before.clear()
+            await asyncio.sleep(600)
+            published = [each.position for each in agent.machine.snapshots.published]
+            assert published[1] > before[0]
+            assert named(cluster) == published
+
+    play(scenario)
+
+
+def test_cut_that_does_not_succeed_is_repeated_until_it_does() -> None:
+    async def scenario() -> None:
+        cluster = MemoryLogCluster()
+        agent = Agent(cluster)
+        agent.log.before["cut"] = agent.log.after["cut"] = 3
+        async with hosting(agent):
+            await asyncio.sleep(600)
+            older = agent.machine.snapshots.published[1].position
+            assert cluster.entries[0].position > older
+            assert len(cluster.entries) < 20
+
+    play(scenario)
