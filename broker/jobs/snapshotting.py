@@ -41,7 +41,7 @@ async def run(context: JobContext) -> None:
     if isinstance(outcome, Rejected) or begun is None:
         return
     context.report(0, 1, NOTE)
-    key = await SnapshotStore(context.store, context.cluster).write(taken.parts)
+    key = await SnapshotStore(context.store, context.cluster, pace=context.pace).write(taken.parts)
     context.stats.bytes_written += sum(map(len, taken.parts))
     await context.propose(PublishSnapshot(begun.position, begun.digest, key))
     context.report(1, 1, NOTE)
