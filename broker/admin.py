@@ -36,7 +36,7 @@ from coordinator.commands import Command, Outcome, Pin, Pinned, Rejected, Unpin
 from coordinator.coordinator import Coordinator, NotDoneError
 from coordinator.job_commands import RequestJob
 from coordinator.machine import Machine
-from coordinator.metadata_log import LogError, MetadataLog
+from coordinator.metadata_log import LogCutError, LogError, MetadataLog
 from coordinator.plan_view import topic_plan
 from protocol.errors import KafkaError
 from protocol.types import POSITION_ZERO, Position, TopicId
@@ -162,7 +162,11 @@ async def _log(request: web.Request) -> web.StreamResponse:
 async def _stream(
     log: MetadataLog, response: web.StreamResponse, *, after: Position, end: Position | None
 ) -> None:
-    """Write entries until the one at `end`, or for ever; a broken tail ends the answer."""
+    """Write entries until the one at `end`, or for ever; a broken tail ends the answer.
+
+    The beginning is that of what was not cut.
+    """
+    place = after
     try:
         async with aclosing(log.tail(after)) as batches:
             async for batch in batches:
@@ -174,8 +178,14 @@ async def _stream(
                     except CodecError as error:
                         line = {"position": logged.position, "error": str(error)}
                     await response.write(json.dumps(line).encode() + b"\n")
-                    if end is not None and logged.position >= end:
+                    place = logged.position
+                    if end is not None and place >= end:
                         return
+    except LogCutError as error:
+        if place != POSITION_ZERO:
+            await response.write(json.dumps({"error": str(error)}).encode() + b"\n")
+        elif end is None or error.cut < end:
+            await _stream(log, response, after=error.cut, end=end)
     except LogError as error:
         await response.write(json.dumps({"error": str(error)}).encode() + b"\n")
 

@@ -7,6 +7,7 @@ import pytest
 
 from broker import identity, metrics
 from broker.log_tail import TailError, tail
+from coordinator.metadata_log import Session
 from tests.broker_ops.harness import Place, Running, agent_of
 
 
@@ -179,3 +180,31 @@ def test_names_of_metrics_are_unique_and_follow_prometheus_rules() -> None:
     assert len(set(metrics.NAMES)) == len(metrics.NAMES)
     assert all(name.startswith("frazil_") for name in metrics.NAMES)
     assert all(not row.name.endswith("_total") for row in metrics.TABLE)
+
+
+def test_a_log_that_was_cut_is_told_from_the_cut_on() -> None:
+    async def main() -> None:
+        place = Place()
+        async with agent_of(place) as running:
+            await with_records(running)
+            entries = list(place.cluster.entries)
+            node = running.agent.node
+            incarnation = node.coordinator.incarnation()
+            session = Session(
+                node.coordinator.machine.incarnations.get(incarnation).session, incarnation
+            )
+            await running.log.publish(session, b"", older=entries[1].position)
+            await running.log.cut(session, entries[1].position)
+            _, text = await running.http("GET", "/log")
+            told = [json.loads(line) for line in text.splitlines()]
+            assert told[0]["position"] == entries[2].position
+            _, text = await running.http("GET", f"/log?after={entries[0].position}")
+            assert "was cut" in json.loads(text)["error"]
+            through = place.cluster.head()
+            await running.log.publish(session, b"", older=through)
+            await running.log.cut(session, through)
+            _, text = await running.http("GET", "/log")
+            told = [json.loads(line) for line in text.splitlines()]
+            assert all(line["position"] > through for line in told)
+
+    asyncio.run(main())
