@@ -25,7 +25,7 @@ from coordinator.snapshot_partitions import (
     restore_objects,
     restore_partitions,
 )
-from coordinator.snapshot_stream import Head, In, Out, SnapshotError, check
+from coordinator.snapshot_stream import Head, In, Out, SnapshotError, checking, head_of_all
 from coordinator.snapshot_tables import (
     dump_features,
     dump_incarnations,
@@ -65,17 +65,17 @@ def dump(machine: Machine) -> list[bytes]:
 
 def restore(machine: Machine, parts: Sequence[Buffer]) -> None:
     """Make the machine what it was when it was dumped. Raises SnapshotError."""
-    for _ in restoring(machine, parts):
+    for _ in restoring(machine, [*parts]):
         pass
 
 
-def restoring(machine: Machine, parts: Sequence[Buffer]) -> Generator[None, None, None]:
+def restoring(machine: Machine, parts: list[Buffer]) -> Generator[None, None, None]:
     """`restore` in steps of some ms, so that whoever takes them can let others run between.
 
-    Who does not take all of them has an empty machine.
+    The parts are taken out of the list on the way. Who does not take all steps has an empty
+    machine.
     """
-    head = check(parts)
-    yield
+    head = yield from checking(parts)
     done = False
     try:
         yield from _fill(machine, head, parts)
@@ -98,12 +98,12 @@ def restoring(machine: Machine, parts: Sequence[Buffer]) -> Generator[None, None
 
 
 def time_ms_of(parts: Sequence[Buffer]) -> int:
-    """The machine's time, as parts that `check` has passed say it."""
-    time_ms, _ = read_signed(In(parts).bytes(), 0)
+    """The machine's time, as parts of one snapshot say it."""
+    time_ms, _ = read_signed(In([*parts]).bytes(), 0)
     return time_ms
 
 
-def _fill(machine: Machine, head: Head, parts: Sequence[Buffer]) -> Generator[None, None, None]:
+def _fill(machine: Machine, head: Head, parts: list[Buffer]) -> Generator[None, None, None]:
     blocks = In(parts)
     machine.position = head.position
     machine._digest = head.digest
@@ -123,7 +123,6 @@ def _fill(machine: Machine, head: Head, parts: Sequence[Buffer]) -> Generator[No
 
 
 def _empty(machine: Machine) -> None:
-    fresh = Machine()
-    parts = dump(fresh)
-    for _ in _fill(machine, check(parts), parts):
+    parts: list[Buffer] = [*dump(Machine())]
+    for _ in _fill(machine, head_of_all(parts), parts):
         pass

@@ -8,8 +8,10 @@ Left out: what comes after the snapshot (`replica`).
 """
 
 import asyncio
+import contextlib
+import gc
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, Protocol, TypeVar
 
 from coordinator.machine import Machine
@@ -17,7 +19,7 @@ from coordinator.metadata_log import LogRefusedError, LogUnavailableError, Metad
 from coordinator.snapshot import restoring
 from coordinator.snapshot_names import Named, decode_published
 from coordinator.snapshot_store import take
-from coordinator.snapshot_stream import SnapshotError, check
+from coordinator.snapshot_stream import SnapshotError, head_of_all
 from coordinator.stats import CoordinatorStats
 from protocol.types import Buffer
 from storage.object_store import StoreError, StoreUnavailableError
@@ -33,7 +35,7 @@ REFUSED_RETRY_S: Final = 5.0
 class SnapshotSource(Protocol):
     """Where snapshots are read from; `SnapshotStore` is one."""
 
-    async def read(self, key: str) -> Sequence[Buffer]:
+    async def read(self, key: str) -> list[Buffer]:
         """The parts of a snapshot. Raises SnapshotError and StoreError."""
         ...
 
@@ -79,17 +81,30 @@ class Loader:
 
     async def _restore(self, named: Named) -> None:
         parts = await until_answered(lambda: self._source.read(named.key))
-        head = check(parts)
+        head = head_of_all(parts)
         if (head.position, head.digest) != (named.position, named.digest):
             raise SnapshotError(
                 f"it is of position {head.position}, digest {head.digest.hex()}, and not"
                 f" {named.position}, {named.digest.hex()} as the log says"
             )
-        await take(restoring(self._machine, parts))
+        with _without_collector():
+            await take(restoring(self._machine, parts))
 
     def _failed(self, what: str, error: SnapshotError) -> None:
         logger.error("%s cannot be used: %s", what, error)
         self.failures.append(f"{what}: {error}")
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Rows that are made stay; walking all of them again and again would hold up the loop."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 async def until_answered(call: Callable[[], Awaitable[T]]) -> T:

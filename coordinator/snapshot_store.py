@@ -18,13 +18,13 @@ from coordinator.snapshot import dump, restoring, time_ms_of
 from coordinator.snapshot_names import (
     Manifest,
     decode_manifest,
+    digesting,
     encode_manifest,
     manifest_key,
-    part_info,
     part_key,
     position_of,
 )
-from coordinator.snapshot_stream import Head, SnapshotError, check
+from coordinator.snapshot_stream import Head, SnapshotError, head_of_all
 from protocol.types import Buffer
 from storage.marker import ClusterIdentity
 from storage.object_store import ObjectNotFoundError, ObjectStore, StoreUnavailableError
@@ -61,7 +61,7 @@ class SnapshotStore:
         May be repeated. Raises SnapshotError when what was read back is not what was written,
         and StoreError: a store that is away is asked a few times only.
         """
-        head = check(parts)
+        head = head_of_all(parts)
         await self._write(head, parts)
         found = await self.read(manifest_key(head.position))
         machine = Machine()
@@ -75,7 +75,7 @@ class SnapshotStore:
     async def _write(self, head: Head, parts: Sequence[bytes]) -> None:
         infos = []
         for number, part in enumerate(parts):
-            infos.append(part_info(part))
+            infos.append(await take(digesting(part)))
             await self._put(part_key(head.position, number), part)
         manifest = Manifest(
             cluster_id=self._identity.cluster_id,
@@ -100,7 +100,7 @@ class SnapshotStore:
             parts += await asyncio.gather(
                 *[self._read_part(manifest, number) for number in numbers]
             )
-        head = check(parts)
+        head = head_of_all(parts)
         if (head.position, head.digest) != (manifest.position, manifest.digest):
             raise SnapshotError(f"the parts of {key} are of position {head.position}")
         return parts
@@ -116,7 +116,7 @@ class SnapshotStore:
     async def _read_part(self, manifest: Manifest, number: int) -> Buffer:
         key = part_key(manifest.position, number)
         part = await self._get(key, manifest.parts[number].length)
-        if part_info(part) != manifest.parts[number]:
+        if await take(digesting(part)) != manifest.parts[number]:
             raise SnapshotError(f"{key} is not what the manifest says: {len(part)} bytes")
         return part
 
@@ -136,13 +136,18 @@ class SnapshotStore:
             await self._pace(length)
 
 
-async def take(steps: Generator[None, None, None]) -> None:
-    """All the steps, letting others run between them."""
+async def take(steps: Generator[None, None, T]) -> T:
+    """What all the steps come to, letting others run between them."""
     loop = asyncio.get_running_loop()
     turn_s = loop.time()
     # Whoever gives up in the middle closes them, so that they can tidy up.
     with closing(steps):
-        for _ in steps:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
             if loop.time() - turn_s > STEP_S:
                 await asyncio.sleep(0)
                 turn_s = loop.time()

@@ -11,7 +11,7 @@ Columns are in the byte order of the machine that wrote them, which must be litt
 Left out: what the blocks say (`snapshot_tables`, `snapshot_groups`, `snapshot_partitions`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -86,14 +86,22 @@ class Out:
 
 
 class In:
-    """Gives the blocks of parts that `check` has passed, and lets go of parts behind it."""
+    """Gives the blocks of parts that `checking` has passed.
 
-    def __init__(self, parts: Sequence[Buffer]) -> None:
+    It takes the parts out of the list as it goes, so that they need not lie in memory beside all
+    that is made of them.
+    """
+
+    def __init__(self, parts: list[Buffer]) -> None:
         if not _LITTLE_ENDIAN:
             raise SnapshotError("snapshots are read by little-endian machines only")
-        self._rest = [memoryview(part)[HEAD_BYTES:] for part in reversed(parts)]
-        self._body = self._rest.pop()
+        parts.reverse()
+        self._rest = parts
+        self._left = sum([len(part) - HEAD_BYTES for part in parts])
+        """Bytes in the parts that are still to come, the one under way not counted."""
+        self._body = memoryview(b"")
         self._at = 0
+        self._turn()
 
     def block(self) -> Buffer:
         """The next block; a view of its part if it lies in one."""
@@ -126,16 +134,21 @@ class In:
             taken = self._body[self._at : self._at + length]
             self._at += length
             return taken
-        if length > sum([len(body) for body in self._rest]) + len(self._body) - self._at:
+        if length > self._left + len(self._body) - self._at:
             raise SnapshotError("the snapshot ends in the middle of a block")
         joined = bytearray()
         while len(joined) < length:
             if self._at == len(self._body):
-                self._body, self._at = self._rest.pop(), 0
+                self._turn()
             piece = self._body[self._at : self._at + length - len(joined)]
             joined += piece
             self._at += len(piece)
         return joined
+
+    def _turn(self) -> None:
+        """To the next part."""
+        self._body, self._at = memoryview(self._rest.pop())[HEAD_BYTES:], 0
+        self._left -= len(self._body)
 
 
 def head_of(part: Buffer) -> Head:
@@ -164,13 +177,23 @@ def check_part(part: Buffer, number: int, head: Head) -> None:
         )
 
 
-def check(parts: Sequence[Buffer]) -> Head:
-    """What the snapshot is; raises SnapshotError unless its parts are all there and whole."""
+def checking(parts: Sequence[Buffer]) -> Generator[None, None, Head]:
+    """What the snapshot is; raises SnapshotError unless its parts are all there and whole.
+
+    In steps of a part.
+    """
+    head = head_of_all(parts)
+    for number, part in enumerate(parts):
+        check_part(part, number, head)
+        yield
+    return head
+
+
+def head_of_all(parts: Sequence[Buffer]) -> Head:
+    """What the first part says, if there are as many as it says; they are not looked at."""
     if not parts:
         raise SnapshotError("a snapshot without parts")
     head = head_of(parts[0])
     if head.parts != len(parts):
         raise SnapshotError(f"{len(parts)} parts of a snapshot of {head.parts}")
-    for number, part in enumerate(parts):
-        check_part(part, number, head)
     return head

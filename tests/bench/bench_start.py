@@ -211,7 +211,7 @@ def measure_restore(parts: list[bytes]) -> None:
     began = time.perf_counter()
     longest = step = time.perf_counter()
     longest = 0.0
-    for _ in restoring(machine, parts):
+    for _ in restoring(machine, [*parts]):
         now = time.perf_counter()
         longest, step = max(longest, now - step), now
     told("restore", time.perf_counter() - began)

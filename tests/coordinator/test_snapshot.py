@@ -12,7 +12,7 @@ from coordinator.group_commands import EPOCH_NONE, ClaimShards, CommitOffsets, C
 from coordinator.groups import shard_of
 from coordinator.machine import Machine
 from coordinator.snapshot import SnapshotError, dump, restore, restoring, time_ms_of
-from coordinator.snapshot_stream import HEAD_BYTES, In, Out, check
+from coordinator.snapshot_stream import HEAD_BYTES, In, Out, head_of_all
 from tests.coordinator.histories import history, state
 from tests.coordinator.snapshot_compare import differences
 from tests.coordinator.snapshot_histories import job_history
@@ -218,7 +218,7 @@ def test_no_half_of_a_machine_is_left_when_blocks_are_not_what_they_should_be():
     """Whole parts of the right checksums, made by something that is not this code."""
     whole = example()
     blocks = []
-    reader = In(whole)
+    reader = In([*whole])
     while True:
         try:
             blocks.append(reader.bytes())
@@ -231,7 +231,7 @@ def test_no_half_of_a_machine_is_left_when_blocks_are_not_what_they_should_be():
             out = Out()
             for each in [*blocks[:index], wrong, *blocks[index + 1 :]]:
                 out.block(each)
-            head = check(whole)
+            head = head_of_all(whole)
             parts = out.parts(head.position, head.digest)
             machine = Machine()
             try:
