@@ -228,10 +228,15 @@ class JobHost:
         elif free := self._claims.to_claim(wanted_now=bool(self._wanted)):
             self._propose(ClaimJobs(free), me)
         elif held and self._ends >= ENDS_MAX and not self.worker_running:
+            self._pass_on(me, held)
+
+    def _pass_on(self, me: Incarnation, held: tuple[JobKind, ...]) -> None:
+        """No worker lives long here; another agent may have more memory."""
+        successor = self._claims.successor()
+        if successor != INCARNATION_NONE:
+            logger.warning("the jobs go to another agent, since no worker lives long here")
             self._ends = 0
-            if (successor := self._claims.successor()) != INCARNATION_NONE:
-                logger.warning("the jobs go to another agent, since no worker lives long here")
-                self._propose(ReleaseJobs(held, successor), me)
+            self._propose(ReleaseJobs(held, successor), me)
 
     def _ask_again(self, me: Incarnation, held: tuple[JobKind, ...]) -> None:
         """What was asked of nobody is asked of this agent when it has the job."""
@@ -269,7 +274,8 @@ class JobHost:
             reason = str(_first(group))
         lived_s = (self._boot_ms() - begun_ms) / 1000
         self._ends = 0 if lived_s >= STEADY_S else self._ends + 1
-        pause_s = min(RESTART_S_MIN * 2.0 ** max(0, self._ends - 1), RESTART_S_MAX)
+        doublings = min(max(0, self._ends - 1), 10)
+        pause_s = min(RESTART_S_MIN * 2.0**doublings, RESTART_S_MAX)
         self._start_at_ms = self._boot_ms() + int(pause_s * 1000)
         self.stats.workers_failed += 1
         logger.error("%s; another one is started in %.0f s", reason, pause_s)
