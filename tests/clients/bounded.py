@@ -2,21 +2,27 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from broker.admin_client import ask
+from tests.parts.servers import FrazilCluster
 
 T = TypeVar("T")
 
-SOON_S = 40.0
+SOON_S = 90.0
 """For what a job does; most of it is waiting for its turn."""
+AGAIN_S = 5.0
 EAGER = (
     "merge.age.ms=0",
     "spill.age.ms=0",
     "spill.rows=1000",
     "puts.per.second=1000",
+    "merge.interval.ms=3600000",
+    "spill.interval.ms=3600000",
+    "log.cleaner.backoff.ms=3600000",
+    "log.retention.check.interval.ms=3600000",
 )
-"""Settings under which a job that is asked for finds something to do at once."""
+"""Settings under which jobs find something to do when they are asked to, and only then."""
 
 
 class Bounded(NamedTuple):
@@ -29,9 +35,34 @@ class Bounded(NamedTuple):
     def agent(self) -> str:
         return f"http://127.0.0.1:{self.http_port}"
 
+    @classmethod
+    def of(cls, cluster: FrazilCluster) -> Self:
+        return cls(cluster.bootstrap, cluster.agents[0].http_port)
+
     def run(self, job: str) -> None:
-        """Ask for a round of a job; it comes soon, and not before."""
+        """Ask for a round of a job."""
         ask(self.agent, f"/jobs/{job}/run", method="POST")
+
+    def run_until(
+        self,
+        job: str,
+        topic: str,
+        right: Callable[[dict[str, int]], bool],
+        *,
+        seconds: float = SOON_S,
+    ) -> dict[str, int]:
+        """Ask for rounds of a job until the first partition of a topic is as it should be: another
+        job may have been there first, and then a round comes to nothing."""
+        deadline = time.monotonic() + seconds
+        asked = 0.0
+        while not right(row := self.partition(topic)):
+            now = time.monotonic()
+            assert now < deadline, f"still {row}"
+            if now >= asked + AGAIN_S:
+                self.run(job)
+                asked = now
+            time.sleep(0.1)
+        return row
 
     def partition(self, topic: str, index: int = 0) -> dict[str, int]:
         """Where the records of a partition lie."""

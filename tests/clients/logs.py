@@ -24,12 +24,17 @@ from kafka import TopicPartition as PythonPartition
 from tests.clients.records import CODECS, FIRST_TIMESTAMP_MS
 from tests.parts import install
 
-READ_S = 30.0
+READ_S = 60.0
 """A reader that has not reached the end by then never will."""
 TOMBSTONES = 0.1
 """Share of records without value."""
+RECORDS_PER_MS = 100
+"""By the timestamps that they get."""
 ABORTED = 0.2
 """Share of transactions."""
+
+
+Reader = Callable[..., "list[list[Row]]"]
 
 
 class Row(NamedTuple):
@@ -56,12 +61,13 @@ def write(
     seed: int,
     first: int = 0,
     sizes: Sequence[int] = (1, 20, 100, 400),
+    since_ms: int = FIRST_TIMESTAMP_MS,
 ) -> Iterator[Row]:
     """`records` records in transactions of which some abort, in all codecs; those committed.
 
     The same arguments give the same offsets on every cluster: the producers, one for each codec,
     take turns, and each waits for the end of its transaction before the next one. `first` numbers
-    the records; `sizes` are those that transactions have.
+    the records; `sizes` are those that transactions have; timestamps begin at `since_ms`.
     """
     chance = random.Random(seed)
     producers = [_producer(bootstrap, f"{topic}-{codec}", codec) for codec in CODECS]
@@ -70,7 +76,8 @@ def write(
         count = min(chance.choice(sizes), first + records - at)
         sent = [_record(chance, at + index, keys) for index in range(count)]
         producer, abort = chance.choice(producers), chance.random() < ABORTED
-        yield from _transaction(producer, topic, sent, at, abort=abort)
+        at_ms = since_ms + at // RECORDS_PER_MS
+        yield from _transaction(producer, topic, sent, at_ms, abort=abort)
         at += count
 
 
@@ -94,13 +101,31 @@ def _producer(bootstrap: str, name: str, codec: str) -> Producer:
     return producer
 
 
+def write_plainly(bootstrap: str, topic: str, *values: bytes, at_ms: int) -> list[Row]:
+    """Records that are their own keys, of one timestamp, without a transaction."""
+    sent = [(value, value) for value in values]
+    return _produce(Producer({"bootstrap.servers": bootstrap}), topic, sent, at_ms)
+
+
 def _transaction(
     producer: Producer,
     topic: str,
     sent: Sequence[tuple[bytes, bytes | None]],
-    number: int,
+    at_ms: int,
     *,
     abort: bool,
+) -> list[Row]:
+    producer.begin_transaction()
+    rows = _produce(producer, topic, sent, at_ms)
+    if abort:
+        producer.abort_transaction(60)
+        return []
+    producer.commit_transaction(60)
+    return rows
+
+
+def _produce(
+    producer: Producer, topic: str, sent: Sequence[tuple[bytes, bytes | None]], at_ms: int
 ) -> list[Row]:
     offsets: list[int] = []
 
@@ -108,17 +133,11 @@ def _transaction(
         assert error is None, error
         offsets.append(message.offset())
 
-    producer.begin_transaction()
-    for index, (key, value) in enumerate(sent):
-        timestamp = FIRST_TIMESTAMP_MS + number + index
-        producer.produce(topic, value, key, partition=0, timestamp=timestamp, on_delivery=delivered)
+    for key, value in sent:
+        producer.produce(topic, value, key, partition=0, timestamp=at_ms, on_delivery=delivered)
         producer.poll(0)
     assert producer.flush(60) == 0
     assert offsets == list(range(offsets[0], offsets[0] + len(sent)))
-    if abort:
-        producer.abort_transaction(60)
-        return []
-    producer.commit_transaction(60)
     return [Row(offset, *each) for offset, each in zip(offsets, sent, strict=True)]
 
 
@@ -206,28 +225,34 @@ async def _read_aiokafka(bootstrap: str, partition: AioPartition, start: int) ->
         await consumer.stop()
 
 
-def read_java(bootstrap: str, topic: str, start: int = 0) -> list[Row]:
+def read_java(bootstrap: str, topic: str, *starts: int) -> list[list[Row]]:
+    """From each of the offsets; starting a JVM takes longer than reading."""
     program = Path(__file__).parent / "java" / "Reads.java"
     done = subprocess.run(
         [
             *(install.java(), "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{install.kafka_jars()}/*"),
-            *(str(program), bootstrap, topic, str(start)),
+            *(str(program), bootstrap, topic, *map(str, starts)),
         ],
         capture_output=True,
         timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    rows = []
+    read: list[list[Row]] = [[] for _ in starts]
     for line in done.stdout.splitlines():
-        offset, key, value = line.split(b"\t")
-        rows.append(Row(int(offset), key, None if value == b"null" else value))
-    return rows
+        number, offset, key, value = line.split(b"\t")
+        read[int(number)].append(Row(int(offset), key, None if value == b"null" else value))
+    return read
 
 
-READERS: dict[str, Callable[[str, str, int], list[Row]]] = {
-    "librdkafka": read_librdkafka,
+def _each(read: Callable[[str, str, int], list[Row]]) -> Reader:
+    return lambda bootstrap, topic, *starts: [read(bootstrap, topic, start) for start in starts]
+
+
+READERS: dict[str, Reader] = {
+    "librdkafka": _each(read_librdkafka),
     "java": read_java,
-    "kafka-python": read_kafka_python,
-    "aiokafka": read_aiokafka,
+    "kafka-python": _each(read_kafka_python),
+    "aiokafka": _each(read_aiokafka),
 }
+"""Given offsets, what each client reads from there on."""

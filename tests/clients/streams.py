@@ -50,6 +50,7 @@ class WordCount:
     def __exit__(self, *_: object) -> None:
         """Ask it to end: it writes what it has, commits and leaves its group."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         try:
             self._process.stdin.close()
             assert self._process.wait(STOPPED_S) == 0, f"it failed: {self._said}"
@@ -57,4 +58,5 @@ class WordCount:
             self._process.kill()
             self._process.wait()
             self._reader.join()
+            self._process.stdout.close()
             self._log.close()

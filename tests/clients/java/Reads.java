@@ -7,8 +7,8 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.*;
 
 /**
- * Prints the committed records of partition 0 of a topic, "offset TAB key TAB value", from an offset
- * to the end, and ends when its position is there. Arguments: bootstrap topic offset
+ * Prints the committed records of partition 0 of a topic from each of some offsets to the end, until its
+ * position is there: "which TAB offset TAB key TAB value". Arguments: bootstrap topic offset…
  */
 public class Reads {
     public static void main(String[] args) throws Exception {
@@ -22,13 +22,16 @@ public class Reads {
         var partition = new TopicPartition(args[1], 0);
         try (var consumer = new KafkaConsumer<>(config, new StringDeserializer(), new StringDeserializer())) {
             consumer.assign(List.of(partition));
-            consumer.seek(partition, Long.parseLong(args[2]));
             long end = consumer.endOffsets(List.of(partition)).get(partition);
-            long deadline = System.nanoTime() + 30_000_000_000L;
-            while (consumer.position(partition) < end) {
-                if (System.nanoTime() > deadline) throw new AssertionError("position " + consumer.position(partition));
-                for (var record : consumer.poll(Duration.ofMillis(200)))
-                    out.println(record.offset() + "\t" + record.key() + "\t" + record.value());
+            for (int at = 2; at < args.length; at++) {
+                consumer.seek(partition, Long.parseLong(args[at]));
+                long deadline = System.nanoTime() + 60_000_000_000L;
+                while (consumer.position(partition) < end) {
+                    long position = consumer.position(partition);
+                    if (System.nanoTime() > deadline) throw new AssertionError("position " + position);
+                    for (var record : consumer.poll(Duration.ofMillis(200)))
+                        out.println((at - 2) + "\t" + record.offset() + "\t" + record.key() + "\t" + record.value());
+                }
             }
         }
         out.flush();
