@@ -441,6 +441,25 @@ def test_end_is_not_taken_for_that_of_another_producer() -> None:
     assert horizons == [True, False]
 
 
+def test_record_outside_of_transactions_does_not_keep_the_end_of_one() -> None:
+    plain = build_batch(
+        [Record(-1, 5, b"a", b"v")], producer_id=4, producer_epoch=0, base_sequence=0
+    )
+    once = clean_once(history_of(plain, end(commit=True)))
+    assert ends_left(once) == [BASE + 1]
+    assert ends_left(clean_once(once, time_ms=HORIZON)) == []
+
+
+def test_key_that_looks_like_that_of_a_control_record_is_no_such_thing() -> None:
+    made = history_of(transaction(b"\0\0\0\1"), end(commit=True))
+    assert seen(batches_in(clean_once(clean_once(made)))) == visible(made)
+
+
+def test_keys_are_known_to_the_end_of_the_span_also_behind_its_last_record() -> None:
+    once = clean_once(history_of(build_batch([Record(-1, 7, None, b"v")] * 3)))
+    assert offsets_of(once).next_offset == BASE + 3
+
+
 def test_aborted_records_go_and_are_not_taken_for_newer_ones() -> None:
     made = history_of(
         build_batch([Record(-1, 5, b"a", b"old")]), transaction(b"a"), end(commit=False)

@@ -86,7 +86,9 @@ def test_merging_what_was_merged_is_merging_all_at_once(made: History, data: st.
         for first, last in ((0, cut), (cut, len(made.rows)))
         if first < last
     ]
-    again = merge_rows([span for span, _ in pieces], [content for _, content in pieces])
+    again = merge_rows(
+        [span for span, _ in pieces], [content for _, content in pieces], made.aborted
+    )
     assert b"".join(again.parts) == whole(made)[1]
     assert again.timestamp_max == whole(made)[0].timestamp_max
 
