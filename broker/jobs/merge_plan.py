@@ -1,7 +1,8 @@
 """Which adjacent rows of a partition are to become one span of a segment. Pure.
 
-Rows are looked at from the newest back to the first that is too big to be moved again, or a page;
-what lies before has been looked at when it was new. Among those that are old enough and stable:
+Rows are looked at from the newest back to the first that is too big to be moved again, or a page:
+what lies before has been looked at when it was new, and is again now and then. Among those that
+are old enough and stable:
 
 * A run is merged when none of its rows is more than a quarter of it. So every byte is moved about
   log4(n) times, and what cannot be merged grows so fast from row to row that there are O(log n)
@@ -72,12 +73,14 @@ def runs(
     *,
     time_ms: int,
     sparse: Collection[ObjectId] = (),
+    everything: bool = False,
 ) -> list[Run]:
-    """What is to be merged now, in order of offsets; usually nothing."""
+    """What is to be merged now, in order of offsets; usually nothing. `everything`: also look at
+    what lies before rows that are not moved any more."""
     if partition.row_count == 0:
         return []
     found: list[Run] = []
-    for rows in _stretches(partition, limits, everything=bool(sparse)):
+    for rows in _stretches(partition, limits, everything=everything):
         old = _older(partition, rows, time_ms - limits.age_ms)
         settled = _older(partition, rows, time_ms - SETTLED_AGES * limits.age_ms)
         begin = 0

@@ -28,7 +28,7 @@ from protocol.types import Buffer
 from storage.batches import DamagedSpanError
 from storage.page import digest, encode_rows
 from storage.segment import SegmentBuilder, merge_rows
-from storage.spans import ObjectId, Page, Span
+from storage.spans import ObjectId, ObjectKind, Page, Span
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ async def run(context: JobContext) -> None:
 
 
 async def _pass(
-    context: JobContext, partitions: Sequence[Partition], sparse: Collection[ObjectId]
+    context: JobContext, partitions: Sequence[Partition], sparse: Collection[ObjectId] | None
 ) -> list[Partition]:
     """Merge what is worth it; the partitions where something was moved."""
     machine = context.machine
@@ -82,7 +82,9 @@ async def _pass(
     return list(changed)
 
 
-def _runs(context: JobContext, partition: Partition, sparse: Collection[ObjectId]) -> list[Run]:
+def _runs(
+    context: JobContext, partition: Partition, sparse: Collection[ObjectId] | None
+) -> list[Run]:
     topic = context.machine.topics.by_id(partition.topic_id)
     if topic is None:
         return []
@@ -91,7 +93,13 @@ def _runs(context: JobContext, partition: Partition, sparse: Collection[ObjectId
         span_bytes_max=context.settings.segment_bytes_max,
         width_ms_max=width_ms_max(context.rules.of(topic)),
     )
-    return merge_plan.runs(partition, limits, time_ms=context.machine.time_ms, sparse=sparse)
+    return merge_plan.runs(
+        partition,
+        limits,
+        time_ms=context.machine.time_ms,
+        sparse=sparse or (),
+        everything=sparse is not None,
+    )
 
 
 async def _move(context: JobContext, some: Sequence[_Moving]) -> list[Partition]:
@@ -150,12 +158,13 @@ def _add(
 # Objects of little use.
 
 
-async def _sparse(context: JobContext) -> frozenset[ObjectId]:
-    """Objects to be emptied; looked for now and then. Pages with spans in them are recalled."""
+async def _sparse(context: JobContext) -> frozenset[ObjectId] | None:
+    """Objects to be emptied. Pages with spans in them, or in chunks, are recalled. None: it is
+    not the round to look at everything."""
     partitions = context.machine.partitions
     rounds = SPARSE_PAGE_ROUNDS if partitions.page_count else SPARSE_ROUNDS
     if not context.requested and context.stats.runs % rounds:
-        return frozenset()
+        return None
     used: dict[ObjectId, Use] = {}
     pages: dict[tuple[Partition, Page], frozenset[ObjectId]] = {}
     looked_at = 0
@@ -184,6 +193,7 @@ async def _sparse(context: JobContext) -> frozenset[ObjectId]:
     }
     sparse = merge_plan.sparse_objects({one: used[one] for one in lengths}, lengths)
     for (partition, page), inside_ids in pages.items():
-        if not sparse.isdisjoint(inside_ids):
+        in_chunks = any(object_id.kind is ObjectKind.CHUNK for object_id in inside_ids)
+        if in_chunks or not sparse.isdisjoint(inside_ids):
             await recall(context, partition, page)
     return sparse
