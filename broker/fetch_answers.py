@@ -31,7 +31,7 @@ from storage.spans import MARKER_BYTES, Marker, ObjectId, Page, Row, Span
 MiB: Final = 1 << 20
 LEADER_EPOCH: Final = 0
 LOAD_BYTES_MAX: Final = 8 * MiB
-"""Bytes that one fetch has read from the store, its first span comes on top (P15)."""
+"""Bytes that one fetch has read from the store at a time, its first span comes on top (P15)."""
 PAGE_ROW_BYTES: Final = 350
 """About what a row of a page takes in memory."""
 ROUNDS_MAX: Final = 6
@@ -187,9 +187,7 @@ class _Budget:
         """Nothing has been given yet: the next batch comes whatever its size."""
         self.again = found is not None
         """Something was read already: only what has nothing yet is worth another read."""
-        self.to_load = LOAD_BYTES_MAX
-        if found is not None:
-            self.to_load = LOAD_BYTES_MAX - found.byte_count if found.rounds < ROUNDS_MAX else 0
+        self.to_load = LOAD_BYTES_MAX if found is None or found.rounds < ROUNDS_MAX else 0
 
 
 class Collector:

@@ -38,6 +38,8 @@ class Log:
         """By producer: offsets and values of its transaction."""
         self.committed: list[tuple[int, bytes]] = []
         self.everything: list[tuple[int, bytes]] = []
+        self.writers: dict[int, int] = {}
+        """By offset: the producer whose transaction the record is in."""
         self.aborted: list[tuple[int, int, int]] = []
         """Producer id, first offset, offset of the marker."""
         self.markers: list[tuple[int, int, bool]] = []
@@ -66,6 +68,7 @@ class Log:
             else:
                 producer_id, epoch, sequence = self.producers[index]
                 self.open.setdefault(index, []).extend(rows)
+                self.writers |= dict.fromkeys([row[0] for row in rows], producer_id)
                 batch = build_batch(
                     built,
                     attributes=TRANSACTIONAL,
