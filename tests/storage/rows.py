@@ -7,6 +7,7 @@ ends of transactions, and which of them were aborted. No transaction is open at 
 import random
 from typing import NamedTuple
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from protocol import records
@@ -15,6 +16,9 @@ from protocol.records import Record, build_batch, iterate, read_header
 from protocol.types import Buffer, Incarnation
 from storage.batches import Batches
 from storage.spans import Marker, ObjectId, ObjectKind, Span
+
+UNHURRIED = settings(deadline=None, max_examples=50)
+"""Machines that run tests are busy."""
 
 BASE = 1000
 SEGMENT = ObjectId(Incarnation(9), 1, ObjectKind.SEGMENT)

@@ -16,6 +16,7 @@ from tests.storage.rows import (
     BASE,
     HISTORIES,
     SEGMENT,
+    UNHURRIED,
     History,
     Row,
     Seen,
@@ -104,11 +105,13 @@ def visible(made: History) -> list[Seen]:
     return seen(committed(batches_of(made.rows, made.data), made.aborted))
 
 
+@UNHURRIED
 @given(HISTORIES)
 def test_newest_record_of_each_key_stays_and_no_other(made: History) -> None:
     assert seen(batches_in(clean_once(made))) == model(visible(made))
 
 
+@UNHURRIED
 @given(HISTORIES, st.integers(1, 6))
 def test_records_behind_what_the_keys_are_known_of_stay(made: History, entries_max: int) -> None:
     offsets = offsets_of(made, entries_max)
@@ -117,6 +120,7 @@ def test_records_behind_what_the_keys_are_known_of_stay(made: History, entries_m
     assert offsets.next_offset > made.rows[0].base_offset or not made.data
 
 
+@UNHURRIED
 @given(HISTORIES)
 def test_cleaning_again_changes_no_byte(made: History) -> None:
     once = clean_once(made)
@@ -125,6 +129,7 @@ def test_cleaning_again_changes_no_byte(made: History) -> None:
     assert again.rows == once.rows
 
 
+@UNHURRIED
 @given(HISTORIES, st.data())
 def test_windows_together_hold_what_all_rows_at_once_do(made: History, data: st.DataObject) -> None:
     cuts = tuple(sorted(data.draw(st.lists(st.integers(0, len(made.rows)), max_size=3))))
@@ -133,6 +138,7 @@ def test_windows_together_hold_what_all_rows_at_once_do(made: History, data: st.
     assert batches_in(clean_once(parted)) == batches_in(parted)
 
 
+@UNHURRIED
 @given(HISTORIES)
 def test_after_the_horizon_tombstones_and_ends_of_empty_transactions_go(made: History) -> None:
     once = clean_once(made)
@@ -160,6 +166,7 @@ def test_after_the_horizon_tombstones_and_ends_of_empty_transactions_go(made: Hi
     assert batches_in(before) == batches_in(once)
 
 
+@UNHURRIED
 @given(HISTORIES)
 def test_batches_that_lost_nothing_are_the_same_bytes_and_others_keep_their_header(
     made: History,
@@ -183,6 +190,7 @@ def test_batches_that_lost_nothing_are_the_same_bytes_and_others_keep_their_head
             assert header.base_timestamp == was.base_timestamp
 
 
+@UNHURRIED
 @given(HISTORIES)
 def test_batches_have_a_horizon_if_a_tombstone_or_an_empty_transaction_s_end_is_in_them(
     made: History,
@@ -350,6 +358,7 @@ def test_records_written_by_hand_are_compacted() -> None:
         raw_batch(RECORD + SECOND[:-1], count=2),
         raw_batch(RECORD + RECORD, count=2),  # The same offset twice.
         raw_batch(SECOND + RECORD, count=2),
+        raw_batch(RECORD + SECOND, count=2, last_delta=0),
         raw_batch(SECOND, count=1),  # An offset behind the batch's last.
         raw_batch(RECORD[:3] + b"\x01" + RECORD[4:], count=1),  # One before its first.
         raw_batch(b"\x0f" + RECORD[1:], count=1),
@@ -367,6 +376,7 @@ def test_what_cannot_be_read_stays_whole_and_says_nothing_about_keys(unreadable:
     assert (first[8:], second[8:]) == (older[8:], unreadable[8:])
 
 
+@UNHURRIED
 @given(st.binary(max_size=60), st.integers(0, 5), st.integers(0, 5))
 def test_whatever_the_bytes_cleaning_keeps_or_leaves_out_and_never_fails(
     payload: bytes, count: int, last_delta: int

@@ -19,6 +19,7 @@ from storage.sealed import SealedFormatError
 from storage.segment import parse_segment
 from storage.spans import ObjectId, ObjectKind
 from tests.storage.build import TOPIC_A, TOPIC_B
+from tests.storage.rows import UNHURRIED
 
 NAME = ObjectId(Incarnation(position(1, 10)), 7, ObjectKind.INDEX)
 GOLDEN = bytes.fromhex(
@@ -56,6 +57,7 @@ def test_index_object_is_written_and_read_as_ever() -> None:
     assert damaged_pages(GOLDEN, GOLDEN_INDEX) == []
 
 
+@UNHURRIED
 @given(st.integers(0, len(GOLDEN) - 1), st.integers(1, 255))
 def test_damaged_byte_of_an_index_object_is_found(at: int, change: int) -> None:
     data = bytearray(GOLDEN)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from protocol.types import Incarnation
 from storage import page
 from storage.spans import Marker, ObjectId, ObjectKind, Row, Span
+from tests.storage.rows import UNHURRIED
 
 CHUNK = ObjectId(Incarnation((1 << 40) + 5), 7)
 SEGMENT = ObjectId(Incarnation((1 << 40) + 9), 300, ObjectKind.SEGMENT)
@@ -73,6 +74,7 @@ def test_the_format_is_pinned() -> None:
     assert page.digest(GOLDEN).hex() == "359503de85c2ea4842a35a2949e16014"
 
 
+@UNHURRIED
 @given(ROW_LISTS)
 def test_rows_that_were_encoded_are_decoded_again(rows: tuple[Span | Marker, ...]) -> None:
     decoded = page.decode_rows(page.encode_rows(rows), **bounds(rows))
@@ -82,6 +84,7 @@ def test_rows_that_were_encoded_are_decoded_again(rows: tuple[Span | Marker, ...
     assert all(type(kind) is ObjectKind for kind in kinds)
 
 
+@UNHURRIED
 @given(ROW_LISTS, ROW_LISTS)
 def test_bytes_are_equal_only_if_rows_are_but_for_where_they_begin(
     one: tuple[Span | Marker, ...], other: tuple[Span | Marker, ...]
@@ -139,6 +142,7 @@ def test_bytes_behind_the_rows_are_refused() -> None:
         page.decode_rows(page.encode_rows(ROWS) + b"\0", **bounds(ROWS))
 
 
+@UNHURRIED
 @given(st.integers(0, len(page.encode_rows(ROWS)) - 1), st.integers(1, 255))
 def test_a_changed_byte_is_refused_or_gives_other_rows_and_always_another_digest(
     at: int, change: int

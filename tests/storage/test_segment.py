@@ -26,6 +26,7 @@ from tests.storage.rows import (
     BASE,
     HISTORIES,
     SEGMENT,
+    UNHURRIED,
     History,
     batches_of,
     committed,
@@ -56,6 +57,7 @@ def whole(made: History) -> tuple[Span, bytes]:
     return merged_span(made, 0, len(made.rows))
 
 
+@UNHURRIED
 @given(HISTORIES)
 def test_what_is_read_of_merged_rows_is_what_was_read_before_but_for_aborted_batches(
     made: History,
@@ -67,6 +69,7 @@ def test_what_is_read_of_merged_rows_is_what_was_read_before_but_for_aborted_bat
     assert filled == expected
 
 
+@UNHURRIED
 @given(HISTORIES)
 def test_a_fetch_from_any_offset_finds_the_first_record_from_there_on(made: History) -> None:
     span, data = whole(made)
@@ -78,6 +81,7 @@ def test_a_fetch_from_any_offset_finds_the_first_record_from_there_on(made: Hist
         assert found == [one for one in records_left if one.offset >= offset]
 
 
+@UNHURRIED
 @given(HISTORIES, st.data())
 def test_merging_what_was_merged_is_merging_all_at_once(made: History, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(made.rows)))
@@ -93,6 +97,7 @@ def test_merging_what_was_merged_is_merging_all_at_once(made: History, data: st.
     assert again.timestamp_max == whole(made)[0].timestamp_max
 
 
+@UNHURRIED
 @given(HISTORIES)
 def test_merged_says_how_many_records_it_holds_and_the_newest_timestamp(made: History) -> None:
     merged = merge_rows(made.rows, made.data, made.aborted)
@@ -155,6 +160,7 @@ def test_batch_outside_of_transactions_stays_whoever_wrote_it() -> None:
 
 
 @pytest.mark.parametrize("kind", [ObjectKind.CHUNK, ObjectKind.SEGMENT])
+@UNHURRIED
 @given(at=st.integers(16, 200), change=st.integers(1, 255))
 def test_damaged_bytes_are_not_merged(kind: ObjectKind, at: int, change: int) -> None:
     data = bytearray(build_batch([Record(-1, 5, b"k" * 200)], base_offset=BASE))
@@ -255,6 +261,7 @@ def test_segment_is_written_and_read_as_ever() -> None:
     assert damaged_spans(GOLDEN, GOLDEN_SEGMENT) == []
 
 
+@UNHURRIED
 @given(st.integers(0, 10**6), st.integers(1, 255))
 def test_damaged_byte_of_a_segment_is_found(at: int, change: int) -> None:
     data = bytearray(GOLDEN)
