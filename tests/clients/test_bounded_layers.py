@@ -37,7 +37,7 @@ class Log(NamedTuple):
 
 @pytest.fixture(scope="module")
 def layered(eager_embedded: Bounded) -> Log:
-    """The oldest records' rows are in pages, the next are in segments, the newest in chunks."""
+    """The oldest records are in segments; rows are in pages, but for those of the newest."""
     cluster, topic = eager_embedded, "layered"
     logs.create(cluster.bootstrap, topic)
 
@@ -54,12 +54,13 @@ def layered(eager_embedded: Bounded) -> Log:
             )
         )
 
-    rows = write(0, 900, SMALL)
+    # Merging first: it takes rows out of pages again when that is worth it.
+    rows = write(0, 2000, (50, 100))
+    cluster.run_until("merge", topic, lambda row: row["segment_bytes"] > 0)
+    rows += write(2000, 900, SMALL)
     assert cluster.partition(topic)["rows"] > 1000
     cluster.run_until("spill", topic, lambda row: row["pages"] > 0)
-    rows += write(900, 3000, (50, 100))
-    cluster.run_until("merge", topic, lambda row: row["segment_bytes"] > 0)
-    rows += write(3900, 500, (50, 100))
+    rows += write(2900, 500, (50, 100))
     found = cluster.partition(topic)
     assert found["rows_in_pages"] >= 64
     assert found["segment_bytes"] > 0
