@@ -10,7 +10,7 @@ from typing import Any, Final
 from broker.group_report import Cell, table
 from coordinator.job_commands import JobKind
 from coordinator.machine import Machine
-from protocol.types import POSITION_ZERO, Position, era_of, revision_of
+from protocol.types import Position, era_of, revision_of
 
 _COLUMNS: Final = ("JOB", "AGENT", "STATE", "DONE", "TOTAL", "REPORTED", "NOTE")
 
@@ -47,7 +47,6 @@ def _job_view(machine: Machine, kind: JobKind) -> dict[str, Any]:
         "node_name": None if holder is None else holder.node_name,
         "node_id": None if holder is None else holder.node_id,
         "running": row.running,
-        "asked": row.requested > POSITION_ZERO and row.requested > row.claimed,
         "done": row.done,
         "total": row.total,
         "note": row.note,

@@ -33,7 +33,8 @@ class LiveAgent(NamedTuple):
 class JobClaims:
     """What one agent has seen of the jobs, and what follows. Node ids of live agents differ."""
 
-    def __init__(self) -> None:
+    def __init__(self, free_ms_min: int = FREE_MS_MIN) -> None:
+        self._free_ms_min = free_ms_min
         self._me: Incarnation | None = None
         self._agents: tuple[LiveAgent, ...] = ()
         self._holders: Mapping[JobKind, Incarnation] = {}
@@ -88,7 +89,7 @@ class JobClaims:
         if self._me is None or not free or self._free_since_ms is None:
             return ()
         waited_ms = self._now_ms - self._free_since_ms
-        if self.preferred() != self._me or (waited_ms < FREE_MS_MIN and not wanted_now):
+        if self.preferred() != self._me or (waited_ms < self._free_ms_min and not wanted_now):
             return ()
         return free
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Final
 
 from broker.jobs.child import RunWorker, WorkerEndedError
-from broker.jobs.claims import JobClaims, LiveAgent
+from broker.jobs.claims import FREE_MS_MIN, JobClaims, LiveAgent
 from broker.jobs.context import JobStats, JobStoppedError
 from broker.jobs.worker import WorkerStats
 from coordinator.commands import Close, Command, Open, Outcome
@@ -102,7 +102,7 @@ class JobHost:
         self._boot_ms = boot_ms
         self._enabled = enabled
         self._start_delay_ms = start_delay_ms
-        self._claims = JobClaims()
+        self._claims = JobClaims(min(FREE_MS_MIN, start_delay_ms))
         self._leaving = False
         self._look_now = asyncio.Event()
         self._under_way: asyncio.Future[Outcome] | None = None
@@ -259,7 +259,7 @@ class JobHost:
         if now_ms < self._start_at_ms:
             return False
         jobs = self._coordinator.machine.jobs
-        asked = any(jobs.get(kind).requested > jobs.get(kind).claimed for kind in held)
+        asked = any(jobs.get(kind).requested >= jobs.get(kind).claimed for kind in held)
         return asked or now_ms - self._held_since_ms >= self._start_delay_ms
 
     # The worker.
@@ -358,7 +358,8 @@ class JobHost:
                 await asyncio.sleep(CUT_RETRY_S)
             else:
                 self._told = newest
-                logger.info("the log is cut", extra={"through": cut_to, "snapshot": newest[1]})
+                where = {"snapshot": newest[1], "cut_through": cut_to}
+                logger.info("the log knows of a new snapshot", extra=where)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

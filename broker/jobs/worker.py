@@ -160,8 +160,8 @@ class Worker:
             self._look_now.clear()
             for kind in self._jobs:
                 row = self.machine.jobs.get(kind)
-                # What was asked of another holder is not for this one.
-                requested = row.requested if row.requested > row.claimed else POSITION_ZERO
+                # What was asked of another holder is not for this one. (Both may be one entry.)
+                requested = row.requested if row.requested >= row.claimed else POSITION_ZERO
                 if row.holder == self._incarnation and schedule.due(
                     kind,
                     now_ms=_now_ms(),

@@ -1,0 +1,193 @@
+"""A real worker process of a real agent, over a folder and SQLite: made, killed, stopped, left."""
+
+import asyncio
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from broker.agent import Agent, Parts
+from broker.config import load
+from broker.jobs import child
+from broker.opening import boot_ms, loop_factory, now_ms, open_adapters
+from coordinator.job_commands import JobKind, RequestJob
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+class Running:
+    """An agent in this process, and the worker processes that it started."""
+
+    def __init__(self, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.agent = agent
+        self.processes: list[asyncio.subprocess.Process] = []
+        original = child.spawn
+
+        async def spawn(stdin: int) -> asyncio.subprocess.Process:
+            self.processes.append(await original(stdin))
+            return self.processes[-1]
+
+        monkeypatch.setattr(child.WorkerProcess.__init__, "__kwdefaults__", {"spawn": spawn})
+
+    @property
+    def machine(self):
+        return self.agent.node.coordinator.machine
+
+    async def request(self, kind: JobKind) -> None:
+        await self.agent.node.coordinator.propose(RequestJob(kind))
+
+    async def snapshot(self) -> None:
+        """Have one made; wait until it is in the log."""
+        await self.request(JobKind.SNAPSHOT)
+        asked = self.machine.jobs.get(JobKind.SNAPSHOT).requested
+        await until(lambda: any(each.position > asked for each in self.machine.snapshots.published))
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def running(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
+    defaults = {
+        "listen": "127.0.0.1:0",
+        "http": "off",
+        "store": f"file://{folder}/objects",
+        "log": f"sqlite://{folder}/log.db",
+        "node.name": "one",
+    }
+    settings = load(
+        defaults=defaults, toml=None, environ={}, flags=(), host_name="localhost"
+    ).settings
+    store, log = open_adapters(settings)
+    parts = Parts(store=store, log=log, now_ms=now_ms, boot_ms=boot_ms, rng=random.Random(7))
+    agent = Agent(settings, parts)
+    made = Running(agent, monkeypatch)
+    task = asyncio.ensure_future(agent.run())
+    try:
+        await agent.serving()
+        yield made
+        await agent.stop()
+        await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        for process in made.processes:
+            if process.returncode is None:
+                process.kill()
+        await store.aclose()
+        await log.aclose()
+
+
+def play(main) -> None:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(main())
+
+
+def test_a_worker_process_makes_snapshots_and_is_replaced_when_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def main() -> None:
+        async with running(tmp_path, monkeypatch) as at:
+            await at.snapshot()
+            await at.snapshot()
+            (first,) = at.processes
+            assert os.getpriority(os.PRIO_PROCESS, first.pid) > 0
+            jobs = at.agent._shells.jobs
+            await until(lambda: jobs.stats.entries_cut > 0)
+            first.kill()
+            await at.snapshot()
+            _, second = at.processes
+            assert first.returncode == -signal.SIGKILL
+            assert jobs.stats.workers_failed == 1
+            await until(lambda: jobs.stats.worker.memory_bytes > 0)
+        assert second.returncode == 0, "it ends by itself when its agent leaves"
+
+    play(main)
+    assert capfd.readouterr().out == ""
+
+
+def test_a_stopped_worker_does_not_keep_its_agent_from_leaving(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with running(tmp_path, monkeypatch) as at:
+            await at.snapshot()
+            (process,) = at.processes
+            os.kill(process.pid, signal.SIGSTOP)
+        assert process.returncode == -signal.SIGKILL
+
+    monkeypatch.setattr(child, "END_S", 0.2)
+    play(main)
+
+
+def test_the_jobs_run_in_a_process_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with running(tmp_path, monkeypatch) as at:
+            for kind in JobKind:
+                await at.request(kind)
+            get = at.machine.jobs.get
+            # A round that was asked for says how it ended.
+            await until(lambda: all(get(kind).reported_ms > 0 for kind in JobKind))
+            assert not any("failed" in get(kind).note for kind in JobKind)
+            assert len(at.processes) == 1
+
+    play(main)
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether it runs; who was adopted by nobody that waits stays as a zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
+
+
+def test_a_worker_ends_when_its_agent_is_killed(tmp_path: Path) -> None:
+    log = tmp_path / "agent.log"
+    command = [sys.executable, "-m", "broker", "dev", "--port", "0", "--data", str(tmp_path / "d")]
+    flags = ["jobs.start.delay.ms=0", "logs.level=info"]
+    command += [word for flag in flags for word in ("--set", flag)]
+    with log.open("w") as output:
+        agent = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+    try:
+        # The worker's own line says whose it is.
+        found = _wait_for(lambda: re.search(r"have a replica.* worker=(\d+)", log.read_text()))
+        pid = int(found[1])
+        assert _is_alive(pid)
+    finally:
+        agent.kill()
+        agent.wait(10)
+    _wait_for(lambda: not _is_alive(pid))
+
+
+def _wait_for(condition):
+    deadline = time.monotonic() + 30
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def test_a_worker_is_not_started_by_hand() -> None:
+    command = [sys.executable, "-m", "broker.jobs"]
+    done = subprocess.run(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert b"started by an agent" in done.stderr
