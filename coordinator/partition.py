@@ -302,6 +302,9 @@ class Partition:
             count -= 1
         indexes = range(first, self.row_count)
         self._let_go(indexes, moment)
+        if 0 < first < self.row_count:
+            # A page that is the last row now must say where it ends, or nobody could recall it.
+            self.end_offset = rows.base_offset(self._rows, first)
         del self._rows[first * rows.ROW_BYTES :]
         return len(indexes)
 
