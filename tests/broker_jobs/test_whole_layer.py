@@ -5,6 +5,7 @@ and interrupted at any of their awaits; an old holder may go on without knowing 
 In the end everything runs until nothing changes, and the bucket holds what is needed and no more.
 """
 
+import random
 from unittest import mock
 
 from hypothesis import HealthCheck, settings
@@ -36,7 +37,8 @@ TOPICS = {
         "min.cleanable.dirty.ratio": "0.3",
     },
 }
-KEYS = st.sampled_from([b"k1", b"k2", b"k3", b"a key of more than sixteen bytes"])
+_KEYS = (b"k1", b"k2", b"k3", b"a key of more than sixteen bytes")
+KEYS = st.sampled_from(_KEYS)
 PAIRS = st.lists(
     st.tuples(KEYS, st.none() | st.binary(min_size=1, max_size=40)), min_size=1, max_size=4
 )
@@ -61,11 +63,12 @@ class WholeLayer(RuleBasedStateMachine):
         self.pinned: dict[str, frozenset[str]] = {}
         self.begun: dict[int, frozenset[str]] = {}
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(seed=st.integers(0, 1 << 32))
+    def begin(self, seed: int) -> None:
         for name in TOPICS:
             self._create(name)
         self.producers = [self.world.producer(each) for each in ("p0", "p1")]
+        self.burst(seed, 40)
 
     def _create(self, name: str) -> None:
         configs = {key.replace(".", "_"): text for key, text in TOPICS[name].items()}
@@ -79,6 +82,26 @@ class WholeLayer(RuleBasedStateMachine):
     def produce(self, names: set[str], pairs: list[tuple[bytes, bytes | None]], codec: int) -> None:
         places = sorted(self.places[name] for name in names)
         self.world.produce(*[(place, pairs) for place in places], codec=codec)
+
+    @rule(seed=st.integers(0, 1 << 32), count=st.integers(5, 30))
+    def burst(self, seed: int, count: int) -> None:
+        """Much at once, so that jobs have something to do."""
+        rng = random.Random(seed)
+        for _ in range(count):
+            pairs = [
+                (rng.choice(_KEYS), rng.choice([None, rng.randbytes(rng.randrange(1, 200))]))
+                for _ in range(rng.randrange(1, 5))
+            ]
+            names = rng.sample(sorted(TOPICS), rng.randrange(1, 4))
+            match rng.randrange(8):
+                case 0 | 1:
+                    self.produce_in_transaction(rng.randrange(2), names[0], pairs)
+                case 2:
+                    self.end(rng.randrange(2), rng.random() < 0.5)
+                case 3:
+                    self.pass_time(rng.choice([300, 2_000]))
+                case _:
+                    self.produce(set(names), pairs, rng.choice([0, 1]))
 
     @rule(number=st.integers(0, 1), name=NAMES, pairs=PAIRS)
     def produce_in_transaction(
@@ -234,10 +257,6 @@ class WholeLayer(RuleBasedStateMachine):
         offsets = [record.offset for record in read]
         assert offsets == sorted(set(offsets))
         if "compact" not in TOPICS[name].get("cleanup.policy", ""):
-            if read_committed != [each.offset for each in stable]:
-                print(name, partition.log_start, partition.last_stable, partition.aborted(0, 1000))
-                print(*[f"{row}" for row in partition.rows_from(0, 100)], sep="\n")
-                print(read_committed, [each.offset for each in stable], offsets)
             assert read_committed == [each.offset for each in stable]
             assert {each.offset for each in visible} <= set(offsets)
             return
