@@ -75,7 +75,7 @@ def _row(job: Mapping[str, Any], time_ms: int) -> list[Cell]:
         job["node_name"] or "-",
         "running" if job["running"] else "waiting",
         job["done"],
-        job["total"] or "-",
+        job["total"] or None,
         f"{max(0, time_ms - reported_ms) // 1000} s ago" if reported_ms else "-",
         job["note"] or "-",
     ]
