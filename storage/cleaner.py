@@ -34,6 +34,10 @@ from storage.walk import Aborted, Merged, Output, data_of_rows, marker_batch, wa
 
 ENTRY_BYTES: Final = 192
 """What a key and its offset take in memory, as measured: at most 41 bytes are kept of a key."""
+RECORDS_MAX: Final = 1 << 20
+PAYLOAD_BYTES_MAX: Final = 64 << 20
+"""Of one batch, decompressed. One that has more is kept whole: producers do not make such batches,
+and memory is bounded (P15)."""
 _INT64_MAX: Final = (1 << 63) - 1
 
 
@@ -92,8 +96,10 @@ def _offsets(header: BatchHeader, scanned: Scanned) -> Iterable[int]:
 def _scan(view: memoryview, start: int, header: BatchHeader) -> tuple[Scanned | None, bytes]:
     """The batch's records, None when they cannot be read, and its payload."""
     data = view[start + records.HEADER_BYTES : start + header.size]
+    if header.record_count > RECORDS_MAX:
+        return None, b""
     try:
-        payload = bytes(compression.decompress(header.codec, data))
+        payload = bytes(compression.decompress(header.codec, data, bytes_max=PAYLOAD_BYTES_MAX))
     except ProtocolError:
         return None, b""
     scanned = record_scan.scan(

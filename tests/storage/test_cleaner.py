@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from protocol import records
 from protocol.compression import Codec
 from protocol.records import Record, build_batch, iterate, read_header
+from storage import cleaner as cleaner_module
 from storage.batches import Batches, DamagedSpanError
 from storage.cleaner import Cleaner, KeyOffsets
 from storage.spans import Marker, ObjectId, ObjectKind, Span
@@ -362,6 +363,7 @@ def test_records_written_by_hand_are_compacted() -> None:
         raw_batch(SECOND, count=1),  # An offset behind the batch's last.
         raw_batch(RECORD[:3] + b"\x01" + RECORD[4:], count=1),  # One before its first.
         raw_batch(b"\x0f" + RECORD[1:], count=1),
+        raw_batch(b"\x11" + RECORD[1:], count=1),  # -9 bytes, and 9 follow.
         raw_batch(RECORD[:4] + b"\x03" + RECORD[5:], count=1),  # A key of -2 bytes.
         raw_batch(RECORD[:4] + b"\x0c" + RECORD[5:], count=1),  # One longer than the record.
         raw_batch(b"\xff" * 12, count=1),
@@ -384,6 +386,17 @@ def test_whatever_the_bytes_cleaning_keeps_or_leaves_out_and_never_fails(
     batch = raw_batch(payload, count=count, last_delta=last_delta)
     once = clean_once(history_of(batch))
     assert clean_once(once).data == once.data
+
+
+@pytest.mark.parametrize(("limit", "most"), [("RECORDS_MAX", 2), ("PAYLOAD_BYTES_MAX", 18)])
+def test_batch_that_would_take_much_memory_stays_whole(
+    limit: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = [
+        build_batch([Record(-1, 5, b"a", b"v")] * count, codec=Codec.GZIP) for count in (2, 3)
+    ]
+    monkeypatch.setattr(cleaner_module, limit, most)
+    assert [len(kept(clean_once(history_of(batch)))) for batch in batches] == [1, 3]
 
 
 def test_batch_of_an_unknown_codec_stays_whole() -> None:
