@@ -204,7 +204,7 @@ class Replica:
         self._unknown_to = position
         self._bytes = 0
         self._bytes_at_older = 0
-        self._bytes_at = {position: 0}
+        self._bytes_at = {}
         self._stats.applied_position = position
         self._stats.head_position = max(self._stats.head_position, position)
         self._wake()

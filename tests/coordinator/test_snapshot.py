@@ -1,6 +1,7 @@
 """Snapshots: what is restored is what was dumped, goes on alike, and is refused when it is damaged."""
 
 from collections.abc import Callable, Iterator
+from hashlib import blake2b
 
 import pytest
 from hypothesis import given, settings
@@ -13,10 +14,12 @@ from coordinator.groups import shard_of
 from coordinator.machine import Machine
 from coordinator.snapshot import SnapshotError, dump, restore, restoring, time_ms_of
 from coordinator.snapshot_stream import HEAD_BYTES, In, Out, head_of_all
+from coordinator.transaction_commands import InitProducer
 from tests.coordinator.histories import history, state
 from tests.coordinator.snapshot_compare import differences
 from tests.coordinator.snapshot_histories import job_history
 from tests.coordinator.story import Story, batch, plain, span
+from txn.transactions import EPOCH_EXHAUSTED
 
 SEEDS = range(12)
 
@@ -144,6 +147,32 @@ def test_a_partition_of_many_rows_spans_parts(monkeypatch: pytest.MonkeyPatch):
     parts = dump(story.machine)
     assert len(parts) > 3
     assert differences(story.machine, restored(parts)) == []
+
+
+def test_a_producer_whose_epochs_were_exhausted_is_still_known_by_its_former_id():
+    story = Story()
+    agent = story.open()
+    story.do(agent, InitProducer("pay", 1000, -1, -1))
+    row = story.machine.transactions.get("pay")
+    assert row is not None
+    former = row.standing.producer_id
+    row.standing = row.standing._replace(epoch=EPOCH_EXHAUSTED)
+    story.do(agent, InitProducer("pay", 1000, -1, -1))
+    assert row.standing.previous_id == former
+    machine = restored(dump(story.machine))
+    assert differences(story.machine, machine) == []
+    found = machine.transactions.by_producer(former)
+    assert found is not None
+    assert found is machine.transactions.by_producer(row.standing.producer_id)
+
+
+def test_the_bytes_of_a_snapshot_are_pinned():
+    """Who changes them changes `snapshot_stream.VERSION` too, and says what becomes of the snapshots
+    that are there."""
+    parts = example()
+    assert snapshot_stream.VERSION == 1
+    assert [len(part) for part in parts] == [707]
+    assert blake2b(parts[0], digest_size=8).hexdigest() == "46c3fdad686568a2"
 
 
 # What is no snapshot.

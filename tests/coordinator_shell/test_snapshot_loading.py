@@ -195,6 +195,21 @@ def test_a_list_of_snapshots_of_a_newer_version_stops_a_replica_if_the_log_is_cu
     play(scenario)
 
 
+def test_a_snapshot_from_before_the_cut_leads_nowhere() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.begin()
+        stale = await world.snapshot()
+        await world.topic("second")
+        await world.snapshot()
+        await world.topic("third")
+        await world.snapshot()
+        world.cluster.published = encode_published([stale])
+        assert "none that is newer is published" in await world.stopped(world.replica())
+
+    play(scenario)
+
+
 class _Away(MemoryStore):
     """Not there until a moment of the loop's time."""
 
@@ -317,6 +332,25 @@ def test_a_hole_behind_the_snapshot_is_noticed() -> None:
         world = World()
         await world.two_snapshots()
         assert "missing" in await world.stopped(world.replica(Leaky(world.cluster)))
+
+    play(scenario)
+
+
+def test_a_missing_open_behind_the_snapshot_is_noticed() -> None:
+    class Unopened(MemoryLog):
+        async def tail(self, after):
+            async for batch in super().tail(after):
+                if kept := [entry for entry in batch if entry.n > 0]:
+                    yield kept
+
+    async def scenario() -> None:
+        world = World()
+        await world.two_snapshots()
+        late = Writer(world.cluster)
+        await late.open("late")
+        await late.write(Tick())
+        await world.topic("fourth")
+        assert "missing" in await world.stopped(world.replica(Unopened(world.cluster)))
 
     play(scenario)
 
