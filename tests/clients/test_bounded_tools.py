@@ -3,14 +3,20 @@
 Tried against Apache Kafka too: what holds there must hold here.
 """
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from aiokafka import TopicPartition as AioPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.records_to_delete import RecordsToDelete
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import TopicPartition as PythonPartition
+from kafka.admin import KafkaAdminClient
 
 from broker.admin_client import ask
 from tests.clients.kafka_tools import DELETE_RECORDS, LOG_DIRS, KafkaTools
@@ -122,6 +128,44 @@ def test_what_cannot_be_deleted_is_said(
     fill(cluster, "deleted-compacted", cleanup_policy="compact")
     for line in delete(tools, cluster, tmp_path, "deleted-compacted", 1, 0, -1):
         assert "PolicyViolationException" in line
+
+
+def delete_by_librdkafka(bootstrap: str, topic: str, offset: int) -> int:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (deleted,) = admin.delete_records([TopicPartition(topic, 0, offset)]).values()
+    return deleted.result(30).low_watermark
+
+
+def delete_by_kafka_python(bootstrap: str, topic: str, offset: int) -> int:
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        (row,) = admin.delete_records({PythonPartition(topic, 0): offset}).values()
+    finally:
+        admin.close()
+    assert row["error_code"] == 0
+    return row["low_watermark"]
+
+
+def delete_by_aiokafka(bootstrap: str, topic: str, offset: int) -> int:
+    async def deleted() -> int:
+        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+        await admin.start()
+        try:
+            asked = {AioPartition(topic, 0): RecordsToDelete(offset)}
+            (low_watermark,) = (await admin.delete_records(asked)).values()
+            return low_watermark
+        finally:
+            await admin.close()
+
+    return asyncio.run(deleted())
+
+
+def test_every_admin_client_deletes_records(cluster: Cluster) -> None:
+    topic = "deleted-by-many"
+    fill(cluster, topic)
+    ways = (delete_by_librdkafka, delete_by_kafka_python, delete_by_aiokafka)
+    for offset, way in enumerate(ways, start=1):
+        assert way(cluster.bootstrap, topic, offset) == offset, way.__name__
 
 
 def log_dirs(tools: KafkaTools, cluster: Cluster, *topics: str) -> list[dict[str, Any]]:
