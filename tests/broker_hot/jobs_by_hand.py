@@ -1,0 +1,118 @@
+"""What jobs do to a partition, done by hand through an agent: for tests of who reads meanwhile.
+
+Everything works on all rows of a partition that are in memory and stable. `delete` takes objects
+out of the store as collection would at the end.
+"""
+
+from itertools import count
+
+from coordinator.job_commands import (
+    ClaimJobs,
+    JobKind,
+    NewPage,
+    NewSpan,
+    RecallPage,
+    Replacement,
+    ReplaceRows,
+    RowsMoved,
+    SpillRows,
+    Trim,
+    TrimLogs,
+)
+from protocol.errors import ErrorCode
+from protocol.records import batch_positions, empty_batch, read_header
+from storage.page import digest, encode_rows
+from storage.segment import merge_rows
+from storage.spans import Marker, ObjectId, ObjectKind, Page, Span
+
+PADDING = b"padding."
+_numbers = count()
+
+
+async def claim(agent) -> None:
+    await agent.coordinator.propose(ClaimJobs(tuple(JobKind)))
+
+
+def stable_rows(row, limit: int = 1000) -> list[Span | Marker]:
+    rows = [each for each in row.rows_from(0, limit) if not isinstance(each, Page)]
+    return [each for each in rows if each.next_offset <= row.last_stable]
+
+
+async def merge(agent, row, *, keep=lambda header: True) -> list[ObjectId]:
+    """All rows as one span of a segment; a batch stays if `keep(header)`. The objects they were
+    in."""
+    run = stable_rows(row)
+    spans = [each for each in run if isinstance(each, Span)]
+    store = agent.world.store.inner
+    data = [await store.get_range(each.object_id.key, each.start, each.length) for each in spans]
+    base, end = run[0].base_offset, run[-1].next_offset
+    merged = merge_rows(run, data, [tuple(each) for each in row.aborted(base, end)])
+    body = _thinned(b"".join(merged.parts), end, keep)
+    object_id = await _put(agent, ObjectKind.SEGMENT, body)
+    replacement = Replacement(
+        row.topic_id,
+        row.partition,
+        base,
+        end,
+        len(run),
+        digest(encode_rows(run)),
+        (NewSpan(len(PADDING), len(body), base, merged.timestamp_max),),
+    )
+    command = ReplaceRows(JobKind.MERGE, object_id.number, len(PADDING) + len(body), (replacement,))
+    assert await agent.coordinator.propose(command) == RowsMoved((ErrorCode.NONE,))
+    return list(dict.fromkeys(each.object_id for each in spans))
+
+
+def _thinned(data: bytes, end: int, keep) -> bytes:
+    kept = bytearray()
+    reached = -1
+    for at in batch_positions(data)[0]:
+        header = read_header(data, at)
+        if keep(header):
+            kept += data[at : at + header.size]
+            reached = header.last_offset + 1
+    return bytes(kept if reached == end else kept + empty_batch(end - 1))
+
+
+async def spill(agent, row, limit: int = 1000) -> ObjectId:
+    """The first `limit` rows into a page; the index object."""
+    run = stable_rows(row, limit)
+    body = encode_rows(run)
+    object_id = await _put(agent, ObjectKind.INDEX, body)
+    page = NewPage(
+        row.topic_id,
+        row.partition,
+        run[0].base_offset,
+        run[-1].next_offset,
+        len(run),
+        len(PADDING),
+        len(body),
+        digest(body),
+    )
+    command = SpillRows(object_id.number, len(PADDING) + len(body), (page,))
+    assert await agent.coordinator.propose(command) == RowsMoved((ErrorCode.NONE,))
+    return object_id
+
+
+async def _put(agent, kind: ObjectKind, body: bytes) -> ObjectId:
+    object_id = ObjectId(agent.coordinator.incarnation(), next(_numbers), kind)
+    await agent.world.store.inner.put_new(object_id.key, [PADDING, body])
+    return object_id
+
+
+async def trim(agent, row, offset: int) -> None:
+    """Delete the records before `offset`."""
+    await agent.coordinator.propose(TrimLogs((Trim(row.topic_id, row.partition, offset),)))
+    assert row.log_start == offset
+
+
+async def delete(agent, *object_ids: ObjectId) -> None:
+    await agent.world.store.inner.delete([object_id.key for object_id in object_ids])
+
+
+async def recall(agent, row, body: bytes) -> None:
+    """The rows of the first page come back."""
+    await agent.coordinator.propose(
+        RecallPage(row.topic_id, row.partition, row.row(0).base_offset, body)
+    )
+    assert not isinstance(row.row(0), Page)
