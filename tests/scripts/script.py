@@ -9,7 +9,7 @@
     chunk [#NUMBER] PLACE ITEM ... [| PLACE ITEM ...]
 
 What is said about groups, and about configs, is in `group_words`; about transactions, in
-`transaction_words`.
+`transaction_words`; about jobs, in `job_words`.
 
 PLACE is TOPIC/PARTITION. ITEM is xRECORDS (plain) or ID:EPOCH:SEQUENCExRECORDS (idempotent), then
 #INSTANCE (in a transaction of a TV1 client) or #epoch (TV2), @TIMESTAMP and +BYTES to be skipped
@@ -48,9 +48,10 @@ from coordinator.group_commands import CommitOffsets, OffsetsCommitted, ShardsCl
 from coordinator.transaction_commands import CommitTransactionOffsets
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, TopicId, revision_of
-from storage.spans import Item, Marker, ObjectId
+from storage.spans import Item, Marker, Page
 from tests.coordinator.story import Story, opening
 from tests.scripts.group_words import group_command, show_groups, told_commit, told_shards
+from tests.scripts.job_words import JobWords
 from tests.scripts.transaction_words import (
     show_transactions,
     told_transaction,
@@ -68,6 +69,9 @@ class Script:
     agents: dict[str, Incarnation] = field(default_factory=dict)
     topics: dict[str, TopicId] = field(default_factory=dict)
     numbers: dict[Incarnation, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.jobs = JobWords(self.story.machine, self.topics, self.agents)
 
     def step(self, line: str) -> list[str]:
         """Carry out one line; what came of it, a line for each outcome."""
@@ -104,6 +108,8 @@ class Script:
         return f"opened: node {outcome.node_id}, rank {outcome.rank}"
 
     def _command(self, agent: Incarnation, text: str) -> Command:
+        if (of_job := self.jobs.command(text, agent)) is not None:
+            return of_job
         command = group_command(text, topics=self.topics, agents=self.agents)
         if command is not None:
             return command
@@ -174,7 +180,7 @@ class Script:
                 assert isinstance(command, CommitOffsets | CommitTransactionOffsets)
                 return f"committed: {told_commit(command, outcome, self.topics)}"
             case _:
-                told = told_transaction(outcome, self.topics)
+                told = told_transaction(outcome, self.topics) or self.jobs.told(command, outcome)
                 assert told is not None, outcome
                 return told
 
@@ -209,13 +215,17 @@ class Script:
                     yield f"{pin.name}: at {revision_of(pin.position)}, until {pin.expires_ms}"
             case "chunks":
                 yield f"{len(machine.objects)} in use"
-                for chunk, since, _ in machine.objects.unreferenced():
-                    yield f"{self._chunk_name(chunk)} unreferenced since {revision_of(since)}"
+                for object_id, since, _ in machine.objects.unreferenced():
+                    name = self.jobs.object_name(object_id)
+                    yield f"{name} unreferenced since {revision_of(since)}"
+                for object_id in machine.objects.doomed():
+                    yield f"{self.jobs.object_name(object_id)} doomed"
             case "digest":
                 yield machine.digest().hex()
             case _:
                 rows = show_groups(what, machine, topics=self.topics, agents=self.agents)
                 rows = rows or show_transactions(what, machine, topics=self.topics)
+                rows = rows or self.jobs.show(what)
                 yield from self._show_partition(what) if rows is None else rows
 
     def _show_partition(self, place: str) -> Iterator[str]:
@@ -229,21 +239,21 @@ class Script:
         end = f"{partition.end_offset}"
         if partition.open_transactions:
             end += f", stable to {partition.last_stable}"
-        yield f"offsets {partition.log_start} to {end}{of}"
+        clean = f", clean to {partition.clean_to}" if partition.clean_to else ""
+        yield f"offsets {partition.log_start} to {end}{clean}{of}"
         for span in partition.rows_from(0, partition.row_count):
+            if isinstance(span, Page):
+                yield self.jobs.page(span)
+                continue
             if isinstance(span, Marker):
                 told = "commit" if span.commit else "abort"
                 producer = f"{span.producer_id}:{span.producer_epoch}"
                 yield f"{span.base_offset}: {told} of {producer}, at {span.timestamp}"
                 continue
             yield (
-                f"{span.base_offset} to {span.next_offset}: {self._chunk_name(span.object_id)}"
+                f"{span.base_offset} to {span.next_offset}: {self.jobs.object_name(span.object_id)}"
                 f" at {span.start}, {span.length} bytes, newest {span.timestamp_max}"
             )
-
-    def _chunk_name(self, chunk: ObjectId) -> str:
-        names = {incarnation: name for name, incarnation in self.agents.items()}
-        return f"chunk {names[chunk.incarnation]}#{chunk.number}"
 
 
 def _item(text: str) -> Item:
