@@ -16,6 +16,7 @@ from protocol.messages import (
 )
 from protocol.records import Record, build_batch
 from tests.broker_edge.world import NOW_MS, run
+from tests.broker_hot import jobs_by_hand
 
 GZIP = 1
 
@@ -309,5 +310,97 @@ def test_without_the_log_no_epoch_is_told():
             answer = await one.ask(apis.OFFSET_FOR_LEADER_EPOCH, epoch_of())
             (row,) = answer.topics[0].partitions
             assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(scenario)
+
+
+async def layered(agent) -> None:
+    """As `filled`, in a segment without the second batch; that and a chunk in a page, and another
+    chunk behind it."""
+    await filled(agent)
+    await jobs_by_hand.claim(agent)
+    row = agent.row("logs")
+    await jobs_by_hand.merge(agent, row, keep=lambda header: header.base_offset != 3)
+    for timestamp in (80, 90):
+        await agent.produce("logs", stamped(timestamp))
+    await jobs_by_hand.spill(agent, row, limit=2)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "found"),
+    [
+        (0, (0, 0)),
+        (20, (2, 20)),
+        (21, (6, 30)),
+        (31, (7, 70)),
+        (71, (8, 80)),
+        (81, (9, 90)),
+        (91, (-1, -1)),
+    ],
+)
+def test_times_are_found_through_pages_and_segments_over_holes(timestamp, found):
+    async def scenario(world):
+        async with world.agents("one", "two") as (one, two):
+            await layered(one)
+            for agent in (one, two):
+                assert await place(agent, at(NOW_MS + timestamp)) == found
+
+    run(scenario)
+
+
+def test_the_newest_timestamp_is_found_in_a_page():
+    async def scenario(world):
+        async with world.agents("one", "two") as (one, two):
+            await layered(one)
+            await jobs_by_hand.spill(one, one.row("logs"))
+            await one.produce("logs", stamped(5))
+            assert await place(two, at(-3)) == (9, 90)
+
+    run(scenario)
+
+
+def test_what_was_deleted_is_not_found_by_its_time():
+    async def scenario(world):
+        async with world.agents("one", "two") as (one, two):
+            await layered(one)
+            await jobs_by_hand.trim(one, one.row("logs"), 7)
+            assert await place(two, at(-2)) == (7, -1)
+            assert await place(two, at(NOW_MS)) == (7, 70)
+            await jobs_by_hand.trim(one, one.row("logs"), 8)
+            assert await place(two, at(NOW_MS)) == (8, 80)
+
+    run(scenario)
+
+
+def test_rows_that_move_while_a_time_is_looked_for_are_found_where_they_are():
+    async def scenario(world):
+        async with world.agents("one", "two") as (one, two):
+            await filled(one)
+            await jobs_by_hand.claim(one)
+            row = one.row("logs")
+            index = await jobs_by_hand.spill(one, row)
+            await two.coordinator.barrier()
+            peer = two.peer()
+            peer.send(apis.LIST_OFFSETS, 11, at(NOW_MS + 45))
+            while index.key not in world.store.reads:
+                await asyncio.sleep(0)
+            body = await world.store.inner.get_range(index.key, 8, row.row(0).length)
+            await jobs_by_hand.recall(one, row, bytes(body))
+            await jobs_by_hand.delete(one, index, *await jobs_by_hand.merge(one, row))
+            (found,) = (await peer.answer()).topics[0].partitions
+            assert (found.error_code, found.offset) == (0, 3)
+
+    run(scenario)
+
+
+def test_a_page_that_is_gone_is_an_error_and_not_an_offset():
+    """P7."""
+
+    async def scenario(world):
+        async with world.agents("one", "two") as (one, two):
+            await filled(one)
+            await jobs_by_hand.claim(one)
+            await jobs_by_hand.delete(one, await jobs_by_hand.spill(one, one.row("logs")))
+            assert await code(two, at(NOW_MS + 45)) == ErrorCode.KAFKA_STORAGE_ERROR
 
     run(scenario)

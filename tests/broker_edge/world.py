@@ -134,6 +134,12 @@ class Agent:
         assert topic is not None
         return topic
 
+    def row(self, name: str, partition: int = 0):
+        """The partition, as this agent's machine has it."""
+        topic = self.machine.topics.by_name(name)
+        assert topic is not None
+        return self.machine.partitions.get(topic.topic_id, partition)
+
     async def produce(self, topic: str, batch: bytes, *, partition: int = 0) -> int:
         """The base offset that the batch got."""
         data = hot.PartitionProduceData(index=partition, records=batch)
