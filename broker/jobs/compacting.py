@@ -95,9 +95,9 @@ async def _clean(context: JobContext, cleaning: Cleaning) -> None:
     )
     bound = min(cleaning.bound, offsets.next_offset)
     offset = _first_offset(partition)
-    while offset < bound and await _recall_pages(context, partition, offset, bound):
+    while offset < bound and await _recall_pages(context, cleaning, offset, bound):
         offset = max(offset, _first_offset(partition))
-        rows = _window(partition, offset, bound)
+        rows = _window(context, partition, offset, bound)
         if not rows or not await _rewrite(context, cleaner, cleaning, rows):
             return
         offset = rows[-1].next_offset
@@ -213,10 +213,11 @@ async def _read(context: JobContext, rows: Sequence[Span | Marker]) -> dict[Span
 # What is rewritten.
 
 
-async def _recall_pages(context: JobContext, partition: Partition, offset: int, bound: int) -> bool:
+async def _recall_pages(context: JobContext, cleaning: Cleaning, offset: int, bound: int) -> bool:
     """Bring back the pages of the next window; False when one is not to be had."""
+    partition = cleaning.partition
     while True:
-        end = compaction_plan.window_end(partition, offset, bound, bytes_max=WINDOW_BYTES_MAX)
+        end = _window_end(context, partition, offset, bound)
         page = next(
             (
                 row
@@ -231,15 +232,30 @@ async def _recall_pages(context: JobContext, partition: Partition, offset: int, 
             return False
 
 
-def _window(partition: Partition, offset: int, bound: int) -> list[Span | Marker]:
+def _window_end(context: JobContext, partition: Partition, offset: int, bound: int) -> int:
+    topic = context.machine.topics.by_id(partition.topic_id)
+    if topic is None:
+        return offset
+    return compaction_plan.window_end(
+        partition,
+        offset,
+        bound,
+        bytes_max=WINDOW_BYTES_MAX,
+        width_ms_max=compaction_plan.window_width_ms_max(context.rules.of(topic)),
+    )
+
+
+def _window(
+    context: JobContext, partition: Partition, offset: int, bound: int
+) -> list[Span | Marker]:
     """The rows to be rewritten next; none when a row lies across the bound, or a page came."""
-    end = compaction_plan.window_end(partition, offset, bound, bytes_max=WINDOW_BYTES_MAX)
+    end = _window_end(context, partition, offset, bound)
     rows: list[Span | Marker] = []
     for row in partition.rows_from(offset, compaction_plan.WINDOW_ROWS_MAX):
-        if isinstance(row, Page):
-            return []
         if row.next_offset > end:
             break
+        if isinstance(row, Page):
+            return []
         rows.append(row)
     return rows
 

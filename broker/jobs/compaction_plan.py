@@ -12,7 +12,7 @@ waits, else a topic that is written now and then would be rewritten each time.
 
 from typing import Final, NamedTuple
 
-from broker.jobs.walk import data_bytes_of, timestamp_of
+from broker.jobs.walk import WIDTH_SHARE, data_bytes_of, timestamp_of
 from broker.kafka_table import LONG_MAX
 from broker.topic_configs import TopicSettings
 from coordinator.partition import Partition
@@ -82,16 +82,37 @@ def _may_be_cleaned(
     return lag_ms == 0 or timestamp_of(row) <= time_ms - lag_ms
 
 
-def window_end(partition: Partition, offset: int, bound: int, *, bytes_max: int) -> int:
+def window_end(
+    partition: Partition,
+    offset: int,
+    bound: int,
+    *,
+    bytes_max: int,
+    width_ms_max: int | None = None,
+) -> int:
     """Where the rows end that are rewritten together, from the row at `offset` on; at least one
     row, at most up to `bound`."""
     total = 0
     end = offset
+    oldest = newest = -1
     first = partition.find(offset)
     for index in range(first, min(first + WINDOW_ROWS_MAX, partition.row_count)):
         row = partition.row(index)
         total += data_bytes_of(row)
-        if row.next_offset > bound or (end > offset and total > bytes_max):
+        stamp = timestamp_of(row)
+        if stamp >= 0:
+            oldest = stamp if oldest < 0 else min(oldest, stamp)
+            newest = max(newest, stamp)
+        wide = width_ms_max is not None and newest - oldest > width_ms_max
+        if row.next_offset > bound or (end > offset and (wide or total > bytes_max)):
             break
         end = row.next_offset
     return end
+
+
+def window_width_ms_max(settings: TopicSettings) -> int | None:
+    """How far apart the timestamps in a window may be: where records also go by their age, what
+    is put together goes with the newest of it."""
+    if settings.deleted and settings.retention_ms >= 0:
+        return settings.retention_ms // WIDTH_SHARE
+    return None
