@@ -21,7 +21,7 @@ pass ends there: a marker must not go before the records that it ends. Pure.
 
 from collections.abc import Iterable, Sequence
 from itertools import compress, repeat
-from operator import add, le
+from operator import add, le, not_
 from typing import Final
 
 from protocol import compression, record_scan, records
@@ -187,19 +187,20 @@ class Cleaner:
                     stays[null] = False
         else:
             needs_horizon = any(stays[null] for null in scanned.nulls)
-        if not any(stays):
+        count = sum(stays)
+        if not count:
             return False
-        if all(stays) and not needs_horizon:
+        if count == len(stays) and not needs_horizon:
             output.take(view, start, end, header)
             return True
-        ends = [*scanned.starts[1:], len(payload)]
-        ranges = list(zip(compress(scanned.starts, stays), compress(ends, stays), strict=True))
-        if len(ranges) < len(stays):
-            header = _fewer(header, payload, ranges)
+        if count < len(stays):
+            newest = _newest_of(header, payload, scanned.starts, stays)
+            header = header._replace(max_timestamp=newest, record_count=count)
         if needs_horizon:
-            _add(output, self._with_horizon(header, payload, ranges))
+            _add(output, self._with_horizon(header, payload, _ranges(payload, scanned, stays)))
         else:
-            _add(output, records.assemble(header, b"".join([payload[a:b] for a, b in ranges])))
+            parts = [payload[one:after] for one, after in _joined(payload, scanned, stays)]
+            _add(output, records.assemble(header, b"".join(parts)))
         return True
 
     def _with_horizon(
@@ -216,13 +217,41 @@ class Cleaner:
         )
 
 
-def _fewer(header: BatchHeader, payload: bytes, ranges: Sequence[tuple[int, int]]) -> BatchHeader:
-    """The header of a batch that has only these records left; its offsets are the same."""
-    newest = header.max_timestamp
-    if not header.is_log_append_time:
-        delta = max(record_scan.timestamp_delta(payload, start) for start, _ in ranges)
-        newest = max(records.NO_TIMESTAMP, min(header.base_timestamp + delta, _INT64_MAX))
-    return header._replace(max_timestamp=newest, record_count=len(ranges))
+def _ranges(payload: bytes, scanned: Scanned, stays: Sequence[bool]) -> list[tuple[int, int]]:
+    """First byte, and byte after the last, of every record that stays."""
+    ends = [*scanned.starts[1:], len(payload)]
+    return list(zip(compress(scanned.starts, stays), compress(ends, stays), strict=True))
+
+
+def _joined(payload: bytes, scanned: Scanned, stays: Sequence[bool]) -> list[tuple[int, int]]:
+    """As `_ranges`; when most stay, neighbours are one."""
+    if 2 * sum(stays) < len(stays):
+        return _ranges(payload, scanned, stays)
+    joined = []
+    at = 0
+    for start, end in _ranges(payload, scanned, list(map(not_, stays))):
+        if at < start:
+            joined.append((at, start))
+        at = end
+    joined.append((at, len(payload)))
+    return joined
+
+
+def _newest_of(
+    header: BatchHeader, payload: bytes, starts: Sequence[int], stays: Sequence[bool]
+) -> int:
+    """The newest timestamp of the records that stay: they are asked, or those that go, whichever
+    are fewer."""
+    if header.is_log_append_time:
+        return header.max_timestamp
+    delta_of = record_scan.timestamp_delta
+    base = header.base_timestamp
+    if 2 * sum(stays) > len(stays):
+        gone = compress(starts, map(not_, stays))
+        if all(base + delta_of(payload, start) < header.max_timestamp for start in gone):
+            return header.max_timestamp
+    newest = base + max(delta_of(payload, start) for start in compress(starts, stays))
+    return max(records.NO_TIMESTAMP, min(newest, _INT64_MAX))
 
 
 def _add(output: Output, batch: bytes) -> None:

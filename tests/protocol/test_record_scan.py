@@ -148,3 +148,8 @@ def test_whatever_the_bytes_scanning_returns(data: bytes, count: int, last_delta
     if found is not None:
         assert len(found.starts) == len(found.keys) == len(found.deltas) == count
         assert all(delta <= last_delta for delta in found.deltas)
+
+
+def test_timestamp_deltas_that_would_not_fit_wrap_as_they_do_in_kafka_s_clients() -> None:
+    again = moved(RECORD, [(0, len(RECORD))], later=1 << 63)
+    assert timestamp_delta(again, 0) == -(1 << 63)
