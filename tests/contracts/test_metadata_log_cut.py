@@ -184,6 +184,8 @@ def test_cut_repeated_or_late_deletes_nothing_more(connect: Connect) -> None:
         assert await log.cut(session, two) == 0
         assert await log.cut(session, one) == 0
         assert [entry.position for entry in await read(log, 1, after=two)] == [three]
+        with pytest.raises(LogCutError):
+            await read(log, 1, after=one)
 
     play(connect, scenario)
 

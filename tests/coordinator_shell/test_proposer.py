@@ -382,6 +382,41 @@ def test_entry_in_doubt_stays_unknown_when_nobody_knows_how_far_its_session_had_
     play(scenario)
 
 
+def test_entry_that_was_answered_is_not_called_undone_though_nobody_knows_the_newest() -> None:
+    async def scenario() -> None:
+        cluster = MemoryLogCluster(sessions_kept=0)
+        agent, cutter = Agent(cluster), Writer(cluster)
+        await cutter.open()
+        tail, released = agent.log.tail, asyncio.Event()
+
+        async def lagging(after: int):
+            async for batch in tail(after):
+                for entry in batch:
+                    if entry.n:
+                        await released.wait()
+                    yield [entry]
+
+        agent.log.tail = lagging
+        async with running(agent):
+            await agent.ready()
+            answered = agent.coordinator.propose(CreateTopic("one", 1, ()))
+            await asyncio.sleep(0.05)
+            agent.log.before["append"] = 1_000
+            in_doubt = agent.coordinator.propose(CreateTopic("two", 1, ()))
+            await asyncio.sleep(0.05)
+            cluster.expire(cluster.entries[-1].session)
+            await cutter.log.publish(cutter.session, b"", older=cluster.head())
+            await cutter.log.cut(cutter.session, cluster.head())
+            agent.log.before.clear()
+            with pytest.raises(LogUnavailableError):
+                await in_doubt
+            assert not answered.done()
+            released.set()
+            assert isinstance(await answered, TopicCreated)
+
+    play(scenario)
+
+
 def test_over_its_budget_the_log_takes_only_what_bounds_it() -> None:
     async def scenario() -> None:
         agent = Agent(MemoryLogCluster(), settings=replace(SETTINGS, log_bytes_max=600))
