@@ -6,6 +6,7 @@ deleted; a plan made before a job and read after it must be as good as a new one
 
 import json
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,15 @@ from hypothesis import strategies as st
 from coordinator.plan_view import topic_plan
 from iceberg_export.decode import Tally
 from iceberg_export.errors import CorruptSpanError, PlanError
+from iceberg_export.job import export_topic
 from iceberg_export.plan import PlannedSpan, Split, TopicPlan, join_parts, next_work, parse_plan
 from iceberg_export.rows import span_rows
-from iceberg_export.verify import ChunkTask, _in_holes, _reference_rows, sum_chunks
+from iceberg_export.status import topic_status
+from iceberg_export.verify import ChunkTask, _in_holes, _reference_rows, sum_chunks, verify_topic
 from protocol.records import Record, build_batch, empty_batch
 from tests.broker_hot.layers import LayeredLog, play, steps
 from tests.iceberg_export.test_transactions import rows_of
+from tests.iceberg_export.world import World, make_job, served, some_records
 
 
 class PinnedLog(LayeredLog):
@@ -202,3 +206,61 @@ def test_rows_that_compaction_removed_are_told_from_rows_that_should_not_be(tmp_
     rows = pa.table({"kafka_offset": pa.array(range(100, 132), pa.int64())})
     gone = np.arange(100, 132)[_in_holes(rows, holes[0])].tolist()
     assert gone == [one for one in range(102, 130) if one not in {105, 108, 120}]
+
+
+def test_what_agents_tell_in_pieces_is_exported_whole(tmp_path):
+    world = World(tmp_path / "store")
+    world.create("orders", 2)
+    for number in range(7):
+        world.commit("orders", {0: [some_records(2, number)], 1: [some_records(1, number)]})
+    world.rows_max = 2
+    with served(world) as address, closing_job(world, address, tmp_path) as job:
+        (topic,) = job.client.topics().topics
+        assert export_topic(job, topic).rows == 21
+        asked = [one for one in world.requests if one.startswith("GET /export/plan")]
+        assert len(asked) == 1 + 3 + 3
+        (status,) = {row.lag for row in topic_status(job, topic).partitions}
+        assert status == 0
+        assert verify_topic(job, topic).records == 21
+
+
+def test_only_as_much_of_a_plan_is_asked_for_as_a_commit_takes(tmp_path):
+    world = World(tmp_path / "store")
+    world.create("orders", 1)
+    for number in range(8):
+        world.commit("orders", {0: [some_records(2, number)]})
+    world.rows_max = 2
+    sets = ("commit.bytes.max=1",)
+    with served(world) as address, closing_job(world, address, tmp_path, *sets) as job:
+        (topic,) = job.client.topics().topics
+        plan = job.client.plan(topic, {}, bytes_enough=1)
+        assert (plan.partitions[0].end, plan.partitions[0].stable) == (4, 16)
+        report = export_topic(job, topic)
+        assert (report.rows, report.commits) == (16, 8)
+
+
+def test_a_compacted_log_is_verified_for_what_it_still_has(tmp_path):
+    world = World(tmp_path / "store")
+    world.create("orders", 1)
+    world.commit("orders", {0: [some_records(20)]})
+    with served(world) as address, closing_job(world, address, tmp_path) as job:
+        (topic,) = job.client.topics().topics
+        export_topic(job, topic)
+        world.compact("orders", 0, {3, 4, 11})
+        verdict = verify_topic(job, topic)
+        assert (verdict.records, verdict.older, verdict.problems) == (3, 17, ())
+        # A table that lacks what the log still has is found out.
+        log = world.topics["orders"][1][0]
+        log.records[1] = log.records[1]._replace(value=b"another")
+        world.compact("orders", 0, {3, 4, 11})
+        assert len(verify_topic(job, topic).problems) == 1
+        # Without compaction nothing may be missing from the log.
+        log.compacted = False
+        assert len(verify_topic(job, topic).problems) == 1
+
+
+@contextmanager
+def closing_job(world, address, folder, *sets):
+    job = make_job(world, address, folder / "data", sets=sets)
+    yield job
+    job.catalog.engine.dispose()

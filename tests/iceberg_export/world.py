@@ -19,9 +19,9 @@ from iceberg_export.catalog import open_catalog
 from iceberg_export.commit import Pause
 from iceberg_export.job import Job
 from iceberg_export.settings import parse
-from protocol.records import TRANSACTIONAL, Record, build_batch, patch
+from protocol.records import TRANSACTIONAL, Record, build_batch, empty_batch, patch
 from protocol.types import Incarnation
-from storage.spans import ObjectId
+from storage.spans import ObjectId, ObjectKind
 
 TOPIC_ID = f"{1:016x}{1:016x}"
 NO_PAUSE = Pause(lambda _seconds: None, random.Random(7))
@@ -67,6 +67,8 @@ class World:
         self.cluster_id = "cluster-a"
         self.topics: dict[str, tuple[str, list[Log]]] = {}
         self.chunk_number = 0
+        self.rows_max: int | None = None
+        """Spans in one answer about a partition; for logs without transactions."""
         self.pins: dict[str, int] = {}
         self.refuse: Callable[[str], tuple[int, str] | None] = lambda _path: None
         self.requests: list[str] = []
@@ -120,21 +122,45 @@ class World:
             log.aborted.append([producer_id, records[0].offset, log.end])
         log.end += 1
 
+    def compact(self, topic: str, partition: int, keep: set[int]) -> None:
+        """Move all into a segment, one batch for each record that stays."""
+        log = self.topics[topic][1][partition]
+        assert not log.open
+        assert not log.markers
+        log.records = [record for record in log.records if record.offset in keep]
+        data = bytearray(b"FRZL-head")
+        for record in log.records:
+            data += build_batch([record], base_offset=record.offset)
+        if log.end - 1 not in keep:
+            data += empty_batch(log.end - 1)
+        key = ObjectId(Incarnation((1 << 48) + 2), self.chunk_number, ObjectKind.SEGMENT).key
+        self.chunk_number += 1
+        path = self.folder / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        log.spans = [[key, 9, len(data) - 9, 0, log.end, -1]]
+        log.compacted = True
+
     def plan(self, topic: str, only: int | None = None, start: int = 0) -> dict:
         topic_id, logs = self.topics[topic]
         partitions = []
         for number, log in enumerate(logs):
             if only is not None and number != only:
                 continue
-            first, end = max(start, log.log_start), log.stable
+            first, stable = max(start, log.log_start), log.stable
+            spans = [s for s in log.spans if s[3] + s[4] > first and s[3] < stable]
+            end = stable
+            if self.rows_max is not None and len(spans) > self.rows_max:
+                spans = spans[: self.rows_max]
+                end = spans[-1][3] + spans[-1][4]
             partitions.append(
                 {
                     "partition": number,
                     "log_start": log.log_start,
                     "end": end,
-                    "stable": end,
+                    "stable": stable,
                     "compacted": log.compacted,
-                    "spans": [s for s in log.spans if s[3] + s[4] > first and s[3] < end],
+                    "spans": spans,
                     "markers": [offset for offset in log.markers if first <= offset < end],
                     "aborted": sorted(
                         (a for a in log.aborted if a[2] >= first and a[1] < end),
