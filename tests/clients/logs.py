@@ -65,9 +65,10 @@ def write(
 ) -> Iterator[Row]:
     """`records` records in transactions of which some abort, in all codecs; those committed.
 
-    The same arguments give the same offsets on every cluster: the producers, one for each codec,
-    take turns, and each waits for the end of its transaction before the next one. `first` numbers
-    the records; `sizes` are those that transactions have; timestamps begin at `since_ms`.
+    The same arguments give the same records in the same order on every cluster. Not the same
+    offsets: Kafka may write the end of a transaction behind the first records of the next one. There
+    is a producer for each codec, and they take turns. `first` numbers the records; `sizes` are those
+    that transactions have; timestamps begin at `since_ms`.
     """
     chance = random.Random(seed)
     producers = [_producer(bootstrap, f"{topic}-{codec}", codec) for codec in CODECS]
