@@ -25,7 +25,16 @@ from coordinator.snapshot_partitions import (
     restore_objects,
     restore_partitions,
 )
-from coordinator.snapshot_stream import Head, In, Out, SnapshotError, checking, head_of_all
+from coordinator.snapshot_stream import (
+    Head,
+    In,
+    Out,
+    Parts,
+    Same,
+    SnapshotError,
+    checking,
+    head_of_all,
+)
 from coordinator.snapshot_tables import (
     dump_features,
     dump_incarnations,
@@ -42,12 +51,27 @@ from coordinator.snapshot_tables import (
 )
 from protocol.types import Buffer
 
-__all__ = ["SnapshotError", "dump", "restore", "restoring", "time_ms_of"]
+__all__ = ["SnapshotError", "dump", "is_dump_of", "restore", "restoring", "time_ms_of"]
 
 
 def dump(machine: Machine) -> list[bytes]:
     """The machine as parts of at most `snapshot_stream.PART_BYTES`."""
-    out = Out()
+    out = Parts()
+    _write(out, machine)
+    return out.parts(machine.position, machine.digest())
+
+
+def is_dump_of(machine: Machine, parts: Sequence[Buffer]) -> bool:
+    """Whether `dump` gives these parts, without making them once more."""
+    head = head_of_all(parts)
+    if (head.position, head.digest) != (machine.position, machine.digest()):
+        return False
+    out = Same(parts)
+    _write(out, machine)
+    return out.are_same()
+
+
+def _write(out: Out, machine: Machine) -> None:
     head = bytearray()
     put_signed(head, machine.time_ms)
     out.block(head)
@@ -60,7 +84,6 @@ def dump(machine: Machine) -> list[bytes]:
     dump_groups(out, machine.groups)
     dump_transactions(out, machine.transactions)
     dump_jobs(out, machine.jobs, machine.snapshots)
-    return out.parts(machine.position, machine.digest())
 
 
 def restore(machine: Machine, parts: Sequence[Buffer]) -> None:

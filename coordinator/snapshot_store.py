@@ -14,7 +14,7 @@ from contextlib import closing
 from typing import Final, TypeVar
 
 from coordinator.machine import Machine
-from coordinator.snapshot import dump, restoring, time_ms_of
+from coordinator.snapshot import is_dump_of, restoring, time_ms_of
 from coordinator.snapshot_names import (
     Manifest,
     decode_manifest,
@@ -66,7 +66,7 @@ class SnapshotStore:
         found = await self.read(manifest_key(head.position))
         machine = Machine()
         await take(restoring(machine, found))
-        if dump(machine) != [*parts]:
+        if not is_dump_of(machine, parts):
             raise SnapshotError(
                 f"the snapshot at position {head.position} makes another machine than it was"
             )

@@ -11,11 +11,13 @@ Columns are in the byte order of the machine that wrote them, which must be litt
 Left out: what the blocks say (`snapshot_tables`, `snapshot_groups`, `snapshot_partitions`).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
+from typing_extensions import override
 
 from coordinator.encoding import put_varint, read_varint
 from protocol.types import Buffer, Position
@@ -48,13 +50,12 @@ class Head(NamedTuple):
     digest: bytes
 
 
-class Out:
-    """Takes blocks, gives parts."""
+class Out(ABC):
+    """Takes blocks, in the order in which they are to be read."""
 
     def __init__(self) -> None:
         if not _LITTLE_ENDIAN:
             raise SnapshotError("snapshots are written by little-endian machines only")
-        self._bodies: list[bytearray] = [bytearray()]
 
     def block(self, data: Buffer) -> None:
         length = bytearray()
@@ -62,6 +63,18 @@ class Out:
         self._write(length)
         self._write(data)
 
+    @abstractmethod
+    def _write(self, data: Buffer) -> None: ...
+
+
+class Parts(Out):
+    """Makes parts of the blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bodies: list[bytearray] = [bytearray()]
+
+    @override
     def _write(self, data: Buffer) -> None:
         at = 0
         view = memoryview(data)
@@ -76,13 +89,33 @@ class Out:
 
     def parts(self, position: Position, digest: bytes) -> list[bytes]:
         """All that was written. Nothing can be written after."""
-        bodies, self._bodies = self._bodies, []
+        count = len(self._bodies)
+        self._bodies.reverse()
         parts = []
-        for number, body in enumerate(bodies):
-            head = _HEAD.pack(_MAGIC, VERSION, len(bodies), number, position, digest)
+        for number in range(count):
+            body = self._bodies.pop()
+            head = _HEAD.pack(_MAGIC, VERSION, count, number, position, digest)
             crc = _CRC.pack(crc32c(body, crc32c(head)))
             parts.append(b"".join((head, crc, body)))
         return parts
+
+
+class Same(Out):
+    """Compares the blocks with those of parts that are there."""
+
+    def __init__(self, parts: Sequence[Buffer]) -> None:
+        super().__init__()
+        self._expected = In([*parts])
+        self._differ = False
+
+    @override
+    def _write(self, data: Buffer) -> None:
+        if not self._differ:
+            self._differ = not self._expected.goes_on_with(data)
+
+    def are_same(self) -> bool:
+        """Nothing else was written, and nothing less."""
+        return not self._differ and self._expected.is_at_end
 
 
 class In:
@@ -115,9 +148,19 @@ class In:
         """The next block as a column of its own."""
         return bytearray(self.block())
 
+    def goes_on_with(self, data: Buffer) -> bool:
+        """Whether these bytes come next; then they are taken."""
+        if len(data) > self._left + len(self._body) - self._at:
+            return False
+        return self._take(len(data)) == data
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._at == len(self._body) and not self._rest
+
     def end(self) -> None:
         """Nothing may be left."""
-        if self._at < len(self._body) or self._rest:
+        if not self.is_at_end:
             raise SnapshotError("the snapshot goes on behind its end")
 
     def _length(self) -> int:

@@ -12,8 +12,8 @@ from coordinator.codec import decode_entry, encode_entry
 from coordinator.group_commands import EPOCH_NONE, ClaimShards, CommitOffsets, CommittedOffset
 from coordinator.groups import shard_of
 from coordinator.machine import Machine
-from coordinator.snapshot import SnapshotError, dump, restore, restoring, time_ms_of
-from coordinator.snapshot_stream import HEAD_BYTES, In, Out, head_of_all
+from coordinator.snapshot import SnapshotError, dump, is_dump_of, restore, restoring, time_ms_of
+from coordinator.snapshot_stream import HEAD_BYTES, In, Parts, head_of_all
 from coordinator.transaction_commands import InitProducer
 from tests.coordinator.histories import history, state
 from tests.coordinator.snapshot_compare import differences
@@ -115,6 +115,34 @@ def test_a_machine_that_is_snapshotted_all_the_time_comes_to_the_same():
         machine.apply(place, entry)
         machine = restored(dump(machine))
     assert differences(machine, story.machine) == []
+
+
+@pytest.mark.usefixtures("small")
+def test_parts_are_known_as_those_of_a_machine_or_not():
+    machine, other = job_history(1, steps=200).machine, job_history(2, steps=200).machine
+    parts = dump(machine)
+    assert is_dump_of(machine, parts)
+    assert not is_dump_of(other, parts)
+    assert not is_dump_of(machine, dump(other))
+    machine.groups.size += 1
+    assert not is_dump_of(machine, parts)
+    longer = dump(machine)
+    machine.groups.size -= 1
+    machine.pins._rows.clear()
+    assert not is_dump_of(machine, longer)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_parts_that_go_on_or_end_early_are_not_the_machines(at: int):
+    machine = Machine()
+    blocks = In([*dump(machine)])
+    found = [blocks.bytes()]
+    while not blocks.is_at_end:
+        found.append(blocks.bytes())
+    out = Parts()
+    for block in [*found, b"more"] if at else found[:-1]:
+        out.block(block)
+    assert not is_dump_of(machine, out.parts(machine.position, machine.digest()))
 
 
 def test_which_partitions_were_asked_for_makes_no_difference():
@@ -248,16 +276,13 @@ def test_no_half_of_a_machine_is_left_when_blocks_are_not_what_they_should_be():
     whole = example()
     blocks = []
     reader = In([*whole])
-    while True:
-        try:
-            blocks.append(reader.bytes())
-        except (IndexError, SnapshotError):
-            break
+    while not reader.is_at_end:
+        blocks.append(reader.bytes())
     assert len(blocks) > 10
     refusals = 0
     for index, block in enumerate(blocks):
         for wrong in (b"", block[:-1], block + b"\0", b"\xff" * len(block)):
-            out = Out()
+            out = Parts()
             for each in [*blocks[:index], wrong, *blocks[index + 1 :]]:
                 out.block(each)
             head = head_of_all(whole)
