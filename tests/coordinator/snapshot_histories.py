@@ -1,7 +1,12 @@
 """Random histories with jobs in them: rows are trimmed, expire, move into segments and pages and
-back, objects are doomed and forgotten, snapshots begun and published."""
+back, objects are doomed and forgotten, snapshots begun and published.
+
+`python -m tests.coordinator.snapshot_histories SEED` prints the digest of a snapshot after one.
+"""
 
 import random
+import sys
+from hashlib import blake2b
 
 from coordinator.job_commands import (
     BeginSnapshot,
@@ -27,6 +32,7 @@ from coordinator.job_commands import (
     TrimLogs,
 )
 from coordinator.partition import Partition
+from coordinator.snapshot import dump
 from protocol.types import INCARNATION_NONE, Incarnation, Position
 from storage.page import digest, encode_rows
 from storage.spans import Page
@@ -121,3 +127,15 @@ def job_history(seed: int, *, steps: int) -> Story:
     for _ in range(steps):
         drawn.step()
     return drawn.story
+
+
+def main() -> None:
+    print(snapshot_digest(int(sys.argv[1])))
+
+
+def snapshot_digest(seed: int) -> str:
+    return blake2b(b"".join(dump(job_history(seed, steps=400).machine))).hexdigest()
+
+
+if __name__ == "__main__":
+    main()

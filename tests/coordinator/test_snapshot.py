@@ -1,7 +1,11 @@
 """Snapshots: what is restored is what was dumped, goes on alike, and is refused when it is damaged."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -17,10 +21,11 @@ from coordinator.snapshot_stream import HEAD_BYTES, In, Parts, head_of_all
 from coordinator.transaction_commands import InitProducer
 from tests.coordinator.histories import history, state
 from tests.coordinator.snapshot_compare import differences
-from tests.coordinator.snapshot_histories import job_history
+from tests.coordinator.snapshot_histories import job_history, snapshot_digest
 from tests.coordinator.story import Story, batch, plain, span
 from txn.transactions import EPOCH_EXHAUSTED
 
+ROOT = Path(__file__).parents[2]
 SEEDS = range(12)
 
 Draw = Callable[..., Story]
@@ -71,6 +76,18 @@ def test_parts_are_full_but_for_the_last(monkeypatch: pytest.MonkeyPatch):
     make_small(monkeypatch)
     parts = dump(history(3, steps=400).machine)
     assert {len(part) for part in parts[:-1]} == {HEAD_BYTES + 37}
+
+
+def test_a_snapshot_under_another_hash_seed_has_the_same_bytes():
+    output = subprocess.run(
+        [sys.executable, "-m", "tests.coordinator.snapshot_histories", "5"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "4242"},
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    assert output.split() == [snapshot_digest(5)]
 
 
 def test_an_empty_machine_is_restored():
