@@ -56,11 +56,9 @@ class LoadRoom:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if not turn.cancelled():
                 self._leave(byte_count)  # The turn came, and nobody is left to use it.
-            else:
-                self._queue.remove((byte_count, turn))
-                self._admit()
+            self._admit()
             raise
 
     def _fits(self, byte_count: int) -> bool:
@@ -79,10 +77,14 @@ class LoadRoom:
         self._admit()
 
     def _admit(self) -> None:
-        while self._queue and self._fits(self._queue[0][0]):
-            byte_count, turn = self._queue.popleft()
-            self._take(byte_count)
-            turn.set_result(None)
+        while self._queue:
+            byte_count, turn = self._queue[0]
+            if not turn.cancelled():
+                if not self._fits(byte_count):
+                    return
+                self._take(byte_count)
+                turn.set_result(None)
+            self._queue.popleft()
 
 
 async def fill(reader: Reader, found: Found, collected: Collected, *, until: float) -> None:

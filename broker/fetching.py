@@ -39,7 +39,7 @@ from broker.parked import ParkedPolls
 from broker.topic_rules import TopicRules
 from coordinator.commands import ChunkCommitted, Command, CommitChunk, DeleteTopic
 from coordinator.coordinator import Applied, Coordinator, LogUnavailableError
-from coordinator.job_commands import ExpireRecords, LogsTrimmed, TrimLogs
+from coordinator.job_commands import ExpireRecords, Expiry, LogsTrimmed, Trim, TrimLogs
 from coordinator.transaction_commands import Marked, ProducerInitialized, TransactionEnded
 from protocol.errors import ErrorCode
 from protocol.fetch import (
@@ -423,6 +423,7 @@ class FetchPath:
         """Whoever waits where a log's start moved may be out of range now, and must look again."""
         woken = False
         if isinstance(command, TrimLogs | ExpireRecords):
+            rows: Sequence[Trim | Expiry]
             rows = command.trims if isinstance(command, TrimLogs) else command.expiries
             for row, trimmed in zip(rows, outcome.results, strict=True):
                 if not trimmed.error:

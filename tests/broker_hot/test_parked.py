@@ -117,6 +117,8 @@ def test_a_poll_that_comes_later_counts_only_what_becomes_stable_from_then_on() 
             st.tuples(st.just("arrive"), st.integers(0, 3), st.integers(1, 60)),
             st.tuples(st.just("advance"), st.integers(0, 3), st.integers(1, 60)),
             st.tuples(st.just("ready"), st.just(0), st.just(0)),
+            st.tuples(st.just("change"), st.integers(0, 3), st.just(0)),
+            st.tuples(st.just("unsettled"), st.just(0), st.just(0)),
             st.tuples(st.just("time"), st.just(0), st.integers(1, 100)),
         )
     )
@@ -145,10 +147,46 @@ def test_every_poll_comes_out_exactly_once(steps) -> None:
                 parked.advanced(T, partition, amount, stable)
         elif what == "ready":
             out += parked.take_ready()
+        elif what == "change":
+            parked.unsettled(T, partition)
+        elif what == "unsettled":
+            out += parked.take_unsettled()
         else:
             now_ms += amount
             out += parked.take_expired(now_ms)
     out += parked.take_ready()
+    out += parked.take_unsettled()
     out += parked.take_expired(now_ms + 10_000)
     assert sorted(out) == sorted(waiting)
     assert (len(parked), parked.watches_count) == (0, 0)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_who_waits_for_a_partition_that_changed_looks_again(committed: bool) -> None:
+    parked: ParkedPolls[str] = ParkedPolls()
+    for name, partition in (("here", 0), ("elsewhere", 1)):
+        parked.park(
+            name, [(T, partition, 100, 0)], committed=committed, bytes_missing=1, deadline_ms=1000
+        )
+    assert parked.unsettled(T, 0)
+    assert not parked.unsettled(U, 0)
+    assert parked.take_ready() == []
+    assert parked.take_unsettled() == ["here"]
+    assert len(parked) == 1
+
+
+def test_a_poll_that_is_ready_does_not_look_again_as_well() -> None:
+    parked: ParkedPolls[str] = ParkedPolls()
+    parked.park("p", [(T, 0, 100, 0)], committed=False, bytes_missing=1, deadline_ms=1000)
+    assert parked.unsettled(T, 0)
+    assert parked.arrived(T, 0, 5)
+    assert parked.take_unsettled() == []
+    assert parked.take_ready() == ["p"]
+
+
+def test_who_must_look_again_when_its_time_is_up_comes_out_once() -> None:
+    parked: ParkedPolls[str] = ParkedPolls()
+    parked.park("p", [(T, 0, 100, 0)], committed=False, bytes_missing=1, deadline_ms=1000)
+    parked.unsettled(T, 0)
+    assert parked.take_expired(2000) == ["p"]
+    assert parked.take_unsettled() == []
