@@ -13,6 +13,7 @@ from broker.jobs.context import JobContext
 from broker.jobs.moving import recall
 from broker.jobs.retention_plan import PARTITIONS_PER_COMMAND_MAX, ROWS_PER_COMMAND_MAX, Due
 from broker.jobs.walk import SLICE, written
+from coordinator.commands import Rejected
 from coordinator.job_commands import DropRows, ExpireRecords, LogsTrimmed
 from coordinator.partition import Partition
 from protocol.errors import ErrorCode
@@ -108,9 +109,14 @@ async def _recall_first(context: JobContext, partition: Partition) -> None:
 
 
 async def _recall_for_purge(context: JobContext) -> None:
-    """Pages of deleted topics come back one by one; whoever purges takes them away."""
-    partition = context.machine.partitions.next_recall()
-    if partition is not None:
+    """Pages of deleted topics come back one by one, each purged before the next comes; of
+    whatever needs no page the purge takes care alone."""
+    machine = context.machine
+    while (partition := machine.partitions.next_recall()) is not None:
         row = partition.row(partition.row_count - 1)
         assert isinstance(row, Page)
-        await recall(context, partition, row)
+        if not await recall(context, partition, row):
+            return
+        while (command := machine.next_purge()) is not None:
+            if isinstance(await context.propose(command), Rejected):
+                return
