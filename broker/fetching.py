@@ -422,12 +422,14 @@ class FetchPath:
     def _count_trimmed(self, command: Command, outcome: LogsTrimmed) -> bool:
         """Whoever waits where a log's start moved may be out of range now, and must look again."""
         woken = False
-        if isinstance(command, TrimLogs | ExpireRecords):
-            rows: Sequence[Trim | Expiry]
-            rows = command.trims if isinstance(command, TrimLogs) else command.expiries
-            for row, trimmed in zip(rows, outcome.results, strict=True):
-                if not trimmed.error:
-                    woken |= self.parked.unsettled(row.topic_id, row.partition)
+        places: list[tuple[TopicId, int]] = []
+        if isinstance(command, TrimLogs):
+            places = [(trim.topic_id, trim.partition) for trim in command.trims]
+        elif isinstance(command, ExpireRecords):
+            places = [(expiry.topic_id, expiry.partition) for expiry in command.expiries]
+        for place, trimmed in zip(places, outcome.results, strict=True):
+            if not trimmed.error:
+                woken |= self.parked.unsettled(*place)
         return woken
 
     def _note_recent(self, chunk: ObjectId, length: int) -> None:
