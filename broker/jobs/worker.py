@@ -153,6 +153,14 @@ class Worker:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
+    def _log_bytes(self) -> int:
+        """Of the log since the newest snapshot was begun; enough for another one if half of the
+        log's budget is used since the older: it is the second one that lets the log be cut."""
+        since_newest = self._log.bytes_read - self._bytes_at_begin
+        if 2 * self._replica.log_bytes <= self._settings.log_bytes_max:
+            return since_newest
+        return max(since_newest, self._settings.snapshot_log_bytes)
+
     # Rounds.
 
     async def _begin_rounds(self, schedule: Schedule, tasks: asyncio.TaskGroup) -> None:
@@ -166,7 +174,7 @@ class Worker:
                     kind,
                     now_ms=_now_ms(),
                     requested=requested,
-                    log_bytes=self._log.bytes_read - self._bytes_at_begin,
+                    log_bytes=self._log_bytes(),
                 ):
                     asked = schedule.begun(kind, requested=requested)
                     tasks.create_task(

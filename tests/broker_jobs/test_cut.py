@@ -4,10 +4,16 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from broker.jobs.child import InLoop, RunWorker
+from broker.jobs.context import JobContext
 from broker.jobs.host import JobHost
-from coordinator.job_commands import BeginSnapshot, PublishSnapshot
+from broker.jobs.worker import Worker
+from coordinator.commands import CreateTopic
+from coordinator.job_commands import BeginSnapshot, JobKind, PublishSnapshot
 from coordinator.memory import MemoryLogCluster
 from coordinator.snapshot_names import decode_published
+from storage.memory import MemoryStore
+from tests.broker_ops.harness import settings_of
 from tests.coordinator_shell.support import Agent, play, running
 
 
@@ -29,12 +35,12 @@ class Snapshots:
 
 
 @contextlib.asynccontextmanager
-async def hosting(agent: Agent) -> AsyncIterator[Snapshots]:
+async def hosting(agent: Agent, run_worker: RunWorker | None = None) -> AsyncIterator[Snapshots]:
     worker = Snapshots(agent)
     host = JobHost(
         agent.coordinator,
         log=agent.log,
-        run_worker=worker.run,
+        run_worker=run_worker or worker.run,
         boot_ms=agent.clocks.boot_ms,
         enabled=True,
         start_delay_ms=0,
@@ -104,5 +110,46 @@ def test_cut_that_does_not_succeed_is_repeated_until_it_does() -> None:
             older = agent.machine.snapshots.published[1].position
             assert cluster.entries[0].position > older
             assert len(cluster.entries) < 20
+
+    play(scenario)
+
+
+def test_log_on_the_way_to_its_budget_is_cut_as_soon_as_jobs_run() -> None:
+    """As when an agent that made no snapshots is replaced by one that does."""
+    settings = settings_of("log.bytes.max=1MiB", "snapshot.log.bytes=1GiB")
+
+    async def scenario() -> None:
+        cluster = MemoryLogCluster()
+        agent = Agent(cluster)
+        configs = tuple((f"config.{number:02}", "x" * 1000) for number in range(50))
+
+        async def snapshot(context: JobContext) -> None:
+            await context.propose(BeginSnapshot())
+            begun = context.machine.snapshots.begun
+            await context.propose(PublishSnapshot(begun.position, begun.digest, "snapshots/x"))
+
+        async def run_worker(incarnation, propose, stats) -> None:
+            worker = Worker(
+                InLoop(agent.log, propose),
+                store=MemoryStore(),
+                settings=settings,
+                incarnation=incarnation,
+                jobs={JobKind.SNAPSHOT: snapshot},
+                stats=stats,
+            )
+            await worker.run()
+
+        async with running(agent):
+            await agent.ready()
+            for number in range(15):
+                await agent.coordinator.propose(CreateTopic(f"t{number}", 1, configs))
+        late = Agent(cluster, "late")
+        async with hosting(late, run_worker):
+            await asyncio.sleep(60)
+            assert len(late.machine.snapshots.published) == 2
+            assert len(cluster.entries) < 15
+            snapshots = late.machine.snapshots.published
+            await asyncio.sleep(600)
+            assert late.machine.snapshots.published == snapshots
 
     play(scenario)
