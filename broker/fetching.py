@@ -39,7 +39,7 @@ from broker.parked import ParkedPolls
 from broker.topic_rules import TopicRules
 from coordinator.commands import ChunkCommitted, Command, CommitChunk, DeleteTopic
 from coordinator.coordinator import Applied, Coordinator, LogUnavailableError
-from coordinator.job_commands import ExpireRecords, Expiry, LogsTrimmed, Trim, TrimLogs
+from coordinator.job_commands import ExpireRecords, LogsTrimmed, TrimLogs
 from coordinator.transaction_commands import Marked, ProducerInitialized, TransactionEnded
 from protocol.errors import ErrorCode
 from protocol.fetch import (
