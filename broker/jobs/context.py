@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from broker.config import Settings
+from broker.jobs.relay import WORKER_COMMANDS
 from broker.topic_rules import TopicRules
 from coordinator.commands import Command, Outcome
 from coordinator.job_commands import JobKind, ReportJob
@@ -139,6 +140,7 @@ class JobContext:
 
         Raises JobStoppedError when that will not be known here: the job ends.
         """
+        assert isinstance(command, WORKER_COMMANDS), "its agent would not take it"
         self.stats.commands += 1
         self._said = True
         return await self._propose(command)

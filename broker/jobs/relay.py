@@ -20,7 +20,15 @@ from typing import Any, Final, NamedTuple
 from broker.config import Settings
 from broker.kafka_settings import KafkaSettings
 from coordinator.codec import CodecError, decode_entry, encode_entry
-from coordinator.commands import DONE, Command, Done, Entry, Outcome, Rejected
+from coordinator.commands import (
+    DONE,
+    Command,
+    Done,
+    Entry,
+    Outcome,
+    PurgePartitions,
+    Rejected,
+)
 from coordinator.job_commands import (
     BeginSnapshot,
     DoomObjects,
@@ -64,6 +72,7 @@ WORKER_COMMANDS: Final = (
     RecallPage,
     DoomObjects,
     ForgetObjects,
+    PurgePartitions,
 )
 """What jobs may propose; claims are the agent's."""
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from broker.config import load
 from broker.jobs import relay
 from broker.jobs.relay import FrameError, FrameReader, FrameType
-from coordinator.commands import DONE, Rejected, Tick
+from coordinator.commands import DONE, PurgePartitions, Rejected, Tick
 from coordinator.job_commands import (
     BeginSnapshot,
     ClaimJobs,
@@ -107,6 +107,7 @@ def test_entries_that_end_in_the_middle_are_an_error() -> None:
         BeginSnapshot(),
         PublishSnapshot(Position(5), bytes(16), "snapshots/5/manifest"),
         DropRows(((TopicId(bytes(16)), 3),)),
+        PurgePartitions(TopicId(bytes(16)), 0, 3),
     ],
 )
 def test_commands_of_jobs_arrive(command: object) -> None:
