@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.types import Incarnation
-from storage.fetch_plan import GAP_BYTES_MAX, RANGE_BYTES_MAX, Wanted, plan_reads
-from storage.spans import ObjectId, Span
+from storage.fetch_plan import GAP_BYTES_MAX, RANGE_BYTES_MAX, Wanted, plan_page_reads, plan_reads
+from storage.spans import ObjectId, ObjectKind, Page, Span
 from tests.storage.build import CHUNK
 
 OTHER = ObjectId(Incarnation(99), 0)
@@ -95,3 +95,12 @@ def test_every_wanted_span_comes_by_just_one_read_that_contains_it(
             assert one.object_id == read.object_id
             assert read.start <= one.start
             assert one.start + one.length <= read.end
+
+
+def test_page_wanted_twice_is_brought_once() -> None:
+    index = ObjectId(Incarnation(1), 1, ObjectKind.INDEX)
+    first = Page(index, 100, 50, 0, 10, 1, 0, 5, bytes(16))
+    second = first._replace(start=16, length=84, base_offset=10, next_offset=20)
+    (read,) = plan_page_reads([first, second, first])
+    assert (read.start, read.length, read.whole) == (16, 134, False)
+    assert read.pieces == (second, first)

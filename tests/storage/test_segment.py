@@ -13,6 +13,7 @@ from protocol.types import Incarnation, position
 from storage.batches import Batches, DamagedSpanError
 from storage.sealed import SealedFormatError
 from storage.segment import (
+    FORMAT,
     Segment,
     SegmentBuilder,
     SegmentSpan,
@@ -275,3 +276,24 @@ def test_segment_cut_anywhere_is_refused() -> None:
     for length in range(len(GOLDEN)):
         with pytest.raises(SealedFormatError):
             parse_segment(GOLDEN[:length])
+
+
+@pytest.mark.parametrize(
+    ("starts", "lengths", "data_end"),
+    [
+        ([17, 21], [4, 5], 26),  # A hole before the first,
+        ([16, 21], [4, 5], 26),  # between two,
+        ([16, 20], [4, 5], 26),  # behind the last.
+        ([16, 19], [4, 6], 25),  # Two that overlap.
+    ],
+)
+def test_segment_whose_table_names_other_bytes_than_it_has_is_refused(
+    starts: list[int], lengths: list[int], data_end: int
+) -> None:
+    rows = [
+        SegmentSpan(TOPIC_A, 0, at, at + 1, start, length, 0, -1)
+        for at, (start, length) in enumerate(zip(starts, lengths, strict=True))
+    ]
+    tail = FORMAT.tail(NAME, cluster_id="c", rows=rows, data_end=data_end)
+    with pytest.raises(SealedFormatError, match="piece"):
+        parse_segment(FORMAT.header() + bytes(data_end - 16) + tail)
