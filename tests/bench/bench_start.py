@@ -238,8 +238,10 @@ async def make(folder: Path, arguments: argparse.Namespace) -> None:
         f" {partitions.paged_row_count} in {partitions.page_count} pages,"
         f" {partitions.window_count} windows, {cluster.machine.groups.offset_rows} offsets"
     )
+    memory("resident with it", resident_bytes())
     parts = await cluster.snapshot(store)
     memory(f"snapshot in {len(parts)} parts", sum(map(len, parts)))
+    memory("resident at most, who makes and verifies it", peak_bytes())
     measure_restore(parts)
     await cluster.tail(topic_ids, arguments.tail)
     await log.aclose()
@@ -271,9 +273,8 @@ async def start(folder: Path, began_s: float) -> None:
     told("of that: finding, reading and restoring the snapshot", stats.snapshot_seconds)
     told(f"of that: applying {stats.entries_applied} entries behind it", stats.apply_seconds)
     told("longest stall of a ticker of 1 ms", await ticker)
-    peak = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
     memory("resident before", before)
-    memory("resident at most", peak)
+    memory("resident at most", peak_bytes())
     memory("resident when it serves", resident_bytes())
     began = time.perf_counter()
     gc.collect()
@@ -282,6 +283,10 @@ async def start(folder: Path, began_s: float) -> None:
     await asyncio.gather(running, return_exceptions=True)
     await log.aclose()
     await store.aclose()
+
+
+def peak_bytes() -> int:
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
 
 
 async def longest_stall() -> float:
