@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from broker import identity, metrics
 from broker.log_tail import TailError, tail
 from coordinator.metadata_log import Session
+from tests.broker_hot import jobs_by_hand
 from tests.broker_ops.harness import Place, Running, agent_of
 
 
@@ -44,6 +46,33 @@ def test_topics_and_plan_tell_where_the_records_are() -> None:
                 assert len(await place.objects.get_range(key, start, length)) == length
             _, rest = await running.http("GET", "/export/plan?topic=t&partition=0&from=2")
             assert [span[3] for span in rest["partitions"][0]["spans"]] == [2]
+
+    asyncio.run(main())
+
+
+def test_a_plan_goes_through_pages_and_is_refused_for_now_when_one_cannot_be_read() -> None:
+    async def main() -> None:
+        place = Place()
+        async with agent_of(place) as running:
+            await with_records(running)
+            _, before = await running.http("GET", "/export/plan?topic=t")
+            node = running.agent.node
+            by_hand = SimpleNamespace(
+                coordinator=node.coordinator,
+                world=SimpleNamespace(store=SimpleNamespace(inner=place.objects)),
+            )
+            topic = node.coordinator.machine.topics.by_name("t")
+            row = node.coordinator.machine.partitions.get(topic.topic_id, 0)
+            await jobs_by_hand.claim(by_hand)
+            index = await jobs_by_hand.spill(by_hand, row)
+            assert row.page_count == 1
+            data = bytes(await place.objects.get(index.key))
+            await jobs_by_hand.delete(by_hand, index)
+            status, body = await running.http("GET", "/export/plan?topic=t")
+            assert (status, "object store" in body["error"]) == (503, True)
+            await place.objects.put_new(index.key, [data])
+            _, after = await running.http("GET", "/export/plan?topic=t")
+            assert after["partitions"] == before["partitions"]
 
     asyncio.run(main())
 
