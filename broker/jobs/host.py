@@ -140,17 +140,14 @@ class JobHost:
 
     async def run(self) -> None:
         """Hold jobs and have them run, for ever."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._tell_log(), name="cut of the log")
-                while True:
-                    self._look_now.clear()
-                    await self._look(tasks)
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(LOOK_S):
-                            await self._look_now.wait()
-        finally:
-            await self._end_worker()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._tell_log(), name="cut of the log")
+            while True:
+                self._look_now.clear()
+                await self._look(tasks)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await self._look_now.wait()
 
     async def leave(self, timeout_s: float) -> None:
         """End the worker, then give the jobs to whoever is next. Ends in time, but for the end of

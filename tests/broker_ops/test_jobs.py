@@ -102,7 +102,7 @@ def test_a_job_that_is_asked_for_runs_at_once_and_says_so() -> None:
             assert said.lines[0].startswith("snapshots: at 1:")
             status, page = await at.http("GET", "/metrics")
             assert status == 200
-            assert 'frazil_job_runs_total{job="snapshot"} 1.0' in page
+            assert 'frazil_job_runs_total{kind="snapshot"} 1.0' in page
             assert "frazil_jobs_held 6.0" in page
             assert "frazil_job_worker_running 1.0" in page
 
