@@ -64,8 +64,10 @@ def main() -> int:
 
 
 def _give_way() -> None:
-    # Ctrl-C reaches all processes of a terminal; what ends the worker is the agent's end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C reaches all processes of a terminal, and SIGTERM all of a service: what ends the worker
+    # is the agent, by closing the socket.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(NICE)
     with contextlib.suppress(OSError):
