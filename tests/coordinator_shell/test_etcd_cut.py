@@ -399,3 +399,20 @@ def test_full_database_is_told_clearly_and_what_was_in_doubt_is_in_once_after_it
             assert await cut(log, session, place) == 4
 
     asyncio.run(scenario())
+
+
+def test_log_of_many_times_the_databases_size_goes_through_it(small_etcd: EtcdServer) -> None:
+    async def scenario() -> None:
+        async with Logs(small_etcd) as logs:
+            log, client = logs.connect()
+            session, n = await opened(log), 0
+            for _ in range(30):
+                before = await log.head()
+                for _ in range(10):
+                    n += 1
+                    await log.append(session, n, bytes(32 * 1024))
+                await cut(log, session, before)
+            assert sum(request.ByteSize() for request in client.sent) > 2 * (4 << 20)
+            assert len(await logs.entries()) == 10
+
+    asyncio.run(scenario())

@@ -67,3 +67,10 @@ def test_sqlite_url_names_the_file(tmp_path: Path) -> None:
 
     asyncio.run(scenario())
     assert (tmp_path / "log.db").exists()
+
+
+@pytest.mark.parametrize("compact", [True, False])
+def test_setting_says_whether_etcds_history_is_compacted(compact: bool) -> None:
+    log = open_log("etcd://h", LogOptions(compact=compact), "c")
+    assert isinstance(log, EtcdLog)
+    assert log._cutter._compact is compact
