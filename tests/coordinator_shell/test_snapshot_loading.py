@@ -1,6 +1,7 @@
 """Agents that begin with a snapshot: which one, what they do when they cannot, how they go on."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -9,13 +10,15 @@ from coordinator.coordinator import ReplicaStoppedError
 from coordinator.job_commands import BeginSnapshot, ClaimJobs, JobKind, PublishSnapshot
 from coordinator.machine import Machine
 from coordinator.memory import MemoryLog, MemoryLogCluster
-from coordinator.metadata_log import LogEntry, LogUnavailableError
+from coordinator.metadata_log import LogCutError, LogEntry, LogUnavailableError
 from coordinator.replica import Replica
 from coordinator.snapshot import dump
 from coordinator.snapshot_names import Named, encode_published, manifest_key, part_key
 from coordinator.snapshot_store import SnapshotStore
+from coordinator.sqlite import SqliteLog
 from coordinator.stats import CoordinatorStats
 from protocol.types import POSITION_ZERO, Position
+from storage.disk import DiskStore
 from storage.marker import ClusterIdentity
 from storage.memory import MemoryStore
 from storage.object_store import StoreUnavailableError
@@ -86,8 +89,9 @@ class World:
             self.running[replica] = asyncio.ensure_future(replica.run())
         async with asyncio.timeout(600):
             await replica.started()
-            await replica.wait_for(self.cluster.head())
-        await self.whole.wait_for(self.cluster.head())
+            head = await self.writer.log.head()
+            await replica.wait_for(head)
+        await self.whole.wait_for(head)
         assert replica.machine.digest() == self.whole.machine.digest()
         assert differences(replica.machine, self.whole.machine) == []
         return replica
@@ -389,6 +393,35 @@ def test_an_entry_of_a_session_that_nobody_opened_is_still_a_hole() -> None:
         assert "missing" in await world.stopped(world.replica(Forged(world.cluster)))
 
     play(scenario)
+
+
+def test_what_lies_on_a_disk_alone_is_enough(tmp_path: Path) -> None:
+    """The embedded log and a store in a folder, by the clock of the world."""
+
+    async def scenario() -> None:
+        log, store = SqliteLog(tmp_path / "log.db"), DiskStore(tmp_path / "store")
+        await log.identify(b"test")
+        world = World()
+        world.snapshots = SnapshotStore(store, IDENTITY)
+        world.writer.log = log
+        world.whole = Replica(log, Machine(), CoordinatorStats())
+        await world.two_snapshots()
+        replica = world.replica(log)
+        await world.caught_up(replica)
+        assert replica._stats.snapshot_position == world.published[0].position
+        assert [topic.name for topic in replica.machine.topics] == ["first", "second", "third"]
+        with pytest.raises(LogCutError):
+            await anext(aiter(log.tail(POSITION_ZERO)))
+        running = [*tasks, *world.running.values()]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await log.aclose()
+        await store.aclose()
+
+    tasks.clear()
+    asyncio.run(scenario())
+    tasks.clear()
 
 
 # Digests (P13).
