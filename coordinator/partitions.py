@@ -133,7 +133,7 @@ class Partitions:
 
         None: all is gone, or pages have to be recalled before anything else can go.
         """
-        for row in self._left(topic_id):
+        for row in self.left(topic_id):
             if not row.ends_with_page:
                 return row.partition
         return None
@@ -142,12 +142,12 @@ class Partitions:
         """A partition of a deleted topic whose last row is a page: that must be recalled before
         more of it can be purged. None when there is no such partition."""
         for topic_id in self._deleted:
-            for row in self._left(topic_id):
+            for row in self.left(topic_id):
                 if row.ends_with_page:
                     return row
         return None
 
-    def _left(self, topic_id: TopicId) -> Iterator[Partition]:
+    def left(self, topic_id: TopicId) -> Iterator[Partition]:
         """Partitions of a deleted topic that have something left."""
         rows = self._deleted.get(topic_id)
         for row in rows.partitions if rows is not None else ():

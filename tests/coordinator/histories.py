@@ -40,6 +40,7 @@ from coordinator.group_commands import (
     SetTopicConfigs,
 )
 from coordinator.groups import shard_of
+from coordinator.job_commands import JobKind
 from coordinator.machine import Machine
 from coordinator.transaction_commands import (
     AddToTransaction,
@@ -329,6 +330,7 @@ def state(machine: Machine) -> object:
     partitions = [
         (
             (row.log_start, row.last_stable, row.end_offset),
+            (row.clean_to, row.sums()),
             row.rows_from(0, row.row_count),
             row.windows or {},
             list(row.open_transactions.items()),
@@ -349,17 +351,31 @@ def state(machine: Machine) -> object:
         list(machine.incarnations),
         list(machine.pins.alive(machine.time_ms)),
         list(machine.objects.unreferenced()),
+        list(machine.objects.doomed()),
+        [machine.jobs.get(kind) for kind in JobKind],
+        (machine.snapshots.begun, machine.snapshots.published),
         len(machine.objects),
         len(machine.partitions),
-        machine.partitions.row_count,
-        machine.partitions.window_count,
-        machine.partitions.aborted_count,
+        sums(machine),
         (machine.features.transaction_version, machine.features.epoch),
         transaction_state(machine),
         list(machine.partitions.deleted()),
         machine.topics.version,
         group_state(machine.groups),
         partitions,
+    )
+
+
+def sums(machine: Machine) -> tuple[int, ...]:
+    table = machine.partitions
+    return (
+        table.row_count,
+        table.page_count,
+        table.paged_row_count,
+        table.data_bytes,
+        table.segment_bytes,
+        table.window_count,
+        table.aborted_count,
     )
 
 

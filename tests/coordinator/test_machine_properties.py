@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,19 +20,22 @@ from coordinator.commands import (
     Outcome,
 )
 from coordinator.machine import Machine
+from coordinator.partition import Sums
 from protocol.errors import ErrorCode
 from protocol.types import TopicId
 from storage.spans import Item, Marker, ObjectId, Span
 from tests.coordinator.histories import history, state
+from tests.coordinator.snapshot_histories import job_history
 from tests.coordinator.story import Story
 
 ROOT = Path(__file__).parents[2]
 SEEDS = range(12)
 
 
+@pytest.mark.parametrize("draw", [history, job_history])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_replay_through_the_codec_ends_in_the_same_state(seed: int):
-    story = history(seed, steps=400)
+def test_a_replay_through_the_codec_ends_in_the_same_state(seed: int, draw: Callable[..., Story]):
+    story = draw(seed, steps=400)
     machine = Machine()
     for place, entry in story.log:
         machine.apply(place, decode_entry(encode_entry(entry)))
@@ -79,6 +83,18 @@ def test_spans_are_dense_and_chunks_count_them(seed: int):
     if next(machine.partitions.deleted(), None) is None:
         assert machine.partitions.row_count == len(spans) + marker_count
         assert len(machine.objects) == len({span.object_id for span in spans})
+
+
+def test_the_sums_of_all_partitions_are_theirs_whatever_jobs_do():
+    pages = 0
+    for seed in SEEDS:
+        table = job_history(seed, steps=400).machine.partitions
+        deleted = [each.topic_id for each in table.deleted()]
+        rows = [*table.written(), *[row for each in deleted for row in table.left(each)]]
+        for name in Sums._fields:
+            assert getattr(table, name) == sum(getattr(row, name) for row in rows)
+        pages += table.page_count
+    assert pages > 0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
