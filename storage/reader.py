@@ -18,7 +18,7 @@ from storage.cache import Cache, SingleFlight
 from storage.fetch_plan import Piece, Read, Wanted, plan_page_reads, plan_reads
 from storage.object_store import ObjectStore, StoreRefusedError
 from storage.page import PageFormatError, decode_rows, digest
-from storage.spans import Marker, ObjectId, Page, Span
+from storage.spans import Marker, ObjectId, ObjectKind, Page, Span
 
 LOADS_MAX: Final = 16
 """Requests to the store at a time; what they bring is not in the cache's budget yet."""
@@ -98,7 +98,11 @@ class Reader:
     def _cut(self, data: memoryview, span: Span, *, data_start: int) -> Batches:
         """The span out of bytes of its object that begin at `data_start`; kept."""
         start = span.start - data_start
-        batches = Batches.checked(span, data[start : start + span.length])
+        piece = data[start : start + span.length]
+        if span.object_id.kind == ObjectKind.SEGMENT and len(piece) < len(data):
+            # They are not copied to be patched; a view would keep all that was read with it.
+            piece = memoryview(bytes(piece))
+        batches = Batches.checked(span, piece)
         self.cache.put((span.object_id, span.start), batches)
         return batches
 

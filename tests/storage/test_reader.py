@@ -339,3 +339,26 @@ def test_span_of_a_segment_is_read_back_with_its_holes() -> None:
             assert reader.cached(span) is batches
 
     asyncio.run(test())
+
+
+def test_span_of_a_segment_does_not_keep_what_was_read_with_it() -> None:
+    segment = CHUNK._replace(kind=ObjectKind.SEGMENT)
+    one = build_batch([Record(-1, 5, b"k", bytes(500))], base_offset=70)
+    two = build_batch([Record(-1, 5, b"k", bytes(600))], base_offset=71)
+    spans = [
+        Span(segment, 16, len(one), 70, 1, 5),
+        Span(segment, 16 + len(one), len(two), 71, 1, 5),
+    ]
+
+    async def test() -> None:
+        store = Counting()
+        await store.put_new(segment.key, [bytes(16), one, two])
+        async with asyncio.TaskGroup() as tasks:
+            reader = Reader(store, AMPLE, tasks)
+            length = 16 + len(one) + len(two)
+            loaded = await reader.load_all([Wanted(span, length, recent=False) for span in spans])
+            assert len(store.requests) == 1
+            held = [batches.view().obj for batches in loaded]
+            assert held == [one, two]
+
+    asyncio.run(test())
