@@ -7,7 +7,6 @@ known and not served is taken with a warning; a name that Kafka does not have is
 Left out: dynamic changes. An agent's settings are its own; they change when it is started again.
 """
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
@@ -99,7 +98,7 @@ class KafkaSettings:
     log_cleaner_dedupe_buffer_size: int = 134_217_728
     log_cleaner_delete_retention_ms: int = 86_400_000
     log_cleaner_enable: bool = True
-    log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
+    log_cleaner_io_max_bytes_per_second: float = 1.7976931348623157e308
     log_cleaner_max_compaction_lag_ms: int = LONG_MAX
     log_cleaner_min_cleanable_ratio: float = 0.5
     log_cleaner_min_compaction_lag_ms: int = 0
