@@ -8,7 +8,7 @@ from broker.jobs.child import InLoop
 from broker.jobs.host import JobHost
 from broker.jobs.worker import Job, Worker, WorkerStats
 from coordinator.coordinator import Applied
-from coordinator.job_commands import JobKind, RequestJob
+from coordinator.job_commands import JobKind, ReleaseJobs, RequestJob
 from coordinator.memory import MemoryLogCluster
 from coordinator.snapshot_store import SnapshotStore
 from protocol.types import Incarnation
@@ -61,7 +61,9 @@ class Hosting(Agent):
         self.propose = None
         self.worker: Worker | None = None
         self.entries: list[Applied] = []
-        self.coordinator.on_applied(self.entries.append)
+        self.released_s: list[float] = []
+        """When a release was seen in the log."""
+        self.coordinator.on_applied(self._applied)
         self.host = JobHost(
             self.coordinator,
             log=self.log,
@@ -70,6 +72,11 @@ class Hosting(Agent):
             enabled=enabled,
             start_delay_ms=DELAY_S * 1000,
         )
+
+    def _applied(self, applied: Applied) -> None:
+        self.entries.append(applied)
+        if any(isinstance(command, ReleaseJobs) for command in applied.entry.commands):
+            self.released_s.append(now_s())
 
     async def run_worker(self, incarnation, propose, stats: WorkerStats) -> None:
         self.workers.append((now_s(), incarnation))
