@@ -294,6 +294,7 @@ def refused(story: JobStory, replacement: Replacement, *, job: JobKind = JobKind
         ({"topic_id": TopicId(bytes(16))}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ({"base_offset": 11}, GONE),
         ({"next_offset": 29}, GONE),
+        ({"next_offset": 29, "rows": 1}, GONE),
         ({"next_offset": 40}, GONE),
         ({"rows": 1}, GONE),
         ({"digest": bytes(16)}, OTHERS),
