@@ -88,7 +88,7 @@ class Batches:
         try:
             starts, counts = records.batch_positions(data)
         except ProtocolError as error:
-            raise DamagedSpanError(f"{_place(span)} holds no record batches: {error}") from error
+            raise DamagedSpanError(f"{place_of(span)} holds no record batches: {error}") from error
         ends = array("I", starts[1:])
         ends.append(len(data))
         if span.object_id.kind == ObjectKind.SEGMENT:
@@ -114,23 +114,16 @@ class Batches:
             offset += count
         if offset != span.next_offset:
             raise DamagedSpanError(
-                f"{_place(span)} holds {offset - span.base_offset} records, not {span.records}"
+                f"{place_of(span)} holds {offset - span.base_offset} records, not {span.records}"
             )
         return offsets
 
     @classmethod
     def of_marker(cls, marker: Marker) -> Self:
-        """The control batch that clients are given for the end of a transaction (KIP-98)."""
-        batch = records.control_batch(
-            records.CONTROL_COMMIT if marker.commit else records.CONTROL_ABORT,
-            base_offset=marker.base_offset,
-            timestamp=marker.timestamp,
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-        )
+        """The control batch alone."""
         return cls(
             marker,
-            memoryview(batch),
+            memoryview(marker_batch(marker)),
             ends=_MARKER_ENDS,
             offsets=array("q", [marker.base_offset]),
             nexts=array("q", [marker.next_offset]),
@@ -144,7 +137,7 @@ class Batches:
         Doing so again does no harm. Those of a segment are never copied.
         """
         if len(data) != span.length:
-            raise DamagedSpanError(f"{_place(span)} came with {len(data)} bytes")
+            raise DamagedSpanError(f"{place_of(span)} came with {len(data)} bytes")
         if data.readonly and span.object_id.kind != ObjectKind.SEGMENT:
             batches = cls.of(span, data)
         else:
@@ -158,7 +151,7 @@ class Batches:
         for end in self._ends:
             (crc,) = _CRC.unpack_from(self._data, at + _CRC_AT)
             if crc32c(self._data[at + _CRC_AT + _CRC.size : end]) != crc:
-                raise DamagedSpanError(f"{_place(self.span)}: the batch at byte {at} is damaged")
+                raise DamagedSpanError(f"{place_of(self.span)}: the batch at byte {at} is damaged")
             at = end
 
     def view(self) -> memoryview:
@@ -190,15 +183,26 @@ class Batches:
         return Slice([self._data[begin:end]], end - begin, self._nexts[last - 1])
 
 
+def marker_batch(marker: Marker) -> bytes:
+    """The control batch that clients are given for the end of a transaction (KIP-98)."""
+    return records.control_batch(
+        records.CONTROL_COMMIT if marker.commit else records.CONTROL_ABORT,
+        base_offset=marker.base_offset,
+        timestamp=marker.timestamp,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+    )
+
+
 def _check_ascending(span: Span, offsets: Sequence[int], nexts: Sequence[int]) -> None:
     """Batches of a segment, one or more, begin where none before reaches, and end with the span."""
     if not offsets or offsets[0] < span.base_offset or nexts[-1] != span.next_offset:
         at = f"{offsets[0]} to {nexts[-1]}" if offsets else "no offsets"
         raise DamagedSpanError(
-            f"{_place(span)} holds {at}, not {span.base_offset} to {span.next_offset}"
+            f"{place_of(span)} holds {at}, not {span.base_offset} to {span.next_offset}"
         )
     if any(map(gt, nexts, offsets[1:])):
-        raise DamagedSpanError(f"{_place(span)} holds batches that do not ascend")
+        raise DamagedSpanError(f"{place_of(span)} holds batches that do not ascend")
 
 
 def _joined(span: Span, data: Buffer | Sequence[Buffer]) -> bytearray:
@@ -206,11 +210,12 @@ def _joined(span: Span, data: Buffer | Sequence[Buffer]) -> bytearray:
     parts = [data] if isinstance(data, Buffer) else data
     joined = bytearray().join(parts)
     if len(joined) != span.length:
-        raise DamagedSpanError(f"{_place(span)} came with {len(joined)} bytes")
+        raise DamagedSpanError(f"{place_of(span)} came with {len(joined)} bytes")
     return joined
 
 
-def _place(span: Span | Marker) -> str:
+def place_of(span: Span | Marker) -> str:
+    """For people: which bytes of which object."""
     if isinstance(span, Marker):
         return f"the marker at offset {span.base_offset}"
     return f"{span.object_id.key} bytes {span.start} to {span.start + span.length}"

@@ -29,8 +29,9 @@ from protocol.errors import ProtocolError
 from protocol.record_scan import Scanned
 from protocol.records import BatchHeader
 from protocol.types import Buffer
+from storage.batches import marker_batch
 from storage.spans import Marker, Span
-from storage.walk import Aborted, Merged, Output, data_of_rows, marker_batch, walk
+from storage.walk import Aborted, Merged, Output, data_of_rows, walk
 
 ENTRY_BYTES: Final = 192
 """What a key and its offset take in memory, as measured: at most 41 bytes are kept of a key."""

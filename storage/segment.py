@@ -20,10 +20,11 @@ from crc32c import crc32c
 
 from protocol import records
 from protocol.types import Buffer, TopicId
+from storage.batches import marker_batch
 from storage.chunk import checksum_of
 from storage.sealed import HEADER_BYTES, Format, check_adjacent
 from storage.spans import Marker, ObjectId, ObjectKind, Span
-from storage.walk import Aborted, Merged, Output, data_of_rows, marker_batch, walk
+from storage.walk import Aborted, Merged, Output, data_of_rows, walk
 
 FORMAT: Final = Format(ObjectKind.SEGMENT, b"\x00FRAZILs", 1, struct.Struct(">16siqqQQIq"))
 

@@ -15,7 +15,7 @@ from protocol import records
 from protocol.errors import ProtocolError
 from protocol.records import BatchHeader
 from protocol.types import Buffer
-from storage.batches import DamagedSpanError
+from storage.batches import DamagedSpanError, place_of
 from storage.spans import Marker, ObjectKind, Span
 
 _CRC_FROM: Final = 21
@@ -61,7 +61,7 @@ def walk(span: Span, data: memoryview) -> Iterator[tuple[int, int, BatchHeader]]
     """
     own_offsets = span.object_id.kind == ObjectKind.SEGMENT
     if len(data) != span.length:
-        raise DamagedSpanError(f"{_place(span)} came with {len(data)} bytes")
+        raise DamagedSpanError(f"{place_of(span)} came with {len(data)} bytes")
     offset, at = span.base_offset, 0
     while at < span.length:
         header = _read(span, data, at)
@@ -69,20 +69,20 @@ def walk(span: Span, data: memoryview) -> Iterator[tuple[int, int, BatchHeader]]
         if not own_offsets:
             header = BatchHeader(offset, *header[1:])
         elif header.base_offset < offset:
-            raise DamagedSpanError(f"{_place(span)} holds batches that do not ascend")
+            raise DamagedSpanError(f"{place_of(span)} holds batches that do not ascend")
         offset = header.base_offset + header.last_offset_delta + 1
         if header.record_count:
             yield at, end, header
         at = end
     if offset != span.next_offset:
-        raise DamagedSpanError(f"{_place(span)} ends at {offset}, not at {span.next_offset}")
+        raise DamagedSpanError(f"{place_of(span)} ends at {offset}, not at {span.next_offset}")
 
 
 def _read(span: Span, data: memoryview, at: int) -> BatchHeader:
     try:
         header = records.read_header(data, at)
     except ProtocolError as error:
-        raise DamagedSpanError(f"{_place(span)} ends inside a batch") from error
+        raise DamagedSpanError(f"{place_of(span)} ends inside a batch") from error
     size = header.length + records.LENGTH_OVERHEAD
     if (
         header.magic != records.MAGIC
@@ -91,23 +91,8 @@ def _read(span: Span, data: memoryview, at: int) -> BatchHeader:
         or header.record_count < 0
         or crc32c(data[at + _CRC_FROM : at + size]) != header.crc
     ):
-        raise DamagedSpanError(f"{_place(span)}: the batch at byte {at} is damaged")
+        raise DamagedSpanError(f"{place_of(span)}: the batch at byte {at} is damaged")
     return header
-
-
-def marker_batch(marker: Marker) -> bytes:
-    """The control batch that clients are given for a marker, as ever (`storage.batches`)."""
-    return records.control_batch(
-        records.CONTROL_COMMIT if marker.commit else records.CONTROL_ABORT,
-        base_offset=marker.base_offset,
-        timestamp=marker.timestamp,
-        producer_id=marker.producer_id,
-        producer_epoch=marker.producer_epoch,
-    )
-
-
-def _place(span: Span) -> str:
-    return f"{span.object_id.key} bytes {span.start} to {span.start + span.length}"
 
 
 class Output:
