@@ -8,7 +8,7 @@
     POST   /jobs/{job}/run           have one run now
     GET    /topics/{name}?from=N     where a topic's records lie, from a partition on
     GET    /export/topics            topics with their ids
-    GET    /export/plan?topic=T      spans of a topic [&partition=P&from=OFFSET]
+    GET    /export/plan?topic=T      spans of a topic [&partition=P&from=OFFSET], some at a time
     POST   /export/pin               {"name", "lifetime_ms"} -> {"position"}
     DELETE /export/pin/{name}
 

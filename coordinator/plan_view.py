@@ -16,7 +16,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicId
 from storage.spans import Marker, Page, Span
 
-PLAN_ROWS_MAX: Final = 10_000
+PLAN_ROWS_MAX: Final = 5_000
 """Spans and markers of one plan: it is made, and written as JSON, in one go."""
 
 PageRows = Callable[[Page], Sequence[Span | Marker] | None]
