@@ -263,9 +263,13 @@ class JobHost:
 
     async def _live(self, incarnation: Incarnation) -> None:
         """One worker, until it is ended; one that ends by itself is followed by another."""
+
+        async def propose(command: Command) -> tuple[Position, Outcome]:
+            return await self._proposed(command, incarnation)
+
         begun_ms = self._boot_ms()
         try:
-            await self._run_worker(incarnation, self._proposed, self.stats.worker)
+            await self._run_worker(incarnation, propose, self.stats.worker)
             reason = "the worker ended"
         except* (WorkerEndedError, ReplicaStoppedError, StoreError, *BUGS) as group:
             reason = str(_first(group))
@@ -285,8 +289,10 @@ class JobHost:
             worker.cancel()
             await asyncio.wait([worker])
 
-    async def _proposed(self, command: Command) -> tuple[Position, Outcome]:
-        """Put a worker's command into the log; see `worker.Link`."""
+    async def _proposed(
+        self, command: Command, incarnation: Incarnation
+    ) -> tuple[Position, Outcome]:
+        """Put a worker's command into the log, under its incarnation; see `worker.Link`."""
         machine = self._coordinator.machine
         begun = machine.snapshots.begun
         if (
@@ -302,7 +308,7 @@ class JobHost:
         if isinstance(command, PublishSnapshot):
             await self._until_named()
         try:
-            future = self._coordinator.propose(command, self._worker_of)
+            future = self._coordinator.propose(command, incarnation)
             outcome = await asyncio.shield(future)
         except (NotDoneError, LogError) as error:
             raise JobStoppedError(str(error)) from error

@@ -240,6 +240,8 @@ def test_what_a_worker_of_an_old_incarnation_proposes_is_not_done() -> None:
             with pytest.raises(JobStoppedError):
                 await propose(DropRows(()))
             await agent.ready(besides=before)
+            with pytest.raises(JobStoppedError, match="is over"):
+                await propose(DropRows(()))
             assert len(agent.commands(DropRows)) == 1
 
     play(scenario)
