@@ -17,12 +17,13 @@ from typing import NamedTuple
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonPartition
 
 from tests.clients.records import CODECS, FIRST_TIMESTAMP_MS
 from tests.parts import install
+from tests.parts.topics import create_topic
 
 READ_S = 60.0
 """A reader that has not reached the end by then never will."""
@@ -49,7 +50,7 @@ def create(bootstrap: str, topic: str, **configs: str) -> None:
     """A topic of one partition."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     told = {name.replace("_", "."): value for name, value in configs.items()}
-    admin.create_topics([NewTopic(topic, 1, 1, config=told)])[topic].result(30)
+    create_topic(admin, topic, 1, told)
 
 
 def write(

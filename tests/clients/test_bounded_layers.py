@@ -21,6 +21,7 @@ from tests.clients import logs
 from tests.clients.bounded import Bounded
 from tests.clients.logs import READERS, Row
 from tests.clients.records import FIRST_TIMESTAMP_MS
+from tests.parts.topics import NotNowError, patiently, told
 
 pytestmark = pytest.mark.integration
 
@@ -132,7 +133,7 @@ def test_retention_that_is_set_while_a_consumer_runs_moves_the_start_and_not_the
     hour = ConfigEntry("retention.ms", "3600000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[hour])
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    patiently(lambda: told(admin.incremental_alter_configs([resource])[resource]), NotNowError)
     row = cluster.run_until("retention", topic, lambda row: row["log_start"] == row["end"])
     assert row["chunk_bytes"] + row["segment_bytes"] == 0
     bounds = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)

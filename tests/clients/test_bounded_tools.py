@@ -4,29 +4,36 @@ Tried against Apache Kafka too: what holds there must hold here.
 """
 
 import asyncio
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import aiokafka.errors
+import kafka.errors
 import pytest
 from aiokafka import TopicPartition as AioPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from kafka import TopicPartition as PythonPartition
 from kafka.admin import KafkaAdminClient
 
 from broker.admin_client import ask
 from tests.clients.kafka_tools import DELETE_RECORDS, LOG_DIRS, KafkaTools
 from tests.parts.servers import FrazilCluster, FrazilDev
+from tests.parts.topics import NotNowError, create_topic, patiently, told
 
 pytestmark = pytest.mark.integration
 
 PARTITIONS = 3
 RECORDS = 10
 """In each partition."""
+
+
+REFUSALS = (kafka.errors.KafkaError, aiokafka.errors.KafkaError)
 
 
 class Cluster(NamedTuple):
@@ -55,7 +62,7 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 def fill(cluster: Cluster, topic: str, **configs: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     told = {name.replace("_", "."): value for name, value in configs.items()}
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=told)])[topic].result(30)
+    create_topic(admin, topic, PARTITIONS, told)
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     for index in range(RECORDS):
         for partition in range(PARTITIONS):
@@ -133,7 +140,7 @@ def test_what_cannot_be_deleted_is_said(
 def delete_by_librdkafka(bootstrap: str, topic: str, offset: int) -> int:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (deleted,) = admin.delete_records([TopicPartition(topic, 0, offset)]).values()
-    return deleted.result(30).low_watermark
+    return told(deleted).low_watermark
 
 
 def delete_by_kafka_python(bootstrap: str, topic: str, offset: int) -> int:
@@ -142,7 +149,8 @@ def delete_by_kafka_python(bootstrap: str, topic: str, offset: int) -> int:
         (row,) = admin.delete_records({PythonPartition(topic, 0): offset}).values()
     finally:
         admin.close()
-    assert row["error_code"] == 0
+    if row["error_code"] != 0:
+        raise NotNowError(row)
     return row["low_watermark"]
 
 
@@ -165,7 +173,10 @@ def test_every_admin_client_deletes_records(cluster: Cluster) -> None:
     fill(cluster, topic)
     ways = (delete_by_librdkafka, delete_by_kafka_python, delete_by_aiokafka)
     for offset, way in enumerate(ways, start=1):
-        assert way(cluster.bootstrap, topic, offset) == offset, way.__name__
+        low_watermark = patiently(
+            functools.partial(way, cluster.bootstrap, topic, offset), NotNowError, *REFUSALS
+        )
+        assert low_watermark == offset, way.__name__
 
 
 def log_dirs(tools: KafkaTools, cluster: Cluster, *topics: str) -> list[dict[str, Any]]:
