@@ -1,8 +1,9 @@
 """How the commands of jobs are carried out: rows are trimmed, expire, move and are forgotten.
 
 A job has seen what it proposes in its own replica; here it is judged against what is there now, so
-that a proposal that was overtaken, or a job with a bug or a wild clock, deletes nothing that
-somebody may still read. Rows are named by a digest of what was read (`storage.page.digest`).
+that a proposal that was overtaken, or one of a wild clock, deletes nothing that somebody may still
+read. Rows are named by a digest of what was read (`storage.page.digest`). What a segment holds is
+its writer's word, as with chunks.
 
 Invariants: a command is judged before it touches anything, each trim, replacement, page and object
 for itself; no command touches more rows than `job_commands` allows. What is written into an

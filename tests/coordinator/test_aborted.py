@@ -126,6 +126,21 @@ def test_of_ranges_that_lie_in_each_other_only_the_covered_one_goes():
     assert story.ranges() == []
 
 
+def test_a_range_that_stays_may_have_its_marker_between_those_of_ranges_that_go():
+    story = AbortedStory()
+    story.begin("pay", 10)
+    story.begin("ship", 10)
+    story.abort("ship")
+    story.abort("pay")
+    story.begin("bill", 10)
+    story.abort("bill")
+    kept = (0, 21)
+    assert sorted(story.ranges()) == [kept, (10, 20), (22, 32)]
+    assert story.merge(1, 5) == MOVED
+    assert story.ranges() == [kept]
+    assert [each.last_offset for each in story.row.aborted(5, 6)] == [21]
+
+
 def test_a_page_with_chunks_keeps_the_range_and_one_of_segments_does_not():
     story = aborted_behind(7)
     story.spill(2, 2)

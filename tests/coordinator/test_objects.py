@@ -106,3 +106,40 @@ def test_counts_agree_with_a_dict(steps: list[tuple[int, int]], rng):
             else:
                 with pytest.raises(KeyError):
                     chunks.length(ObjectId(A, each))
+
+
+def test_objects_of_an_incarnation_are_counted_by_kind():
+    objects = Objects()
+    for kind in ObjectKind:
+        slot = objects.slot(A, kind)
+        objects.add(slot, 7, length=10 + kind, references=1, moment=Moment(Position(5), 50))
+        assert objects.id(slot, 7) == ObjectId(A, 7, kind)
+    assert [objects.length(ObjectId(A, 7, kind)) for kind in ObjectKind] == [10, 11, 12]
+    objects.release(objects.slot(A, ObjectKind.SEGMENT), 7, Moment(Position(6), 60))
+    found = [objects.is_referenced(ObjectId(A, 7, kind)) for kind in ObjectKind]
+    assert found == [True, False, True]
+    assert objects.slot(A) != objects.slot(A, ObjectKind.SEGMENT)
+
+
+def test_what_is_doomed_is_no_longer_unreferenced_and_the_others_keep_their_order():
+    objects = Objects()
+    for number in range(5):
+        add(objects, A, number, spans=0)
+    objects.doom(A, ObjectKind.CHUNK, [3, 0], is_live=True)
+    assert [each.object_id.number for each in objects.unreferenced()] == [1, 2, 4]
+    assert [each.number for each in objects.doomed()] == [3, 0]
+    assert (objects.unreferenced_count, objects.doomed_count) == (3, 2)
+    assert objects.doomed_of(A, ObjectKind.CHUNK) == {0, 3}
+    objects.forget(A, ObjectKind.CHUNK, {0, 1})
+    assert [each.number for each in objects.doomed()] == [3]
+    assert [each.object_id.number for each in objects.unreferenced()] == [1, 2, 4]
+    assert (objects.unreferenced_count, objects.doomed_count) == (3, 1)
+
+
+def test_nothing_is_known_of_a_writer_that_never_wrote():
+    objects = Objects()
+    assert objects.find_unreferenced(A, ObjectKind.CHUNK, {0}) == {}
+    assert objects.doomed_of(A, ObjectKind.CHUNK) == frozenset()
+    assert not objects.is_referenced(ObjectId(A, 0))
+    objects.forget(A, ObjectKind.CHUNK, {0})
+    assert len(objects) == 0
