@@ -10,10 +10,10 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from broker import config
-from broker.agent import Agent, Parts
+from broker.agent import Agent, AgentError, Parts
 from broker.node import Node
 from coordinator.memory import MemoryLog, MemoryLogCluster
 from storage.memory import MemoryStore
@@ -26,6 +26,22 @@ from tests.sim.workload import Addresses, Producer, Reader, ask_ends, end_offset
 
 START_MS = 1_700_000_000_000
 FAULTS_S = 40.0
+JOBS = {
+    "jobs.start.delay.ms": "500",
+    "snapshot.interval.ms": "4000",
+    "merge.interval.ms": "1000",
+    "merge.age.ms": "500",
+    "spill.interval.ms": "1500",
+    "spill.age.ms": "500",
+    "collect.interval.ms": "1500",
+    "log.segment.delete.delay.ms": "1000",
+    "log.retention.check.interval.ms": "1500",
+    "log.cleaner.backoff.ms": "1500",
+    "log.retention.ms": "-1",
+}
+SPILL_ROWS = 8
+FALLEN_BEHIND = "fallen behind the log, start it again"
+"""What an agent says that stood still while the log was cut."""
 SETTLE_S = 240.0
 """How long the cluster and its clients may take, in fine weather, until all is settled."""
 
@@ -42,6 +58,8 @@ class Shape:
     """Of faults, besides weather: kill, pause, expire, away, break, skew."""
     settings: dict[str, str] = field(default_factory=dict)
     """Of the agents, besides those of every run."""
+    jobs: bool = False
+    """Rows and objects are rearranged all the time, and the log is cut."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Shape":
@@ -52,6 +70,7 @@ class Shape:
             producers=rng.choice((2, 4)),
             readers=rng.choice((1, 2)),
             kinds=frozenset(kind for kind in kinds if rng.random() < 0.5),
+            jobs=rng.random() < 0.5,
         )
 
 
@@ -123,7 +142,18 @@ class World:
             )
 
         agent.on_node(watch)
-        await agent.run()
+        try:
+            await agent.run()
+        except AgentError as error:
+            if FALLEN_BEHIND not in str(error):
+                raise
+            # As whoever supervises processes would.
+            with self.loop.owned("supervisor"):
+                self.loop.call_soon(self._start_again, life)
+
+    def _start_again(self, life: Life) -> None:
+        self.kill(life)
+        self.start(life)
 
     def _settings(self, life: Life) -> config.Settings:
         given = {
@@ -140,10 +170,14 @@ class World:
             "session.deadline.ms": "3500",
             **self.shape.settings,
         }
+        if self.shape.jobs:
+            given |= JOBS
         flags = [f"{name}={value}" for name, value in given.items()]
-        return config.load(
+        settings = config.load(
             defaults={}, toml=None, environ={}, flags=flags, host_name="sim"
         ).settings
+        # No operator may have so few rows in memory; here there are no more.
+        return replace(settings, spill_rows=SPILL_ROWS) if self.shape.jobs else settings
 
     def kill(self, life: Life) -> None:
         self.loop.kill(life.owner)
