@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker.jobs import collection_plan, compaction_plan, spill_plan
 from coordinator.commands import DeleteTopic, Pin, Unpin
-from coordinator.job_commands import JobKind
+from coordinator.job_commands import DoomObjects, ForgetObjects, JobKind, ObjectsDoomed
 from protocol.types import TopicId
 from storage.segment import parse_segment
 from storage.spans import ObjectId, ObjectKind, Span
@@ -162,6 +162,18 @@ class WholeLayer(RuleBasedStateMachine):
     )
     def job_that_is_interrupted(self, kind: JobKind, events: dict[int, str], stays: bool) -> None:
         self._run(kind, Steps(events={at: self._event(e) for at, e in events.items()}), stays)
+
+    @rule()
+    def collection_that_wants_everything(self) -> None:
+        """The log gives only what nobody needs."""
+        world = self.world
+        keys = [key for key in world.store._objects if not key.startswith("snapshots/")]
+        objects = tuple(map(ObjectId.of_key, keys[:1000]))
+        (outcome,) = world.append(world.holder, DoomObjects(0, objects))
+        assert isinstance(outcome, ObjectsDoomed)
+        for object_id in outcome.objects:
+            del world.store._objects[object_id.key]
+        world.append(world.holder, ForgetObjects(outcome.objects))
 
     @rule()
     def take_over(self) -> None:
