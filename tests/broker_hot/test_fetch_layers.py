@@ -8,7 +8,7 @@ at the end was seen by whoever read up to there, and nothing was seen twice, or 
 from collections import deque
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker import fetch_answers
@@ -132,7 +132,7 @@ class Client:
 limits = st.sampled_from([0, 1, 77, 78, 100, 160, 250, 400, 1_000, 1 << 20])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(played=steps, data=st.data())
 def test_nothing_is_left_out_while_jobs_rearrange_what_is_read(played, data) -> None:
     log = LayeredLog()
@@ -169,7 +169,7 @@ def test_nothing_is_left_out_while_jobs_rearrange_what_is_read(played, data) -> 
         assert set(client.records) <= {*log.committed, *log.removed}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(played=steps, committed=st.booleans(), data=st.data())
 def test_a_client_may_begin_anywhere_in_any_layer(played, committed, data) -> None:
     """Also in a hole, in a page, at a marker that is a batch by now."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.plan_view import topic_plan
@@ -70,7 +70,7 @@ def whole_plan(log: PinnedLog, store: Path, start: int | None, rows_max: int, be
     return plan._replace(partitions={0: part})
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(played=steps, data=st.data())
 def test_every_committed_record_that_is_left_is_exported_once_whatever_jobs_do(played, data):
     log = PinnedLog()
