@@ -45,7 +45,9 @@ async def _pages(context: JobContext, prefix: str) -> AsyncIterator[Sequence[Obj
 async def _doom(context: JobContext, object_ids: Iterable[ObjectId]) -> None:
     """Delete these, as far as the log allows it."""
     grace_ms = context.settings.kafka.log_segment_delete_delay_ms
-    for some in _slices(list(object_ids)):
+    every = list(object_ids)
+    for done, some in enumerate(_slices(every)):
+        context.report(done * OBJECTS_PER_COMMAND_MAX, len(every), "objects")
         outcome = await context.propose(DoomObjects(grace_ms, some))
         if isinstance(outcome, ObjectsDoomed):
             await _delete(context, outcome.objects)

@@ -79,6 +79,9 @@ def runs(
     what lies before rows that are not moved any more."""
     if partition.row_count == 0:
         return []
+    if not everything and partition.segment_bytes == partition.data_bytes:
+        # Nothing is new: what may be merged was when the last of it came out of a chunk.
+        return []
     found: list[Run] = []
     for rows in _stretches(partition, limits, everything=everything):
         old = _older(partition, rows, time_ms - limits.age_ms)

@@ -94,12 +94,13 @@ async def _drop(context: JobContext, partitions: Sequence[Partition]) -> None:
                 for partition, _, _ in dropping[first : first + PARTITIONS_PER_COMMAND_MAX]
             ]
             await context.propose(DropRows(tuple(names)))
-        # Where nothing happened, nothing will: the topic is gone, or a page is.
-        left = [
-            partition
+        # One command drops so many rows of all partitions together. When nothing happens any
+        # more, nothing will: topics are gone, or pages are.
+        changed = any(
+            (partition.row_count, partition.page_count) != (rows, pages)
             for partition, rows, pages in dropping
-            if (partition.row_count, partition.page_count) != (rows, pages)
-        ]
+        )
+        left = [partition for partition, _, _ in dropping] if changed else []
 
 
 async def _recall_first(context: JobContext, partition: Partition) -> None:

@@ -9,7 +9,7 @@ import pytest
 from broker.jobs import collection_plan, compacting, spill_plan
 from coordinator.commands import DeleteTopic, Pin
 from coordinator.group_commands import SetTopicConfigs
-from coordinator.job_commands import JobKind
+from coordinator.job_commands import JobKind, Trim, TrimLogs
 from coordinator.partition import Partition
 from protocol.types import TopicId
 from storage.cleaner import ENTRY_BYTES
@@ -193,6 +193,18 @@ def test_many_rows_go_in_slices():
         assert partition.row_count < 10
         assert values(world, place) == written[partition.log_start :]
         assert partition.data_bytes >= 500
+
+
+def test_what_clients_deleted_is_dropped_of_all_partitions():
+    with opened() as world:
+        topic_id = world.topic("a", partitions=3, retention_ms="-1")
+        places = [(topic_id, number) for number in range(3)]
+        for place in places:
+            fill(world, place, 1_200)
+        world.do(TrimLogs(tuple(Trim(*place, 1_190) for place in places)))
+        assert world.machine.partitions.row_count > 2_000
+        assert run(world, JobKind.RETENTION)
+        assert world.machine.partitions.row_count == 30
 
 
 # Pages.

@@ -127,6 +127,15 @@ def test_nothing_stays_in_a_chunk_for_long():
     assert planned(alone) == [(0, 10)]
 
 
+def test_a_partition_without_anything_new_is_looked_at_now_and_then_only():
+    rows = Rows()
+    rows.spans(4, timestamp=OLD, kind=SEGMENT)
+    rows.marker(timestamp=OLD)
+    rows.partition.segment_bytes = rows.partition.data_bytes
+    assert planned(rows) == []
+    assert planned(rows, everything=True) == [(0, 41)]
+
+
 def test_what_lies_in_objects_of_little_use_moves_however_big_it_is():
     rows = Rows()
     big = rows.span(timestamp=OLD, length=9000, kind=SEGMENT, object_length=100_000)
