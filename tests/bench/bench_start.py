@@ -2,22 +2,27 @@
 
 Makes a machine of so many partitions and spans (most of them in pages), windows, groups and
 offsets; dumps it, writes it into a store on disk, and publishes it in a log in SQLite. Then a
-process of its own starts an agent's hold on that log: the seconds until it may serve, its memory,
-and the longest time that a ticker of 1 ms had to wait meanwhile (health is answered by that loop).
-Dumping and restoring are also measured alone.
+process of its own starts an agent: the seconds until it serves, its memory, and the longest time
+that a ticker of 1 ms had to wait, until then (health is answered by that loop) and while its
+worker makes a snapshot. Dumping and restoring are also measured alone.
 """
 
 import argparse
 import asyncio
-import contextlib
 import gc
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from broker import identity
+from broker.agent import Agent, Parts
+from broker.config import Settings, load
+from broker.opening import boot_ms, loop_factory, now_ms, open_adapters
+from broker.process import software_version
 from coordinator import rows
 from coordinator.aborted import pack
 from coordinator.codec import encode_entry
@@ -27,12 +32,10 @@ from coordinator.commands import (
     CommitChunk,
     CreateTopic,
     Entry,
-    Listener,
     Open,
     Outcome,
     TopicCreated,
 )
-from coordinator.coordinator import AgentIdentity, Coordinator, CoordinatorSettings
 from coordinator.group_commands import (
     EPOCH_NONE,
     GROUP_SHARDS,
@@ -40,7 +43,14 @@ from coordinator.group_commands import (
     CommitOffsets,
     CommittedOffset,
 )
-from coordinator.job_commands import BeginSnapshot, ClaimJobs, JobKind, PublishSnapshot
+from coordinator.job_commands import (
+    BeginSnapshot,
+    ClaimJobs,
+    JobKind,
+    PublishSnapshot,
+    ReleaseJobs,
+    RequestJob,
+)
 from coordinator.machine import Machine
 from coordinator.metadata_log import Session
 from coordinator.objects import Moment
@@ -164,6 +174,7 @@ class Cluster:
         await self.do(PublishSnapshot(begun.position, begun.digest, key))
         listed = encode_published(self.machine.snapshots.published)
         await self.log.publish(self.session, listed, older=POSITION_ZERO)
+        await self.do(ReleaseJobs((JobKind.SNAPSHOT,), INCARNATION_NONE))
         return parts
 
     async def tail(self, topic_ids: list[TopicId], entries: int) -> None:
@@ -221,7 +232,7 @@ def measure_restore(parts: list[bytes]) -> None:
 
 async def make(folder: Path, arguments: argparse.Namespace) -> None:
     log, store = SqliteLog(folder / "log.db"), DiskStore(folder / "store")
-    await log.identify(b"bench")
+    await identity.check(store, log, IDENTITY, random.Random(1))
     cluster = Cluster(log)
     began = time.perf_counter()
     await cluster.open()
@@ -248,39 +259,60 @@ async def make(folder: Path, arguments: argparse.Namespace) -> None:
     await store.aclose()
 
 
+def settings_of(folder: Path) -> Settings:
+    given = {
+        "cluster.id": IDENTITY.cluster_id,
+        "listen": "127.0.0.1:0",
+        "http": "off",
+        "store": f"file://{folder}/store",
+        "log": f"sqlite://{folder}/log.db",
+        # What the generator made is old, and its objects are not there.
+        "log.retention.ms": "-1",
+        "merge.age.ms": str(1 << 60),
+        "jobs.start.delay.ms": "86400000",
+    }
+    flags = [f"{name}={value}" for name, value in given.items()]
+    return load(defaults={}, toml=None, environ={}, flags=flags, host_name="bench").settings
+
+
 async def start(folder: Path, began_s: float) -> None:
-    """What an agent does before it may serve."""
+    """A whole agent; when it serves, its worker makes a snapshot."""
     told("process and imports", time.time() - began_s)
     before = resident_bytes()
-    log, store = SqliteLog(folder / "log.db"), DiskStore(folder / "store")
-    await log.identify(b"bench")
-    coordinator = Coordinator(
-        log,
-        identity=AgentIdentity("agent", -1, "zone-a", (Listener("P", "h", 1),), "bench"),
-        settings=CoordinatorSettings(),
-        now_ms=lambda: NOW_MS,
-        boot_ms=lambda: time.monotonic_ns() // 1_000_000,
-        snapshots=SnapshotStore(store, IDENTITY),
-    )
-    ticker = asyncio.create_task(longest_stall())
-    running = asyncio.create_task(coordinator.run())
-    while coordinator.incarnation() is None:
-        await asyncio.sleep(0.01)
-        assert not running.done(), running.exception()
-    told("from the start of the process until it may serve", time.time() - began_s)
-    ticker.cancel()
+    settings = settings_of(folder)
+    store, log = open_adapters(settings)
+    parts = Parts(store=store, log=log, now_ms=now_ms, boot_ms=boot_ms, rng=random.Random())
+    agent = Agent(settings, parts, software_version=software_version())
+    ticks = Ticker()
+    ticker = asyncio.create_task(ticks.run())
+    running = asyncio.create_task(agent.run())
+    await agent.serving()
+    assert not running.done(), running.exception()
+    told("from the start of the process until clients are served", time.time() - began_s)
+    coordinator = agent.node.coordinator
     stats = coordinator.stats
     told("of that: finding, reading and restoring the snapshot", stats.snapshot_seconds)
     told(f"of that: applying {stats.entries_applied} entries behind it", stats.apply_seconds)
-    told("longest stall of a ticker of 1 ms", await ticker)
+    told("longest stall of a ticker of 1 ms until then", ticks.take())
     memory("resident before", before)
     memory("resident at most", peak_bytes())
     memory("resident when it serves", resident_bytes())
-    began = time.perf_counter()
     gc.collect()
-    told("a full garbage collection", time.perf_counter() - began)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    gc.freeze()
+    ticks.take()
+    await asyncio.sleep(5.0)
+    told("longest stall in 5 s with nothing to do", ticks.take())
+    published = coordinator.machine.snapshots.published
+    began = time.perf_counter()
+    await coordinator.propose(RequestJob(JobKind.SNAPSHOT))
+    while coordinator.machine.snapshots.published == published:
+        await asyncio.sleep(0.01)
+        assert not running.done(), running.exception()
+    told("a snapshot by the worker, its start included", time.perf_counter() - began)
+    told("longest stall of the agent meanwhile", ticks.take())
+    await agent.stop()
+    ticker.cancel()
+    await asyncio.gather(running, ticker, return_exceptions=True)
     await log.aclose()
     await store.aclose()
 
@@ -289,15 +321,23 @@ def peak_bytes() -> int:
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
 
 
-async def longest_stall() -> float:
-    longest = 0.0
-    loop = asyncio.get_running_loop()
-    with contextlib.suppress(asyncio.CancelledError):
+class Ticker:
+    """Sleeps 1 ms, again and again."""
+
+    def __init__(self) -> None:
+        self._longest = 0.0
+
+    def take(self) -> float:
+        """The longest that a sleep took too long since the last time that this was asked."""
+        longest, self._longest = self._longest, 0.0
+        return longest
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             before = loop.time()
             await asyncio.sleep(TICK_S)
-            longest = max(longest, loop.time() - before - TICK_S)
-    return longest
+            self._longest = max(self._longest, loop.time() - before - TICK_S)
 
 
 def main() -> None:
@@ -311,7 +351,8 @@ def main() -> None:
     parser.add_argument("--start", type=Path, help="start an agent on what lies in this folder")
     arguments = parser.parse_args()
     if arguments.start is not None:
-        asyncio.run(start(arguments.start, float(os.environ["BENCH_BEGAN"])))
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(start(arguments.start, float(os.environ["BENCH_BEGAN"])))
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
