@@ -268,7 +268,7 @@ def settings_of(folder: Path) -> Settings:
         "log": f"sqlite://{folder}/log.db",
         # What the generator made is old, and its objects are not there.
         "log.retention.ms": "-1",
-        "merge.age.ms": str(1 << 60),
+        "merge.age.ms": "315360000000",
         "jobs.start.delay.ms": "86400000",
     }
     flags = [f"{name}={value}" for name, value in given.items()]
