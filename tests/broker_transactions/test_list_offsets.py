@@ -12,6 +12,7 @@ from storage.batches import Batches
 from storage.spans import ObjectId, Span
 from tests.broker_edge.test_offsets import at, place, stamped
 from tests.broker_edge.world import NOW_MS
+from tests.broker_hot import jobs_by_hand
 from tests.broker_transactions.world import Producer, partition, play
 
 COMMITTED = 1
@@ -143,3 +144,20 @@ def test_another_agent_says_the_same_behind_a_barrier():
             assert row.offset == expected
 
     play(scenario, "one", "lagging")
+
+
+def test_an_end_that_was_deleted_is_not_found_though_its_page_is_there():
+    async def scenario(one):
+        producer = await with_open(one)
+        assert await producer.end() == 0
+        newest = marker_time(one, 4)
+        assert newest > 50
+        await one.produce("logs", stamped(newest + 1_000))
+        row = partition(one)
+        await jobs_by_hand.claim(one)
+        await jobs_by_hand.spill(one, row)
+        assert await place(one, at(NOW_MS + newest)) == (4, newest)
+        await jobs_by_hand.trim(one, row, 5)
+        assert await place(one, at(NOW_MS + newest)) == (5, newest + 1_000)
+
+    play(scenario)
