@@ -37,7 +37,7 @@ from coordinator.transaction_commands import EndTransaction, InitProducer, Produ
 from protocol import records
 from protocol.errors import ErrorCode
 from protocol.records import Record, build_batch
-from protocol.types import INCARNATION_NONE, Buffer, Incarnation, Position, TopicId, position
+from protocol.types import INCARNATION_NONE, Buffer, Incarnation, TopicId, position
 from storage.batches import Batches
 from storage.memory import MemoryStore
 from storage.object_store import ObjectInfo
@@ -437,6 +437,3 @@ class World:
         if key.startswith("snapshots/"):
             return False
         return self.machine.objects.is_referenced(ObjectId.of_key(key))
-
-    def now(self) -> Position:
-        return self.machine.position
