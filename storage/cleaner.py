@@ -12,7 +12,8 @@ records with a newer one of their key. Where nothing is said about a key the rec
 * Records without a key go: nothing could ever replace them.
 * Offsets, timestamps, producers and codecs stay. A batch of which all records stay is copied
   whole; one of which none stays goes, and leaves a hole; another keeps its range of offsets.
-* What cannot be read as records stays whole, and says nothing about keys.
+* What cannot be read as records stays whole, and says nothing about keys. It may hold records that
+  a tombstone behind it takes back for whoever can read it, so tombstones behind it stay.
 
 A `Cleaner` goes over a partition's rows in order, without leaving rows out: whether a
 transaction's records are left it has seen itself. If rows could not be replaced in the log, the
@@ -119,6 +120,8 @@ class Cleaner:
         self._horizon = min(time_ms + delete_retention_ms, _INT64_MAX)
         self._unfinished: set[int] = set()
         """Producers of whose transaction, not ended so far, records are left."""
+        self._unread = False
+        """A batch was kept that nobody here could read."""
         self.records_read = 0
 
     def clean(
@@ -177,13 +180,14 @@ class Cleaner:
         scanned, payload = None, b""
         if header.last_offset < self._offsets.next_offset:
             scanned, payload = _scan(view, start, header)
+            self._unread |= scanned is None
         if scanned is None:
             output.take(view, start, end, header)
             return True
         stays = list(map(le, self._offsets.newest_of(scanned.keys), _offsets(header, scanned)))
         needs_horizon = False
         if header.attributes & records.DELETE_HORIZON:
-            if header.base_timestamp <= self._time_ms:
+            if header.base_timestamp <= self._time_ms and not self._unread:
                 for null in scanned.nulls:
                     stays[null] = False
         else:

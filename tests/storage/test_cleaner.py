@@ -399,6 +399,13 @@ def test_batch_that_would_take_much_memory_stays_whole(
     assert [len(kept(clean_once(history_of(batch)))) for batch in batches] == [1, 3]
 
 
+def test_tombstone_behind_what_cannot_be_read_stays() -> None:
+    tombstone = build_batch([Record(timestamp=NOW, key=b"a", value=None)])
+    made = history_of(raw_batch(b"\xff" * 12, count=1), tombstone)
+    later = clean_once(clean_once(made), time_ms=HORIZON + 1)
+    assert [record.key for record in iterate(batches_in(later)[-1])] == [b"a"]
+
+
 def test_batch_of_an_unknown_codec_stays_whole() -> None:
     batch = bytearray(build_batch([Record(-1, 5, b"a", b"v")] * 2, leader_epoch=0))
     batch[22] |= 7
