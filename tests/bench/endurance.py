@@ -72,7 +72,7 @@ class Account:
 
 
 class Load:
-    """Four writers and a reader, each a thread from `start` to `stop`."""
+    """Four writers and a reader, each a thread from `start` to `stop`. A rate of 0: not that one."""
 
     def __init__(self, bootstrap: str, rates: Rates) -> None:
         self.account = Account(
@@ -84,7 +84,14 @@ class Load:
         self._deleted_to: dict[int, int] = {}
         self._threads = [
             threading.Thread(target=self._told, args=(work,), daemon=True)
-            for work in (self._events, self._state, self._orders, self._queue, self._tail)
+            for work, rate in (
+                (self._events, rates.events),
+                (self._tail, rates.events),
+                (self._state, rates.state),
+                (self._orders, rates.orders),
+                (self._queue, rates.queue),
+            )
+            if rate > 0
         ]
 
     def create_topics(self, *, retention_ms: int) -> None:
@@ -365,12 +372,12 @@ class Watch:
         sample = Sample(
             seconds=time.monotonic() - self._begun,
             agent_rss=_rss(self._agent.child.pid),
-            worker_rss=sum(_rss(pid) for pid in _children(self._agent.child.pid)),
-            etcd_bytes=_metric(theirs, "etcd_mvcc_db_total_size_in_bytes"),
-            etcd_in_use=_metric(theirs, "etcd_mvcc_db_total_size_in_use_in_bytes"),
-            etcd_keys=_metric(theirs, "etcd_debugging_mvcc_keys_total"),
+            worker_rss=sum(_rss(pid) for pid in children(self._agent.child.pid)),
+            etcd_bytes=metric(theirs, "etcd_mvcc_db_total_size_in_bytes"),
+            etcd_in_use=metric(theirs, "etcd_mvcc_db_total_size_in_use_in_bytes"),
+            etcd_keys=metric(theirs, "etcd_debugging_mvcc_keys_total"),
             bucket_bytes=size,
-            live_bytes=_metric(ours, r"frazil_record_bytes\{[^}]*\}"),
+            live_bytes=metric(ours, r"frazil_record_bytes\{[^}]*\}"),
             objects=objects,
         )
         self.samples.append(sample)
@@ -395,7 +402,7 @@ class Watch:
         return along / across * 3600 if across else 0.0
 
 
-def _metric(text: str, name: str) -> int:
+def metric(text: str, name: str) -> int:
     """The sum of all lines of a metric."""
     return int(sum(float(each) for each in re.findall(rf"^{name} (\S+)$", text, re.MULTILINE)))
 
@@ -408,7 +415,7 @@ def _rss(pid: int) -> int:
     return 0
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
     with suppress(OSError):
         return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
