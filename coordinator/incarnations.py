@@ -78,6 +78,10 @@ class Incarnations:
     def get(self, incarnation: Incarnation) -> IncarnationRow | None:
         return self._live.get(incarnation)
 
+    def all_know(self, level: int) -> bool:
+        """Whether every live agent can decode what came with that feature level (design §6)."""
+        return all(row.feature_level_max >= level for row in self)
+
     def by_node_id(self, node_id: int) -> IncarnationRow | None:
         return next((row for row in self if row.node_id == node_id), None)
 

@@ -31,6 +31,11 @@ JOB_NOTE_MAX: Final = 255
 SNAPSHOT_KEY_MAX: Final = 255
 
 
+JOBS_LEVEL: Final = 2
+"""`feature_level_max` of an agent that can decode these commands. While one that cannot is live,
+none is proposed: it would stop (P13)."""
+
+
 class JobKind(IntEnum):
     SNAPSHOT = 1
     RETENTION = 2

@@ -7,8 +7,8 @@ none. Objects go when nothing points at them any more. Of a partition that a req
 the last mention counts, as in Kafka.
 
 Errors, per partition: 1 (beyond the end, or negative and not -1), 3, 6 (no session or barrier to
-be had: ask another agent), 7 (may still happen), 17 (a name that Kafka keeps for itself), 44 (a
-topic that is compacted and not deleted from).
+be had: ask another agent), 7 (may still happen), 17 (a name that Kafka keeps for itself), 35 (an
+agent of an older release is live), 44 (a topic that is compacted and not deleted from).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from broker.handling import live_incarnation, outcome_of, wait_for
 from broker.node import Node
 from broker.topic_configs import TopicSettings, effective
 from coordinator.commands import Outcome, Rejected
-from coordinator.job_commands import LogsTrimmed, Trim, TrimLogs
+from coordinator.job_commands import JOBS_LEVEL, LogsTrimmed, Trim, TrimLogs
 from coordinator.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
@@ -57,6 +57,9 @@ Wanted = dict[str, dict[int, _Wanted]]
 async def handle(node: Node, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     incarnation = live_incarnation(node, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     await node.coordinator.barrier()
+    if not node.coordinator.machine.incarnations.all_know(JOBS_LEVEL):
+        reason = "an agent of an older release is live; try again when all are of this one"
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
     wanted = _judge(node, request)
     await _carry_out(node, incarnation, wanted, request.timeout_ms)
     return _response(wanted)

@@ -23,6 +23,7 @@ from broker.jobs.worker import WorkerStats
 from coordinator.commands import Close, Command, Open, Outcome
 from coordinator.coordinator import Applied, Coordinator
 from coordinator.job_commands import (
+    JOBS_LEVEL,
     ClaimJobs,
     JobKind,
     PublishSnapshot,
@@ -222,6 +223,8 @@ class JobHost:
         if not self._enabled:
             if held:
                 self._propose(ReleaseJobs(held, INCARNATION_NONE), me)
+        elif not self._coordinator.machine.incarnations.all_know(JOBS_LEVEL):
+            return  # In the middle of an upgrade; one that has claimed before goes on.
         elif free := self._claims.to_claim(wanted_now=bool(self._wanted)):
             self._propose(ClaimJobs(free), me)
         elif held and self._ends >= ENDS_MAX and not self.worker_running:

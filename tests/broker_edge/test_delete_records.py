@@ -54,6 +54,18 @@ def test_a_log_begins_at_the_offset_that_is_given(version):
     run(scenario)
 
 
+def test_nothing_is_deleted_while_an_agent_of_an_older_release_is_live():
+    async def scenario(world):
+        async with world.agents("one") as (one,):
+            partition = await fill(one)
+            (row,) = one.machine.incarnations
+            row.feature_level_max = 1
+            assert await ask(one, delete("logs", (0, 3))) == [(ErrorCode.UNSUPPORTED_VERSION, -1)]
+            assert partition.log_start == 0
+
+    run(scenario)
+
+
 def test_minus_one_is_the_end():
     async def scenario(world):
         async with world.agents("one") as (one,):

@@ -65,6 +65,21 @@ def test_an_agent_that_is_here_for_a_moment_claims_nothing() -> None:
     play(scenario)
 
 
+def test_nobody_claims_jobs_while_an_agent_of_an_older_release_is_live() -> None:
+    async def scenario() -> None:
+        cluster = MemoryLogCluster()
+        agent, older = Hosting(cluster, "a"), Hosting(cluster, "b", enabled=False)
+        async with hosting(agent, older):
+            row = agent.coordinator.machine.incarnations.get(older.incarnation())
+            row.feature_level_max = 1
+            await asyncio.sleep(60)
+            assert agent.commands(ClaimJobs) == []
+            row.feature_level_max = 2
+            await until(lambda: agent.host.held == ALL, seconds=30)
+
+    play(scenario)
+
+
 def test_a_job_that_is_asked_for_starts_a_worker_at_once() -> None:
     async def scenario() -> None:
         agents = three()
