@@ -1,7 +1,7 @@
 """What a seed is a run of, and many seeds on all cores.
 
-The rest of a seed by three says which kind of world it is: of records, of groups or of
-transactions. A seed gives the same run wherever and after whatever it is run.
+The rest of a seed by four says which kind of world it is: of records, of groups, of transactions,
+or of topics that lose records. A seed gives the same run wherever and after whatever it is run.
 """
 
 import multiprocessing
@@ -9,12 +9,18 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 
+from tests.sim.bounded_world import simulate_bounded
 from tests.sim.group_world import simulate_groups
 from tests.sim.loop import DeadlockError, run
 from tests.sim.txn_world import simulate_transactions
 from tests.sim.world import simulate
 
-KINDS: tuple[Callable, ...] = (simulate, simulate_groups, simulate_transactions)
+KINDS: tuple[Callable, ...] = (
+    simulate,
+    simulate_groups,
+    simulate_transactions,
+    simulate_bounded,
+)
 
 
 def violations(seed: int) -> list[str]:

@@ -1,0 +1,380 @@
+"""A run of topics that lose records: retention, DeleteRecords, compaction, deletion; with pins.
+
+The cluster, its weather and its faults are those of `tests.sim.world`, always with jobs, whose
+claims move with the agents that die, stall and lapse. Whatever was reachable at a position that is
+pinned stays in the store, as does what is reachable now; the log is never cut behind its older
+snapshot. In the end jobs run until nothing is left to do: the store holds what the machine knows
+of and nothing else, the log of the time with faults is cut, and an agent that is started then
+shows the same records as the others.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from broker.jobs.collection_plan import PREFIXES, orphans
+from broker.node import Node
+from coordinator.commands import Pin, Unpin
+from coordinator.coordinator import Applied
+from coordinator.job_commands import ExpireRecords, JobKind, RequestJob
+from coordinator.machine import Machine
+from coordinator.partition import Partition as Rows
+from protocol.types import POSITION_ZERO, Position
+from storage.page import decode_rows
+from storage.spans import Page, Span
+from tests.sim.bounded_account import BoundedAccount, Partition, Shown
+from tests.sim.bounded_clients import (
+    EARLIEST,
+    LATEST,
+    Asker,
+    Bounded,
+    Configurer,
+    Deleter,
+    LaggingReader,
+    Remaker,
+    Transactor,
+    Writer,
+    create_topic,
+)
+from tests.sim.faults import Weather
+from tests.sim.loop import SimLoop
+from tests.sim.world import FAULTS_S, SETTLE_S, START_MS, Life, Nemesis, Shape, World
+
+TRIMMED: list[Partition] = [("trimmed", 0), ("trimmed", 1)]
+SIZED: Partition = ("sized", 0)
+AGED: Partition = ("aged", 0)
+HELD: Partition = ("held", 0)
+"""With transactions that stay open for longer than records stay."""
+COMPACTED: Partition = ("compacted", 0)
+ALL = [*TRIMMED, SIZED, AGED, HELD, COMPACTED]
+AGED_MS = ("-1", "3000", "8000", "30000")
+HELD_MS = 2000
+CLUSTER_FILES = ("cluster.json", "log.json")
+LOOK_S = 1.0
+
+
+@dataclass
+class BoundedWorld(World):
+    bounded: BoundedAccount = field(default_factory=BoundedAccount)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.bounded.dense = {"trimmed", "sized", "aged"}
+        self.bounded.compacted = {"compacted"}
+        self.pinned: dict[tuple[str, Position], frozenset[str]] = {}
+        """Objects that were reachable when the pin was set."""
+        self.watch = self._watch
+        self._top: Machine | None = None
+
+    def now_ms(self) -> int:
+        return START_MS + int(self.loop.time() * 1000)
+
+    def given(self, name: str) -> tuple:
+        """What every client is given."""
+        rng = random.Random(self.rng.getrandbits(64))
+        return self.client(name), self.addresses, self.bounded, rng, self.now_ms
+
+    # What the log says.
+
+    def _watch(self, node: Node) -> None:
+        machine = node.coordinator.machine
+        node.coordinator.on_applied(lambda applied: self._applied(machine, applied))
+
+    def _applied(self, machine: Machine, applied: Applied) -> None:
+        if (
+            self._top is not None
+            and applied.position <= self._top.position
+            and (self._top is not machine)
+        ):
+            return
+        self._top = machine
+        for command in applied.entry.commands:
+            if isinstance(command, Pin):
+                self._note_pin(machine, command.name, applied.position)
+            elif isinstance(command, ExpireRecords):
+                self.bounded.violations += _expired_too_much(machine, command)
+
+    def _note_pin(self, machine: Machine, name: str, position: Position) -> None:
+        if any(row.name == name and row.position == position for row in _pins(machine)):
+            self.pinned[name, position] = frozenset(self.reachable(machine))
+            self.bounded.counts["pins"] += 1
+
+    # What must be in the store.
+
+    def reachable(self, machine: Machine) -> Iterator[str]:
+        """Keys of all objects that rows point at, those in pages included."""
+        for rows in _all_rows(machine):
+            for index in range(rows.row_count):
+                row = rows.row(index)
+                if isinstance(row, Span):
+                    yield row.object_id.key
+                elif isinstance(row, Page):
+                    yield row.object_id.key
+                    yield from self._in_page(row)
+
+    def _in_page(self, page: Page) -> list[str]:
+        # The store's clients are in the weather; this is not.
+        data = self.store._objects.get(page.object_id.key)
+        if data is None:
+            self.bounded.violations.append(f"the page {page} is not in the store")
+            return []
+        body = data[page.start : page.start + page.length]
+        rows = decode_rows(body, base_offset=page.base_offset, next_offset=page.next_offset)
+        return [row.object_id.key for row in rows if isinstance(row, Span)]
+
+    async def look(self) -> None:
+        """For ever: nothing is missing."""
+        while True:
+            self.look_once()
+            await asyncio.sleep(LOOK_S)
+
+    def look_once(self) -> None:
+        machine = self._top
+        if machine is None:
+            return
+        found = self.bounded.violations
+        missing = sorted(set(self.reachable(machine)).difference(self.store._objects))
+        if missing:
+            found.append(f"at {machine.position:#x} {missing[:3]} are not in the store")
+        for row in _pins(machine):
+            pinned = self.pinned.get((row.name, row.position), frozenset())
+            if missing := sorted(pinned.difference(self.store._objects)):
+                found.append(f"{missing[:3]} are not in the store, pinned by {row}")
+        older = machine.snapshots.older
+        if self.log._cut > (POSITION_ZERO if older is None else older.position):
+            found.append(f"the log is cut at {self.log._cut:#x}, the older snapshot is {older}")
+
+    # What is proposed by agents.
+
+    def nodes_alive(self) -> list[Node]:
+        """With a proven session."""
+        owners = {life.owner for life in self.lives if life.agent is not None}
+        return [
+            node
+            for owner, node in self.nodes
+            if owner in owners and node.coordinator.incarnation() is not None
+        ]
+
+    def propose(self, node: Node, command) -> None:
+        """Whatever becomes of it."""
+        future = node.coordinator.propose(command)
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def pin(self) -> None:
+        """For ever: pins come, are renewed and taken back."""
+        rng = random.Random(self.rng.getrandbits(64))
+        while True:
+            await asyncio.sleep(rng.uniform(0.5, 5.0))
+            if nodes := self.nodes_alive():
+                name = f"pin{rng.randrange(3)}"
+                command = Pin(name, rng.choice((1000, 6000, 20_000)))
+                self.propose(rng.choice(nodes), Unpin(name) if rng.random() < 0.2 else command)
+
+    # The end.
+
+    def left_to_do(self, since: Position) -> list[str]:
+        """What jobs have not done yet, of what was to be done at a position."""
+        nodes = self.nodes_alive()
+        if not nodes:
+            return ["no agent has a session"]
+        machine = max([node.coordinator.machine for node in nodes], key=lambda m: m.position)
+        left = []
+        if self.log._cut < since:
+            left.append(f"the log is cut at {self.log._cut:#x} only, not at {since:#x}")
+        if any(since >= each.since for each in machine.objects.unreferenced()):
+            left.append("objects that nothing points at are not deleted")
+        if any(True for _ in machine.partitions.deleted()):
+            left.append("deleted topics have rows left")
+        keys = [key for key in sorted(self.store._objects) if key.startswith(PREFIXES)]
+        if found := [each.key for each in orphans(machine, keys)]:
+            left.append(f"orphans are in the store: {found[:3]}")
+        strange = [
+            key
+            for key in sorted(self.store._objects)
+            if not key.startswith((*PREFIXES, "snapshots/", "clock/")) and key not in CLUSTER_FILES
+        ]
+        if strange:
+            left.append(f"{strange[:3]} are in the store")
+        if self.bounded.starts[AGED] < max(self.bounded.acked[AGED], default=-1) + 1:
+            left.append(
+                f"old records of {AGED} are there, it starts at {self.bounded.starts[AGED]}"
+            )
+        return left
+
+
+def _pins(machine: Machine):
+    return list(machine.pins.alive(machine.time_ms))
+
+
+def _all_rows(machine: Machine) -> Iterator[Rows]:
+    yield from machine.partitions.written()
+    for topic in machine.partitions.deleted():
+        yield from machine.partitions.left(topic.topic_id)
+
+
+def _expired_too_much(machine: Machine, command: ExpireRecords) -> list[str]:
+    """Retention leaves alone what is in open transactions, and what comes after."""
+    found = []
+    for expiry in command.expiries:
+        rows = machine.partitions.find(expiry.topic_id, expiry.partition)
+        first = None if rows is None else next(iter(rows.open_transactions.values()), None)
+        if first is not None and rows.log_start > first:
+            found.append(f"{expiry}: a transaction has been open since {first}")
+    return found
+
+
+async def simulate_bounded(loop: SimLoop, rng: random.Random) -> list[str]:
+    """One run. The violations found; none is a pass."""
+    logging.getLogger().setLevel(logging.CRITICAL)
+    world = BoundedWorld(loop, rng, _shape(rng))
+    for life in world.lives:
+        world.start(life)
+    try:
+        async with asyncio.timeout(SETTLE_S):
+            await _make_topics(world)
+    except TimeoutError:
+        return [*world.failures(), "no topics could be created in fine weather"]
+    configurer = Configurer(*world.given("configurer"), topic=AGED[0], choices=[*AGED_MS])
+    workers = _workers(world)
+    working = [loop.create_task(each.run(), name=each.client.name) for each in workers]
+    background = [loop.create_task(each) for each in _watchers(world)]
+    harm = [loop.create_task(each) for each in (configurer.run(), *_harm(world))]
+    for life in world.lives:
+        life.store_weather.__dict__.update(Weather.drawn(rng).__dict__)
+        life.log_weather.__dict__.update(Weather.drawn(rng).__dict__)
+    nemesis = Nemesis(world)
+    harm.append(loop.create_task(nemesis.run()))
+    await asyncio.sleep(FAULTS_S)
+    for task in harm:
+        task.cancel()
+    nemesis.take_back()
+    for worker in workers:
+        worker.stopping = True
+    found = await _settle(world, working, configurer)
+    for task in background:
+        task.cancel()
+        if task.done() and not task.cancelled():
+            found.append(f"a client ended: {task.exception()!r}")
+    return found
+
+
+def _shape(rng: random.Random) -> Shape:
+    shape = Shape.drawn(rng)
+    shape.jobs = True
+    # Clocks that are a day ahead are no reason to delete, those behind keep everything: nothing
+    # of what is judged here could be.
+    shape.kinds -= {"skew"}
+    return shape
+
+
+async def _make_topics(world: BoundedWorld) -> None:
+    rng, setup = world.rng, Bounded(*world.given("setup"))
+    await create_topic(setup, "trimmed", len(TRIMMED), {})
+    world.bounded.retention_ms["trimmed"] = -1
+    await create_topic(setup, SIZED[0], 1, {"retention.bytes": rng.choice(("500", "4000"))})
+    first_ms = rng.choice(AGED_MS)
+    await create_topic(setup, AGED[0], 1, {"retention.ms": first_ms})
+    world.bounded.retention_ms[AGED[0]] = int(first_ms)
+    await create_topic(setup, HELD[0], 1, {"retention.ms": str(HELD_MS)})
+    world.bounded.retention_ms[HELD[0]] = HELD_MS
+    compaction = {
+        "cleanup.policy": "compact",
+        "max.compaction.lag.ms": rng.choice(("500", "3000")),
+        "min.compaction.lag.ms": rng.choice(("0", "300")),
+        "min.cleanable.dirty.ratio": rng.choice(("0.0", "0.5")),
+        "delete.retention.ms": rng.choice(("0", "2000", "100000")),
+    }
+    await create_topic(setup, COMPACTED[0], 1, compaction)
+
+
+def _workers(world: BoundedWorld) -> list:
+    """Those that finish what they have begun."""
+    rng = world.rng
+    return [
+        *[Writer(*world.given(f"trimmed{p[1]}"), partition=p) for p in TRIMMED],
+        Writer(*world.given("sized"), partition=SIZED, idempotent=rng.random() < 0.5),
+        Writer(*world.given("aged"), partition=AGED),
+        Writer(*world.given("held"), partition=HELD, pauses_s=(0.5, 2.0)),
+        Transactor(*world.given("transactor"), partition=HELD),
+        Writer(*world.given("compacted-a"), partition=COMPACTED, keys=5),
+        Writer(*world.given("compacted-b"), partition=COMPACTED, keys=8, idempotent=False),
+        Remaker(*world.given("remaker")),
+    ]
+
+
+def _watchers(world: BoundedWorld) -> Iterator:
+    yield world.look()
+    for index in range(world.shape.readers):
+        yield LaggingReader(*world.given(f"reader{index}"), partitions=ALL).run()
+    yield Asker(*world.given("asker"), partitions=ALL).run()
+
+
+def _harm(world: BoundedWorld) -> Iterator:
+    """What ends with the faults."""
+    to_the_end = world.rng.random() < 0.3
+    yield Deleter(*world.given("deleter"), partitions=TRIMMED, to_the_end=to_the_end).run()
+    yield world.pin()
+
+
+async def _settle(
+    world: BoundedWorld, working: list[asyncio.Task], configurer: Configurer
+) -> list[str]:
+    """Liveness: in fine weather clients finish, jobs do all there is to do, and every agent, a
+    new one too, shows the same."""
+    found = world.failures()
+    _, stuck = await asyncio.wait(working, timeout=SETTLE_S)
+    found += [f"{task.get_name()} did not finish {SETTLE_S:g} s after the faults" for task in stuck]
+    if not stuck:
+        found += [repr(error) for task in working if (error := task.exception()) is not None]
+    if not world.bounded.places:
+        found.append("nothing was acknowledged in the whole run")
+    try:
+        async with asyncio.timeout(SETTLE_S):
+            await configurer.settle("3000")
+    except TimeoutError:
+        found.append("a config could not be changed in fine weather")
+    found += await _until_quiet(world)
+    fresh = Life(len(world.lives), (f"agent{len(world.lives)}", 9092), Weather(), Weather())
+    world.lives.append(fresh)
+    world.start(fresh)
+    final = {}
+    for life in world.lives:
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                final[f"agent{life.index}"] = await _read_all(world, life)
+        except TimeoutError:
+            found.append(f"agent{life.index} did not show the whole log in {SETTLE_S:g} s")
+    world.look_once()
+    violations = [*world.account.violations, *world.bounded.verdict(final)]
+    return [*found, *world.failures(), *violations]
+
+
+async def _until_quiet(world: BoundedWorld) -> list[str]:
+    """Ask for jobs until they have nothing to do any more."""
+    since, deadline_s = world.log.head(), world.loop.time() + SETTLE_S
+    while True:
+        left = world.left_to_do(since)
+        if not left or world.loop.time() >= deadline_s:
+            return left
+        if nodes := world.nodes_alive():
+            for kind in JobKind:
+                world.propose(nodes[0], RequestJob(kind))
+        await asyncio.sleep(5.0)
+
+
+async def _read_all(world: BoundedWorld, life: Life) -> dict[Partition, Shown]:
+    """Everything that one agent has, from log start to end."""
+    reader = LaggingReader(*world.given(f"final{life.index}"), partitions=ALL)
+    ends: dict[Partition, int] = {}
+    for partition in ALL:
+        while (end := await reader.limit(partition, LATEST, life.address)) is None:
+            await asyncio.sleep(0.3)
+        while (start := await reader.limit(partition, EARLIEST, life.address)) is None:
+            await asyncio.sleep(0.3)
+        reader.offsets[partition], ends[partition] = start, end
+    starts = dict(reader.offsets)
+    while any(reader.offsets[partition] < end for partition, end in ends.items()):
+        await reader.poll(life.address, max_wait_ms=100)
+    return {p: Shown(starts[p], ends[p], reader.lines[p]) for p in ALL}
