@@ -260,6 +260,8 @@ class Bounding:
         for each in command.replacements:
             partition = self._partitions.get(each.topic_id, each.partition)
             error = _judge_replacement(partition, each, command)
+            if command.job is JobKind.COMPACT and error is ErrorCode.NONE:
+                error = self._judge_policy(each.topic_id, command.seen)
             if error is ErrorCode.NONE:
                 error = _go_on(moved_to, each)
             if error is ErrorCode.NONE:
@@ -278,6 +280,12 @@ class Bounding:
             partition.clean_to = max(partition.clean_to, each.clean_to)
             self._partitions.changed(partition, before)
         return RowsMoved(tuple(errors))
+
+    def _judge_policy(self, topic_id: TopicId, seen: Position) -> ErrorCode:
+        """A topic that is not to be compacted any more loses nothing to a late compaction."""
+        topic = self._topics.by_id(topic_id)
+        assert topic is not None  # Its partition is there.
+        return ErrorCode.INVALID_UPDATE_VERSION if topic.configs_changed > seen else ErrorCode.NONE
 
     def _spill(
         self, command: SpillRows, writer: IncarnationRow, moment: Moment

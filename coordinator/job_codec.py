@@ -9,7 +9,7 @@
     TrimLogs          rows: offset
     ExpireRecords     seen; rows: offset, retention in ms, retention in bytes
     DropRows          places
-    ReplaceRows       job, number, length; rows: base offset, offsets, how many rows, digest, spans,
+    ReplaceRows       job, number, length, seen; rows: base offset, offsets, how many rows, digest, spans,
                       clean to + 1; per span: distance of its start from the end of the one before,
                       length, distance of its base offset from that of the one before, newest
                       timestamp
@@ -381,6 +381,7 @@ def _put_replace(out: bytearray, command: ReplaceRows) -> None:
     _put_job(out, command.job)
     put_number(out, command.number, U32)
     put_number(out, command.length, U32)
+    put_number(out, command.seen, U63)
     _put_rows(out, command.replacements, _PutMoves().replacement)
 
 
@@ -388,9 +389,10 @@ def _read_replace(data: bytes, at: int) -> tuple[ReplaceRows, int]:
     job, at = _read_job(data, at)
     number, at = read_number(data, at, U32)
     length, at = read_number(data, at, U32)
+    seen, at = read_number(data, at, U63)
     rows, at = _read_rows(data, at, _ReadMoves().replacement)
     replacements = tuple([Replacement._make(row) for row in rows])
-    return ReplaceRows(job, number, length, replacements), at
+    return ReplaceRows(job, number, length, replacements, Position(seen)), at
 
 
 def _put_spill(out: bytearray, command: SpillRows) -> None:

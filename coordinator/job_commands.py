@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from protocol.errors import ErrorCode
-from protocol.types import Incarnation, Position, TopicId
+from protocol.types import POSITION_ZERO, Incarnation, Position, TopicId
 from storage.spans import ObjectId
 
 JOB_ROWS_MAX: Final = 1_000
@@ -29,8 +29,6 @@ JOB_OBJECTS_MAX: Final = 1_000
 JOB_NOTE_MAX: Final = 255
 """Characters of what a job says of itself."""
 SNAPSHOT_KEY_MAX: Final = 255
-
-
 JOBS_LEVEL: Final = 2
 """`feature_level_max` of an agent that can decode these commands. While one that cannot is live,
 none is proposed: it would stop (P13)."""
@@ -180,6 +178,9 @@ class ReplaceRows:
     length: int
     """Bytes of the object."""
     replacements: tuple[Replacement, ...]
+    seen: Position = POSITION_ZERO
+    """Compaction: position at which it looked what is set for the topics; one whose configs have
+    changed since is left alone. A merge goes by no settings that could lose anything."""
 
 
 class NewPage(NamedTuple):

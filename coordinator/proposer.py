@@ -29,7 +29,7 @@ from coordinator.codec import (
     encode_entry,
     encoded_size,
 )
-from coordinator.commands import Close, Command, Entry, Outcome, Tick
+from coordinator.commands import Close, Command, Entry, Outcome, PurgePartitions, Tick
 from coordinator.job_commands import JobCommand, TrimLogs
 from coordinator.metadata_log import (
     LAST_UNKNOWN,
@@ -50,7 +50,9 @@ COMMAND_BYTES_MAX = ENTRY_BYTES_MAX - ENTRY_OVERHEAD_BYTES_MAX
 ENTRIES_PER_SECOND_MAX = 800
 """Of all agents together (design §14); each takes its share."""
 
-BOUNDING = tuple(kind for kind in (Close, Tick, *get_args(JobCommand)) if kind is not TrimLogs)
+BOUNDING = tuple(
+    kind for kind in (Close, Tick, PurgePartitions, *get_args(JobCommand)) if kind is not TrimLogs
+)
 """Commands that are appended over the budget: a snapshot needs them, and a cut needs a snapshot.
 Without new records the other jobs' commands come to an end. (TrimLogs is a client's.)"""
 

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.jobs import compaction_plan
 from broker.jobs.compaction_plan import Cleaning
@@ -22,7 +22,7 @@ from broker.jobs.context import JobContext
 from broker.jobs.moving import commit_segment, load_page, read_spans, recall, tell_unreadable
 from broker.jobs.walk import SLICE, data_bytes_of, written
 from coordinator.job_commands import NewSpan, Replacement
-from coordinator.partition import Partition
+from coordinator.partition import AbortedRange, Partition
 from protocol.types import Buffer
 from storage.batches import DamagedSpanError
 from storage.cleaner import ENTRY_BYTES, Cleaner, KeyOffsets
@@ -39,6 +39,15 @@ on at a stretch."""
 READ_ROWS_MAX: Final = 100
 GROWTH: Final = 4
 """When not even the first row's keys fit, so many times more are allowed."""
+
+
+class _Dirty(NamedTuple):
+    """Adjacent dirty rows, and which of their transactions were aborted."""
+
+    rows: list[Span | Marker]
+    aborted: list[AbortedRange]
+    """As known when the rows were found: a merge that comes meanwhile leaves aborted batches out
+    and makes the partition forget them, but they are in the bytes of these rows."""
 
 
 async def run(context: JobContext) -> None:
@@ -96,11 +105,19 @@ async def _clean(context: JobContext, cleaning: Cleaning) -> None:
     bound = min(cleaning.bound, offsets.next_offset)
     offset = _first_offset(partition)
     while offset < bound and await _recall_pages(context, cleaning, offset, bound):
+        # Kafka, too, breaks a cleaning off when the topic is not to be compacted any more.
+        if not _is_compacted(context, partition):
+            return
         offset = max(offset, _first_offset(partition))
         rows = _window(context, partition, offset, bound)
         if not rows or not await _rewrite(context, cleaner, cleaning, rows):
             return
         offset = rows[-1].next_offset
+
+
+def _is_compacted(context: JobContext, partition: Partition) -> bool:
+    topic = context.machine.topics.by_id(partition.topic_id)
+    return topic is not None and context.rules.of(topic).compacted
 
 
 def _first_offset(partition: Partition) -> int:
@@ -119,7 +136,7 @@ async def _learn(context: JobContext, cleaning: Cleaning) -> KeyOffsets | None:
         offsets = KeyOffsets(entries)
         first_end = -1
         async with aclosing(_dirty(context, cleaning)) as dirty:
-            async for rows, data in dirty:
+            async for (rows, aborted), data in dirty:
                 if first_end < 0:
                     first_end = rows[0].next_offset
                 if data is None:
@@ -127,7 +144,7 @@ async def _learn(context: JobContext, cleaning: Cleaning) -> KeyOffsets | None:
                     tell_unreadable(context, cleaning.partition, rows, why)
                     return None
                 try:
-                    is_full = not await _add(offsets, cleaning.partition, rows, data)
+                    is_full = not await _add(offsets, rows, aborted, data)
                 except DamagedSpanError as error:
                     tell_unreadable(context, cleaning.partition, rows, str(error))
                     return None
@@ -142,12 +159,11 @@ async def _learn(context: JobContext, cleaning: Cleaning) -> KeyOffsets | None:
 
 async def _add(
     offsets: KeyOffsets,
-    partition: Partition,
     rows: Sequence[Span | Marker],
+    aborted: Sequence[AbortedRange],
     data: dict[Span, Buffer],
 ) -> bool:
     """Learn rows; False when their keys do not fit."""
-    aborted = partition.aborted(rows[0].base_offset, rows[-1].next_offset)
     ranges = Aborted(aborted)
     for row in rows:
         if isinstance(row, Marker):
@@ -160,47 +176,46 @@ async def _add(
 
 async def _dirty(
     context: JobContext, cleaning: Cleaning
-) -> AsyncGenerator[tuple[list[Span | Marker], dict[Span, Buffer] | None], None]:
+) -> AsyncGenerator[tuple[_Dirty, dict[Span, Buffer] | None], None]:
     """The dirty rows in order, some at a time, with their bytes; pages are looked into, not
     recalled. None for the bytes: they are not to be had."""
-    some: list[Span | Marker] = []
-    length = 0
-    async with aclosing(_dirty_rows(context, cleaning)) as rows:
-        async for row in rows:
-            if some and (
-                length + data_bytes_of(row) > WINDOW_BYTES_MAX or len(some) == READ_ROWS_MAX
-            ):
-                yield some, await _read(context, some)
-                some, length = [], 0
-            some.append(row)
-            length += data_bytes_of(row)
-    if some:
-        yield some, await _read(context, some)
+    async with aclosing(_dirty_rows(context, cleaning)) as found:
+        async for rows, aborted in found:
+            first = length = 0
+            for end, row in enumerate(rows):
+                if end > first and (
+                    length + data_bytes_of(row) > WINDOW_BYTES_MAX or end - first == READ_ROWS_MAX
+                ):
+                    yield _Dirty(rows[first:end], aborted), await _read(context, rows[first:end])
+                    first, length = end, 0
+                length += data_bytes_of(row)
+            yield _Dirty(rows[first:], aborted), await _read(context, rows[first:])
 
 
-async def _dirty_rows(
-    context: JobContext, cleaning: Cleaning
-) -> AsyncGenerator[Span | Marker, None]:
+async def _dirty_rows(context: JobContext, cleaning: Cleaning) -> AsyncGenerator[_Dirty, None]:
+    """Never none at a time; all of a page together."""
     partition = cleaning.partition
     offset = cleaning.dirty_from
     while offset < cleaning.bound:
         # Other jobs are at work meanwhile; rows that are gone when they are read end the pass.
-        for row in partition.rows_from(offset, READ_ROWS_MAX):
-            if row.next_offset > cleaning.bound:
-                return
-            offset = row.next_offset
-            if not isinstance(row, Page):
-                yield row
-                continue
-            inside = await load_page(context, row)
+        found = partition.rows_from(offset, READ_ROWS_MAX)
+        if not found or found[0].next_offset > cleaning.bound:
+            return
+        aborted = partition.aborted(found[0].base_offset, found[-1].next_offset)
+        if isinstance(page := found[0], Page):
+            inside = await load_page(context, page)
             if inside is None:
                 return
-            for each in inside:
-                yield each
-            break
-        else:
-            if offset == partition.end_offset:
-                return
+            yield _Dirty(list(inside), aborted)
+            offset = page.next_offset
+            continue
+        rows: list[Span | Marker] = []
+        for row in found:
+            if isinstance(row, Page) or row.next_offset > cleaning.bound:
+                break
+            rows.append(row)
+        yield _Dirty(rows, aborted)
+        offset = rows[-1].next_offset
 
 
 async def _read(context: JobContext, rows: Sequence[Span | Marker]) -> dict[Span, Buffer] | None:
@@ -265,6 +280,8 @@ async def _rewrite(
 ) -> bool:
     """Replace rows by what stays of them; False when the pass ends here."""
     partition = cleaning.partition
+    # Of the step in which the settings were looked at, and the rows found.
+    seen = context.machine.position
     base_offset, next_offset = rows[0].base_offset, rows[-1].next_offset
     aborted = partition.aborted(base_offset, next_offset)
     data = await _read(context, rows)
@@ -299,7 +316,7 @@ async def _rewrite(
         (NewSpan(start, cleaned.length, base_offset, cleaned.timestamp_max),),
         clean_to,
     )
-    (done,) = await commit_segment(context, builder, [replacement])
+    (done,) = await commit_segment(context, builder, [replacement], seen=seen)
     return done
 
 

@@ -172,6 +172,8 @@ async def _sparse(context: JobContext) -> frozenset[ObjectId] | None:
         offset = partition.log_start
         while offset < partition.end_offset:
             rows = partition.rows_from(offset, ROWS_PER_TURN_MAX)
+            if not rows:
+                break  # All of it was deleted meanwhile.
             looked_at += len(rows)
             offset = rows[-1].next_offset
             for row in rows:

@@ -14,7 +14,7 @@ from coordinator.commands import Outcome, Rejected
 from coordinator.job_commands import RecallPage, Replacement, ReplaceRows, RowsMoved
 from coordinator.partition import Partition
 from protocol.errors import ErrorCode
-from protocol.types import Buffer
+from protocol.types import POSITION_ZERO, Buffer, Position
 from storage.fetch_plan import Read, Wanted, plan_reads
 from storage.object_store import ObjectExistsError, ObjectNotFoundError, StoreRefusedError
 from storage.page import PageFormatError, decode_rows, digest
@@ -89,9 +89,16 @@ async def put_new_object(
 
 
 async def commit_segment(
-    context: JobContext, builder: SegmentBuilder, replacements: Sequence[Replacement]
+    context: JobContext,
+    builder: SegmentBuilder,
+    replacements: Sequence[Replacement],
+    *,
+    seen: Position = POSITION_ZERO,
 ) -> list[bool]:
-    """Write the segment and put its spans into the places of rows; which of them are there."""
+    """Write the segment and put its spans into the places of rows; which of them are there.
+
+    `seen` as in ReplaceRows.
+    """
     cluster_id = context.cluster.cluster_id
     async with context.committing(ObjectKind.SEGMENT):
         object_id = await put_new_object(
@@ -99,7 +106,8 @@ async def commit_segment(
             ObjectKind.SEGMENT,
             lambda each: builder.object_parts(each, cluster_id=cluster_id),
         )
-        command = ReplaceRows(context.kind, object_id.number, builder.length, tuple(replacements))
+        number, length = object_id.number, builder.length
+        command = ReplaceRows(context.kind, number, length, tuple(replacements), seen)
         return moved(await context.propose(command), len(replacements))
 
 

@@ -37,28 +37,32 @@ async def _expire(context: JobContext, partitions: Sequence[Partition]) -> list[
     seen = machine.position
     rows = 0
     for count, partition in enumerate(partitions, start=1):
-        topic = machine.topics.by_id(partition.topic_id)
-        if topic is not None:
-            settings = context.rules.of(topic)
-            due = retention_plan.due(partition, settings, time_ms=machine.time_ms)
+        due = _due(context, partition)
+        if due is not None:
+            if rows + due.rows > ROWS_PER_COMMAND_MAX or len(some) == PARTITIONS_PER_COMMAND_MAX:
+                changed += await _propose(context, seen, some)
+                some, rows = [], 0
+                # What was found before the wait may be another now, its settings as well.
+                seen = machine.position
+                due = _due(context, partition)
             if due is not None:
-                if rows + due.rows > ROWS_PER_COMMAND_MAX or (
-                    len(some) == PARTITIONS_PER_COMMAND_MAX
-                ):
-                    changed += await _propose(context, seen, some)
-                    some, rows = [], 0
-                    # What was found before the wait may be another now.
-                    seen = machine.position
-                    due = retention_plan.due(partition, settings, time_ms=machine.time_ms)
-                if due is not None:
-                    some.append((partition, due))
-                    rows += due.rows
+                some.append((partition, due))
+                rows += due.rows
         if count % SLICE == 0:
             context.report(count, len(partitions), "partitions")
             await asyncio.sleep(0)
     if some:
         changed += await _propose(context, seen, some)
     return changed
+
+
+def _due(context: JobContext, partition: Partition) -> Due | None:
+    """By what is set for the topic now."""
+    machine = context.machine
+    topic = machine.topics.by_id(partition.topic_id)
+    if topic is None:
+        return None
+    return retention_plan.due(partition, context.rules.of(topic), time_ms=machine.time_ms)
 
 
 async def _propose(

@@ -2,8 +2,9 @@
 
 Retention, merging, spilling, compaction and collection look again after their interval, since
 time alone makes records old. A snapshot is worth its bytes only when the machine has changed:
-twice after the newest change, since objects go, and the log is cut, by the older of two. Rounds
-that fail are repeated after pauses that double.
+twice after the newest change, since objects go, and the log is cut, by the older of two. Ticks and
+the like are no changes, but there must not be ever more of them in the log, nor may they fill its
+budget, so many entries or bytes are a reason as well. Rounds that fail are repeated after pauses that double.
 
 `RequestJob` runs a kind at once; requests are told apart by their positions.
 """
@@ -29,6 +30,8 @@ from protocol.types import POSITION_ZERO, Position
 FAILED_MS_MIN: Final = 5_000
 FAILED_MS_MAX: Final = 600_000
 SNAPSHOTS_AFTER_CHANGE: Final = 2
+QUIET_ENTRIES_MAX: Final = 10_000
+"""Of an idle cluster, since its newest snapshot: a week of ticks of one agent."""
 
 _NO_CHANGE: Final = frozenset(
     {
@@ -95,9 +98,12 @@ class Schedule:
             snapshot.due_ms += snapshot.interval_ms
         self._since_change = 0
         """Snapshots since the newest change."""
+        self._entries = 0
+        """Since the newest snapshot."""
 
     def applied(self, commands: Iterable[Command]) -> None:
         """The machine has taken in an entry with these commands."""
+        self._entries += 1
         for command in commands:
             if type(command) not in _NO_CHANGE:
                 self._since_change = 0
@@ -113,10 +119,11 @@ class Schedule:
             return row.failures == 0 or now_ms >= row.due_ms
         if kind is not JobKind.SNAPSHOT:
             return now_ms >= row.due_ms
-        if self._since_change >= SNAPSHOTS_AFTER_CHANGE:
+        if log_bytes >= self._snapshot_log_bytes and row.failures == 0:
+            return True
+        if self._since_change >= SNAPSHOTS_AFTER_CHANGE and self._entries < QUIET_ENTRIES_MAX:
             return False
-        much = log_bytes >= self._snapshot_log_bytes and row.failures == 0
-        return much or now_ms >= row.due_ms
+        return now_ms >= row.due_ms
 
     def begun(self, kind: JobKind, *, requested: Position) -> bool:
         """A round begins; does it answer a request?"""
@@ -138,3 +145,4 @@ class Schedule:
         row.due_ms = now_ms + row.interval_ms
         if kind is JobKind.SNAPSHOT:
             self._since_change += 1
+            self._entries = 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.jobs.schedule import FAILED_MS_MAX, FAILED_MS_MIN, Schedule
+from broker.jobs.schedule import FAILED_MS_MAX, FAILED_MS_MIN, QUIET_ENTRIES_MAX, Schedule
 from coordinator.commands import CreateTopic, Tick
 from coordinator.job_commands import BeginSnapshot, JobKind, ReportJob
 from protocol.types import POSITION_ZERO, Position
@@ -107,6 +107,31 @@ def test_an_idle_cluster_makes_two_snapshots_and_no_more() -> None:
     assert not at.due(SNAPSHOT)
     at.schedule.applied(CHANGE)
     assert at.due(SNAPSHOT)
+
+
+def test_an_idle_cluster_makes_one_more_after_very_many_ticks() -> None:
+    at = Scheduled()
+    for _ in range(2):
+        at.now_ms += INTERVALS[SNAPSHOT]
+        at.round(SNAPSHOT)
+    at.now_ms += INTERVALS[SNAPSHOT]
+    for _ in range(QUIET_ENTRIES_MAX - 1):
+        at.schedule.applied([Tick()])
+    assert not at.due(SNAPSHOT)
+    at.schedule.applied([Tick()])
+    at.round(SNAPSHOT)
+    at.now_ms += INTERVALS[SNAPSHOT]
+    assert not at.due(SNAPSHOT)
+
+
+def test_much_of_the_log_is_a_reason_whatever_it_says() -> None:
+    at = Scheduled()
+    for _ in range(2):
+        at.now_ms += INTERVALS[SNAPSHOT]
+        at.round(SNAPSHOT)
+    at.schedule.applied([Tick()])
+    at.log_bytes = 1_000
+    at.round(SNAPSHOT)
 
 
 def test_a_snapshot_that_is_asked_for_is_made_though_nothing_has_changed() -> None:
