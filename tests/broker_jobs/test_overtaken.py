@@ -2,18 +2,18 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
-from broker.jobs import compacting
+from broker.jobs import compacting, merge_plan, merging
 from coordinator.commands import DeleteTopic
 from coordinator.group_commands import SetTopicConfigs
-from coordinator.job_commands import DropRows, JobKind, Trim, TrimLogs
+from coordinator.job_commands import JobKind
 from tests.broker_jobs.world import SETTINGS, Steps, World
 
 COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.0"}
 STEPS_MAX = 60
+CHANGE_AT = 220
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_topic_that_is_not_compacted_any_more_loses_nothing_to_a_compaction_un
 ) -> None:
     monkeypatch.setattr(compacting, "WINDOW_BYTES_MAX", 2_000)
     place = (world.topic("compacted", **COMPACTED), 0)
-    for number in range(100):
+    for number in range(200):
         world.produce((place, [(b"key%d" % (number % 5), bytes(50))]))
     world.pass_time(1_000_000)
     steps = Steps()
@@ -122,27 +122,26 @@ def test_a_topic_that_is_not_compacted_any_more_loses_nothing_to_a_compaction_un
         count.append(len(await world.read(world.partition(place), committed=True)))
 
     # In the middle of what is rewritten: behind all that is learnt, and before the end.
-    steps.events[115] = change
+    steps.events[CHANGE_AT] = change
     world.runner.run(world.job(JobKind.COMPACT, steps=steps))
-    assert steps.count > 115
+    assert steps.count > CHANGE_AT
     read = world.runner.run(world.read(world.partition(place), committed=True))
     assert [len(read)] == count
 
 
-def test_a_merge_goes_on_when_a_partition_is_emptied_while_it_looks_for_waste() -> None:
-    world = World(replace(SETTINGS, merge_age_ms=10**9))
+def test_a_merge_goes_on_when_a_partition_is_emptied_while_it_looks_for_waste(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = (world.topic("emptied", retention_ms="-1"), 0)
-    for _ in range(5_100):
+    for _ in range(20):
         world.produce((place, [(b"k", b"v")]))
+    monkeypatch.setattr(merging, "ROWS_PER_TURN_MAX", 5)
+    looked_at = merge_plan.add_used
 
-    async def merge() -> bool:
-        merging = asyncio.ensure_future(world.job(JobKind.MERGE))
-        for _ in range(3):
-            await asyncio.sleep(0)
-        while world.partition(place).row_count:
-            world.do(TrimLogs((Trim(*place, -1),)))
-            world.do(DropRows((place,)))
-        return await merging
+    def empty(*arguments: object) -> None:
+        looked_at(*arguments)
+        world.trim(place, -1)
 
-    assert world.runner.run(merge())
-    world.close()
+    monkeypatch.setattr(merge_plan, "add_used", empty)
+    assert world.runner.run(world.job(JobKind.MERGE))
+    assert world.partition(place).row_count == 0
