@@ -1,8 +1,9 @@
 """The table of objects: how long each is, and how many rows point at it.
 
 Objects of one incarnation and kind are numbered upwards, so a *writer* (an incarnation and a
-kind) keeps two dense columns (length, references) from its first object that something points at.
-At chunks and segments point spans, in memory or in pages; at index objects pages do. Rows name an
+kind) keeps two dense columns (length, references) from its first object that something points at
+to its newest. They are bytes, not arrays: bytes in front are given up without moving the rest, and
+the oldest objects go first. At chunks and segments point spans, in memory or in pages; at index objects pages do. Rows name an
 object by the writer's slot and the number: eight bytes. The kind is in the slot's lowest bits.
 
 Invariants: an object is in the columns from its commit on while something points at it; then it
@@ -33,7 +34,12 @@ KIND_MASK: Final = (1 << _KIND_BITS) - 1
 """Of a slot: the kind of the writer's objects."""
 
 # Number, position, the machine's time.
-_UNREFERENCED = Struct("=IQq")
+_UNREFERENCED: Final = Struct("=IQq")
+_UNREFERENCED_WORDS: Final = _UNREFERENCED.size // 4
+
+# Of the columns of lengths and references.
+_NUMBER: Final = Struct("=I")
+_NUMBER_BYTES: Final = _NUMBER.size
 
 
 class Moment(NamedTuple):
@@ -71,8 +77,8 @@ class _Writer:
         self.incarnation = incarnation
         self.kind = kind
         self.first = 0
-        self.lengths = array("I")
-        self.references = array("I")
+        self.lengths = bytearray()
+        self.references = bytearray()
         self.referenced = 0
         """Objects that rows point at."""
         self.unreferenced = bytearray()
@@ -81,6 +87,15 @@ class _Writer:
 
     def id(self, number: int) -> ObjectId:
         return ObjectId(self.incarnation, number, self.kind)
+
+    @property
+    def count(self) -> int:
+        """Numbers in the columns."""
+        return len(self.references) // _NUMBER_BYTES
+
+    def is_referenced(self, number: int) -> bool:
+        index = number - self.first
+        return 0 <= index < self.count and _number(self.references, index) > 0
 
 
 class Objects:
@@ -106,18 +121,14 @@ class Objects:
         """Bytes of the object. Raises KeyError when nothing points at it."""
         incarnation, number, kind = object_id
         writer = self._writer(self._slots[incarnation, kind])
-        index = number - writer.first
-        if not (0 <= index < len(writer.references) and writer.references[index]):
+        if not writer.is_referenced(number):
             raise KeyError(object_id)
-        return writer.lengths[index]
+        return _number(writer.lengths, number - writer.first)
 
     def is_referenced(self, object_id: ObjectId) -> bool:
         incarnation, number, kind = object_id
-        if (slot := self._slots.get((incarnation, kind))) is None:
-            return False
-        writer = self._writer(slot)
-        index = number - writer.first
-        return 0 <= index < len(writer.references) and writer.references[index] > 0
+        slot = self._slots.get((incarnation, kind))
+        return slot is not None and self._writer(slot).is_referenced(number)
 
     def unreferenced(self) -> Iterator[Unreferenced]:
         """Committed objects that nothing points at: by writer, and of each the oldest first."""
@@ -162,27 +173,30 @@ class Objects:
             return
         if not writer.references:
             writer.first = number
-        gap = number - writer.first - len(writer.references)
+        gap = number - writer.first - writer.count
         assert gap >= 0
         if gap:
-            writer.lengths.extend([0] * gap)
-            writer.references.extend([0] * gap)
-        writer.lengths.append(length)
-        writer.references.append(references)
+            writer.lengths += bytes(gap * _NUMBER_BYTES)
+            writer.references += bytes(gap * _NUMBER_BYTES)
+        writer.lengths += _NUMBER.pack(length)
+        writer.references += _NUMBER.pack(references)
         writer.referenced += 1
 
     def release(self, slot: int, number: int, moment: Moment) -> None:
         """One row less points at the object."""
         writer = self._writer(slot)
         index = number - writer.first
-        assert writer.references[index] > 0
-        writer.references[index] -= 1
-        if writer.references[index] > 0:
+        assert index >= 0
+        references = _number(writer.references, index) - 1
+        assert references >= 0
+        _NUMBER.pack_into(writer.references, index * _NUMBER_BYTES, references)
+        if references > 0:
             return
         self._let_go(writer, number, moment)
         writer.referenced -= 1
         if writer.referenced == 0:
-            del writer.lengths[:], writer.references[:]
+            writer.lengths.clear()
+            writer.references.clear()
         elif index == 0:
             _trim(writer)
 
@@ -201,14 +215,12 @@ class Objects:
         found: dict[int, Moment] = {}
         if (slot := self._slots.get((incarnation, kind))) is None:
             return found
-        # The oldest are looked for, as a rule, so this ends soon.
-        for number, position, time_ms in _UNREFERENCED.iter_unpack(
-            bytes(self._writer(slot).unreferenced)
-        ):
-            if number in numbers:
-                found[number] = Moment(Position(position), time_ms)
-                if len(found) == len(numbers):
-                    break
+        column = self._writer(slot).unreferenced
+        for index in _places(column, numbers):
+            number, position, time_ms = _UNREFERENCED.unpack_from(
+                column, index * _UNREFERENCED.size
+            )
+            found[number] = Moment(Position(position), time_ms)
         return found
 
     def doomed_of(self, incarnation: Incarnation, kind: ObjectKind) -> frozenset[int]:
@@ -224,15 +236,15 @@ class Objects:
         writer.closed = not is_live
         writer.doomed.extend(numbers)
         self.doomed_count += len(numbers)
-        gone = set(numbers)
-        before = len(writer.unreferenced)
-        rows = [
-            row
-            for row in _UNREFERENCED.iter_unpack(bytes(writer.unreferenced))
-            if row[0] not in gone
-        ]
-        writer.unreferenced = bytearray(b"".join([_UNREFERENCED.pack(*row) for row in rows]))
-        self.unreferenced_count -= (before - len(writer.unreferenced)) // _UNREFERENCED.size
+        column = writer.unreferenced
+        places = _places(column, set(numbers))
+        if places:
+            gone = set(places)
+            size = _UNREFERENCED.size
+            front = [index for index in range(places[-1]) if index not in gone]
+            kept = [bytes(column[index * size : (index + 1) * size]) for index in front]
+            column[: (places[-1] + 1) * size] = b"".join(kept)
+            self.unreferenced_count -= len(places)
 
     def forget(self, incarnation: Incarnation, kind: ObjectKind, numbers: set[int]) -> None:
         """Those of them that are doomed are deleted, and listed no more."""
@@ -265,8 +277,34 @@ class Objects:
             self._free.append(slot >> _KIND_BITS)
 
 
+def _number(column: bytearray, index: int) -> int:
+    number: int = _NUMBER.unpack_from(column, index * _NUMBER_BYTES)[0]
+    return number
+
+
 def _trim(writer: _Writer) -> None:
     """Drop the numbers in front that nothing points at."""
-    count = next(index for index, references in enumerate(writer.references) if references)
-    del writer.lengths[:count], writer.references[:count]
+    count = _unused(writer.references)
+    del writer.lengths[: count * _NUMBER_BYTES], writer.references[: count * _NUMBER_BYTES]
     writer.first += count
+
+
+def _unused(references: bytearray) -> int:
+    """How many numbers in front nothing points at; at some behind them something does."""
+    words = memoryview(references).cast("I")
+    return next(index for index, count in enumerate(words) if count)
+
+
+def _places(unreferenced: bytearray, numbers: set[int]) -> list[int]:
+    """Indexes of the rows of the objects with these numbers, ascending.
+
+    The oldest are looked for, as a rule, so this ends soon.
+    """
+    found: list[int] = []
+    words = memoryview(unreferenced).cast("I")[::_UNREFERENCED_WORDS]
+    for index, number in enumerate(words):
+        if number in numbers:
+            found.append(index)
+            if len(found) == len(numbers):
+                break
+    return found

@@ -93,9 +93,8 @@ def _put_writer(data: bytearray, writer: _Writer | None) -> None:
     put_varint(data, writer.first)
     put_varint(data, writer.referenced)
     put_varint(data, writer.closed)
-    for column in (writer.lengths, writer.references, writer.doomed):
-        put_bytes(data, column.tobytes())
-    put_bytes(data, bytes(writer.unreferenced))
+    for column in (writer.lengths, writer.references, writer.doomed, writer.unreferenced):
+        put_bytes(data, bytes(column))
 
 
 def _read_writer(data: bytes, at: int) -> tuple[_Writer | None, int]:
@@ -109,9 +108,12 @@ def _read_writer(data: bytes, at: int) -> tuple[_Writer | None, int]:
     writer.referenced, at = read_varint(data, at)
     closed, at = read_varint(data, at)
     writer.closed = bool(closed)
-    for column in (writer.lengths, writer.references, writer.doomed):
-        numbers, at = read_bytes(data, at)
-        column.frombytes(numbers)
+    lengths, at = read_bytes(data, at)
+    writer.lengths += lengths
+    references, at = read_bytes(data, at)
+    writer.references += references
+    doomed, at = read_bytes(data, at)
+    writer.doomed.frombytes(doomed)
     unreferenced, at = read_bytes(data, at)
     writer.unreferenced += unreferenced
     return writer, at

@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.objects import Moment, Objects
+from coordinator.snapshot_partitions import dump_objects, restore_objects
+from coordinator.snapshot_stream import In, Parts
 from protocol.types import Incarnation, Position
 from storage.spans import ObjectId, ObjectKind
 
@@ -134,6 +136,56 @@ def test_what_is_doomed_is_no_longer_unreferenced_and_the_others_keep_their_orde
     assert [each.number for each in objects.doomed()] == [3]
     assert [each.object_id.number for each in objects.unreferenced()] == [1, 2, 4]
     assert (objects.unreferenced_count, objects.doomed_count) == (3, 1)
+
+
+@given(
+    st.integers(0, 12),
+    st.lists(st.lists(st.integers(0, 14), max_size=5, unique=True), max_size=5),
+)
+def test_whichever_are_doomed_the_others_stay_as_they_were(count: int, dooms: list[list[int]]):
+    """Some in front, some in the middle, some that never were: in the order in which they came."""
+    objects = Objects()
+    left = list(range(count))
+    for number in left:
+        add(objects, A, number)
+    for number in left:
+        objects.release(objects.slot(A), number, Moment(Position(100 + number), number))
+    doomed: set[int] = set()
+    for numbers in dooms:
+        new = [number for number in numbers if number not in doomed]
+        found = objects.find_unreferenced(A, ObjectKind.CHUNK, set(new))
+        assert found == {n: (100 + n, n) for n in new if n in left}
+        objects.doom(A, ObjectKind.CHUNK, new, is_live=True)
+        doomed.update(new)
+        left = [number for number in left if number not in new]
+        assert [*objects.unreferenced()] == [(ObjectId(A, n), 100 + n, n) for n in left]
+        assert (objects.unreferenced_count, objects.doomed_count) == (len(left), len(doomed))
+
+
+def test_of_numbers_in_front_that_nothing_points_at_no_trace_is_left():
+    """Two tables that have the same in them give the same bytes, however they came to it."""
+    released, restored = Objects(), Objects()
+    for number in range(40):
+        add(released, A, number)
+    for number in (1, 2, 0, *range(4, 30)):
+        released.release(released.slot(A), number, Moment(Position(6), 60))
+    assert released.length(ObjectId(A, 3)) == 1003
+    restore_objects(In(dumped(released)), restored)
+    for objects in (released, restored):
+        objects.release(objects.slot(A), 3, Moment(Position(7), 70))
+        add(objects, A, 45)
+        objects.doom(A, ObjectKind.CHUNK, [*range(30)], is_live=True)
+        objects.forget(A, ObjectKind.CHUNK, {*range(30)})
+    fresh = Objects()
+    for number in (*range(30, 40), 45):
+        add(fresh, A, number)
+    assert dumped(released) == dumped(restored) == dumped(fresh)
+
+
+def dumped(objects: Objects) -> list[bytes]:
+    out = Parts()
+    dump_objects(out, objects)
+    return out.parts(Position(1), bytes(16))
 
 
 def test_nothing_is_known_of_a_writer_that_never_wrote():
