@@ -204,14 +204,23 @@ def merge_plans(plans: Iterable[TopicPlan]) -> TopicPlan:
 
 
 def join_parts(part: PartitionPlan, more: PartitionPlan) -> PartitionPlan:
-    """The plan of a partition and what follows it, planned later."""
+    """The plan of a partition and what follows it, planned later: each holds for its own offsets.
+
+    Rows may have moved between the two, so what follows may begin with a span that takes offsets
+    of `part` as well, markers among them; those stay with `part`.
+    """
     if more.log_start > part.end:
         return part._replace(stable=part.end)  # A gap, which the next plan begins with.
+    following = tuple(
+        span._replace(offset_from=max(span.offset_from, part.end))
+        for span in more.spans
+        if span.next_offset > part.end
+    )
     return part._replace(
         end=more.end,
         stable=more.stable,
-        spans=part.spans + more.spans,
-        markers=part.markers + more.markers,
+        spans=part.spans + following,
+        markers=part.markers + tuple(offset for offset in more.markers if offset >= part.end),
         aborted=part.aborted + tuple(one for one in more.aborted if one not in part.aborted),
         compacted=part.compacted or more.compacted,
     )
@@ -231,11 +240,11 @@ def clip(part: PartitionPlan, *, start: int, end: int, topic: str) -> Clipped:
     markers = [offset for offset in sorted(part.markers) if start <= offset < end]
     ahead = deque(markers)
     at = start
-    for span in sorted(part.spans, key=lambda span: span.base_offset):
+    for span in sorted(part.spans, key=lambda span: span.offset_from):
         at = _behind_markers(ahead, at)
-        if span.next_offset <= at or span.base_offset >= end:
+        if span.next_offset <= at or span.offset_from >= end:
             continue
-        if span.base_offset > at:
+        if span.offset_from > at:
             break
         to = min(span.next_offset, end)
         spans.append(span._replace(offset_from=at, offset_to=to))
@@ -341,7 +350,7 @@ def make_splits(
     if by_chunk:
         ordered = sorted(spans, key=lambda span: (span.key, span.start))
     else:
-        ordered = sorted(spans, key=lambda span: (span.partition, span.base_offset))
+        ordered = sorted(spans, key=lambda span: (span.partition, span.offset_from))
     groups: list[list[PlannedSpan]] = []
     room = 0
     for span in ordered:
@@ -352,6 +361,6 @@ def make_splits(
         groups[-1].append(span)
         room -= span.length
     return tuple(
-        Split(index, tuple(sorted(group, key=lambda span: (span.partition, span.base_offset))))
+        Split(index, tuple(sorted(group, key=lambda span: (span.partition, span.offset_from))))
         for index, group in enumerate(groups)
     )

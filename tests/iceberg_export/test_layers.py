@@ -133,6 +133,53 @@ def test_a_log_that_begins_later_than_the_next_piece_ends_the_plan_there():
             next_work(later, {0: 4}, bytes_max=1 << 30, skip_gaps=False)
 
 
+def log_with_transactions() -> PinnedLog:
+    """Seven rows: 0-1 plain, 2-3 committed, 4 its end, 5-6 aborted, 7 its end, 8-10 of both kinds
+    (8 aborted), 11 its end."""
+    log = PinnedLog()
+    log.write([(None, 2)])
+    log.write([(0, 2)])
+    log.end(0, "commit")
+    log.write([(1, 2)])
+    log.end(1, "abort")
+    log.write([(2, 1), (None, 2)])
+    log.end(2, "abort")
+    return log
+
+
+@pytest.mark.parametrize("rows_max", range(1, 7))
+def test_rows_merged_between_two_pieces_of_a_plan_are_exported_once(rows_max, tmp_path):
+    """Whichever they are: a segment may begin before the piece it is told in, and take offsets of
+    ends of transactions that the piece before has told as such."""
+    for first in range(7):
+        for rows in range(2, 8 - first):
+            log = log_with_transactions()
+            jobs = [lambda log=log, first=first, rows=rows: log.merge(first, rows)]
+            folder = tmp_path / f"{first}-{rows}"
+            plan = whole_plan(log, folder, None, rows_max, lambda jobs=jobs: jobs and jobs.pop()())
+            assert jobs == []
+            work = next_work(plan, {}, bytes_max=1 << 30, skip_gaps=False)
+            assert (work.ends, work.offset_count) == ({0: 12}, 12)
+            assert sorted(rows_of(plan, work, 1)) == [(0, one) for one in (0, 1, 2, 3, 9, 10)]
+
+
+def test_a_plan_with_such_a_segment_is_done_in_commits_of_any_size(tmp_path):
+    log = log_with_transactions()
+    jobs = [lambda: log.merge(0, 6)]
+    plan = whole_plan(log, tmp_path, None, 3, lambda: jobs and jobs.pop()())
+    assert [span.offset_from for span in plan.partitions[0].spans] == [0, 2, 5]
+    offsets: dict[int, int] = {}
+    found: list[tuple[int, int]] = []
+    ends = []
+    while offsets != {0: 12}:
+        work = next_work(plan, offsets, bytes_max=1, skip_gaps=False)
+        offsets = work.ends
+        ends.append(work.ends[0])
+        found += rows_of(plan, work, 1)
+    assert ends == [2, 5, 12]
+    assert found == [(0, one) for one in (0, 1, 2, 3, 9, 10)]
+
+
 def segment_span(data: bytes, base: int, end: int, offset_from: int = -1) -> PlannedSpan:
     return PlannedSpan(
         partition=0,

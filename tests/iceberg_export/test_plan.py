@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iceberg_export.errors import PlanError
-from iceberg_export.plan import PlannedSpan, make_splits, merge_plans, next_work, parse_plan
+from iceberg_export.plan import (
+    PlannedSpan,
+    join_parts,
+    make_splits,
+    merge_plans,
+    next_work,
+    parse_plan,
+)
 from iceberg_export.state import Gap
 
 
@@ -105,6 +112,65 @@ def test_a_marker_beyond_the_end_or_before_the_start_counts_for_nothing():
 def test_markers_that_leave_a_hole_or_lie_in_a_span_are_refused(spans, markers):
     with pytest.raises(PlanError, match="hole"):
         work_of({0: (0, 5, spans, markers, [])}, {0: 0})
+
+
+def work_of_pieces(*pieces):
+    """Each as in `answer`; planned one after the other."""
+    first, *rest = [parse_plan(answer({0: one})) for one in pieces]
+    part = first.partitions[0]
+    for one in rest:
+        part = join_parts(part, one.partitions[0])
+    plan = first._replace(partitions={0: part})
+    return next_work(plan, {}, bytes_max=1 << 40, skip_gaps=False)
+
+
+def merged(base, end, size=1000):
+    return [["segments/a/00000000", 0, size, base, end - base, -1]]
+
+
+@pytest.mark.parametrize("base", [0, 5, 10, 20, 21])
+@pytest.mark.parametrize("marker_again", [True, False])
+def test_each_piece_of_a_plan_holds_for_its_own_offsets(base, marker_again):
+    """Rows of the first were merged with those behind them, and the end of a transaction with
+    them; or it is told twice, in both."""
+    pieces = [
+        (0, 21, rows(10, 10), [20], []),
+        (0, 41, merged(base, 41), [20] if marker_again else [], []),
+    ]
+    work = work_of_pieces(*pieces)
+    assert (work.ends, work.markers) == ({0: 41}, {0: 1})
+    assert [(one.key[:3], one.offset_from, one.offset_to) for one in work.spans] == [
+        ("chu", 0, 10),
+        ("chu", 10, 20),
+        ("seg", 21, 41),
+    ]
+    # In order of the offsets wanted, whichever begins first.
+    (split,) = make_splits([*reversed(work.spans)], bytes_max=1 << 40, parallelism=1)
+    assert split.spans == work.spans
+
+
+def test_what_a_piece_says_of_offsets_before_its_own_fills_no_hole():
+    with pytest.raises(PlanError, match="hole at offset 10"):
+        work_of_pieces((0, 21, rows(10), [20], []), (0, 41, merged(0, 41), [], []))
+
+
+def test_a_span_that_ends_before_the_piece_it_is_told_in_is_left_aside():
+    work = work_of_pieces((0, 10, rows(10)), (0, 15, rows(4, 6, 5)))
+    assert [(one.offset_from, one.offset_to) for one in work.spans] == [(0, 10), (10, 15)]
+
+
+def test_ranges_that_reach_into_the_offsets_wanted_are_told_and_no_others():
+    """Of a span that begins before the piece it is told in."""
+    pieces = [
+        (0, 21, rows(20), [20], [[1, 4, 20], [2, 8, 30]]),
+        (0, 41, merged(0, 41), [], [[2, 8, 30], [3, 25, 40]]),
+    ]
+    assert [
+        [one.producer_id for one in span.aborted] for span in work_of_pieces(*pieces).spans
+    ] == [
+        [1, 2],
+        [2, 3],
+    ]
 
 
 def test_spans_are_told_what_was_aborted_among_the_offsets_wanted():
