@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import contextvars
 import heapq
+import itertools
 import random
 import selectors
 import warnings
@@ -54,6 +55,29 @@ class _NoSelector(selectors.BaseSelector):
         return self._keys[id(fileobj)]
 
 
+class _SimTask(asyncio.Task):
+    """Task groups and `asyncio.wait` keep tasks in sets and walk them; an address, which is
+    another in each process, must not say in which order."""
+
+    def __init__(self, coro, *, number: int, **kwargs) -> None:
+        self._number = number
+        super().__init__(coro, **kwargs)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _SimFuture(asyncio.Future):
+    """As _SimTask."""
+
+    def __init__(self, *, number: int, loop) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class SimLoop(asyncio.SelectorEventLoop):
     """See the module. `steps` counts the callbacks that ran; `trace` is a rolling hash of them."""
 
@@ -63,6 +87,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         self._paused: dict[str, list] = {}
         self._dead: set[str] = set()
         self._kept: list[asyncio.Task] = []
+        self._numbers = itertools.count()
         self.steps = 0
         super().__init__(_NoSelector())
         self.set_task_factory(self._make_task)
@@ -93,9 +118,12 @@ class SimLoop(asyncio.SelectorEventLoop):
         self._dead.add(owner)
         self._paused.pop(owner, None)
 
+    def create_future(self) -> asyncio.Future:
+        return _SimFuture(number=next(self._numbers), loop=self)
+
     def _make_task(self, loop, coro, **kwargs):
         # Tasks of killed owners stay referenced: collecting one would run its `finally`.
-        task = asyncio.Task(coro, loop=loop, **kwargs)
+        task = _SimTask(coro, number=next(self._numbers), loop=loop, **kwargs)
         self._kept.append(task)
         if len(self._kept) > 10_000:
             self._kept = [task for task in self._kept if not task.done()]

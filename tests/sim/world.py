@@ -168,10 +168,9 @@ class World:
             "puts.per.second": "100",
             "lease.ttl.ms": "5000",
             "session.deadline.ms": "3500",
+            **(JOBS if self.shape.jobs else {}),
             **self.shape.settings,
         }
-        if self.shape.jobs:
-            given |= JOBS
         flags = [f"{name}={value}" for name, value in given.items()]
         settings = config.load(
             defaults={}, toml=None, environ={}, flags=flags, host_name="sim"
