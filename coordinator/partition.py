@@ -57,6 +57,7 @@ class Partition:
         "last_stable",
         "log_start",
         "open_transactions",
+        "paged_row_count",
         "partition",
         "segment_bytes",
         "topic_id",
@@ -78,6 +79,8 @@ class Partition:
         """Of all spans, those in pages and those before the log start included."""
         self.segment_bytes = 0
         """Those of them that lie in segments."""
+        self.paged_row_count = 0
+        """Spans and markers in pages: a sum over all of them, which every change asks for."""
         self.windows: dict[int, bytes] | None = None
         """Producer id to `txn.producers` window; None while there is none."""
         self.open_transactions = _NONE_OPEN
@@ -95,11 +98,6 @@ class Partition:
     @property
     def page_count(self) -> int:
         return rows.page_count(self._pages)
-
-    @property
-    def paged_row_count(self) -> int:
-        """Spans and markers in pages."""
-        return rows.paged_rows(self._pages)
 
     @property
     def aborted_count(self) -> int:
@@ -336,6 +334,7 @@ class Partition:
             self._pages = bytearray()
         sums = PageSums(page.rows, page.data_bytes, segment_bytes, page.digest)
         rows.add_page(self._pages, page.base_offset, sums)
+        self.paged_row_count += page.rows
         self._put(indexes, [page])
 
     def recall(self, index: int, spans: Sequence[Span | Marker], moment: Moment) -> None:
@@ -345,6 +344,7 @@ class Partition:
         )
         assert slot & KIND_MASK == ObjectKind.INDEX
         assert self._pages is not None
+        self.paged_row_count -= rows.page(self._pages, base_offset).rows
         rows.remove_page(self._pages, base_offset)
         if not self._pages:
             self._pages = None
@@ -402,17 +402,38 @@ class Partition:
         (in segments there are no aborted batches)."""
         if not self._aborted:
             return
-        first, end = self.find(base_offset), self.find(next_offset)
-        before = next((i for i in range(first - 1, -1, -1) if self._is_raw(i)), None)
-        behind = next((i for i in range(end, self.row_count) if self._is_raw(i)), None)
-        raw_to = self._next_offset(before) if before is not None else -1
-        raw_from = rows.base_offset(self._rows, behind) if behind is not None else self.end_offset
+        found = aborted.between(self._aborted, base_offset, next_offset)
+        if not found:
+            return
+        raw_to = self._raw_before(base_offset, min([each.first_offset for _, each in found]))
+        raw_from = self._raw_behind(next_offset, max([each.last_offset for _, each in found]))
         gone = [
             index
-            for index, each in aborted.between(self._aborted, base_offset, next_offset)
+            for index, each in found
             if each.first_offset >= raw_to and each.last_offset < raw_from
         ]
         aborted.remove(self._aborted, gone)
+
+    def _raw_before(self, base_offset: int, least: int) -> int:
+        """Where the last raw row before `base_offset` ends; `least` when that is not above it."""
+        for index in range(self.find(base_offset) - 1, -1, -1):
+            next_offset = self._next_offset(index)
+            if next_offset <= least:
+                break
+            if self._is_raw(index):
+                return next_offset
+        return least
+
+    def _raw_behind(self, next_offset: int, greatest: int) -> int:
+        """Where the first raw row from `next_offset` on begins, if not above `greatest`; else
+        the offset after that."""
+        for index in range(self.find(next_offset), self.row_count):
+            base_offset = rows.base_offset(self._rows, index)
+            if base_offset > greatest:
+                break
+            if self._is_raw(index):
+                return base_offset
+        return greatest + 1
 
     def _is_raw(self, index: int) -> bool:
         """The row is a span in a chunk, or a page with such spans."""

@@ -26,7 +26,7 @@ from coordinator.encoding import (
 from coordinator.objects import _KIND_BITS, Objects, _Writer
 from coordinator.partition import Partition
 from coordinator.partitions import Partitions, _Rows
-from coordinator.rows import PAGE_BYTES, ROW_BYTES
+from coordinator.rows import PAGE_BYTES, ROW_BYTES, paged_rows
 from coordinator.snapshot_rows import read, write
 from coordinator.snapshot_stream import In, Out, SnapshotError
 from protocol.types import Incarnation, TopicId
@@ -263,6 +263,7 @@ def _restore_slice(parts: In, tables: Iterator[tuple[TopicId, _Rows]], objects: 
         if page_count:
             end = pages_at + page_count * PAGE_BYTES
             row._pages = bytearray(pages[pages_at:end])
+            row.paged_row_count = paged_rows(row._pages)
             pages_at = end
         if range_count:
             end = ranges_at + range_count * RANGE_BYTES

@@ -135,6 +135,7 @@ class Cluster:
                 row._pages = bytearray()
                 digest = index.to_bytes(16, "big")
                 rows.add_page(row._pages, 0, PageSums(paged, paged * SPAN_BYTES, 0, digest))
+                row.paged_row_count = paged
                 row.data_bytes = paged * SPAN_BYTES
             base_offset = paged * RECORDS
             for span in range(in_memory):

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.commands import DONE
 from coordinator.job_commands import RowsMoved, Trim, TrimLogs
-from coordinator.partition import AbortedRange
+from coordinator.partition import AbortedRange, Partition
 from coordinator.transaction_commands import EndTransaction, InitProducer, ProducerInitialized
 from protocol.errors import ErrorCode
 from tests.coordinator.job_story import SPAN_BYTES, JobStory
@@ -161,6 +161,31 @@ def test_a_page_that_begins_with_the_marker_and_has_chunks_keeps_the_range():
     assert story.recall(27) == DONE
     assert story.merge(2, 1) == MOVED
     assert story.ranges() == []
+
+
+@pytest.mark.parametrize(("first", "looked_at"), [(4, []), (10, [9, 11, 12]), (20, [])])
+def test_no_more_rows_are_looked_at_than_those_of_the_ranges(
+    monkeypatch: pytest.MonkeyPatch, first: int, looked_at: list[int]
+):
+    """Rows of one record are in segments, but for one in the middle of an aborted transaction
+    (9 to 12) and its marker; then a row goes into another segment."""
+    story = AbortedStory()
+    story.produce(*[1] * 9)
+    story.begin("pay", 1, 1, 1)
+    story.abort("pay")
+    story.produce(*[1] * 9)
+    for index in (*range(10), 11, *range(13, 22)):
+        assert story.merge(index, 1) == MOVED
+    looked: list[int] = []
+    is_raw = Partition._is_raw
+
+    def spy(partition: Partition, index: int) -> bool:
+        looked.append(index)
+        return is_raw(partition, index)
+
+    monkeypatch.setattr(Partition, "_is_raw", spy)
+    assert story.merge(first, 1) == MOVED
+    assert looked == looked_at
 
 
 @pytest.mark.parametrize(("offset", "kept"), [(7, True), (27, True), (28, False)])

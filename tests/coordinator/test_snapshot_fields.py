@@ -27,6 +27,7 @@ DERIVED = {
     "Objects._slots": "writers by what they are",
     "PendingOffsets._places": "what waits, by place instead of by producer",
     "PendingOffsets.metadata_size": "summed up as offsets are read",
+    "Partition.paged_row_count": "summed up over its pages",
     "Partition.topic_id": "the key of its topic",
     "Snapshots.is_beginning": "true within apply only",
     "Topics._by_folded_name": "names as metric names",
