@@ -212,9 +212,10 @@ class Partition:
                 return index
         return self.row_count
 
-    def newest_timestamp(self) -> int:
-        """The newest timestamp of all rows, ms; -1 when there is none."""
-        return max(rows.timestamps(self._rows), default=-1)
+    def newest_timestamp(self, from_offset: int = 0) -> int:
+        """The newest timestamp, ms, of the rows from the one that holds the offset on, its own
+        included; -1 when there is none."""
+        return max(rows.timestamps(self._rows)[self.find(from_offset) :], default=-1)
 
     def aborted(self, from_offset: int, to_offset: int) -> list[AbortedRange]:
         """Ranges that have something in [from_offset, to_offset), by first offset."""

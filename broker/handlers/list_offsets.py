@@ -16,7 +16,9 @@ before its version), 42 (a partition twice), 56 (the object store), 74, 75.
 import asyncio
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -36,7 +38,7 @@ from protocol.messages import (
 from protocol.records import batch_positions, iterate, read_header
 from storage.batches import Batches
 from storage.object_store import ObjectNotFoundError, StoreError
-from storage.spans import Marker, Page, Span
+from storage.spans import Marker, Page, Row, Span
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -72,6 +74,16 @@ class _Place(NamedTuple):
 
 
 NOWHERE: Final = _Place()
+
+
+class _Candidate(NamedTuple):
+    """A row that may have the newest record; the first in order is looked into first."""
+
+    age: int
+    """The newest timestamp that it says it has, negated."""
+    base_offset: int
+    next_offset: int
+    is_page: bool
 
 
 async def handle(node: Node, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -152,23 +164,24 @@ async def _place(node: Node, partition: Partition, timestamp: int, *, committed:
         case -2 | -4:  # EARLIEST, EARLIEST_LOCAL
             return _Place(partition.log_start)
         case -3:  # MAX_TIMESTAMP
-            newest = partition.newest_timestamp()
-            return NOWHERE if newest < 0 else await _search(node, partition, newest, bound)
+            place = await _replanned(node, lambda: _newest(node, partition))
+            # As Kafka: when the newest is not stable yet, who reads committed records gets nothing.
+            return place if place.offset < bound else NOWHERE
         case -5 | -6:  # LATEST_TIERED, EARLIEST_PENDING_UPLOAD
             return NOWHERE
         case _:
-            return await _search(node, partition, timestamp, bound)
+            return await _replanned(node, lambda: _search(node, partition, timestamp, bound))
 
 
-async def _search(node: Node, partition: Partition, timestamp: int, bound: int) -> _Place:
-    """The first record at or after `timestamp`, below `bound`.
+async def _replanned(node: Node, search: Callable[[], Awaitable[_Place]]) -> _Place:
+    """What the search finds, begun anew when an object was gone.
 
     Raises StoreError when what must be looked into cannot be read.
     """
     gone: list[str] = []
     while True:
         try:
-            return await _search_once(node, partition, timestamp, bound)
+            return await search()
         except ObjectNotFoundError as error:
             if str(error) in gone or len(gone) == REPLANS_MAX:
                 raise
@@ -177,31 +190,103 @@ async def _search(node: Node, partition: Partition, timestamp: int, bound: int) 
             await node.coordinator.barrier()
 
 
-async def _search_once(node: Node, partition: Partition, timestamp: int, bound: int) -> _Place:
+async def _search(node: Node, partition: Partition, timestamp: int, bound: int) -> _Place:
+    """The first record at or after `timestamp`, below `bound`."""
+    first = _first_with_timestamp(partition, timestamp)
+    # A newest timestamp is the producer's word for compressed batches; if a span has no such
+    # record after all, the next one is looked into.
+    async with aclosing(_rows(node, partition, first, bound, timestamp)) as rows:
+        async for row in rows:
+            place = await _search_row(node, partition, row, timestamp, bound)
+            if place is not NOWHERE:
+                return place
+    return NOWHERE
+
+
+async def _rows(
+    node: Node, partition: Partition, offset: int, bound: int, timestamp: int
+) -> AsyncGenerator[Span | Marker, None]:
+    """Spans and markers of [offset, bound), those in pages too, from the log's start on; at least
+    those that have something at or after `timestamp`."""
     page: Page | None = None
     inside: Sequence[Span | Marker] = ()
-    offset = _first_with_timestamp(partition, timestamp)
     for steps in count(1):
         offset = max(offset, partition.log_start)
         index = partition.find(offset)
         if offset >= bound or index == partition.row_count:
-            break
+            return
         row = partition.row(index)
         if isinstance(row, Page) and row.timestamp_max >= timestamp:
             if row != page:
                 page, inside = row, await _load_page(node, row)
                 continue  # It may have been moved meanwhile.
             row = inside[max(bisect_right(inside, offset, key=_base_offset) - 1, 0)]
-        # A newest timestamp is the producer's word for compressed batches; if a span has no
-        # such record after all, the next one is looked into.
         if not isinstance(row, Page):
-            place = await _search_row(node, partition, row, timestamp, bound)
-            if place is not NOWHERE:
-                return place
+            yield row
         offset = row.next_offset
         if steps % STEPS_A_TURN == 0:
             await asyncio.sleep(0)
-    return NOWHERE
+
+
+async def _newest(node: Node, partition: Partition) -> _Place:
+    """The first of the newest records that are left."""
+    newest = partition.newest_timestamp(partition.log_start)
+    if newest < 0:
+        return NOWHERE
+    place = await _search(node, partition, newest, partition.end_offset)
+    # Not found: it was before the log start in the first row, or never there.
+    return place if place is not NOWHERE else await _newest_of_all(node, partition)
+
+
+async def _newest_of_all(node: Node, partition: Partition) -> _Place:
+    """Looked for in the rows in the order of what they say of themselves, newest first, until no
+    other can have a newer record; few are read unless many say what is not so."""
+    ahead = await _candidates(partition)
+    best = NOWHERE
+    while ahead and (best is NOWHERE or ahead[0][:2] < (-best.timestamp, best.offset)):
+        candidate = heappop(ahead)
+        base, end = candidate.base_offset, candidate.next_offset
+        # One row, unless it has been moved meanwhile: then only these offsets of others.
+        async with aclosing(_rows(node, partition, base, end, max(best.timestamp, 0))) as rows:
+            async for row in rows:
+                if _timestamp(row) < 0:
+                    continue
+                if candidate.is_page:
+                    heappush(ahead, _candidate(row))
+                    continue
+                found = await _newest_of_row(node, row, max(base, partition.log_start), end)
+                best = min(best, found, key=_newest_first)
+    return best
+
+
+async def _candidates(partition: Partition) -> list[_Candidate]:
+    """All rows from the log's start on, as a heap."""
+    found: list[_Candidate] = []
+    offset = partition.log_start
+    while rows := partition.rows_from(offset, STEPS_A_TURN):
+        found += [_candidate(row) for row in rows if _timestamp(row) >= 0]
+        offset = rows[-1].next_offset
+        await asyncio.sleep(0)
+    heapify(found)
+    return found
+
+
+def _candidate(row: Row) -> _Candidate:
+    return _Candidate(-_timestamp(row), row.base_offset, row.next_offset, isinstance(row, Page))
+
+
+def _timestamp(row: Row) -> int:
+    return row.timestamp if isinstance(row, Marker) else row.timestamp_max
+
+
+async def _newest_of_row(node: Node, row: Span | Marker, first: int, end: int) -> _Place:
+    if isinstance(row, Marker):
+        return _Place(row.base_offset, row.timestamp)
+    return newest_record(node.reader.cached(row) or await _load(node, row), first, end)
+
+
+def _newest_first(place: _Place) -> tuple[int, int]:
+    return -place.timestamp, place.offset
 
 
 def _first_with_timestamp(partition: Partition, timestamp: int) -> int:
@@ -252,5 +337,25 @@ def find_record(batches: Batches, timestamp: int, *, log_start: int, bound: int)
                     return _Place(record.offset, record.timestamp) if found else NOWHERE
         except ProtocolError:
             # Stored as it was sent: records that nobody can read. Their batch is the answer.
-            return _Place(header.base_offset, header.max_timestamp)
+            return _Place(max(header.base_offset, log_start), header.max_timestamp)
     return NOWHERE
+
+
+def newest_record(batches: Batches, first: int, end: int) -> _Place:
+    """The first of the newest records of a span that lie in [first, end)."""
+    view = batches.view()
+    best = NOWHERE
+    for at in batch_positions(view)[0]:
+        header = read_header(view, at)
+        if header.max_timestamp <= best.timestamp or header.last_offset < first:
+            continue
+        if header.base_offset >= end:
+            break
+        try:
+            for record in iterate(view, at):
+                if record.timestamp > best.timestamp and first <= record.offset < end:
+                    best = _Place(record.offset, record.timestamp)
+        except ProtocolError:
+            # As above: the batch is what there is.
+            best = _Place(max(header.base_offset, first), header.max_timestamp)
+    return best

@@ -1,8 +1,10 @@
 """ListOffsets and OffsetForLeaderEpoch: never behind what another agent says (P8)."""
 
 import asyncio
+import struct
 
 import pytest
+from crc32c import crc32c
 
 from protocol import apis
 from protocol.errors import ErrorCode
@@ -368,6 +370,141 @@ def test_what_was_deleted_is_not_found_by_its_time():
             assert await place(two, at(NOW_MS)) == (7, 70)
             await jobs_by_hand.trim(one, one.row("logs"), 8)
             assert await place(two, at(NOW_MS)) == (8, 80)
+
+    run(scenario)
+
+
+async def falling(agent) -> None:
+    """0-2: 95, 50, 20; 3: 60; 4-5: 30, 60; 6: 10. As written, one row each."""
+    await agent.create_topic("logs")
+    for row in ((95, 50, 20), (60,), (30, 60), (10,)):
+        await agent.produce("logs", stamped(*row))
+    await jobs_by_hand.claim(agent)
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+@pytest.mark.parametrize("layer", ["chunks", "segment", "page", "page of two", "segment in a page"])
+def test_the_newest_timestamp_is_of_what_is_left(layer, isolation):
+    """Also when it is deleted in part: a row, or a page, says what it had when it was whole."""
+
+    async def scenario(world):
+        async with world.agents("one", "two") as (one, two):
+            await falling(one)
+            row = one.row("logs")
+            if layer.startswith("segment"):
+                await jobs_by_hand.merge(one, row)
+            if "page" in layer:
+                await jobs_by_hand.spill(one, row, limit=2 if layer == "page of two" else 1000)
+            expected = [(0, 95), (3, 60), (3, 60), (3, 60), (5, 60), (5, 60), (6, 10), (-1, -1)]
+            for log_start, found in enumerate(expected):
+                if log_start:
+                    await jobs_by_hand.trim(one, row, log_start)
+                for agent in (one, two):
+                    assert await place(agent, at(-3, isolation=isolation)) == found
+
+    run(scenario)
+
+
+def test_the_newest_of_a_row_is_found_behind_its_deleted_part():
+    """Neither its first record that is new enough nor another row's: 70, 80 and 40 are left."""
+
+    async def scenario(world):
+        async with world.agents("one") as (one,):
+            await one.create_topic("logs")
+            await one.produce("logs", stamped(90, 70, 80))
+            await one.produce("logs", stamped(40))
+            await jobs_by_hand.claim(one)
+            await jobs_by_hand.trim(one, one.row("logs"), 1)
+            assert await place(one, at(-3)) == (2, 80)
+
+    run(scenario)
+
+
+def test_a_row_is_not_believed_to_have_the_newest_record():
+    """The producer's word counts for compressed batches, until somebody looks."""
+
+    async def scenario(world):
+        async with world.agents("one", "two") as (one, two):
+            await one.create_topic("logs")
+            for batch in (lying(10, said=80), stamped(40, 70), lying(70, said=90), stamped(5)):
+                await one.produce("logs", batch)
+            for agent in (one, two):
+                assert await place(agent, at(-3)) == (2, 70)
+            await jobs_by_hand.claim(one)
+            await jobs_by_hand.spill(one, one.row("logs"), limit=3)
+            assert await place(two, at(-3)) == (2, 70)
+            await jobs_by_hand.trim(one, one.row("logs"), 3)
+            assert await place(two, at(-3)) == (3, 70)
+
+    run(scenario)
+
+
+def lying(timestamp: int, *, said: int) -> bytes:
+    """A compressed batch whose header says a later time than its record has."""
+    batch = bytearray(stamped(timestamp, codec=GZIP))
+    struct.pack_into(">q", batch, 35, NOW_MS + said)
+    struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
+    return bytes(batch)
+
+
+def test_of_records_without_timestamps_none_is_the_newest():
+    async def scenario(world):
+        async with world.agents("one") as (one,):
+            await one.create_topic("logs")
+            await one.produce("logs", build_batch([Record(timestamp=-1, value=b"v")] * 3))
+            assert await place(one, at(-3)) == (-1, -1)
+            await one.produce("logs", stamped(3))
+            assert await place(one, at(-3)) == (3, 3)
+            await jobs_by_hand.claim(one)
+            await jobs_by_hand.trim(one, one.row("logs"), 2)
+            assert await place(one, at(-3)) == (3, 3)
+
+    run(scenario)
+
+
+def test_only_one_row_is_read_for_the_newest_when_nothing_is_deleted():
+    async def scenario(world):
+        async with world.agents("one", "two") as (one, two):
+            await falling(one)
+            assert await place(two, at(-3)) == (0, 95)
+            assert len(world.store.reads) == 1
+
+    run(scenario)
+
+
+def test_the_newest_of_many_rows_is_found_behind_a_deleted_one_with_few_reads():
+    """Rows later than the newest by offset, or older than it, are left alone."""
+
+    async def scenario(world):
+        async with world.agents("one", "two") as (one, two):
+            await one.create_topic("logs")
+            await one.produce("logs", stamped(90, 1))
+            for timestamp in range(2, 30):
+                await one.produce("logs", stamped(timestamp))
+            await jobs_by_hand.claim(one)
+            await jobs_by_hand.trim(one, one.row("logs"), 1)
+            assert await place(two, at(-3)) == (29, 29)
+            assert len(set(world.store.reads)) == 2
+
+    run(scenario)
+
+
+def test_rows_that_move_while_the_newest_is_looked_for_are_found_where_they_are():
+    async def scenario(world):
+        async with world.agents("one", "two") as (one, two):
+            await falling(one)
+            row = one.row("logs")
+            await jobs_by_hand.trim(one, row, 1)
+            (first, second, *_) = row.rows_from(0, 9)
+            await two.coordinator.barrier()
+            peer = two.peer()
+            peer.send(apis.LIST_OFFSETS, 11, at(-3))
+            while first.object_id.key not in world.store.reads:
+                await asyncio.sleep(0)
+            assert second.object_id.key not in world.store.reads
+            await jobs_by_hand.delete(one, *await jobs_by_hand.merge(one, row))
+            (found,) = (await peer.answer()).topics[0].partitions
+            assert (found.error_code, found.offset) == (0, 3)
 
     run(scenario)
 
