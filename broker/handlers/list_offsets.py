@@ -6,8 +6,9 @@ A search by time finds the row by the machine's column of newest timestamps; a p
 the span in it, and the span to look into its batches: the answer is a record, not a batch. The end
 of a transaction is a record here, as in Kafka, and its time is when it was written; what is before
 the log's start is not found, nor what is at or beyond the last stable offset by who reads committed
-records only. Rows may move while something is read, so the search goes on from an offset and never
-from a row.
+records only. The newest timestamp is that of a record that is left: when the row that says it has
+it has not (it was deleted, or a producer's word was wrong), others are looked into. Rows may move
+while something is read, so a search goes on from an offset and never from a row.
 
 Errors, per partition: 3, 6 (no barrier to be had: ask another agent), 35 (a special timestamp
 before its version), 42 (a partition twice), 56 (the object store), 74, 75.
