@@ -98,6 +98,7 @@ class Proposer:
         self._now_ms = now_ms
         self._live_agents = live_agents
         self._over_budget = over_budget
+        self._told_over = False
         self._tick_s = tick_ms / 1000
         self._stats = stats
         self._session: Session | None = None
@@ -155,14 +156,29 @@ class Proposer:
             refusal = NotDoneError(f"{COMMANDS_WAITING_MAX} commands are waiting already")
         elif self._over_budget() and not isinstance(command, BOUNDING):
             self._stats.commands_over_budget += 1
+            self._tell_budget(over=True)
             refusal = NotDoneError("the log is over its budget until it is cut behind a snapshot")
         else:
+            self._tell_budget(over=self._over_budget())
             self._waiting.append(_Proposal(command, encoded_bytes, incarnation, future))
             self._work.set()
             return future
         self._stats.commands_not_done += 1
         _fail(future, refusal)
         return future
+
+    def _tell_budget(self, *, over: bool) -> None:
+        """Once when writes begin to be refused, and once when they are taken again."""
+        if over == self._told_over:
+            return
+        self._told_over = over
+        if over:
+            logger.warning(
+                "the log is over its budget (log.bytes.max): writes are refused until it is cut"
+                " behind a snapshot; are the jobs running (frazil job list)?"
+            )
+        else:
+            logger.info("the log is within its budget again")
 
     def applied(self, applied: Applied) -> None:
         """Give the outcomes of an entry to those who proposed its commands."""

@@ -28,10 +28,9 @@ async def run(context: JobContext) -> None:
             async for page in _pages(context, prefix):
                 keys = [info.key for info in page]
                 await _doom(context, list(collection_plan.orphans(machine, keys)))
-        async for page in _pages(context, collection_plan.SNAPSHOTS):
-            old = list(collection_plan.old_snapshots(machine, page))
-            if old:
-                await context.store.delete(old)
+    async for page in _pages(context, collection_plan.SNAPSHOTS):
+        if old := list(collection_plan.old_snapshots(machine, page)):
+            await context.store.delete(old)
 
 
 async def _pages(context: JobContext, prefix: str) -> AsyncIterator[Sequence[ObjectInfo]]:
@@ -51,6 +50,8 @@ async def _doom(context: JobContext, object_ids: Iterable[ObjectId]) -> None:
         outcome = await context.propose(DoomObjects(grace_ms, some))
         if isinstance(outcome, ObjectsDoomed):
             await _delete(context, outcome.objects)
+    if every:
+        context.report(len(every), len(every), "objects")
 
 
 async def _delete(context: JobContext, object_ids: Sequence[ObjectId]) -> None:

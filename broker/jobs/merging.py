@@ -79,6 +79,8 @@ async def _pass(
             await asyncio.sleep(0)
     if some and machine.incarnations.get(context.incarnation) is not None:
         changed.update(dict.fromkeys(await _move(context, some)))
+    if changed:
+        context.report(len(partitions), len(partitions), "partitions")
     return list(changed)
 
 

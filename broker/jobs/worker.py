@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Final, Protocol, cast
 
 from broker.config import Settings
@@ -192,22 +193,31 @@ class Worker:
         context = self._context(kind, stats, asked=asked)
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
+        before = replace(stats)
         failed = True
         stats.runs += 1
         try:
             await self._jobs[kind](context)
             failed = False
         except* JobStoppedError as stopped:
-            logger.info("job %s was stopped: %s", kind.name, stopped.exceptions[0])
+            logger.info("job %s was stopped: %s", kind.name.lower(), stopped.exceptions[0])
         except* (StoreError, SnapshotError) as error:
-            logger.warning("job %s will be tried again: %s", kind.name, error.exceptions[0])
+            logger.warning("job %s will be tried again: %s", kind.name.lower(), error.exceptions[0])
         except* BUGS:
-            logger.exception("job %s failed by a bug", kind.name)
+            logger.exception("job %s failed by a bug", kind.name.lower())
         stats.seconds += loop.time() - begun_s
         stats.failures += failed
         schedule.ended(kind, now_ms=_now_ms(), failed=failed)
         if (last := context.last_report(failed=failed)) is not None:
             self._send_report(last)
+        if not failed and (stats.commands > before.commands or asked):
+            told = {
+                "commands": stats.commands - before.commands,
+                "bytes_read": stats.bytes_read - before.bytes_read,
+                "bytes_written": stats.bytes_written - before.bytes_written,
+                "seconds": round(loop.time() - begun_s, 1),
+            }
+            logger.info("a round of job %s has ended", kind.name.lower(), extra=told)
 
     def _context(self, kind: JobKind, stats: JobStats, *, asked: bool) -> JobContext:
         async def propose(command: Command) -> Outcome:

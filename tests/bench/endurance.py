@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import botocore.session
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer, get_text
@@ -258,7 +258,9 @@ class Load:
                 cut_s = time.monotonic()
                 before = [TopicPartition(QUEUE, at, offset) for at, offset in newest.items()]
                 for place, future in admin.delete_records(before).items():
-                    self._deleted_to[place.partition] = future.result(30).low_watermark
+                    # An agent that has stood still refuses, and librdkafka leaves it to us.
+                    with suppress(KafkaException):
+                        self._deleted_to[place.partition] = future.result(30).low_watermark
         assert producer.flush(60) == 0
 
     def _tail(self) -> None:
@@ -290,7 +292,8 @@ class Load:
         }
         for partition, low in self._deleted_to.items():
             first, _ = consumer.get_watermark_offsets(TopicPartition(QUEUE, partition), 30)
-            assert first == low, f"{QUEUE}/{partition} begins at {first}, not at {low}"
+            # What was answered has happened; what was not may have.
+            assert first >= low, f"{QUEUE}/{partition} begins at {first}, not at {low}"
         consumer.close()
         return found
 

@@ -1,5 +1,7 @@
 """What jobs propose about rows is judged against what is there: trims, expiry, moves, pages."""
 
+from dataclasses import replace
+
 import pytest
 
 from coordinator import bounding, partitions
@@ -395,6 +397,20 @@ def test_compaction_says_how_far_it_has_come_and_never_goes_back():
         assert story.row.clean_to == after
     named = story.replacement(0, 1, clean_to=21)
     assert refused(story, named, job=JobKind.COMPACT) is NO_SENSE
+
+
+def test_a_topic_whose_configs_have_changed_since_is_not_compacted_but_merged():
+    story = JobStory()
+    story.produce(10, 10)
+    seen = story.machine.position
+    story.do(story.agent, SetTopicConfigs(story.topic_id, (("cleanup.policy", "delete"),)))
+    late = replace(story.replacing(story.replacement(0, 1), job=JobKind.COMPACT), seen=seen)
+    assert story.do(story.agent, late) == RowsMoved((OTHERS,))
+    now = replace(
+        story.replacing(story.replacement(0, 1), job=JobKind.COMPACT), seen=story.machine.position
+    )
+    assert story.do(story.agent, now) == RowsMoved((NONE,))
+    assert story.do(story.agent, story.replacing(story.replacement(1, 1))) == RowsMoved((NONE,))
 
 
 # Rows into pages.

@@ -1,6 +1,7 @@
 """Proposer: one append in doubt at most, and the truth about every command (P3, P4)."""
 
 import asyncio
+import logging
 from dataclasses import replace
 
 import pytest
@@ -417,7 +418,11 @@ def test_entry_that_was_answered_is_not_called_undone_though_nobody_knows_the_ne
     play(scenario)
 
 
-def test_over_its_budget_the_log_takes_only_what_bounds_it() -> None:
+def test_over_its_budget_the_log_takes_only_what_bounds_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="coordinator.proposer")
+
     async def scenario() -> None:
         agent = Agent(MemoryLogCluster(), settings=replace(SETTINGS, log_bytes_max=600))
         coordinator = agent.coordinator
@@ -447,3 +452,7 @@ def test_over_its_budget_the_log_takes_only_what_bounds_it() -> None:
             await coordinator.propose(Pin("an export", 1))
 
     play(scenario)
+    told = [record.message for record in caplog.records if "its budget" in record.message]
+    assert len(told) % 2 == 0
+    assert "over its budget" in told[0]
+    assert "within its budget again" in told[-1]
