@@ -94,7 +94,8 @@ def test_every_committed_record_that_is_left_is_exported_once_whatever_jobs_do(p
             if work.ends == offsets and not ahead:
                 break
             offsets = work.ends
-            found += rows_of(plan, work, data.draw(st.integers(1, 2_000)))
+            # Tasks that have whole objects are not in the order of offsets.
+            found += sorted(rows_of(plan, work, data.draw(st.integers(1, 2_000))))
     assert offsets == {0: log.row.last_stable}
     exported = [offset for _, offset in found]
     assert exported == sorted(set(exported))
