@@ -54,7 +54,10 @@ class JobClaims:
         holders: Mapping[JobKind, Incarnation],
         now_ms: int,
     ) -> None:
-        """See who is live and who holds what (INCARNATION_NONE: it is free). `me`: None while this agent may not act."""
+        """See who is live and who holds what (INCARNATION_NONE: it is free).
+
+        `me`: None while this agent may not act.
+        """
         self._now_ms = now_ms
         self._agents = tuple(agents)
         self._passive &= {each.incarnation for each in self._agents if each.incarnation != me}
