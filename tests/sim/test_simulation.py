@@ -7,7 +7,7 @@ import pytest
 
 from tests.sim.seeds import pool, violations_of
 
-SEEDS = 600
+SEEDS = 400
 """A quarter of them each of records, groups, transactions and topics that lose records."""
 SEEDS_A_TEST = 20
 
