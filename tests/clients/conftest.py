@@ -22,9 +22,7 @@ QUICK_GROUPS = (
 )
 """So that members do not wait for each other longer than they must."""
 QUICK_TIMEOUTS = ("transaction.abort.timed.out.transaction.cleanup.interval.ms=200",)
-KEPT = ("log.retention.ms=-1",)
-"""The tests' records have timestamps of long ago, and would be deleted while they are read."""
-SETTINGS = ("num.partitions=4", *QUICK_GROUPS, *QUICK_TIMEOUTS, *KEPT)
+SETTINGS = ("num.partitions=4", *QUICK_GROUPS, *QUICK_TIMEOUTS)
 QUICK_CLEANER = ("log.cleaner.backoff.ms=100",)
 """Of Kafka, which cannot be asked to compact."""
 AGAINST_KAFKA = os.environ.get("FRAZIL_CLIENTS_KAFKA") == "1"

@@ -139,8 +139,9 @@ class Producer:
         """Write records in the transaction; the answer, of the first that is not "try again"."""
         topic, partition = place
         first = self._sequences.get(place, 0)
+        now_ms = int(time.time() * 1000)
         batch = build_batch(
-            [Record(timestamp=1_700_000_000_000, value=value.encode()) for value in values],
+            [Record(timestamp=now_ms, value=value.encode()) for value in values],
             attributes=TRANSACTIONAL,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,

@@ -1,10 +1,12 @@
 """The records that every client writes and reads: keys, headers, timestamps, nulls, sizes."""
 
+import time
 from typing import NamedTuple
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COUNT = 10_000
-FIRST_TIMESTAMP_MS = 1_700_000_000_000
+FIRST_TIMESTAMP_MS = int(time.time() * 1000) - 24 * 60 * 60 * 1000
+"""Yesterday: what is older than a week is deleted (retention.ms) when an agent gets round to it."""
 
 
 class Sent(NamedTuple):

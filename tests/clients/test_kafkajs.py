@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.records import COUNT, records
+from tests.clients.records import COUNT, FIRST_TIMESTAMP_MS, records
 from tests.clients.test_confluent import consume
 from tests.parts import install
 
@@ -16,7 +16,10 @@ pytestmark = pytest.mark.integration
 def test_what_kafkajs_wrote_is_read_back(bootstrap: str, codec: str) -> None:
     program = Path(__file__).parent / "js" / "produce.js"
     done = subprocess.run(
-        [install.node(), str(program), bootstrap, f"kafkajs-{codec}", codec, str(COUNT)],
+        [
+            *(install.node(), str(program), bootstrap, f"kafkajs-{codec}", codec),
+            *(str(COUNT), str(FIRST_TIMESTAMP_MS)),
+        ],
         env={
             "NODE_PATH": str(install.kafkajs() / "node_modules"),
             "KAFKAJS_NO_PARTITIONER_WARNING": "1",

@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import time
 from types import TracebackType
 from typing import Self
 
@@ -20,8 +21,9 @@ def request(key: int, version: int, body: bytes) -> bytes:
 
 
 def batch() -> bytes:
-    """A record batch of one record."""
-    return bytes(build_batch([Record(0, 1_700_000_000_000, b"key", b"value" * 20, ())]))
+    """A record batch of one record, of now."""
+    now_ms = int(time.time() * 1000)
+    return bytes(build_batch([Record(0, now_ms, b"key", b"value" * 20, ())]))
 
 
 class Wire:

@@ -10,7 +10,7 @@ import org.apache.kafka.common.serialization.*;
 
 /** Kafka's own Java client writes and reads back, partitions assigned. Arguments: bootstrap count codec… */
 public class RoundTrip {
-    static final long FIRST = 1_700_000_000_000L;
+    static final long FIRST = System.currentTimeMillis() - 24 * 60 * 60 * 1000L;
 
     static String key(int i) { return i % 5 == 0 && i % 97 != 0 ? null : "key " + i % 100; }
 

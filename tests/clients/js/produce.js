@@ -1,9 +1,9 @@
-// kafkajs writes the records of tests/clients/records.py. Arguments: bootstrap topic codec count
+// kafkajs writes the records of tests/clients/records.py. Arguments: bootstrap topic codec count,
+// and the first timestamp.
 // (kafkajs brings gzip itself; the other codecs are plug-ins of others, so it writes none and gzip.)
 const { Kafka, CompressionTypes, logLevel } = require("kafkajs");
 
-const [bootstrap, topic, codec, count] = process.argv.slice(2);
-const first = 1700000000000;
+const [bootstrap, topic, codec, count, first] = process.argv.slice(2);
 
 function record(i) {
   const tombstone = i % 97 === 0;
@@ -11,7 +11,7 @@ function record(i) {
     key: !tombstone && i % 5 === 0 ? null : `key ${i % 100}`,
     value: tombstone ? null : `value ${i} `.repeat(1 + (i % 7)),
     headers: i % 3 === 0 ? { n: [String(i), "again"] } : {},
-    timestamp: String(first + i),
+    timestamp: String(Number(first) + i),
   };
 }
 
