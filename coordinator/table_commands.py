@@ -1,0 +1,132 @@
+"""Commands for tables: how far they are, the schemas of what is in topics, and wider topics.
+
+An exporter says through an agent how far a topic's table is (`ReportExport`); retention of a topic
+with `frazil.iceberg.retention.hold` waits for it. It is word of mouth: the table itself says what is
+in it, so nothing of the export's exactness rests on these rows.
+
+The schema registry keeps what Confluent's does: schemas under ids that never change and are given
+out upwards, subjects that name versions of schemas, and rules of compatibility. An agent checks a
+schema against what it has seen in its replica; `apply` has no parser, so the command says what
+was seen (`seen`) and changes nothing when the subject has changed since.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from protocol.types import Position, TopicId
+
+TABLES_LEVEL: Final = 3
+"""`feature_level_max` of an agent that can decode these commands. While one that cannot is live,
+none is proposed: it would stop (P13)."""
+EXPORT_ENDS_MAX: Final = 1_000
+"""Partitions in one ReportExport."""
+SCHEMA_BODY_MAX: Final = 56 * 1024
+"""Bytes of a schema's text, compressed, so that it fits into an entry."""
+SCHEMA_TEXT_MAX: Final = 1024 * 1024
+"""Bytes of a schema's text."""
+SUBJECT_MAX: Final = 255
+"""Characters."""
+REFERENCES_MAX: Final = 100
+"""Of one schema."""
+SCHEMAS_MAX: Final = 20_000
+"""Of the whole cluster."""
+SCHEMA_BODIES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of all schemas together, compressed: they are in every agent's memory."""
+
+
+class ExportEnd(NamedTuple):
+    """Everything before `offset` is in the table, or never will be."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportExport:
+    """How far the table of a topic is. Offsets may go back: tables can be rolled back."""
+
+    topic_id: TopicId
+    ends: tuple[ExportEnd, ...]
+
+
+class SchemaKind(IntEnum):
+    """What language a schema is written in."""
+
+    AVRO = 0
+    PROTOBUF = 1
+    JSON = 2
+
+
+class Reference(NamedTuple):
+    """A schema that another one imports, under the name by which it does."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterSchema:
+    """A new version of a subject; the version that it is, when the subject has this schema already."""
+
+    subject: str
+    kind: SchemaKind
+    body: bytes
+    """Its text in UTF-8, by zlib."""
+    fingerprint: bytes
+    """SHA-256 of kind, text and references: schemas with the same one share an id."""
+    references: tuple[Reference, ...]
+    seen: Position
+    """The subject and the rules as they were at this position have been obeyed; POSITION_ZERO: the
+    caller asks for no check (compatibility NONE)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSubject:
+    """One version, or all of them, is hidden; `permanent`: hidden ones are forgotten.
+
+    Refused for a version that another schema refers to. Ids stay known while any version, hidden
+    or not, has them.
+    """
+
+    subject: str
+    version: int
+    """-1: all."""
+    permanent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetSubjectRules:
+    """Compatibility level and mode of a subject, or of all that have none of their own ("")."""
+
+    subject: str
+    compatibility: str
+    """As Confluent names it (BACKWARD, ..., NONE); "": none of its own."""
+    mode: str
+    """READWRITE, READONLY or IMPORT; "": none of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrowTopic:
+    """The topic has this many partitions from now on (Kafka's CreatePartitions)."""
+
+    topic_id: TopicId
+    partition_count: int
+
+
+TableCommand = ReportExport | RegisterSchema | DeleteSubject | SetSubjectRules | GrowTopic
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRegistered:
+    schema_id: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectDeleted:
+    versions: tuple[int, ...]
+
+
+TableOutcome = SchemaRegistered | SubjectDeleted
