@@ -18,6 +18,8 @@ pytestmark = pytest.mark.integration
 
 RECORDS = int(os.environ.get("FRAZIL_COMPACTED_RECORDS", "6000"))
 KEYS = int(os.environ.get("FRAZIL_COMPACTED_KEYS", "300"))
+SIZES = (1, 20, 100, max(400, RECORDS // 250))
+"""Records of transactions. With many records there are long ones, since each end takes a while."""
 COMPACTED_S = 60 + RECORDS / 5_000
 PARTS = 2
 TOPIC = "compacted-twice"
@@ -43,7 +45,14 @@ def write(bootstrap: str, part: int) -> Iterator[Row]:
     now_ms = int(time.time() * 1000)
     first = part * RECORDS
     yield from logs.write(
-        bootstrap, TOPIC, records=RECORDS, keys=KEYS, seed=part, first=first, since_ms=now_ms
+        bootstrap,
+        TOPIC,
+        records=RECORDS,
+        keys=KEYS,
+        seed=part,
+        first=first,
+        sizes=SIZES,
+        since_ms=now_ms,
     )
     later_ms = now_ms + (20 + 25 * part) * MINUTE_MS
     yield from logs.write_plainly(bootstrap, TOPIC, b"last %d" % part, at_ms=later_ms)
