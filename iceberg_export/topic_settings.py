@@ -1,0 +1,175 @@
+"""What a topic's own settings, `frazil.iceberg.*`, say about its table.
+
+Agents check them when they are set and tell their effective values with every plan; a setting
+that an agent does not tell (one of an older release) has its default here. What cannot be
+understood is refused in one sentence: an export that guesses would write a table that has to
+be made again. Pure; leaves out the columns that a partitioning names (`schema`).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from iceberg_export.errors import SettingsError
+
+PREFIX = "frazil.iceberg."
+
+MODES = ("raw", "string", "json", "avro", "protobuf")
+REGISTRY_MODES = frozenset({"avro", "protobuf"})
+"""Modes that cannot do without a schema; json can have one."""
+_TERM = re.compile(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^\s(),]+)\s*\)|([^\s(),]+))\s*(?:,|$)\s*")
+_PLAIN_TRANSFORMS = frozenset({"year", "month", "day", "hour", "identity"})
+_NUMBERED_TRANSFORMS = frozenset({"bucket", "truncate"})
+
+
+class PartitionTerm(NamedTuple):
+    """One field of a table's partitioning: `day(kafka_timestamp)`, `bucket(16,user_id)`, `city`."""
+
+    transform: str
+    """year, month, day, hour, identity, bucket or truncate."""
+    column: str
+    """A struct's field is written `struct.field`."""
+    number: int = 0
+    """Of bucket and truncate."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTable:
+    """The settings of one topic, checked."""
+
+    enable: bool = True
+    table: str = ""
+    """`name` or `namespace.name`; empty: as the exporter names tables."""
+    mode: str = "append"
+    value_mode: str = "raw"
+    key_mode: str = "raw"
+    layout: str = "flat"
+    value_subject: str = ""
+    """Never empty after `parse`."""
+    key_subject: str = ""
+    """Never empty after `parse`."""
+    partition_by: tuple[PartitionTerm, ...] | None = None
+    """None: as the exporter's own settings say; (): not partitioned."""
+    bad_records: str = "dlq"
+    schema_evolution: str = "add"
+    max_lag_ms: int = 300_000
+    retention_hold: bool = False
+    retention_hold_max_ms: int = 604_800_000
+
+    @property
+    def typed(self) -> bool:
+        """Keys or values are decoded, so that some of them may turn out not to be decodable."""
+        return self.value_mode != "raw" or self.key_mode != "raw"
+
+    def identifier(self, namespace: str, default: str) -> tuple[str, str]:
+        """Namespace and name of the table."""
+        if not self.table:
+            return namespace, default
+        before, dot, name = self.table.rpartition(".")
+        return (before, name) if dot else (namespace, name)
+
+
+def parse_partition_by(text: str) -> tuple[PartitionTerm, ...]:
+    """A list of terms, `none` for none. Raises SettingsError.
+
+    `day(kafka_timestamp), bucket(16, user_id), city`; order matters to readers of the table.
+    """
+    if text.strip().lower() == "none":
+        return ()
+    terms: list[PartitionTerm] = []
+    at = len(text) - len(text.lstrip())
+    while at < len(text):
+        found = _TERM.match(text, at)
+        if found is None:
+            raise SettingsError(
+                f"partition.by {text!r} cannot be read at {text[at:]!r}; it is a comma list like "
+                "day(kafka_timestamp), bucket(16, user_id), city, or none"
+            )
+        terms.append(_term(text, *found.groups()))
+        at = found.end()
+    if not terms or text.rstrip().endswith(","):
+        raise SettingsError(f"partition.by {text!r} names no column; none is written none")
+    if len(set(terms)) != len(terms):
+        raise SettingsError(f"partition.by {text!r} names one field twice")
+    return tuple(terms)
+
+
+def _term(
+    text: str, transform: str | None, number: str | None, column: str | None, plain: str | None
+) -> PartitionTerm:
+    if plain is not None:
+        return PartitionTerm("identity", plain)
+    assert transform is not None
+    assert column is not None
+    transform = transform.lower()
+    if transform in _PLAIN_TRANSFORMS and number is None:
+        return PartitionTerm(transform, column)
+    if transform in _NUMBERED_TRANSFORMS and number is not None and 0 < int(number) < 1 << 31:
+        return PartitionTerm(transform, column, int(number))
+    wanted = (
+        f"{transform}(N, column)"
+        if transform in _NUMBERED_TRANSFORMS
+        else f"one of {', '.join(sorted(_PLAIN_TRANSFORMS | _NUMBERED_TRANSFORMS))}"
+    )
+    raise SettingsError(f"partition.by {text!r}: {transform} must be {wanted}")
+
+
+def _choice(*allowed: str) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        if value not in allowed:
+            raise ValueError(f"one of {', '.join(allowed)}")
+        return value
+
+    return check
+
+
+def _boolean(value: str) -> bool:
+    return _choice("true", "false")(value.lower()) == "true"
+
+
+def _milliseconds(value: str) -> int:
+    if not (value.isascii() and value.isdigit()):
+        raise ValueError("a whole number of milliseconds")
+    return int(value)
+
+
+_PARTS: dict[str, Callable[[str], object]] = {
+    "enable": _boolean,
+    "table": str,
+    "mode": _choice("append", "upsert"),
+    "value.mode": _choice(*MODES),
+    "key.mode": _choice(*MODES),
+    "layout": _choice("flat", "nested"),
+    "value.subject": str,
+    "key.subject": str,
+    "partition.by": lambda text: parse_partition_by(text) if text.strip() else None,
+    "bad.records": _choice("dlq", "fail", "drop"),
+    "schema.evolution": _choice("add", "strict"),
+    "max.lag.ms": _milliseconds,
+    "retention.hold": _boolean,
+    "retention.hold.max.ms": _milliseconds,
+}
+
+
+def parse(configs: Mapping[str, str], topic: str) -> TopicTable:
+    """The settings of `topic` from what an agent tells. Raises SettingsError with one mistake.
+
+    Names that are not known here are left alone: agents may be newer than the exporter.
+    """
+    values: dict[str, object] = {}
+    for name, check in _PARTS.items():
+        if PREFIX + name not in configs:
+            continue
+        text = configs[PREFIX + name].strip()
+        try:
+            values[name.replace(".", "_")] = check(text)
+        except ValueError as error:
+            raise SettingsError(
+                f"topic {topic}: {PREFIX}{name} must be {error}, not {text!r}"
+            ) from error
+        except SettingsError as error:
+            raise SettingsError(f"topic {topic}: {error}") from error
+    values["value_subject"] = values.get("value_subject") or f"{topic}-value"
+    values["key_subject"] = values.get("key_subject") or f"{topic}-key"
+    return TopicTable(**values)  # type: ignore[arg-type]

@@ -1,0 +1,103 @@
+"""Settings of topics: defaults, values, and refusals that name the mistake."""
+
+import pytest
+
+from iceberg_export.errors import SettingsError
+from iceberg_export.topic_settings import PartitionTerm, TopicTable, parse, parse_partition_by
+
+
+def test_a_topic_without_settings_has_the_defaults_and_subjects_of_its_name():
+    assert parse({}, "orders") == TopicTable(value_subject="orders-value", key_subject="orders-key")
+
+
+def test_every_setting_is_read():
+    said = {
+        "enable": "false",
+        "table": "lake.orders",
+        "mode": "upsert",
+        "value.mode": "avro",
+        "key.mode": "string",
+        "layout": "nested",
+        "value.subject": "com.example.Order",
+        "key.subject": "k",
+        "partition.by": "none",
+        "bad.records": "fail",
+        "schema.evolution": "strict",
+        "max.lag.ms": "1000",
+        "retention.hold": "true",
+        "retention.hold.max.ms": "5",
+    }
+    found = parse({f"frazil.iceberg.{name}": value for name, value in said.items()}, "orders")
+    assert found == TopicTable(
+        False, "lake.orders", "upsert", "avro", "string", "nested", "com.example.Order", "k",
+        (), "fail", "strict", 1000, True, 5,
+    )  # fmt: skip
+
+
+def test_empty_values_mean_the_defaults_and_unknown_names_are_left_alone():
+    said = {"value.subject": "", "key.subject": "", "partition.by": "", "of.next.year": "x"}
+    found = parse({f"frazil.iceberg.{name}": value for name, value in said.items()}, "t")
+    assert found == parse({}, "t")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("mode", "merge", "must be one of append, upsert, not 'merge'"),
+        ("value.mode", "xml", "raw, string, json, avro, protobuf"),
+        ("enable", "yes", "one of true, false"),
+        ("max.lag.ms", "-1", "a whole number of milliseconds"),
+        ("partition.by", "day(", "cannot be read at 'day('"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_topic_and_name(name, value, said):
+    with pytest.raises(SettingsError, match="topic orders: ") as refused:
+        parse({f"frazil.iceberg.{name}": value}, "orders")
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("none", ()),
+        ("city", [("identity", "city", 0)]),
+        ("day(kafka_timestamp)", [("day", "kafka_timestamp", 0)]),
+        (
+            " hour(ts) ,bucket( 16 , user.id ),truncate(4,name), city ",
+            [
+                ("hour", "ts", 0),
+                ("bucket", "user.id", 16),
+                ("truncate", "name", 4),
+                ("identity", "city", 0),
+            ],
+        ),
+    ],
+)
+def test_partitionings_are_lists_of_columns_and_transforms(text, terms):
+    assert parse_partition_by(text) == tuple(PartitionTerm(*term) for term in terms)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "day(a b)",
+        "bucket(a)",
+        "bucket(0,a)",
+        "day(3,a)",
+        "week(a)",
+        "a,,b",
+        "a,",
+        ",",
+        "a b",
+        "a,a",
+    ],
+)
+def test_what_is_no_partitioning_is_refused(text):
+    with pytest.raises(SettingsError, match=r"partition\.by"):
+        parse_partition_by(text)
+
+
+def test_a_table_has_the_exporters_namespace_unless_it_names_its_own():
+    assert TopicTable().identifier("frazil", "orders") == ("frazil", "orders")
+    assert TopicTable(table="o").identifier("frazil", "orders") == ("frazil", "o")
+    assert TopicTable(table="a.b.o").identifier("frazil", "orders") == ("a.b", "o")
