@@ -40,8 +40,9 @@ def add_job(commands: Any, run: Run, need: Callable[[argparse.Namespace], int]) 
 
 def _list(options: argparse.Namespace) -> "Said":
     from broker import job_tool
+    from broker.opening import now_ms
 
-    return job_tool.list_jobs(options.agent, as_json=options.json)
+    return job_tool.list_jobs(options.agent, now_ms=now_ms(), as_json=options.json)
 
 
 def _run(options: argparse.Namespace) -> "Said":

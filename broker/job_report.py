@@ -56,27 +56,39 @@ def _job_view(machine: Machine, kind: JobKind) -> dict[str, Any]:
     }
 
 
-def lines(view: Mapping[str, Any]) -> list[str]:
-    """The view, for people."""
+def lines(view: Mapping[str, Any], *, now_ms: int) -> list[str]:
+    """The view, for people, by a clock that is not behind the cluster's."""
+    # The machine's time stands still while nothing is written.
+    now_ms = max(now_ms, view["time_ms"])
     snapshots = [_place(each["position"]) for each in view["snapshots"]]
     where = f"at {' and '.join(snapshots)}" if snapshots else "none yet"
     size = f"{view['log_bytes']} bytes of {view['log_bytes_max']}"
     return [
         f"snapshots: {where}; log since the older: {size}",
         "",
-        *table(_COLUMNS, [_row(job, view["time_ms"]) for job in view["jobs"]]),
+        *table(_COLUMNS, [_row(job, now_ms) for job in view["jobs"]]),
     ]
 
 
-def _row(job: Mapping[str, Any], time_ms: int) -> list[Cell]:
+def _state(job: Mapping[str, Any]) -> str:
+    if job["running"]:
+        return "running"
+    if job["node_name"] is None:
+        return "free"
+    if job["requested"] >= job["claimed"] and not job["reported_ms"]:
+        return "asked for"
+    return "waiting"
+
+
+def _row(job: Mapping[str, Any], now_ms: int) -> list[Cell]:
     reported_ms = job["reported_ms"]
     return [
         job["job"],
         job["node_name"] or "-",
-        "running" if job["running"] else "waiting",
+        _state(job),
         job["done"],
         job["total"] or None,
-        f"{max(0, time_ms - reported_ms) // 1000} s ago" if reported_ms else "-",
+        f"{(now_ms - reported_ms) // 1000} s ago" if reported_ms else "-",
         job["note"] or "-",
     ]
 

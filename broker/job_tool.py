@@ -9,10 +9,10 @@ from broker import admin_client, job_report
 from broker.said import Said, ToolError
 
 
-def list_jobs(agent: str, *, as_json: bool) -> Said:
+def list_jobs(agent: str, *, now_ms: int, as_json: bool) -> Said:
     """All jobs. Raises ToolError."""
     view = admin_client.ask(agent, "/jobs")
-    return Said([json.dumps(view)] if as_json else job_report.lines(view))
+    return Said([json.dumps(view)] if as_json else job_report.lines(view, now_ms=now_ms))
 
 
 def run_job(agent: str, name: str) -> Said:

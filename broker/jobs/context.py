@@ -203,13 +203,14 @@ class JobContext:
                 self._send_report(ReportJob(self.kind, done, total, running=True, note=note))
             self._reported_s = now_s
 
-    def last_report(self, *, failed: bool) -> ReportJob | None:
-        """What to say when the round is over; nothing when nobody asked and nothing was done."""
-        if not self._said and not self.requested:
+    def last_report(self, *, failure: str | None) -> ReportJob | None:
+        """What to say when the round is over; nothing when nobody asked, nothing was done and
+        nothing failed."""
+        if not self._said and not self.requested and failure is None:
             return None
         done, total, note = self._progress or (0, 0, "")
-        if failed:
-            note = f"{note} (failed)".strip()
+        if failure is not None:
+            note = f"failed: {failure}"[:NOTE_MAX]
         return ReportJob(self.kind, done, total, running=False, note=note)
 
     async def _until_answered(self, call: Callable[[], Awaitable[T]]) -> T:

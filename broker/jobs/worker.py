@@ -194,23 +194,25 @@ class Worker:
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         before = replace(stats)
-        failed = True
+        failure: str | None = None
         stats.runs += 1
         try:
             await self._jobs[kind](context)
-            failed = False
         except* JobStoppedError as stopped:
-            logger.info("job %s was stopped: %s", kind.name.lower(), stopped.exceptions[0])
+            failure = str(stopped.exceptions[0])
+            logger.info("job %s was stopped: %s", kind.name.lower(), failure)
         except* (StoreError, SnapshotError) as error:
-            logger.warning("job %s will be tried again: %s", kind.name.lower(), error.exceptions[0])
-        except* BUGS:
+            failure = str(error.exceptions[0])
+            logger.warning("job %s will be tried again: %s", kind.name.lower(), failure)
+        except* BUGS as bugs:
+            failure = f"a bug ({type(bugs.exceptions[0]).__name__}), see the log of the agent"
             logger.exception("job %s failed by a bug", kind.name.lower())
         stats.seconds += loop.time() - begun_s
-        stats.failures += failed
-        schedule.ended(kind, now_ms=_now_ms(), failed=failed)
-        if (last := context.last_report(failed=failed)) is not None:
+        stats.failures += failure is not None
+        schedule.ended(kind, now_ms=_now_ms(), failed=failure is not None)
+        if (last := context.last_report(failure=failure)) is not None:
             self._send_report(last)
-        if not failed and (stats.commands > before.commands or asked):
+        if failure is None and (stats.commands > before.commands or asked):
             told = {
                 "commands": stats.commands - before.commands,
                 "bytes_read": stats.bytes_read - before.bytes_read,

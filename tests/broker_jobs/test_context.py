@@ -143,7 +143,7 @@ def reported(act: Callable[[JobContext], None], **more: object) -> tuple[list[Re
         sent: list[ReportJob] = []
         context = context_of(send_report=sent.append, **more)
         act(context)
-        return sent, context.last_report(failed=False)
+        return sent, context.last_report(failure=None)
 
     return asyncio.run(work())
 
@@ -179,8 +179,8 @@ def test_a_proposal_counts_as_something_done() -> None:
         with pytest.raises(JobStoppedError):
             await context.propose(ReportJob(JobKind.MERGE, 0, 0, running=True, note=""))
         assert context.stats.commands == 1
-        last = context.last_report(failed=True)
+        last = context.last_report(failure="the store is away")
         assert last is not None
-        assert last.note == "(failed)"
+        assert last.note == "failed: the store is away"
 
     asyncio.run(work())

@@ -58,22 +58,30 @@ def test_the_view_says_who_has_which_job_and_how_far_it_is() -> None:
 
 def test_the_table_for_people() -> None:
     view = job_report.jobs_view(machine_with_jobs(), log_bytes=100, log_bytes_max=1_000)
-    assert job_report.lines(view) == [
+    assert job_report.lines(view, now_ms=8_500) == [
         "snapshots: at 1:20; log since the older: 100 bytes of 1000",
         "",
         "JOB        AGENT  STATE    DONE  TOTAL  REPORTED  NOTE",
         "snapshot   one    waiting     0      -  -         -",
-        "retention  -      waiting     0      -  -         -",
+        "retention  -      free        0      -  -         -",
         "merge      one    running    30    200  3 s ago   spans merged",
-        "spill      -      waiting     0      -  -         -",
-        "compact    -      waiting     0      -  -         -",
-        "collect    -      waiting     0      -  -         -",
+        "spill      -      free        0      -  -         -",
+        "compact    -      free        0      -  -         -",
+        "collect    -      free        0      -  -         -",
     ]
+
+
+def test_a_job_that_was_asked_for_and_has_not_been_heard_of_is_told_apart() -> None:
+    machine = machine_with_jobs()
+    asking = Entry(position(1, 10), 3, 9_000, (RequestJob(JobKind.SNAPSHOT),))
+    machine.apply(position(1, 40), asking)
+    view = job_report.jobs_view(machine, log_bytes=100, log_bytes_max=1_000)
+    assert "snapshot   one    asked for" in job_report.lines(view, now_ms=0)[3]
 
 
 def test_without_a_snapshot_it_says_so() -> None:
     view = job_report.jobs_view(Machine(), log_bytes=0, log_bytes_max=1)
-    assert job_report.lines(view)[0].startswith("snapshots: none yet;")
+    assert job_report.lines(view, now_ms=0)[0].startswith("snapshots: none yet;")
 
 
 async def on_agent(at: Running, call) -> Said:
@@ -98,7 +106,7 @@ def test_a_job_that_is_asked_for_runs_at_once_and_says_so() -> None:
                     await asyncio.sleep(0.05)
             (job,) = [job for job in view["jobs"] if job["job"] == "snapshot"]
             assert job["node_name"] == "one"
-            said = await on_agent(at, lambda url: job_tool.list_jobs(url, as_json=False))
+            said = await on_agent(at, lambda url: job_tool.list_jobs(url, now_ms=0, as_json=False))
             assert said.lines[0].startswith("snapshots: at 1:")
             status, page = await at.http("GET", "/metrics")
             assert status == 200
