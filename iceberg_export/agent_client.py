@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
@@ -28,6 +28,8 @@ class Topic(NamedTuple):
     name: str
     topic_id: str
     partition_count: int
+    configs: Mapping[str, str] = MappingProxyType({})
+    """Effective `frazil.iceberg.*`, as the agent tells them; for `topic_settings.parse`."""
 
 
 class Topics(NamedTuple):
@@ -57,11 +59,16 @@ class AgentClient:
             return Topics(
                 str(answer["cluster_id"]),
                 tuple(
-                    Topic(str(one["name"]), str(one["topic_id"]), int(one["partitions"]))
+                    Topic(
+                        str(one["name"]),
+                        str(one["topic_id"]),
+                        int(one["partitions"]),
+                        {str(name): str(value) for name, value in one.get("configs", {}).items()},
+                    )
                     for one in answer["topics"]
                 ),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise AgentError("the agent's list of topics cannot be read") from error
 
     def plan(

@@ -66,6 +66,8 @@ class World:
         self.folder = folder
         self.cluster_id = "cluster-a"
         self.topics: dict[str, tuple[str, list[Log]]] = {}
+        self.configs: dict[str, dict[str, str]] = {}
+        """By topic: its `frazil.iceberg.*`, without the prefix."""
         self.chunk_number = 0
         self.rows_max: int | None = None
         """Spans in one answer about a partition; for logs without transactions."""
@@ -179,7 +181,15 @@ class World:
 
     def all_topics(self) -> dict:
         topics = [
-            {"name": name, "topic_id": topic_id, "partitions": len(logs)}
+            {
+                "name": name,
+                "topic_id": topic_id,
+                "partitions": len(logs),
+                "configs": {
+                    f"frazil.iceberg.{one}": value
+                    for one, value in self.configs.get(name, {}).items()
+                },
+            }
             for name, (topic_id, logs) in self.topics.items()
         ]
         return {"cluster_id": self.cluster_id, "topics": topics}
