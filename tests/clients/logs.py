@@ -11,6 +11,7 @@ import random
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -139,7 +140,8 @@ def _produce(
         producer.produce(topic, value, key, partition=0, timestamp=at_ms, on_delivery=delivered)
         producer.poll(0)
     assert producer.flush(60) == 0
-    assert offsets == list(range(offsets[0], offsets[0] + len(sent)))
+    # Not dense: Kafka may write the end of a transaction among the next one's records.
+    assert all(before < after for before, after in pairwise(offsets))
     return [Row(offset, *each) for offset, each in zip(offsets, sent, strict=True)]
 
 
