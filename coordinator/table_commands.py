@@ -31,6 +31,19 @@ REFERENCES_MAX: Final = 100
 """Of one schema."""
 SCHEMAS_MAX: Final = 20_000
 """Of the whole cluster."""
+SCHEMA_ID_MAX: Final = (1 << 31) - 1
+"""Confluent's wire format has four bytes for it, with a sign."""
+COMPATIBILITIES: Final = (
+    "",
+    "BACKWARD",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD",
+    "FORWARD_TRANSITIVE",
+    "FULL",
+    "FULL_TRANSITIVE",
+    "NONE",
+)
+MODES: Final = ("", "READWRITE", "READONLY", "IMPORT")
 SCHEMA_BODIES_MAX: Final = 64 * 1024 * 1024
 """Bytes of all schemas together, compressed: they are in every agent's memory."""
 
@@ -80,14 +93,18 @@ class RegisterSchema:
     seen: Position
     """The subject and the rules as they were at this position have been obeyed; POSITION_ZERO: the
     caller asks for no check (compatibility NONE)."""
+    schema_id: int = 0
+    """The id that it must get (mode IMPORT); 0: any."""
+    version: int = 0
+    """The same of the version."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteSubject:
     """One version, or all of them, is hidden; `permanent`: hidden ones are forgotten.
 
-    Refused for a version that another schema refers to. Ids stay known while any version, hidden
-    or not, has them.
+    Refused for a version that a schema refers to. Ids stay known while any version, hidden or not,
+    has them. When all versions are hidden at once the subject's own rules go, too.
     """
 
     subject: str
@@ -101,10 +118,10 @@ class SetSubjectRules:
     """Compatibility level and mode of a subject, or of all that have none of their own ("")."""
 
     subject: str
-    compatibility: str
-    """As Confluent names it (BACKWARD, ..., NONE); "": none of its own."""
-    mode: str
-    """READWRITE, READONLY or IMPORT; "": none of its own."""
+    compatibility: str | None
+    """One of COMPATIBILITIES; "": none of its own, None: what it was."""
+    mode: str | None
+    """One of MODES; "": none of its own, None: what it was."""
 
 
 @dataclass(frozen=True, slots=True)
