@@ -30,6 +30,8 @@ class Topic(NamedTuple):
     partition_count: int
     configs: Mapping[str, str] = MappingProxyType({})
     """Effective `frazil.iceberg.*`, as the agent tells them; for `topic_settings.parse`."""
+    exported: Mapping[int, int] = MappingProxyType({})
+    """What was last reported as exported, by partition: advice, the table knows."""
 
 
 class Topics(NamedTuple):
@@ -64,6 +66,7 @@ class AgentClient:
                         str(one["topic_id"]),
                         int(one["partitions"]),
                         {str(name): str(value) for name, value in one.get("configs", {}).items()},
+                        {int(part): int(at) for part, at in one.get("exported", {}).items()},
                     )
                     for one in answer["topics"]
                 ),
@@ -128,6 +131,15 @@ class AgentClient:
     def unpin(self, name: str) -> None:
         """Let go of what `pin` keeps."""
         self._call("DELETE", f"/export/pin/{quote(name, safe='')}")
+
+    def report_progress(self, topic: Topic, offsets: Mapping[int, int]) -> None:
+        """Tell the agents how far the topic's table is: they hold back retention, and alarm."""
+        body = {
+            "topic": topic.name,
+            "topic_id": topic.topic_id,
+            "offsets": {str(partition): offset for partition, offset in offsets.items()},
+        }
+        self._call("POST", "/export/progress", body)
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         failures: dict[str, str] = {}

@@ -53,6 +53,22 @@ class Report(NamedTuple):
     commits: int
 
 
+class Committed(NamedTuple):
+    """One commit of an export that is in, for whoever watches it."""
+
+    topic: Topic
+    state: State
+    rows: int
+    files: int
+    byte_count: int
+    """Of the log."""
+
+
+def go_on(_committed: Committed) -> bool:
+    """Nobody watches: an export goes on to the log's end."""
+    return True
+
+
 class Job(NamedTuple):
     """What all topics of a run share. `runner` is called when there is work for the first time,
     so that an export with nothing to do starts no JVM."""
@@ -64,6 +80,8 @@ class Job(NamedTuple):
     run_id: str
     runner: Callable[[], TaskRunner]
     pause: Pause
+    after_commit: Callable[[Committed], bool] = go_on
+    """Is told of each commit; False ends the topic's export there, the next run goes on."""
 
 
 def new_run_id(rng: random.Random) -> str:
@@ -126,6 +144,8 @@ def export_topic(job: Job, topic: Topic) -> Report:
         report = report._replace(
             rows=report.rows + rows, files=report.files + files, commits=report.commits + 1
         )
+        if not job.after_commit(Committed(topic, state, rows, files, work.byte_count)):
+            return report
 
 
 def _export_work(

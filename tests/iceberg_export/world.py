@@ -68,6 +68,8 @@ class World:
         self.topics: dict[str, tuple[str, list[Log]]] = {}
         self.configs: dict[str, dict[str, str]] = {}
         """By topic: its `frazil.iceberg.*`, without the prefix."""
+        self.exported: dict[str, dict[str, int]] = {}
+        """By topic: the offsets last reported."""
         self.chunk_number = 0
         self.rows_max: int | None = None
         """Spans in one answer about a partition; for logs without transactions."""
@@ -189,6 +191,7 @@ class World:
                     f"frazil.iceberg.{one}": value
                     for one, value in self.configs.get(name, {}).items()
                 },
+                "exported": self.exported.get(name, {}),
             }
             for name, (topic_id, logs) in self.topics.items()
         ]
@@ -204,6 +207,9 @@ class World:
                 return 404, {"error": f"there is no topic {query['topic']}"}
             only = int(query["partition"]) if "partition" in query else None
             return 200, self.plan(query["topic"], only, int(query.get("from", 0)))
+        if url.path == "/export/progress" and method == "POST":
+            self.exported[body["topic"]] = body["offsets"]
+            return 200, {}
         if url.path == "/export/pin" and method == "POST":
             self.pins[body["name"]] = body["lifetime_ms"]
             return 200, {"position": 98}
