@@ -4,9 +4,13 @@ Assertions are part of how the agent stays right (they stop it before it does ha
 not run without them.
 """
 
+import os
 import sys
 
 from broker import cli
+
+# An agent starts its worker by fork and exec; gRPC would only say that it does nothing about it.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 def main() -> int:
