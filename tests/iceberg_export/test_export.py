@@ -1,11 +1,7 @@
 """From chunks to a table and back, tasks in this process; DuckDB reads as an independent witness."""
 
 import re
-from pathlib import Path
 
-import duckdb
-import duckdb_extension_avro
-import duckdb_extension_iceberg
 import pytest
 
 from iceberg_export import commit, work
@@ -32,17 +28,6 @@ from tests.iceberg_export.world import (
     served,
     some_records,
 )
-
-
-@pytest.fixture(scope="session")
-def duck():
-    connection = duckdb.connect()
-    for package in (duckdb_extension_avro, duckdb_extension_iceberg):
-        (extension,) = Path(package.__file__).parent.glob("extensions/*/*.duckdb_extension")
-        connection.execute(f"INSTALL '{extension}'")
-        connection.execute(f"LOAD {extension.name.split('.')[0]}")
-    yield connection
-    connection.close()
 
 
 @pytest.fixture

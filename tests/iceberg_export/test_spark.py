@@ -1,36 +1,18 @@
-"""The exporter as a user starts it: own process, real Spark; Spark started once for the rest."""
+"""The exporter as a user starts it: own process, real Spark; the one shared Spark for the rest."""
 
-import io
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from iceberg_export import spark
 from iceberg_export.errors import CorruptSpanError, SparkError
 from iceberg_export.job import export_topic
-from iceberg_export.progress import Progress
 from iceberg_export.verify import verify_topic
 from tests.iceberg_export.world import InTransaction, World, make_job, served, some_records
 
-pytestmark = [
-    pytest.mark.integration,
-    # PySpark leaves the sockets of collect() to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
-
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="session")
-def tasks():
-    settings = {"spark.master": "local[2]", "spark.driver.memory": "1g"}
-    found = spark.start(settings, Progress(io.StringIO(), time.perf_counter))
-    yield found
-    found.close()
 
 
 @pytest.fixture
@@ -108,6 +90,7 @@ def fail_always(_payload, _attempt):
     raise ValueError("always")
 
 
+@pytest.mark.integration
 def test_the_command_line_exports_and_verifies(world, tmp_path):
     with served(world) as address:
 
