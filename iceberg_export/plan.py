@@ -64,6 +64,8 @@ class PlannedSpan(NamedTuple):
     """First offset no longer wanted."""
     aborted: tuple[Aborted, ...] = ()
     """Those that may have batches among the offsets wanted."""
+    timestamp_max: int = -1
+    """Of all its records, ms; -1 when the agent does not know."""
 
     @property
     def next_offset(self) -> int:
@@ -135,7 +137,7 @@ class Split(NamedTuple):
 
 
 def _span(partition: int, row: Sequence[Any]) -> PlannedSpan:
-    key, start, length, base_offset, records, _timestamp_max = row
+    key, start, length, base_offset, records, timestamp_max = row
     span = PlannedSpan(
         partition=partition,
         key=str(key),
@@ -145,6 +147,7 @@ def _span(partition: int, row: Sequence[Any]) -> PlannedSpan:
         records=int(records),
         offset_from=int(base_offset),
         offset_to=int(base_offset) + int(records),
+        timestamp_max=int(timestamp_max),
     )
     if min(span.start, span.length, span.base_offset) < 0 or span.records < 1:
         raise PlanError(f"the agent's plan has an impossible span: {list(row)}")
