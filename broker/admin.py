@@ -48,7 +48,8 @@ PROPOSAL_SECONDS_MAX = 10.0
 LOG_READERS_MAX = 4
 """Streams of the whole log at a time; each reads the log anew."""
 PIN_MS_MAX = 7 * 86_400_000
-BODY_BYTES_MAX = 64 * 1024
+BODY_BYTES_MAX = 1024 * 1024
+"""Offsets of all partitions of a topic are the longest."""
 PLAN_ROUNDS_MAX = 6
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -98,6 +99,7 @@ def make_app(view: AdminView) -> web.Application:
     app.router.add_get("/topics/{name}", _topic)
     app.router.add_get("/export/topics", _topics)
     app.router.add_get("/export/plan", _plan)
+    app.router.add_post("/export/plan", _plan_of_many)
     app.router.add_post("/export/pin", _pin)
     app.router.add_delete("/export/pin/{name}", _unpin)
     return app
@@ -209,10 +211,14 @@ async def _topics(request: web.Request) -> web.StreamResponse:
         }
         for topic in coordinator.machine.topics
     ]
-    # A name alone could be given again, and with it topic ids: they come from positions. A table
-    # made from one life of the log must not be continued from another.
+    return _json({"cluster_id": _cluster(request), "topics": topics})
+
+
+def _cluster(request: web.Request) -> str:
+    """A name alone could be given again, and with it topic ids: they come from positions. A table
+    made from one life of the log must not be continued from another."""
     view = request.app[VIEW]
-    return _json({"cluster_id": f"{view.settings.cluster_id}/{view.life}", "topics": topics})
+    return f"{view.settings.cluster_id}/{view.life}"
 
 
 async def _plan(request: web.Request) -> web.StreamResponse:
@@ -223,17 +229,46 @@ async def _plan(request: web.Request) -> web.StreamResponse:
     if "partition" in request.query:
         partition = _number(request, "partition", 0)
         partitions = {partition: _number(request, "from", 0)}
+    return await _answer_plan(request, name, partitions)
+
+
+async def _plan_of_many(request: web.Request) -> web.StreamResponse:
+    """A plan that begins elsewhere in every partition, in one request: who reads what is fresh
+    asks often, and of all partitions."""
+    try:
+        body = json.loads(await request.text())
+        name, is_all = str(body["topic"]), bool(body.get("all", False))
+        offsets = {int(number): int(offset) for number, offset in body["offsets"].items()}
+    except (AttributeError, ValueError, TypeError, LookupError) as error:
+        said = 'send {"topic": name, "offsets": {partition: offset}, "all": true or false}'
+        raise _RefusedError(400, said) from error
+    if min(offsets.values(), default=0) < 0:
+        raise _RefusedError(400, "offsets are not negative")
+    return await _answer_plan(request, name, offsets, is_all=is_all)
+
+
+async def _answer_plan(
+    request: web.Request,
+    name: str,
+    partitions: Mapping[int, int] | None,
+    *,
+    is_all: bool = False,
+) -> web.StreamResponse:
+    """The plan of a topic; with `is_all`, partitions that are not named from their log start."""
     coordinator = await _current(request)
     topic = coordinator.machine.topics.by_name(name)
     if topic is None:
         raise _RefusedError(404, f'there is no topic named "{name}"')
+    if is_all and partitions is not None:
+        partitions = dict.fromkeys(range(topic.partition_count), 0) | dict(partitions)
     try:
         plan = await _plan_with_pages(request, coordinator.machine, topic.topic_id, partitions)
     except KafkaError as error:
         raise _RefusedError(404, str(error)) from error
     except StoreError as error:
         raise _RefusedError(503, f"the object store: {error}") from error
-    return _json(plan | {"store": _store(request.app[VIEW].settings)})
+    found = {"store": _store(request.app[VIEW].settings), "cluster_id": _cluster(request)}
+    return _json(plan | found)
 
 
 async def _plan_with_pages(

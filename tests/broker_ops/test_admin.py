@@ -50,6 +50,33 @@ def test_topics_and_plan_tell_where_the_records_are() -> None:
     asyncio.run(main())
 
 
+def test_one_request_plans_all_partitions_each_from_an_offset_of_its_own() -> None:
+    async def main() -> None:
+        async with agent_of(Place()) as running:
+            await with_records(running)
+
+            async def spans(body: dict) -> list[int]:
+                status, plan = await running.http("POST", "/export/plan", json=body)
+                assert status == 200
+                assert plan["cluster_id"].startswith("frazil/")
+                return [span[3] for part in plan["partitions"] for span in part["spans"]]
+
+            assert await spans({"topic": "t", "offsets": {"0": 2}, "all": True}) == [2]
+            assert (await spans({"topic": "t", "offsets": {}, "all": True}))[0] == 0
+            assert await spans({"topic": "t", "offsets": {}}) == []
+            for mistake, wanted in (
+                ({"topic": "t", "offsets": {"0": -1}}, 400),
+                ({"topic": "t", "offsets": {"x": 1}}, 400),
+                ({"topic": "t"}, 400),
+                ({"topic": "none", "offsets": {}}, 404),
+                ({"topic": "t", "offsets": {"7": 0}}, 404),
+            ):
+                status, body = await running.http("POST", "/export/plan", json=mistake)
+                assert (status, bool(body["error"])) == (wanted, True)
+
+    asyncio.run(main())
+
+
 def test_a_plan_goes_through_pages_and_is_refused_for_now_when_one_cannot_be_read() -> None:
     async def main() -> None:
         place = Place()
