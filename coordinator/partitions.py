@@ -138,14 +138,13 @@ class Partitions:
                 return row.partition
         return None
 
-    def next_recall(self) -> Partition | None:
-        """A partition of a deleted topic whose last row is a page: that must be recalled before
-        more of it can be purged. None when there is no such partition."""
+    def to_recall(self) -> Iterator[Partition]:
+        """Partitions of deleted topics whose last row is a page: that must be recalled before more
+        of them can be purged."""
         for topic_id in self._deleted:
             for row in self.left(topic_id):
                 if row.ends_with_page:
-                    return row
-        return None
+                    yield row
 
     def left(self, topic_id: TopicId) -> Iterator[Partition]:
         """Partitions of a deleted topic that have something left."""
@@ -158,6 +157,14 @@ class Partitions:
         assert topic_id not in self._topics
         self._topics[topic_id] = _Rows(count)
         self._count += count
+
+    def widen_topic(self, topic_id: TopicId, count: int) -> None:
+        """The topic has so many partitions now, more than before."""
+        rows = self._topics[topic_id]
+        added = count - len(rows.partitions)
+        assert added > 0
+        rows.partitions.extend([None] * added)
+        self._count += added
 
     def delete_topic(self, topic_id: TopicId) -> None:
         """Stops reads and writes; rows that hold something wait for `purge`."""

@@ -6,7 +6,7 @@ Also here: pages of deleted topics come back, so that the purge can go on (`brok
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from broker.jobs import retention_plan
 from broker.jobs.context import JobContext
@@ -17,7 +17,7 @@ from coordinator.commands import Rejected
 from coordinator.job_commands import DropRows, ExpireRecords, LogsTrimmed
 from coordinator.partition import Partition
 from protocol.errors import ErrorCode
-from protocol.types import Position
+from protocol.types import Position, TopicId
 from storage.spans import Page
 
 
@@ -115,13 +115,21 @@ async def _recall_first(context: JobContext, partition: Partition) -> None:
 
 async def _recall_for_purge(context: JobContext) -> None:
     """Pages of deleted topics come back one by one, each purged before the next comes; of
-    whatever needs no page the purge takes care alone."""
-    machine = context.machine
-    while (partition := machine.partitions.next_recall()) is not None:
+    whatever needs no page the purge takes care alone. One that cannot be read is left for a later
+    round, and holds up nothing but its own partition."""
+    partitions = context.machine.partitions
+    unread: set[tuple[TopicId, int]] = set()
+    while (partition := _first(partitions.to_recall(), unread)) is not None:
         row = partition.row(partition.row_count - 1)
         assert isinstance(row, Page)
         if not await recall(context, partition, row):
-            return
-        while (command := machine.next_purge()) is not None:
+            unread.add((partition.topic_id, partition.partition))
+            continue
+        while (command := context.machine.next_purge()) is not None:
             if isinstance(await context.propose(command), Rejected):
                 return
+
+
+def _first(partitions: Iterable[Partition], but: set[tuple[TopicId, int]]) -> Partition | None:
+    wanted = (each for each in partitions if (each.topic_id, each.partition) not in but)
+    return next(wanted, None)

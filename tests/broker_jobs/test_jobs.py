@@ -14,7 +14,7 @@ from coordinator.partition import Partition
 from protocol.types import TopicId
 from storage.cleaner import ENTRY_BYTES
 from storage.segment import parse_segment
-from storage.spans import Span
+from storage.spans import Page, Span
 from tests.broker_jobs.world import SETTINGS, Steps, World
 
 Place = tuple[TopicId, int]
@@ -265,6 +265,23 @@ def test_a_deleted_topic_with_pages_is_purged_to_the_end(small_pages):
         assert run(world, JobKind.RETENTION)
         assert world.machine.partitions.find(*place) is None
         assert world.referenced() == frozenset()
+
+
+def test_a_page_that_is_lost_holds_up_the_purge_of_no_other_topic(small_pages):
+    with opened() as world:
+        places = [(world.topic(name), 0) for name in ("lost", "whole")]
+        for place in places:
+            spilled(world, place)
+        lost = partition_of(world, places[0]).row(0)
+        assert isinstance(lost, Page)
+        world.runner.run(world.store.delete([lost.object_id.key]))
+        for place in places:
+            world.do(DeleteTopic(place[0]))
+        while (command := world.machine.next_purge()) is not None:
+            world.do(command)
+        assert run(world, JobKind.RETENTION)
+        assert world.machine.partitions.find(*places[0]) is not None
+        assert world.machine.partitions.find(*places[1]) is None
 
 
 def test_chunks_are_left_also_by_rows_in_pages(small_pages):

@@ -514,23 +514,23 @@ def test_a_deleted_topic_is_purged_page_by_page():
     story.produce(10, 10, 10)
     story.spill(1, 1)
     machine = story.machine
-    assert machine.partitions.next_recall() is None
+    assert not list(machine.partitions.to_recall())
     story.do(story.agent, DeleteTopic(story.topic_id))
     purge = machine.next_purge()
     assert purge is not None
     story.do(story.agent, purge)
     assert machine.next_purge() is None
-    partition = machine.partitions.next_recall()
-    assert partition is not None
+    (partition,) = machine.partitions.to_recall()
     (first, page) = partition.rows_from(0, 9)
     assert isinstance(page, Page)
     assert isinstance(first, Span)
     assert story.recall(10) == DONE
-    assert machine.partitions.next_recall() is None
+    assert not list(machine.partitions.to_recall())
     again = machine.next_purge()
     assert again is not None
     story.do(story.agent, again)
-    assert (machine.next_purge(), machine.partitions.next_recall()) == (None, None)
+    assert machine.next_purge() is None
+    assert not list(machine.partitions.to_recall())
     assert len(machine.objects) == 0
     table = machine.partitions
     assert (table.row_count, table.page_count, table.paged_row_count) == (0, 0, 0)
