@@ -9,19 +9,29 @@ that `main` still is the snapshot this exporter looked at. What may happen, and 
 * a table without any snapshot: `initialise` first commits an empty one, since not every catalog
   enforces "there is no snapshot yet" (Nessie 0.99 does not).
 
+A commit that takes files out (upsert, compaction, reset) was worked out from their rows. It goes
+onto a newer head only when nothing but appends lies between: a delete in between may have marked
+rows of those files, and would be undone.
+
 The library's own retry would apply the files blindly to any new head, so `commit_transaction` is
 not used: updates and requirements go to the catalog directly, once per look.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NoSuchTableError,
+)
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 
 from iceberg_export import schema, state
@@ -33,8 +43,15 @@ from iceberg_export.catalog import (
     first_line,
     view_of,
 )
-from iceberg_export.errors import CatalogError, CommitUnknownError, FencedError, StateError
+from iceberg_export.errors import (
+    CatalogError,
+    CommitUnknownError,
+    FencedError,
+    OvertakenError,
+    StateError,
+)
 from iceberg_export.state import State
+from iceberg_export.steps import Hook, Step, pass_by
 
 ATTEMPTS_MAX = 10
 BACKOFF_S_MIN = 0.1
@@ -57,45 +74,71 @@ class Pause(NamedTuple):
         self.sleep(longest * (0.5 + self.rng.random() / 2))
 
 
-def _send(table: Table, files: Sequence[DataFile], new: State, previous: dict[int, int]) -> None:
+class Change(NamedTuple):
+    """What a commit does to the table's files."""
+
+    added: Sequence[DataFile] = ()
+    removed: Sequence[DataFile] = ()
+    base_id: int | None = None
+    """Snapshot of `main` that the rows of `removed` were read at."""
+
+
+class _Keys(NamedTuple):
+    """What a commit says of itself."""
+
+    properties: Mapping[str, str]
+    summary: Mapping[str, str]
+
+
+def _send(table: Table, change: Change, keys: _Keys, at: Hook, steps: tuple[Step, Step]) -> None:
     """One attempt. Returns when it is in; CommitFailedException: it is not and never will be."""
     head = table.metadata.snapshot_by_name("main")
-    properties, summary = state.encode_keys(
-        new, sequence_number=table.metadata.next_sequence_number(), previous=previous
-    )
     transaction = table.transaction()
-    transaction.set_properties(properties)
-    with transaction._append_snapshot_producer(summary) as append:  # noqa: SLF001
-        for file in files:
-            append.append_data_file(file)
-    table.catalog.commit_table(
-        table,
-        (
-            AssertTableUUID(uuid=table.metadata.table_uuid),
-            AssertRefSnapshotId.model_validate(
-                {"ref": "main", "snapshot-id": head.snapshot_id if head else None}
+    if keys.properties:
+        transaction.set_properties(dict(keys.properties))
+    producer: Any
+    if change.removed:
+        producer = transaction.update_snapshot(dict(keys.summary)).overwrite()
+    else:
+        producer = transaction._append_snapshot_producer(dict(keys.summary))  # noqa: SLF001
+    with producer:
+        for file in change.added:
+            producer.append_data_file(file)
+        for file in change.removed:
+            producer.delete_data_file(file)
+    at(steps[0])
+    try:
+        table.catalog.commit_table(
+            table,
+            (
+                AssertTableUUID(uuid=table.metadata.table_uuid),
+                AssertRefSnapshotId.model_validate(
+                    {"ref": "main", "snapshot-id": head.snapshot_id if head else None}
+                ),
             ),
-        ),
-        transaction._updates,  # noqa: SLF001
-    )
+            transaction._updates,  # noqa: SLF001
+        )
+    except ValueError as error:
+        # What the updates do to newer metadata than they were made for, PyIceberg's catalogs find
+        # out before they write, and others by their answer's form: both end in a look.
+        raise CommitStateUnknownException(first_line(error)) from error
+    at(steps[1])
 
 
-def commit(
-    catalog: Catalog,
-    identifier: Identifier,
-    files: Sequence[DataFile],
-    *,
-    expected: State,
-    new: State,
-    pause: Pause,
+class _Intent(NamedTuple):
+    """A commit to be brought in: how to see that it is, and whether it still may be."""
+
+    change: Change
+    landed: Callable[[state.TableView], bool]
+    check: Callable[[state.TableView, bool], None]
+    """(view, whether an attempt's outcome is unknown); raises ExportError when it may not."""
+    keys: Callable[[Table], _Keys]
+
+
+def _bring_in(
+    catalog: Catalog, identifier: Identifier, intent: _Intent, pause: Pause, at: Hook
 ) -> None:
-    """Bring the table from state `expected` to `new`, adding `files`; on return it is in.
-
-    Raises FencedError (another exporter was faster), CommitUnknownError (the catalog never said),
-    CatalogError, StateError. Repeating it with the same `new` is harmless.
-    """
-    assert new.seq == expected.seq + 1
-    assert new.topic_id == expected.topic_id
+    """Look, check, send, until the commit is in or never can be."""
     name = ".".join(identifier)
     unknown = False
     reason: Exception | None = None
@@ -105,10 +148,13 @@ def commit(
         try:
             table = catalog.load_table(identifier)
             view = view_of(table)
-            if state.has_run(view, new.run_id):
+            if intent.landed(view):
                 return
-            _check_unmoved(view, expected)
-            _send(table, files, new, expected.offsets)
+            intent.check(view, unknown)
+            _check_base(table, intent.change)
+            at(Step.COMMIT_LOOKED)
+            steps = (Step.COMMIT_WRITTEN, Step.COMMIT_ANSWERED)
+            _send(table, intent.change, intent.keys(table), at, steps)
         except CommitFailedException as error:
             reason = error
         except NoSuchTableError as error:
@@ -128,18 +174,130 @@ def commit(
     ) from reason
 
 
-def _check_unmoved(view: state.TableView, expected: State) -> None:
+def _check_base(table: Table, change: Change) -> None:
+    """Do the rows of the files that go still count as they were read? Raises OvertakenError."""
+    if not change.removed:
+        return
+    at = table.metadata.snapshot_by_name("main")
+    while at is not None and at.snapshot_id != change.base_id:
+        if at.summary is None or at.summary.operation != Operation.APPEND:
+            break
+        parent = at.parent_snapshot_id
+        at = table.metadata.snapshot_by_id(parent) if parent is not None else None
+    if at is None or at.snapshot_id != change.base_id:
+        raise OvertakenError(
+            f"table {'.'.join(table.name())} was changed by others while its files were rewritten; "
+            "nothing was replaced, run again"
+        )
+
+
+def commit(
+    catalog: Catalog,
+    identifier: Identifier,
+    files: Sequence[DataFile],
+    *,
+    expected: State,
+    new: State,
+    pause: Pause,
+    removed: Sequence[DataFile] = (),
+    base_id: int | None = None,
+    notes: Mapping[str, str] | None = None,
+    at: Hook = pass_by,
+) -> None:
+    """Bring the table from state `expected` to `new`, adding `files`; on return it is in.
+
+    `removed` are files of snapshot `base_id` that go in the same commit, `notes` more entries of
+    its summary. Raises FencedError (another exporter was faster), OvertakenError (`removed` is
+    out of date: read and work out again), CommitUnknownError (the catalog never said),
+    CatalogError, StateError. Repeating it with the same `new` is harmless.
+    """
+    assert new.seq == expected.seq + 1
+    assert new.topic_id == expected.topic_id
+
+    def keys(table: Table) -> _Keys:
+        number = table.metadata.next_sequence_number()
+        properties, summary = state.encode_keys(
+            new, sequence_number=number, previous=expected.offsets
+        )
+        return _Keys(properties, {**(notes or {}), **summary})
+
+    intent = _Intent(
+        Change(files, removed, base_id),
+        landed=lambda view: state.has_run(view, new.run_id),
+        check=lambda view, unknown: _check_unmoved(view, expected, unknown=unknown),
+        keys=keys,
+    )
+    _bring_in(catalog, identifier, intent, pause, at)
+
+
+def rewrite(
+    catalog: Catalog,
+    identifier: Identifier,
+    change: Change,
+    *,
+    rewrite_id: str,
+    pause: Pause,
+    at: Hook = pass_by,
+) -> None:
+    """Replace files by others with the same rows; the export's state stays as the head has it.
+
+    The summary repeats that state, so that catalogs that show the newest snapshot alone still
+    tell it. Raises as `commit` does, but for FencedError: exports that append may go on.
+    """
+
+    def keys(table: Table) -> _Keys:
+        carried = state.carried_keys(view_of(table))
+        return _Keys({}, {**carried, state.REWRITE_ID: rewrite_id})
+
+    intent = _Intent(
+        change,
+        landed=lambda view: state.has_rewrite(view, rewrite_id),
+        check=lambda _view, _unknown: None,
+        keys=keys,
+    )
+    _bring_in(catalog, identifier, intent, pause, at)
+
+
+def move(
+    catalog: Catalog,
+    identifier: Identifier,
+    change: Change,
+    *,
+    seen: state.TableView,
+    new: State,
+    pause: Pause,
+    at: Hook = pass_by,
+) -> None:
+    """Set the state to `new`, whatever it was in `seen`, which may be unreadable, on that very
+    head: for an operator's reset. Raises OvertakenError when the table has changed since."""
+
+    def check(view: state.TableView, _unknown: object) -> None:
+        if view.head_id != seen.head_id:
+            raise OvertakenError(
+                f"table {view.name} was changed by others meanwhile; nothing was moved, run again"
+            )
+
+    def keys(table: Table) -> _Keys:
+        number = table.metadata.next_sequence_number()
+        return _Keys(*state.encode_keys(new, sequence_number=number, previous={}))
+
+    intent = _Intent(change, lambda view: state.has_run(view, new.run_id), check, keys)
+    _bring_in(catalog, identifier, intent, pause, at)
+
+
+def _check_unmoved(view: state.TableView, expected: State, *, unknown: bool) -> None:
     found = state.read_state(view)
     if found is None or found.topic_id != expected.topic_id:
         raise StateError(f"table {view.name} was replaced while it was exported to")
     if found[1:] == expected[1:]:
         return
-    # The next number was taken by another run on the state that we began from: ours never was
-    # in, and cannot come any more, because the head that it demands is gone.
+    # The next number was taken by another run on the state that we began from. When every attempt
+    # was refused, ours never was in, and cannot come any more. One without an answer might still
+    # be under way, and land when a rollback brings back the head that it demands.
     raise FencedError(
         f"another exporter moved table {view.name} on while this one was at work; "
         "its records are in, this run's are not needed",
-        files_unused=found.seq == expected.seq + 1,
+        files_unused=found.seq == expected.seq + 1 and not unknown,
     )
 
 
@@ -153,6 +311,8 @@ def initialise(
     partition_spec: PartitionSpec,
     run_id: str,
     pause: Pause,
+    table_schema: Schema = schema.TABLE_SCHEMA,
+    at: Hook = pass_by,
 ) -> State:
     """Make the table and its first, empty snapshot where either is missing; its state then.
 
@@ -169,7 +329,7 @@ def initialise(
             table = create_table(
                 catalog,
                 identifier,
-                schema=schema.TABLE_SCHEMA,
+                schema=table_schema,
                 partition_spec=partition_spec,
                 properties={
                     **schema.TABLE_PROPERTIES,
@@ -182,8 +342,11 @@ def initialise(
         found = state.read_state(view_of(table))
         if found is not None:
             return found
+        at(Step.TABLE_FOUND)
+        number = table.metadata.next_sequence_number()
+        keys = _Keys(*state.encode_keys(empty, sequence_number=number, previous={}))
         try:
-            _send(table, (), empty, {})
+            _send(table, Change(), keys, at, (Step.INIT_WRITTEN, Step.INIT_ANSWERED))
         except CommitFailedException as error:
             reason = error
         except CATALOG_ERRORS as error:

@@ -59,6 +59,13 @@ class FencedError(ExportError):
         self.files_unused = files_unused
 
 
+class OvertakenError(ExportError):
+    """Files that were to be replaced are not what they were; nothing of this is visible.
+
+    Read the table again and work the replacement out anew.
+    """
+
+
 class CommitUnknownError(ExportError):
     """The catalog never said whether the commit took place. Files must stay; run again."""
 

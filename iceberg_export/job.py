@@ -20,6 +20,7 @@ from iceberg_export.errors import CatalogError, FencedError
 from iceberg_export.plan import TopicPlan, Work, make_splits, next_work
 from iceberg_export.settings import Settings
 from iceberg_export.state import State
+from iceberg_export.steps import Hook, Step, pass_by
 from iceberg_export.work import SplitResult, TaskSetup, check_complete, export_split
 from iceberg_export.write_files import Target, partition_field
 
@@ -82,6 +83,8 @@ class Job(NamedTuple):
     pause: Pause
     after_commit: Callable[[Committed], bool] = go_on
     """Is told of each commit; False ends the topic's export there, the next run goes on."""
+    at: Hook = pass_by
+    """Is told of each step; tests let an export die or race there."""
 
 
 def new_run_id(rng: random.Random) -> str:
@@ -123,10 +126,13 @@ def export_topic(job: Job, topic: Topic) -> Report:
         partition_spec=schema.partition_spec(job.settings["table.partition.by"]),
         run_id=f"{job.run_id}-init",
         pause=job.pause,
+        at=job.at,
     )
+    job.at(Step.INITIALISED)
     bytes_max = job.settings.number("commit.bytes.max")
     skip_gaps = job.settings["gap.policy"] == "skip"
     plan = job.client.plan(topic, state.offsets, bytes_enough=bytes_max)
+    job.at(Step.PLANNED)
     goal = {number: part.stable for number, part in plan.partitions.items()}
     report = Report(topic.name, ".".join(identifier), rows=0, files=0, commits=0)
     asked_again = False
@@ -165,16 +171,21 @@ def _export_work(
         gaps=state.gaps + work.gaps,
     )
     results = _run_tasks(job, table, plan, work, new.run_id)
+    job.at(Step.TASKS_DONE)
     split_count = len(results)
     rows = check_complete(work, {result.number: result for result in results}, split_count)
     files = [file for result in results for file in result.files]
+    job.at(Step.CHECKED)
     try:
-        commit.commit(job.catalog, identifier, files, expected=state, new=new, pause=job.pause)
+        commit.commit(
+            job.catalog, identifier, files, expected=state, new=new, pause=job.pause, at=job.at
+        )
     except FencedError as error:
         if error.files_unused:
             for file in files:
                 table.io.delete(file.file_path)
         raise
+    job.at(Step.COMMITTED)
     return new, rows, len(files)
 
 

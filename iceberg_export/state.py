@@ -32,6 +32,8 @@ TOPIC = PREFIX + "topic"
 CLUSTER_ID = PREFIX + "cluster-id"
 GAPS = PREFIX + "gaps"
 PREV_OFFSETS = PREFIX + "prev-offsets"
+REWRITE_ID = PREFIX + "rewrite-id"
+"""Of a commit that replaces files by others with the same rows."""
 
 PARTITIONS_PLAIN_MAX = 200
 """Above this the map is compressed: every retained snapshot carries a copy in metadata.json."""
@@ -164,5 +166,44 @@ def read_state(table: TableView) -> State | None:
 
 
 def has_run(table: TableView, run_id: str) -> bool:
-    """Did a commit of this run land? Any snapshot tells, not just the head: others may follow."""
+    """Did a commit of this run land?
+
+    Any snapshot tells, not just the head: others may follow. So does the property: it comes with
+    the commit only, and stays when the commit's snapshot has expired, or is not shown (Nessie
+    tells of the newest alone).
+    """
+    if table.properties.get(RUN_ID) == run_id:
+        return True
     return any(snapshot.summary.get(RUN_ID) == run_id for snapshot in table.snapshots)
+
+
+def has_rewrite(table: TableView, rewrite_id: str) -> bool:
+    """Did that replacement of files land?"""
+    return any(snapshot.summary.get(REWRITE_ID) == rewrite_id for snapshot in table.snapshots)
+
+
+def carried_keys(table: TableView) -> dict[str, str]:
+    """Our keys as they hold at the head, for the summary of a commit that does not change them.
+
+    Raises StateError when the state cannot be known.
+    """
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots}
+    at = by_id.get(table.head_id) if table.head_id is not None else None
+    while at is not None and OFFSETS not in at.summary:
+        at = by_id.get(at.parent_id) if at.parent_id is not None else None
+    if read_state(table) is None:
+        return {}
+    keys = at.summary if at is not None else table.properties
+    left_out = {PREV_OFFSETS, REWRITE_ID, TOPIC, CLUSTER_ID}
+    return {
+        name: value
+        for name, value in keys.items()
+        if name.startswith(PREFIX) and name not in left_out
+    }
+
+
+def newest_seq(table: TableView) -> int:
+    """The highest number that any commit here has had, readable state or not; -1: none."""
+    told = [table.properties, *(snapshot.summary for snapshot in table.snapshots)]
+    numbers = [keys[SEQ] for keys in told if SEQ in keys]
+    return max((int(number) for number in numbers if number.isdigit()), default=-1)

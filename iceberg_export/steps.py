@@ -1,0 +1,42 @@
+"""The steps of an export at which it may die, as tests name them.
+
+Code that goes through a step calls the hook of its job with it; the usual hook does nothing. A
+test's hook raises what a library would raise there, kills the process, or lets somebody else
+commit in between: so every gap of the protocol has a name, and no test replaces functions.
+Pure.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+
+
+class Step(StrEnum):
+    """In the order in which an export of one topic passes them."""
+
+    TABLE_FOUND = "table-found"
+    """The table exists; it may have no snapshot yet."""
+    INIT_WRITTEN = "init-written"
+    """The empty snapshot's files are written, the catalog does not know."""
+    INIT_ANSWERED = "init-answered"
+    """The catalog has taken the empty snapshot."""
+    INITIALISED = "initialised"
+    PLANNED = "planned"
+    TASKS_DONE = "tasks-done"
+    """All data files are written and nobody refers to them."""
+    CHECKED = "checked"
+    """Every offset is accounted for."""
+    COMMIT_LOOKED = "commit-looked"
+    """The table was looked at again, its state is the expected one."""
+    COMMIT_WRITTEN = "commit-written"
+    """Manifests are written, the catalog does not know."""
+    COMMIT_ANSWERED = "commit-answered"
+    """The catalog has taken the commit; this process has not heard it yet."""
+    COMMITTED = "committed"
+    """It has, too."""
+
+
+Hook = Callable[[Step], None]
+
+
+def pass_by(_step: Step) -> None:
+    """The hook of every export that is not a test."""
