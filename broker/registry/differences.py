@@ -1,0 +1,27 @@
+"""What may be wrong with a schema, alone or beside another one."""
+
+from typing import Final, NamedTuple
+
+PAIRS_MAX: Final = 50_000
+"""Types compared with types in one comparison: unions within unions multiply, and an agent has
+other things to do. Real schemas take hundreds."""
+
+
+class SchemaError(Exception):
+    """The text is no schema of its kind; the sentence says why."""
+
+
+class Difference(NamedTuple):
+    """One reason why a schema cannot read what was written with another."""
+
+    kind: str
+    """As Confluent names it: MISSING_ENUM_SYMBOLS, FIELD_KIND_CHANGED, ..."""
+    path: str
+    """Where, as a JSON pointer or a path of names and numbers."""
+    text: str
+    """A sentence; it calls the reading schema {reader} and the writing one {writer}."""
+
+    def message(self, *, reader: str, writer: str) -> str:
+        """In the form of Confluent's messages, the schemas called so ("new", "old")."""
+        said = self.text.replace("{reader}", reader).replace("{writer}", writer)
+        return f"{{errorType:'{self.kind}', description:'{said}', additionalInfo:'{self.path}'}}"

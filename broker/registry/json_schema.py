@@ -1,0 +1,348 @@
+"""JSON Schemas: text to nodes that can be compared. Pure.
+
+A node has one kind, as in the validators that Confluent's registry builds on: what one schema
+object says about strings, objects, enums and so on at once becomes an `allOf` of nodes of one kind
+each, and `"type": ["a", "b"]` an `anyOf`. `$ref` is followed within the document (pointers, `$id`,
+`$anchor`) and into the references it was registered with; nothing is ever fetched.
+
+Drafts 4 to 2020-12 as far as comparing needs them: `definitions` and `$defs`, tuples in `items`
+and `prefixItems`, `dependencies` and its two successors.
+
+Left out: validating values, dynamic references, vocabularies.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from broker.registry.differences import SchemaError
+
+DEPTH_MAX: Final = 200
+NODES_MAX: Final = 50_000
+
+_OF_KIND: Final[Mapping[str, tuple[str, ...]]] = {
+    "string": ("minLength", "maxLength", "pattern", "format"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    "object": (
+        "properties", "required", "minProperties", "maxProperties", "dependencies",
+        "dependentRequired", "dependentSchemas", "patternProperties", "additionalProperties",
+        "propertyNames", "unevaluatedProperties",
+    ),
+    "array": (
+        "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems",
+        "contains", "minContains", "maxContains", "unevaluatedItems",
+    ),
+}  # fmt: skip
+"""Keywords by the type that they speak of: they say it where `type` is missing."""
+_TYPES: Final = ("string", "number", "integer", "boolean", "null", "object", "array")
+_COMBINATORS: Final = ("allOf", "anyOf", "oneOf")
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One schema of one kind. Recursive schemas hold themselves."""
+
+    kind: str = "empty"
+    """empty, true, false, string, number, boolean, null, object, array, enum, const, not,
+    conditional, combined or reference."""
+    raw: Any = None
+    """What is written; attributes are looked up in it."""
+    integer: bool = False
+    criterion: str = ""
+    """Of combined: allOf, anyOf, oneOf."""
+    parts: "list[Node]" = field(default_factory=list)
+    """Of combined; the one of `not`; the target of a reference."""
+    named: "dict[str, dict[str, Node]]" = field(default_factory=dict)
+    """properties, patternProperties, dependentSchemas: by their names."""
+    single: "dict[str, Node]" = field(default_factory=dict)
+    """additionalProperties, items, additionalItems, unevaluated…: where it is a schema."""
+    items: "list[Node]" = field(default_factory=list)
+    """Of tuples."""
+
+    def get(self, name: str) -> Any:
+        return self.raw.get(name) if isinstance(self.raw, dict) else None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.kind in ("empty", "true")
+
+
+def parse_json(text: str, references: Mapping[str, str] | None = None) -> Node:
+    """The root of a schema; `references` are texts by the names that $refs use.
+
+    Raises SchemaError.
+    """
+    documents = {"": _load(text)}
+    for name, other in (references or {}).items():
+        documents[name] = _load(other)
+    return _Parser(documents).root()
+
+
+def canonical_json(text: str, *, normalize: bool = False) -> str:
+    """Without white space; attributes in the order they were given, or sorted. Raises SchemaError."""
+    value = _load(text)
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=normalize)
+
+
+def _load(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(f"not JSON: {error}") from error
+    if not isinstance(value, dict | bool):
+        raise SchemaError("a JSON Schema is an object, true or false")
+    return value
+
+
+class _Parser:
+    def __init__(self, documents: dict[str, Any]) -> None:
+        self._documents = documents
+        self._bases: dict[str, str] = {}
+        """Document by the `$id` of its root."""
+        self._anchors: dict[tuple[str, str], Any] = {}
+        self._nodes: dict[int, Node] = {}
+        """By the identity of what is written: a schema is one node however often it is met."""
+        for name, document in documents.items():
+            root_id = _id(document)
+            if root_id:
+                self._bases[root_id.partition("#")[0]] = name
+            self._collect(document, name, 0)
+
+    def root(self) -> Node:
+        return self._node(self._documents[""], "", 0)
+
+    def _collect(self, value: Any, document: str, depth: int) -> None:
+        """Anchors and inner `$id`s."""
+        if depth > DEPTH_MAX:
+            raise SchemaError(f"nested deeper than {DEPTH_MAX}")
+        if isinstance(value, list):
+            for item in value:
+                self._collect(item, document, depth + 1)
+        elif isinstance(value, dict):
+            for name in ("$anchor", "$id", "id"):
+                anchor = value.get(name)
+                if isinstance(anchor, str) and anchor:
+                    self._anchors.setdefault((document, anchor.removeprefix("#")), value)
+            for item in value.values():
+                self._collect(item, document, depth + 1)
+
+    def _node(self, value: Any, document: str, depth: int) -> Node:
+        if depth > DEPTH_MAX:
+            raise SchemaError(f"nested deeper than {DEPTH_MAX}")
+        if isinstance(value, bool):
+            return Node("true" if value else "false", value)
+        if not isinstance(value, dict):
+            raise SchemaError(f"not a schema: {json.dumps(value)[:80]}")
+        known = self._nodes.get(id(value))
+        if known is not None:
+            return known
+        if len(self._nodes) >= NODES_MAX:
+            raise SchemaError(f"more than {NODES_MAX} schemas in one")
+        node = self._nodes[id(value)] = Node(raw=value)
+        if isinstance(value.get("$ref"), str):
+            node.kind = "reference"
+            node.parts = [self._target(value["$ref"], document, depth)]
+        else:
+            self._fill(node, value, document, depth)
+        return node
+
+    def _fill(self, node: Node, value: dict[str, Any], document: str, depth: int) -> None:
+        found = [
+            *self._typed(value, document, depth),
+            *self._logical(value, document, depth),
+        ]
+        if len(found) == 1:
+            (only,) = found
+            for name in Node.__slots__:
+                setattr(node, name, getattr(only, name))
+            node.raw = value
+        elif found:
+            node.kind, node.criterion, node.parts = "combined", "allOf", found
+
+    def _logical(self, value: dict[str, Any], document: str, depth: int) -> list[Node]:
+        """What may stand beside a type: enums, constants, combinations, negations, conditions."""
+        found = []
+        if "enum" in value:
+            if not isinstance(value["enum"], list):
+                raise SchemaError("enum: a list of values")
+            found.append(Node("enum", value))
+        if "const" in value:
+            found.append(Node("const", value))
+        if "not" in value:
+            found.append(Node("not", value, parts=[self._node(value["not"], document, depth + 1)]))
+        if "if" in value:
+            parts = [
+                self._node(value[name], document, depth + 1)
+                for name in ("if", "then", "else")
+                if name in value
+            ]
+            found.append(Node("conditional", value, parts=parts))
+        for criterion in _COMBINATORS:
+            if criterion in value:
+                branches = value[criterion]
+                if not isinstance(branches, list) or not branches:
+                    raise SchemaError(f"{criterion}: a list of schemas, at least one")
+                parts = [self._node(branch, document, depth + 1) for branch in branches]
+                found.append(Node("combined", value, criterion=criterion, parts=parts))
+        return found
+
+    def _typed(self, value: dict[str, Any], document: str, depth: int) -> list[Node]:
+        said = value.get("type")
+        if isinstance(said, list):
+            if not said:
+                raise SchemaError("type: at least one")
+            parts = [self._of_type(name, value, document, depth) for name in said]
+            if len(parts) == 1:
+                return parts
+            return [Node("combined", value, criterion="anyOf", parts=parts)]
+        if said is not None:
+            return [self._of_type(said, value, document, depth)]
+        kinds = [kind for kind, keys in _OF_KIND.items() if any(key in value for key in keys)]
+        if kinds == ["string"] and "format" in value and len(_spoken(value, "string")) == 1:
+            kinds = ["string"]
+        return [self._of_type(kind, value, document, depth) for kind in kinds]
+
+    def _of_type(self, name: Any, value: dict[str, Any], document: str, depth: int) -> Node:
+        if name not in _TYPES:
+            raise SchemaError(f"unknown type: {json.dumps(name)[:80]}")
+        if name in ("integer", "number"):
+            _check_numbers(value, _OF_KIND["number"])
+            return Node("number", value, integer=name == "integer")
+        node = Node(name, value)
+        if name == "string":
+            _check_numbers(value, ("minLength", "maxLength"))
+            if "pattern" in value and not isinstance(value["pattern"], str):
+                raise SchemaError("pattern: a text")
+        elif name == "object":
+            self._fill_object(node, value, document, depth)
+        elif name == "array":
+            self._fill_array(node, value, document, depth)
+        return node
+
+    def _fill_object(self, node: Node, value: dict[str, Any], document: str, depth: int) -> None:
+        _check_numbers(value, ("minProperties", "maxProperties"))
+        required = value.get("required", [])
+        # In draft 3 it was a flag of the property; such a schema is taken, and means nothing here.
+        if not isinstance(required, bool) and (
+            not isinstance(required, list) or not all(isinstance(name, str) for name in required)
+        ):
+            raise SchemaError("required: a list of names")
+        for keyword in ("properties", "patternProperties", "dependentSchemas"):
+            members = value.get(keyword, {})
+            if not isinstance(members, dict):
+                raise SchemaError(f"{keyword}: an object of schemas")
+            node.named[keyword] = {
+                name: self._node(member, document, depth + 1) for name, member in members.items()
+            }
+        for pattern in node.named["patternProperties"]:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise SchemaError(f"patternProperties: {pattern}: {error}") from error
+        for name, member in _dependencies(value).items():
+            if isinstance(member, dict | bool):
+                node.named["dependentSchemas"][name] = self._node(member, document, depth + 1)
+        self._singles(node, value, ("additionalProperties", "unevaluatedProperties"),
+                      document, depth)  # fmt: skip
+
+    def _fill_array(self, node: Node, value: dict[str, Any], document: str, depth: int) -> None:
+        _check_numbers(value, ("minItems", "maxItems", "minContains", "maxContains"))
+        items, tuple_of = value.get("items"), value.get("prefixItems")
+        if isinstance(items, list):
+            tuple_of = items
+        elif items is not None:
+            # Beside a tuple `items` speaks of what comes after it (draft 2020-12).
+            name = "items" if tuple_of is None else "additionalItems"
+            node.single[name] = self._node(items, document, depth + 1)
+        if tuple_of is not None:
+            if not isinstance(tuple_of, list):
+                raise SchemaError("prefixItems: a list of schemas")
+            node.items = [self._node(item, document, depth + 1) for item in tuple_of]
+        self._singles(node, value, ("additionalItems", "unevaluatedItems"), document, depth)
+
+    def _singles(
+        self, node: Node, value: dict[str, Any], names: tuple[str, ...], document: str, depth: int
+    ) -> None:
+        for name in names:
+            if name in value:
+                node.single[name] = self._node(value[name], document, depth + 1)
+
+    def _target(self, ref: str, document: str, depth: int) -> Node:
+        where, _, fragment = ref.partition("#")
+        target = self._document_of(where, document)
+        if target is None:
+            inner = self._anchors.get((document, where))
+            if inner is None:
+                raise SchemaError(f'$ref "{ref}" leads nowhere: is it among the references?')
+            return self._node(_pointed(inner, fragment, ref), document, depth + 1)
+        if fragment and not fragment.startswith("/"):
+            anchored = self._anchors.get((target, fragment))
+            if anchored is None:
+                raise SchemaError(f'$ref "{ref}": there is no such anchor')
+            return self._node(anchored, target, depth + 1)
+        return self._node(_pointed(self._documents[target], fragment, ref), target, depth + 1)
+
+    def _document_of(self, where: str, document: str) -> str | None:
+        """Which document a $ref means: this one, one by its reference's name, or by its $id."""
+        if not where:
+            return document
+        base = _id(self._documents[document])
+        # A relative name stands beside the document that says it.
+        for name in (where, f"{base.rpartition('/')[0]}/{where}" if base else where):
+            if name in self._documents:
+                return name
+            if name in self._bases:
+                return self._bases[name]
+        return None
+
+
+def _spoken(value: dict[str, Any], kind: str) -> list[str]:
+    return [key for key in _OF_KIND[kind] if key in value]
+
+
+def _id(document: Any) -> str:
+    if not isinstance(document, dict):
+        return ""
+    said = document.get("$id", document.get("id", ""))
+    return said if isinstance(said, str) else ""
+
+
+def _dependencies(value: dict[str, Any]) -> dict[str, Any]:
+    said = value.get("dependencies", {})
+    if not isinstance(said, dict):
+        raise SchemaError("dependencies: an object")
+    return said
+
+
+def _pointed(document: Any, fragment: str, ref: str) -> Any:
+    """What a JSON pointer (RFC 6901) leads to."""
+    value = document
+    for part in fragment.split("/")[1:] if fragment else ():
+        key = _unquoted(part).replace("~1", "/").replace("~0", "~")
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            raise SchemaError(f'$ref "{ref}" leads nowhere')
+    return value
+
+
+def _unquoted(part: str) -> str:
+    """Per cent signs with two digits (RFC 3986) as the bytes that they mean."""
+    pieces = re.split("%([0-9A-Fa-f]{2})", part)
+    data = b"".join(
+        bytes.fromhex(piece) if index % 2 else piece.encode() for index, piece in enumerate(pieces)
+    )
+    return data.decode(errors="replace")
+
+
+def _check_numbers(value: dict[str, Any], names: tuple[str, ...]) -> None:
+    for name in names:
+        said = value.get(name, 0)
+        if name.startswith("exclusive") and isinstance(said, bool):
+            continue  # Draft 4.
+        if not isinstance(said, int | float) or isinstance(said, bool):
+            raise SchemaError(f"{name}: a number")
