@@ -237,14 +237,15 @@ async def _plan_of_many(request: web.Request) -> web.StreamResponse:
     asks often, and of all partitions."""
     try:
         body = json.loads(await request.text())
-        name, is_all = str(body["topic"]), bool(body.get("all", False))
+        name, others = str(body["topic"]), body.get("others")
+        others = None if others is None else int(others)
         offsets = {int(number): int(offset) for number, offset in body["offsets"].items()}
     except (AttributeError, ValueError, TypeError, LookupError) as error:
-        said = 'send {"topic": name, "offsets": {partition: offset}, "all": true or false}'
+        said = 'send {"topic": name, "offsets": {partition: offset}, "others": offset or null}'
         raise _RefusedError(400, said) from error
-    if min(offsets.values(), default=0) < 0:
+    if min(offsets.values(), default=0) < 0 or (others or 0) < 0:
         raise _RefusedError(400, "offsets are not negative")
-    return await _answer_plan(request, name, offsets, is_all=is_all)
+    return await _answer_plan(request, name, offsets, others=others)
 
 
 async def _answer_plan(
@@ -252,15 +253,15 @@ async def _answer_plan(
     name: str,
     partitions: Mapping[int, int] | None,
     *,
-    is_all: bool = False,
+    others: int | None = None,
 ) -> web.StreamResponse:
-    """The plan of a topic; with `is_all`, partitions that are not named from their log start."""
+    """The plan of a topic; partitions that are not named from `others` on, or left out."""
     coordinator = await _current(request)
     topic = coordinator.machine.topics.by_name(name)
     if topic is None:
         raise _RefusedError(404, f'there is no topic named "{name}"')
-    if is_all and partitions is not None:
-        partitions = dict.fromkeys(range(topic.partition_count), 0) | dict(partitions)
+    if others is not None and partitions is not None:
+        partitions = dict.fromkeys(range(topic.partition_count), others) | dict(partitions)
     try:
         plan = await _plan_with_pages(request, coordinator.machine, topic.topic_id, partitions)
     except KafkaError as error:

@@ -120,6 +120,40 @@ class AgentClient:
             part = join_parts(part, more)
         return part
 
+    def plan_by_name(
+        self,
+        name: str,
+        offsets: Mapping[int, int],
+        *,
+        others: int = 0,
+        goal: Callable[[PartitionPlan], int] = lambda part: part.stable,
+    ) -> TopicPlan:
+        """As `plan`, of a topic whose id is not known yet: each partition from its offset on,
+        those that have none from `others`, and as far as `goal` says.
+
+        One request, unless there are more spans than one answer has: who reads what is fresh asks
+        often, and agents are not to feel it. Raises AgentError, PlanError.
+        """
+        plan = self._joint(name, offsets, others)
+        parts = dict(plan.partitions)
+        goals = {number: min(goal(part), part.stable) for number, part in parts.items()}
+        while behind := {n: one.end for n, one in parts.items() if one.end < goals[n]}:
+            more = self._joint(name, behind, None)
+            if more.topic_id != plan.topic_id:
+                raise PlanError(f"topic {name} was re-created just now; run again")
+            for number in behind:
+                part = join_parts(parts[number], more.partitions[number])
+                parts[number] = part
+                goals[number] = min(goals[number], part.stable)
+            if behind == {n: parts[n].end for n in behind if parts[n].end < goals[n]}:
+                raise PlanError(f"the plan of {name} stands still at {behind}")
+        return plan._replace(partitions=parts)
+
+    def _joint(self, name: str, offsets: Mapping[int, int], others: int | None) -> TopicPlan:
+        wanted = {str(number): offset for number, offset in offsets.items()}
+        body = {"topic": name, "offsets": wanted, "others": others}
+        return parse_plan(self._call("POST", "/export/plan", body))
+
     def pin(self, name: str, lifetime_ms: int) -> int:
         """Keep every object that is reachable now, for a while; the position kept."""
         answer = self._call("POST", "/export/pin", {"name": name, "lifetime_ms": lifetime_ms})

@@ -12,6 +12,7 @@ Pure. Leaves out how bytes are fetched (`read_chunks`) and decoded (`decode`).
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from iceberg_export.errors import PlanError
@@ -104,6 +105,9 @@ class TopicPlan(NamedTuple):
     position: int
     store: StoreAddress
     partitions: dict[int, PartitionPlan]
+    cluster_id: str = ""
+    configs: Mapping[str, str] = MappingProxyType({})
+    """Effective `frazil.iceberg.*` of the topic."""
 
 
 class Work(NamedTuple):
@@ -183,8 +187,10 @@ def parse_plan(answer: Mapping[str, Any]) -> TopicPlan:
                 bool(store.get("path_style")),
             ),
             partitions=partitions,
+            cluster_id=str(answer.get("cluster_id", "")),
+            configs={str(one): str(value) for one, value in answer.get("configs", {}).items()},
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise PlanError(
             f"the agent's plan cannot be read ({type(error).__name__}: {error}); "
             "are exporter and agent of the same release?"

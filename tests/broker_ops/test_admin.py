@@ -61,13 +61,15 @@ def test_one_request_plans_all_partitions_each_from_an_offset_of_its_own() -> No
                 assert plan["cluster_id"].startswith("frazil/")
                 return [span[3] for part in plan["partitions"] for span in part["spans"]]
 
-            assert await spans({"topic": "t", "offsets": {"0": 2}, "all": True}) == [2]
-            assert (await spans({"topic": "t", "offsets": {}, "all": True}))[0] == 0
+            assert await spans({"topic": "t", "offsets": {"0": 2}, "others": 0}) == [2]
+            assert (await spans({"topic": "t", "offsets": {}, "others": 0}))[0] == 0
+            assert await spans({"topic": "t", "offsets": {}, "others": 1 << 62}) == []
             assert await spans({"topic": "t", "offsets": {}}) == []
             for mistake, wanted in (
                 ({"topic": "t", "offsets": {"0": -1}}, 400),
                 ({"topic": "t", "offsets": {"x": 1}}, 400),
                 ({"topic": "t"}, 400),
+                ({"topic": "t", "offsets": {}, "others": -1}, 400),
                 ({"topic": "none", "offsets": {}}, 404),
                 ({"topic": "t", "offsets": {"7": 0}}, 404),
             ):

@@ -202,6 +202,16 @@ class World:
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         if url.path == "/export/topics":
             return 200, self.all_topics()
+        if url.path == "/export/plan" and method == "POST":
+            if body["topic"] not in self.topics:
+                return 404, {"error": f"there is no topic {body['topic']}"}
+            offsets = {int(number): offset for number, offset in body["offsets"].items()}
+            if body["others"] is not None:
+                numbers = range(len(self.topics[body["topic"]][1]))
+                offsets = dict.fromkeys(numbers, body["others"]) | offsets
+            plans = [self.plan(body["topic"], one, start) for one, start in offsets.items()]
+            parts = [part for plan in plans for part in plan["partitions"]]
+            return 200, plans[0] | {"partitions": parts, "cluster_id": self.cluster_id}
         if url.path == "/export/plan":
             if query["topic"] not in self.topics:
                 return 404, {"error": f"there is no topic {query['topic']}"}
