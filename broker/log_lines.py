@@ -2,8 +2,8 @@
 
 `describe` gives what JSON can carry (the admin endpoint `/log` sends it), `lines` what
 `frazil log tail` prints. A chunk's items are summed up per span: their number, bytes and records,
-and how many belong to transactions; of the body of a group, a member or a page, the length is told;
-objects are told by their keys.
+and how many belong to transactions; of the body of a group, a member, a page or a schema, the
+length is told; objects are told by their keys.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ from typing import Any
 from coordinator.commands import ChunkSpan, Command, Entry
 from coordinator.group_commands import GroupKind
 from coordinator.job_commands import JobKind
+from coordinator.table_commands import SchemaKind
 from protocol.types import Position, era_of, revision_of
 from storage.spans import ObjectId
 from txn.transactions import NO_TRANSACTION
@@ -71,7 +72,7 @@ def _plain(value: Any) -> Any:
             "records": sum(item.records for item in value.items),
             "transactional": sum(item.instance != NO_TRANSACTION for item in value.items),
         }
-    if isinstance(value, GroupKind | JobKind):
+    if isinstance(value, GroupKind | JobKind | SchemaKind):
         return value.name
     if isinstance(value, ObjectId):
         return value.key

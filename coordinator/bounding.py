@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from coordinator.commands import DONE, Done, Rejected
+from coordinator.exports import Exports
 from coordinator.incarnations import IncarnationRow, Incarnations
 from coordinator.job_commands import (
     JOB_OBJECTS_MAX,
@@ -54,6 +55,7 @@ from coordinator.partition import Partition
 from coordinator.partitions import Partitions
 from coordinator.pins import Pins
 from coordinator.snapshots import Snapshots
+from coordinator.table_commands import ExpireHeldRecords, HeldExpiry
 from coordinator.topics import Topics
 from protocol.errors import ErrorCode
 from protocol.types import POSITION_ZERO, Incarnation, Position, TopicId
@@ -76,6 +78,7 @@ class Bounding:
         objects: Objects,
         incarnations: Incarnations,
         pins: Pins,
+        exports: Exports,
     ) -> None:
         self._jobs = jobs
         self._snapshots = snapshots
@@ -84,9 +87,14 @@ class Bounding:
         self._objects = objects
         self._incarnations = incarnations
         self._pins = pins
+        self._exports = exports
 
     def carry_out(
-        self, command: JobCommand, *, writer: IncarnationRow, moment: Moment
+        self,
+        command: JobCommand | ExpireHeldRecords,
+        *,
+        writer: IncarnationRow,
+        moment: Moment,
     ) -> Done | Rejected | JobOutcome:
         """For `apply`: judge the command of a live writer, then carry it out."""
         match command:
@@ -117,6 +125,7 @@ class Bounding:
             | RecallPage
             | DoomObjects
             | ForgetObjects
+            | ExpireHeldRecords
         ),
         writer: IncarnationRow,
         moment: Moment,
@@ -126,7 +135,7 @@ class Bounding:
                 return self._snapshots.begin()
             case PublishSnapshot():
                 return self._snapshots.publish(command, moment)
-            case ExpireRecords():
+            case ExpireRecords() | ExpireHeldRecords():
                 return self._expire(command, moment)
             case DropRows():
                 return self._drop_rows(command, moment)
@@ -143,7 +152,9 @@ class Bounding:
             case _:
                 assert_never(command)
 
-    def _judge_holder(self, command: JobCommand, writer: Incarnation) -> Rejected | None:
+    def _judge_holder(
+        self, command: JobCommand | ExpireHeldRecords, writer: Incarnation
+    ) -> Rejected | None:
         match command:
             case ReplaceRows(job=(JobKind.MERGE | JobKind.COMPACT) as kind):
                 return self._jobs.judge_holder(kind, writer)
@@ -152,7 +163,7 @@ class Bounding:
                 return Rejected(ErrorCode.INVALID_REQUEST, reason)
             case BeginSnapshot() | PublishSnapshot():
                 return self._jobs.judge_holder(JobKind.SNAPSHOT, writer)
-            case ExpireRecords() | DropRows():
+            case ExpireRecords() | ExpireHeldRecords() | DropRows():
                 return self._jobs.judge_holder(JobKind.RETENTION, writer)
             case SpillRows():
                 return self._jobs.judge_holder(JobKind.SPILL, writer)
@@ -197,7 +208,9 @@ class Bounding:
         self._partitions.changed(partition, before)
         return dropped
 
-    def _expire(self, command: ExpireRecords, moment: Moment) -> LogsTrimmed | Rejected:
+    def _expire(
+        self, command: ExpireRecords | ExpireHeldRecords, moment: Moment
+    ) -> LogsTrimmed | Rejected:
         if (rejected := _too_many(len(command.expiries))) is not None:
             return rejected
         left = JOB_ROWS_MAX
@@ -209,7 +222,7 @@ class Bounding:
         return LogsTrimmed(tuple(results))
 
     def _expire_one(
-        self, expiry: Expiry, seen: Position, rows_max: int, moment: Moment
+        self, expiry: Expiry | HeldExpiry, seen: Position, rows_max: int, moment: Moment
     ) -> tuple[Trimmed, int]:
         """What became of it, and how many rows went."""
         topic = self._topics.by_id(expiry.topic_id)
@@ -225,12 +238,21 @@ class Bounding:
             error = ErrorCode.OFFSET_OUT_OF_RANGE
         elif (rows := partition.find(expiry.offset)) > rows_max:
             error = ErrorCode.INVALID_REQUEST
-        elif not _is_over(partition, rows, expiry, moment.time_ms):
+        elif not _is_over(partition, rows, expiry, moment) or (
+            isinstance(expiry, HeldExpiry) and self._is_held(partition, rows, expiry, moment)
+        ):
             error = ErrorCode.POLICY_VIOLATION
         if error is not ErrorCode.NONE:
             return Trimmed(error, partition.log_start), 0
         self._start_at(partition, expiry.offset, rows, moment)
         return Trimmed(ErrorCode.NONE, expiry.offset), rows
+
+    def _is_held(self, partition: Partition, rows: int, expiry: HeldExpiry, moment: Moment) -> bool:
+        """Some of the first rows, so many, wait to be exported."""
+        exported = self._exports.offset(partition.topic_id, partition.partition)
+        if expiry.offset <= exported:
+            return False
+        return not _is_older(partition, partition.find(exported), rows, expiry.held_ms, moment)
 
     def _drop_rows(self, command: DropRows, moment: Moment) -> Done | Rejected:
         if (rejected := _too_many(len(command.partitions))) is not None:
@@ -410,15 +432,19 @@ class Bounding:
 _UNKNOWN = Trimmed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
-def _is_over(partition: Partition, rows: int, expiry: Expiry, time_ms: int) -> bool:
+def _is_older(partition: Partition, first: int, end: int, age_ms: int, moment: Moment) -> bool:
+    """Rows [first, end), at least one, are older than that."""
+    oldest_ms = moment.time_ms - age_ms
+    # A row without a timestamp goes only with a later one that has one.
+    return partition.timestamp(end - 1) >= 0 and all(
+        partition.timestamp(index) < oldest_ms for index in range(first, end)
+    )
+
+
+def _is_over(partition: Partition, rows: int, expiry: Expiry | HeldExpiry, moment: Moment) -> bool:
     """The first rows, so many, are too old, or are more than need to stay."""
-    if expiry.retention_ms >= 0:
-        oldest_ms = time_ms - expiry.retention_ms
-        # A row without a timestamp goes only with a later one that has one.
-        if partition.timestamp(rows - 1) >= 0 and all(
-            partition.timestamp(index) < oldest_ms for index in range(rows)
-        ):
-            return True
+    if expiry.retention_ms >= 0 and _is_older(partition, 0, rows, expiry.retention_ms, moment):
+        return True
     if expiry.retention_bytes < 0:
         return False
     gone = sum([partition.length(index) for index in range(rows)])

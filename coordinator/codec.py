@@ -7,7 +7,8 @@
 Numbers are varints (base 128, least significant group first), those that may be negative
 zigzagged. `CommitChunk` is delta-coded: an idempotent batch costs about 12 bytes, one that goes
 on with the sequence of the batch before about 6, also in a transaction. Commands about groups are
-in `group_codec`, those about transactions in `transaction_codec`, those of jobs in `job_codec`.
+in `group_codec`, those about transactions in `transaction_codec`, those of jobs in `job_codec`,
+those about tables in `table_codec`.
 
 Invariants: `decode_entry(encode_entry(e)) == e`, but that an item without a producer id comes back
 with epoch, sequence and instance -1, whatever its batch's header said; any other bytes raise CodecError,
@@ -63,6 +64,7 @@ from coordinator.encoding import (
 )
 from coordinator.group_codec import GROUP_DECODERS, GROUP_ENCODERS
 from coordinator.job_codec import JOB_DECODERS, JOB_ENCODERS
+from coordinator.table_codec import TABLE_DECODERS, TABLE_ENCODERS
 from coordinator.transaction_codec import TRANSACTION_DECODERS, TRANSACTION_ENCODERS
 from protocol.types import Incarnation, TopicId
 from storage.spans import Item
@@ -502,6 +504,7 @@ _ENCODERS: Final[dict[type[Command], tuple[int, Callable[[bytearray, Any], None]
     **GROUP_ENCODERS,
     **TRANSACTION_ENCODERS,
     **JOB_ENCODERS,
+    **TABLE_ENCODERS,
 }
 
 _DECODERS: Final[dict[int, Callable[[bytes, int], tuple[Command, int]]]] = {
@@ -518,4 +521,5 @@ _DECODERS: Final[dict[int, Callable[[bytes, int], tuple[Command, int]]]] = {
     **GROUP_DECODERS,
     **TRANSACTION_DECODERS,
     **JOB_DECODERS,
+    **TABLE_DECODERS,
 }

@@ -4,7 +4,7 @@ Commands, not facts: two agents may append commands that exclude each other, and
 position decides. So `Machine.apply` answers every command with an outcome, and a refusal
 (`Rejected`) is a value that all replicas compute alike. Both unions are closed. What concerns
 groups is in `group_commands`, what concerns transactions in `transaction_commands`, what jobs do in
-`job_commands`.
+`job_commands`, what concerns tables in `table_commands`.
 
 Topics are named by id, never by name. Strings are bounded by the codec.
 """
@@ -19,6 +19,7 @@ from coordinator.group_commands import (
     ShardsClaimed,
 )
 from coordinator.job_commands import JobCommand, JobOutcome
+from coordinator.table_commands import TableCommand, TableOutcome
 from coordinator.transaction_commands import (
     ProducerInitialized,
     TransactionCommand,
@@ -150,6 +151,7 @@ Command = (
     | GroupCommand
     | TransactionCommand
     | JobCommand
+    | TableCommand
 )
 
 
@@ -241,4 +243,5 @@ Outcome = (
     | ProducerInitialized
     | TransactionEnded
     | JobOutcome
+    | TableOutcome
 )

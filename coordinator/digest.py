@@ -20,6 +20,7 @@ from coordinator.commands import (
 )
 from coordinator.group_commands import OffsetsCommitted, ShardsClaimed
 from coordinator.job_commands import JobOutcome, JobsClaimed, LogsTrimmed, ObjectsDoomed, RowsMoved
+from coordinator.table_commands import SchemaRegistered, SubjectDeleted, TableOutcome
 from coordinator.transaction_commands import Marked, ProducerInitialized, TransactionEnded
 from protocol.types import Position
 
@@ -61,12 +62,12 @@ def _outcome_bytes(outcome: Outcome) -> bytes:
             return pack("<BQq", 7, outcome.position, outcome.expires_ms)
         case ShardsClaimed() | OffsetsCommitted():
             return _group_bytes(outcome)
-        case ProducerInitialized(producer_id, epoch, marked):
-            return pack("<Bqh", 10, producer_id, epoch) + _marked_bytes(marked)
-        case TransactionEnded(producer_id, epoch, state, marked):
-            return pack("<BqhB", 11, producer_id, epoch, state) + _marked_bytes(marked)
+        case ProducerInitialized() | TransactionEnded():
+            return _transaction_bytes(outcome)
         case JobsClaimed() | LogsTrimmed() | RowsMoved() | ObjectsDoomed():
             return _job_bytes(outcome)
+        case SchemaRegistered() | SubjectDeleted():
+            return _table_bytes(outcome)
         case _:
             assert_never(outcome)
 
@@ -77,6 +78,16 @@ def _group_bytes(outcome: ShardsClaimed | OffsetsCommitted) -> bytes:
             return pack(f"<BI{len(outcome.shards)}B", 8, len(outcome.shards), *outcome.shards)
         case OffsetsCommitted():
             return pack(f"<BI{len(outcome.errors)}h", 9, len(outcome.errors), *outcome.errors)
+        case _:
+            assert_never(outcome)
+
+
+def _transaction_bytes(outcome: ProducerInitialized | TransactionEnded) -> bytes:
+    match outcome:
+        case ProducerInitialized(producer_id, epoch, marked):
+            return pack("<Bqh", 10, producer_id, epoch) + _marked_bytes(marked)
+        case TransactionEnded(producer_id, epoch, state, marked):
+            return pack("<BqhB", 11, producer_id, epoch, state) + _marked_bytes(marked)
         case _:
             assert_never(outcome)
 
@@ -93,6 +104,16 @@ def _job_bytes(outcome: JobOutcome) -> bytes:
         case ObjectsDoomed(objects):
             fields = chain.from_iterable(objects)
             return pack(f"<BI{3 * len(objects)}Q", 15, len(objects), *fields)
+        case _:
+            assert_never(outcome)
+
+
+def _table_bytes(outcome: TableOutcome) -> bytes:
+    match outcome:
+        case SchemaRegistered(schema_id, version):
+            return pack("<Bqq", 16, schema_id, version)
+        case SubjectDeleted(versions):
+            return pack(f"<BI{len(versions)}q", 17, len(versions), *versions)
         case _:
             assert_never(outcome)
 

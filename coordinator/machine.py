@@ -9,7 +9,7 @@ Positions grow; an incarnation's entries are numbered without a hole. Entries of
 that is not live change nothing: their commands are all refused with STALE_BROKER_EPOCH.
 
 Queries are the tables themselves: `topics`, `partitions`, `incarnations`, `groups`,
-`transactions`, `features`, `pins`, `objects`, `jobs`, `snapshots`.
+`transactions`, `features`, `pins`, `objects`, `jobs`, `snapshots`, `exports`, `schemas`.
 """
 
 from typing import assert_never
@@ -38,6 +38,7 @@ from coordinator.commands import (
     Unpin,
 )
 from coordinator.digest import DIGEST_ZERO, roll
+from coordinator.exports import Exports
 from coordinator.features import Features
 from coordinator.group_commands import (
     ChangeGroup,
@@ -73,7 +74,16 @@ from coordinator.objects import OBJECT_NUMBERS_AHEAD_MAX, Moment, Objects
 from coordinator.partitions import PURGE_ROWS_MAX, Partitions, Stamps
 from coordinator.pins import Pins
 from coordinator.producer_ids import ProducerIds
+from coordinator.schemas import Schemas
 from coordinator.snapshots import Snapshots
+from coordinator.table_commands import (
+    DeleteSubject,
+    ExpireHeldRecords,
+    GrowTopic,
+    RegisterSchema,
+    ReportExport,
+    SetSubjectRules,
+)
 from coordinator.topics import TOPIC_CONFIGS_MAX, Topic, Topics, topic_id_at
 from coordinator.transacting import Transacting
 from coordinator.transaction_commands import (
@@ -121,6 +131,8 @@ class Machine:
         )
         self.jobs = Jobs()
         self.snapshots = Snapshots()
+        self.exports = Exports()
+        self.schemas = Schemas()
         self._bounding = Bounding(
             jobs=self.jobs,
             snapshots=self.snapshots,
@@ -129,6 +141,7 @@ class Machine:
             objects=self.objects,
             incarnations=self.incarnations,
             pins=self.pins,
+            exports=self.exports,
         )
         self._digest = DIGEST_ZERO
 
@@ -155,7 +168,7 @@ class Machine:
 
     def next_purge(self) -> PurgePartitions | None:
         """What must be proposed next to get rid of deleted topics; None when nothing is left, but
-        for pages that must be recalled first (`Partitions.next_recall`)."""
+        for pages that must be recalled first (`Partitions.to_recall`)."""
         for topic in self.partitions.deleted():
             first = self.partitions.first_left(topic.topic_id)
             if first is not None:
@@ -237,6 +250,7 @@ class Machine:
                 | RecallPage()
                 | DoomObjects()
                 | ForgetObjects()
+                | ExpireHeldRecords()
             ):
                 return self._bounding.carry_out(
                     command, writer=writer, moment=Moment(position, self.time_ms)
@@ -245,18 +259,19 @@ class Machine:
                 return DONE
             case AllocateProducerIds():
                 return self.producer_ids.allocate(command)
-            case CreateTopic() | DeleteTopic() | PurgePartitions() | SetTopicConfigs():
+            case ReportExport():
+                moment = Moment(position, self.time_ms)
+                return self.exports.report(command, self.partitions, moment)
+            case RegisterSchema() | DeleteSubject() | SetSubjectRules():
+                return self.schemas.carry_out(command, position)
+            case (
+                CreateTopic() | DeleteTopic() | PurgePartitions() | SetTopicConfigs() | GrowTopic()
+            ):
                 return self._change_topics(position, index, command)
-            case Pin():
+            case Pin() | Unpin():
                 return self._pin(position, command)
-            case Unpin():
-                self.pins.remove(command.name)
-                return DONE
-            case Close():
+            case Open() | Close():
                 return self._close(writer, command)
-            case Open():
-                reason = "Open under an incarnation that has begun"
-                return Rejected(ErrorCode.INVALID_REQUEST, reason)
             case _:
                 assert_never(command)
 
@@ -274,7 +289,10 @@ class Machine:
         self._advance_time()
         return Opened(row.incarnation, row.node_id, row.rank)
 
-    def _close(self, writer: IncarnationRow, command: Close) -> Outcome:
+    def _close(self, writer: IncarnationRow, command: Open | Close) -> Outcome:
+        if isinstance(command, Open):
+            reason = "Open under an incarnation that has begun"
+            return Rejected(ErrorCode.INVALID_REQUEST, reason)
         row = self.incarnations.get(command.incarnation)
         if row is None:
             return DONE  # Several agents may see a session gone; the first one closed it.
@@ -301,7 +319,7 @@ class Machine:
         self,
         position: Position,
         index: int,
-        command: CreateTopic | DeleteTopic | PurgePartitions | SetTopicConfigs,
+        command: CreateTopic | DeleteTopic | PurgePartitions | SetTopicConfigs | GrowTopic,
     ) -> Outcome:
         match command:
             case CreateTopic():
@@ -312,6 +330,8 @@ class Machine:
                 return self._purge_partitions(position, command)
             case SetTopicConfigs():
                 return self._set_topic_configs(position, command)
+            case GrowTopic():
+                return self._grow_topic(command)
             case _:
                 assert_never(command)
 
@@ -335,6 +355,19 @@ class Machine:
             return Rejected(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of this id")
         self.topics.remove(command.topic_id)
         self.partitions.delete_topic(command.topic_id)
+        self.exports.remove(command.topic_id)
+        return DONE
+
+    def _grow_topic(self, command: GrowTopic) -> Outcome:
+        topic = self.topics.by_id(command.topic_id)
+        if topic is None:
+            return Rejected(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of this id")
+        count = command.partition_count
+        rejected = self.topics.judge_growth(topic, count, partitions=len(self.partitions))
+        if rejected is not None:
+            return rejected
+        self.topics.grow(command.topic_id, count)
+        self.partitions.widen_topic(command.topic_id, count)
         return DONE
 
     def _set_topic_configs(self, position: Position, command: SetTopicConfigs) -> Outcome:
@@ -388,7 +421,10 @@ class Machine:
 
     # Pins.
 
-    def _pin(self, position: Position, command: Pin) -> Outcome:
+    def _pin(self, position: Position, command: Pin | Unpin) -> Outcome:
+        if isinstance(command, Unpin):
+            self.pins.remove(command.name)
+            return DONE
         if (rejected := self.pins.judge(command, time_ms=self.time_ms)) is not None:
             return rejected
         row = self.pins.set(command, position=position, time_ms=self.time_ms)

@@ -41,6 +41,7 @@ from coordinator.metadata_log import (
 )
 from coordinator.replica import Applied
 from coordinator.stats import CoordinatorStats
+from coordinator.table_commands import ExpireHeldRecords
 from protocol.types import Incarnation
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,9 @@ ENTRIES_PER_SECOND_MAX = 800
 """Of all agents together (design §14); each takes its share."""
 
 BOUNDING = tuple(
-    kind for kind in (Close, Tick, PurgePartitions, *get_args(JobCommand)) if kind is not TrimLogs
+    kind
+    for kind in (Close, Tick, PurgePartitions, ExpireHeldRecords, *get_args(JobCommand))
+    if kind is not TrimLogs
 )
 """Commands that are appended over the budget: a snapshot needs them, and a cut needs a snapshot.
 Without new records the other jobs' commands come to an end. (TrimLogs is a client's.)"""

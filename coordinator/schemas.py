@@ -13,7 +13,7 @@ registers one has looked at the subject at a position, and is refused when it ha
 """
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 from coordinator.commands import DONE, Done, Rejected
 from coordinator.table_commands import (
@@ -185,6 +185,19 @@ class Schemas:
         return iter(self._rows.values())
 
     # For `apply`.
+
+    def carry_out(
+        self, command: RegisterSchema | DeleteSubject | SetSubjectRules, position: Position
+    ) -> SchemaRegistered | SubjectDeleted | Done | Rejected:
+        match command:
+            case RegisterSchema():
+                return self.register(command, position)
+            case DeleteSubject():
+                return self.delete(command, position)
+            case SetSubjectRules():
+                return self.set_rules(command, position)
+            case _:
+                assert_never(command)
 
     def register(self, command: RegisterSchema, position: Position) -> SchemaRegistered | Rejected:
         """Codes of a refusal: INVALID_REQUEST it makes no sense, RESOURCE_NOT_FOUND a reference

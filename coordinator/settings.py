@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from coordinator.commands import Listener
 
-FEATURE_LEVEL_MAX = 2
+FEATURE_LEVEL_MAX = 3
 """Newest behaviour of `apply` that this version knows (design §6, versions)."""
 
 

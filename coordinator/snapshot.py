@@ -6,7 +6,7 @@ is in them is replaced. Nothing of it is touched before all parts were found to 
 snapshot and of a known format; should it still fail, the machine is empty again, never half.
 
 Every field of every table is written by the friend module of its family (`snapshot_tables`,
-`snapshot_groups`, `snapshot_partitions`); whoever adds a field adds it there and raises
+`snapshot_groups`, `snapshot_partitions`, `snapshot_schemas`); whoever adds a field adds it there and raises
 `snapshot_stream.VERSION`. `tests/coordinator/test_snapshot_fields.py` notices who forgets.
 
 Left out: where snapshots lie (`snapshot_store`), and when one is made (the job).
@@ -25,6 +25,7 @@ from coordinator.snapshot_partitions import (
     restore_objects,
     restore_partitions,
 )
+from coordinator.snapshot_schemas import dump_tables, restore_tables
 from coordinator.snapshot_stream import (
     Head,
     In,
@@ -84,6 +85,7 @@ def _write(out: Out, machine: Machine) -> None:
     dump_groups(out, machine.groups)
     dump_transactions(out, machine.transactions)
     dump_jobs(out, machine.jobs, machine.snapshots)
+    dump_tables(out, machine.exports, machine.schemas)
 
 
 def restore(machine: Machine, parts: Sequence[Buffer]) -> None:
@@ -142,6 +144,7 @@ def _fill(machine: Machine, head: Head, parts: list[Buffer]) -> Generator[None, 
     partition = participants(machine.partitions)
     yield from restore_transactions(blocks, machine.transactions, partition)
     restore_jobs(blocks, machine.jobs, machine.snapshots)
+    restore_tables(blocks, machine.exports, machine.schemas)
     blocks.end()
 
 

@@ -1,4 +1,4 @@
-"""Commands for tables: how far they are, the schemas of what is in topics, and wider topics.
+"""Commands for tables: how far they are, schemas of what is in topics, and wider topics.
 
 An exporter says through an agent how far a topic's table is (`ReportExport`); retention of a topic
 with `frazil.iceberg.retention.hold` waits for it. It is word of mouth: the table itself says what is
@@ -132,7 +132,32 @@ class GrowTopic:
     partition_count: int
 
 
-TableCommand = ReportExport | RegisterSchema | DeleteSubject | SetSubjectRules | GrowTopic
+class HeldExpiry(NamedTuple):
+    """What retention lets go of in one partition of a topic that waits for its export."""
+
+    topic_id: TopicId
+    partition: int
+    offset: int
+    """First offset that stays; a row begins there, or the log ends."""
+    retention_ms: int
+    """As in `job_commands.Expiry`: what goes is over this limit..."""
+    retention_bytes: int
+    """...or over this one."""
+    held_ms: int
+    """What goes is exported, or older than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireHeldRecords:
+    """ExpireRecords for topics with `frazil.iceberg.retention.hold` (job RETENTION)."""
+
+    seen: Position
+    expiries: tuple[HeldExpiry, ...]
+
+
+TableCommand = (
+    ReportExport | RegisterSchema | DeleteSubject | SetSubjectRules | GrowTopic | ExpireHeldRecords
+)
 
 
 @dataclass(frozen=True, slots=True)

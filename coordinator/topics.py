@@ -67,7 +67,7 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_folded_name: dict[str, str] = {}
         self.version = 0
-        """Grows whenever a topic is created or deleted; what is derived from names, ids and
+        """Grows whenever a topic is created, widened or deleted; what is derived from names, ids and
         numbers of partitions holds until then. Not when configs change."""
 
     def __len__(self) -> int:
@@ -116,6 +116,34 @@ class Topics:
         topic = self._by_id.pop(topic_id)
         del self._by_name[topic.name]
         del self._by_folded_name[_folded(topic.name)]
+        self.version += 1
+
+    def judge_growth(
+        self, topic: Topic, partition_count: int, *, partitions: int
+    ) -> Rejected | None:
+        """Why the topic cannot have so many partitions; None when it can. As Kafka says it."""
+        if partition_count < topic.partition_count:
+            reason = (
+                f"topic '{topic.name}' has {topic.partition_count} partitions, which is more than"
+                f" the {partition_count} that are asked for"
+            )
+            return Rejected(ErrorCode.INVALID_PARTITIONS, reason)
+        if partition_count == topic.partition_count:
+            reason = f"topic '{topic.name}' already has {partition_count} partitions"
+            return Rejected(ErrorCode.INVALID_PARTITIONS, reason)
+        if partition_count > TOPIC_PARTITIONS_MAX:
+            reason = f"a topic has 1 to {TOPIC_PARTITIONS_MAX} partitions"
+            return Rejected(ErrorCode.INVALID_PARTITIONS, reason)
+        if partitions - topic.partition_count + partition_count > PARTITIONS_MAX:
+            reason = f"a cluster has at most {PARTITIONS_MAX} partitions, this one {partitions}"
+            return Rejected(ErrorCode.INVALID_PARTITIONS, reason)
+        return None
+
+    def grow(self, topic_id: TopicId, partition_count: int) -> None:
+        """`judge_growth` had no objection. The row is replaced."""
+        topic = replace(self._by_id[topic_id], partition_count=partition_count)
+        self._by_id[topic_id] = topic
+        self._by_name[topic.name] = topic
         self.version += 1
 
     def set_configs(self, topic_id: TopicId, configs: dict[str, str], position: Position) -> None:

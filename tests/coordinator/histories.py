@@ -363,7 +363,24 @@ def state(machine: Machine) -> object:
         machine.topics.version,
         group_state(machine.groups),
         partitions,
+        list(machine.exports.items()),
+        schema_state(machine),
     )
+
+
+def schema_state(machine: Machine) -> object:
+    table = machine.schemas
+    subjects = ["", *table.subjects(deleted=True), "common", "events-key", "events-value"]
+    return [
+        *[(name, table.rules(name), table.changed(name)) for name in subjects],
+        *[
+            (table.version(name, number, deleted=True), table.referenced_by(name, number))
+            for name in subjects
+            for number in table.versions(name, deleted=True)
+        ],
+        *[(row, table.uses(row.schema_id), len(table)) for row in table.rows()],
+        table.body_bytes,
+    ]
 
 
 def sums(machine: Machine) -> tuple[int, ...]:

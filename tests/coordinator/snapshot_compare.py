@@ -14,6 +14,7 @@ from coordinator.machine import Machine
 from coordinator.partition import Partition
 from coordinator.partitions import _Rows
 from coordinator.pending_offsets import PendingOffsets
+from coordinator.schemas import Schemas
 
 PLAIN = (int, str, bytes, bytearray, array, float, Enum, type(None))
 
@@ -92,6 +93,8 @@ class Comparison:
                 return [row if row is not None and row.end_offset else None for row in field]
             case PendingOffsets(), "_places":  # Only ever looked up by place and producer.
                 return {place: dict(sorted(rows.items())) for place, rows in sorted(field.items())}
+            case Schemas(), "_uses" | "_referrers":
+                return {key: dict(sorted(rows.items())) for key, rows in sorted(field.items())}
             case _, "_by_producer" | "_slots":  # Only ever looked up.
                 return dict(sorted(field.items()))
         return field

@@ -72,6 +72,11 @@ from tests.coordinator.group_values import (
     any_group_command,
 )
 from tests.coordinator.job_values import JOB_COMMANDS, JOB_COMMANDS_GOLDEN, any_job_command
+from tests.coordinator.table_values import (
+    TABLE_COMMANDS,
+    TABLE_COMMANDS_GOLDEN,
+    any_table_command,
+)
 from tests.coordinator.transaction_values import (
     TRANSACTION_COMMANDS,
     TRANSACTION_COMMANDS_GOLDEN,
@@ -113,6 +118,7 @@ COMMANDS: tuple[Command, ...] = (
     *GROUP_COMMANDS,
     *TRANSACTION_COMMANDS,
     *JOB_COMMANDS,
+    *TABLE_COMMANDS,
 )
 every_command = pytest.mark.parametrize(
     "command",
@@ -197,8 +203,9 @@ def test_there_is_a_command_of_every_kind_here():
         (TRANSACTION_COMMANDS, TRANSACTION_COMMANDS_GOLDEN),
         ((TRANSACTIONAL_CHUNK,), TRANSACTIONAL_CHUNK_GOLDEN),
         (JOB_COMMANDS, JOB_COMMANDS_GOLDEN),
+        (TABLE_COMMANDS, TABLE_COMMANDS_GOLDEN),
     ],
-    ids=["plain", "groups", "transactions", "a chunk in transactions", "jobs"],
+    ids=["plain", "groups", "transactions", "a chunk in transactions", "jobs", "tables"],
 )
 def test_the_format_is_pinned(commands: tuple[Command, ...], golden: str):
     assert encode_entry(entry(*commands)).hex() == golden
@@ -509,6 +516,7 @@ commands = st.one_of(
     any_group_command,
     any_transaction_command,
     any_job_command,
+    any_table_command,
 )
 entries = st.builds(
     Entry,

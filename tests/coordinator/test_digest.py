@@ -26,6 +26,7 @@ from coordinator.job_commands import (
     RowsMoved,
     Trimmed,
 )
+from coordinator.table_commands import SchemaRegistered, SubjectDeleted
 from coordinator.transaction_commands import Marked, ProducerInitialized, TransactionEnded
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position, TopicId
@@ -97,6 +98,13 @@ DIFFERENT: list[tuple[Outcome, ...]] = [
     (ObjectsDoomed((ObjectId(Incarnation(8), 5),)),),
     (ObjectsDoomed((ObjectId(Incarnation(9), 5, ObjectKind.SEGMENT),)),),
     (ObjectsDoomed((ObjectId(Incarnation(9), 5), ObjectId(Incarnation(9), 5))),),
+    (SchemaRegistered(5, 1),),
+    (SchemaRegistered(5, 2),),
+    (SchemaRegistered(6, 1),),
+    (SubjectDeleted(()),),
+    (SubjectDeleted((1,)),),
+    (SubjectDeleted((1, 2)),),
+    (SubjectDeleted((1,)), SubjectDeleted((2,))),
 ]
 
 

@@ -27,12 +27,13 @@ from storage.spans import Item, Marker, ObjectId, Span
 from tests.coordinator.histories import history, state
 from tests.coordinator.snapshot_histories import job_history
 from tests.coordinator.story import Story
+from tests.coordinator.table_histories import table_history
 
 ROOT = Path(__file__).parents[2]
 SEEDS = range(12)
 
 
-@pytest.mark.parametrize("draw", [history, job_history])
+@pytest.mark.parametrize("draw", [history, job_history, table_history])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_replay_through_the_codec_ends_in_the_same_state(seed: int, draw: Callable[..., Story]):
     story = draw(seed, steps=400)

@@ -23,6 +23,7 @@ from tests.coordinator.histories import history, state
 from tests.coordinator.snapshot_compare import differences
 from tests.coordinator.snapshot_histories import job_history, snapshot_digest
 from tests.coordinator.story import Story, batch, plain, span
+from tests.coordinator.table_histories import table_history
 from txn.transactions import EPOCH_EXHAUSTED
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +52,7 @@ def restored(parts: list[bytes]) -> Machine:
     return machine
 
 
-@pytest.mark.parametrize("draw", [history, job_history])
+@pytest.mark.parametrize("draw", [history, job_history, table_history])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_restored_machine_is_the_one_that_was_dumped(seed: int, draw: Draw):
     machine = draw(seed, steps=400).machine
@@ -64,7 +65,7 @@ def test_a_restored_machine_is_the_one_that_was_dumped(seed: int, draw: Draw):
 
 @pytest.mark.usefixtures("small")
 def test_parts_and_blocks_may_end_anywhere():
-    machine = job_history(3, steps=400).machine
+    machine = table_history(3, steps=400).machine
     parts = dump(machine)
     assert len(parts) > 100
     again = restored(parts)
@@ -107,7 +108,11 @@ def test_a_machine_is_restored_over_another():
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.integers(0, 10_000), st.integers(0, 150), st.sampled_from([history, job_history]))
+@given(
+    st.integers(0, 10_000),
+    st.integers(0, 150),
+    st.sampled_from([history, job_history, table_history]),
+)
 def test_a_snapshot_at_any_position_and_the_rest_of_the_log_are_the_whole(
     seed: int, cut: int, draw: Draw
 ):

@@ -21,6 +21,7 @@ from tests.coordinator.histories import history
 from tests.coordinator.snapshot_compare import PLAIN, differences, fields_of
 from tests.coordinator.snapshot_histories import job_history
 from tests.coordinator.story import Story
+from tests.coordinator.table_histories import table_history
 
 DERIVED = {
     "Groups._count": "groups are counted as they are read",
@@ -29,6 +30,11 @@ DERIVED = {
     "PendingOffsets.metadata_size": "summed up as offsets are read",
     "Partition.paged_row_count": "summed up over its pages",
     "Partition.topic_id": "the key of its topic",
+    "Schemas._body_bytes": "summed up as schemas are read",
+    "Schemas._by_fingerprint": "schemas by fingerprint",
+    "Schemas._referrers": "references the other way round",
+    "Schemas._uses": "versions by schema",
+    "Schemas._version_count": "counted as subjects are read",
     "Snapshots.is_beginning": "true within apply only",
     "Topics._by_folded_name": "names as metric names",
     "Topics._by_name": "topics by name",
@@ -58,6 +64,8 @@ KEYS = {
     "JobRow.kind",
     "Partition.partition",
     "PinRow.name",
+    "SchemaRow.fingerprint",
+    "SchemaRow.schema_id",
     "Standing.previous_id",
     "Standing.producer_id",
     "Topic.name",
@@ -78,6 +86,7 @@ def machines() -> list[Machine]:
     return [
         *[history(seed, steps=400).machine for seed in range(6)],
         *[job_history(seed, steps=600).machine for seed in range(6)],
+        *[table_history(seed, steps=600).machine for seed in range(4)],
         rare(),
     ]
 
