@@ -109,9 +109,15 @@ SHELLS = {
         "cli",
         "commit",
         "durable_io",
+        "partition_values",
+        "registry_client",
         "job",
+        "loop_metrics",
+        "preview",
         "read_chunks",
+        "run_loop",
         "schema",
+        "session",
         "settings",
         "spark",
         "spark_daemon",
@@ -207,7 +213,12 @@ def test_packages_import_only_what_lies_below_them(module: str) -> None:
 @pytest.mark.parametrize("module", sorted(name for name in FILES if not _is_shell(name)))
 def test_modules_that_are_not_shells_are_pure(module: str) -> None:
     imported = set(_imports(FILES[module]))
-    impure = {name for name in imported if name.partition(".")[0] in IMPURE}
+    # Descriptors and messages of Protobuf are values; all else of google.* talks to somebody.
+    impure = {
+        name
+        for name in imported
+        if name.partition(".")[0] in IMPURE and not name.startswith("google.protobuf")
+    }
     shells = {name for name in imported & set(FILES) if _is_shell(name)}
     assert not impure, f"{module} is not listed as a shell and imports {sorted(impure)}"
     assert not shells, f"{module} is not listed as a shell and imports the shells {sorted(shells)}"
