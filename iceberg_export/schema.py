@@ -9,11 +9,21 @@ No record loses its timestamp: one that a timestamp column cannot hold (before 1
 year 9999) lies in `kafka_timestamp_raw` instead. None at all (Kafka's -1) is null in both.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import DayTransform, HourTransform, Transform
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
 from pyiceberg.types import (
     BinaryType,
     IntegerType,
@@ -25,7 +35,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from iceberg_export.errors import StateError
+from iceberg_export.errors import SettingsError, StateError
 from iceberg_export.names import (
     HEADERS,
     KEY,
@@ -36,6 +46,7 @@ from iceberg_export.names import (
     TIMESTAMP_TYPE,
     VALUE,
 )
+from iceberg_export.topic_settings import PartitionTerm
 
 TABLE_SCHEMA = Schema(
     NestedField(1, PARTITION, IntegerType(), required=True),
@@ -80,20 +91,48 @@ TABLE_PROPERTIES = {
     "history.expire.max-snapshot-age-ms": "86400000",
 }
 
-_PARTITIONINGS: dict[str, Transform[Any, int] | None] = {
-    "day": DayTransform(),
-    "hour": HourTransform(),
-    "none": None,
+_TRANSFORMS: dict[str, Callable[[int], Transform[Any, Any]]] = {
+    "year": lambda _number: YearTransform(),
+    "month": lambda _number: MonthTransform(),
+    "day": lambda _number: DayTransform(),
+    "hour": lambda _number: HourTransform(),
+    "identity": lambda _number: IdentityTransform(),
+    "bucket": BucketTransform,
+    "truncate": TruncateTransform,
 }
-PARTITIONINGS = tuple(_PARTITIONINGS)
 
 
-def partition_spec(by: str) -> PartitionSpec:
-    """The spec of a new table, partitioned by day or hour of the timestamp, or not at all."""
-    transform = _PARTITIONINGS[by]
-    if transform is None:
-        return PartitionSpec()
-    return PartitionSpec(PartitionField(3, 1000, transform, f"{TIMESTAMP}_{by}"))
+def partition_spec(
+    by: str | Sequence[PartitionTerm], schema: Schema = TABLE_SCHEMA
+) -> PartitionSpec:
+    """The spec of a new table: by terms, or day or hour of the timestamp, or none.
+
+    Raises SettingsError for a column that the table has not, or that no such transform takes.
+    """
+    if isinstance(by, str):
+        by = () if by == "none" else [PartitionTerm(by, TIMESTAMP)]
+    return PartitionSpec(
+        *(_partition_field(term, 1000 + place, schema) for place, term in enumerate(by))
+    )
+
+
+def _partition_field(term: PartitionTerm, field_id: int, schema: Schema) -> PartitionField:
+    try:
+        source = schema.find_field(term.column)
+    except ValueError as error:
+        has = ", ".join(field.name for field in schema.fields)
+        raise SettingsError(
+            f"partition.by names the column {term.column}, the table has {has}"
+        ) from error
+    transform = _TRANSFORMS[term.transform](term.number)
+    if not source.field_type.is_primitive or not transform.can_transform(source.field_type):
+        raise SettingsError(
+            f"partition.by says {term.transform} of {term.column}, which is a {source.field_type}"
+        )
+    name = term.column.replace(".", "_")
+    if term.transform != "identity":
+        name = f"{name}_{term.transform}"
+    return PartitionField(source.field_id, field_id, transform, name)
 
 
 def check_schema(schema: Schema, table: str) -> None:

@@ -1,19 +1,17 @@
 """Rows to Parquet files in the table's location, one at a time per table partition.
 
 Streaming: rows gather to a row group, row groups to a file, which is closed at its target size.
-Files of at most `OPEN_FILES_MAX` table partitions are open at once, so timestamps all over
-the calendar cost many files, never much memory. A file name carries run, split and attempt:
+Files of at most `OPEN_FILES_MAX` table partitions are open at once, so values all over the place
+cost many files, never much memory. A file name carries run, split and attempt:
 attempts of a task never share one, and what a loser wrote is an orphan nobody refers to.
 
 The result is PyIceberg's own description of each file. Nothing is visible until the commit.
 """
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import (
@@ -23,16 +21,15 @@ from pyiceberg.io.pyarrow import (
     schema_to_pyarrow,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.partitioning import PartitionField, PartitionFieldValue, PartitionKey
+from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 from pyiceberg.typedef import Record
 
 from iceberg_export import names
-from iceberg_export.errors import StateError
+from iceberg_export.partition_values import partition_columns, split_rows
 
-OPEN_FILES_MAX = 32
+OPEN_FILES_MAX = 128
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 """Arrow bytes gathered before they are written; two row groups are in memory at most."""
 GATHERED_BYTES_MAX = 4 * ROW_GROUP_BYTES
@@ -57,35 +54,6 @@ class _Open(NamedTuple):
     gathered: list[pa.Table]
 
 
-_MICROS = {DayTransform: 86_400_000_000, HourTransform: 3_600_000_000}
-
-
-def partition_field(metadata: TableMetadata) -> PartitionField | None:
-    """The one field that the table is partitioned by, or None. Raises StateError for others."""
-    fields = metadata.spec().fields
-    if not fields:
-        return None
-    source = metadata.schema().find_column_name(fields[0].source_id)
-    kind = type(fields[0].transform)
-    known = kind in _MICROS if source == names.TIMESTAMP else kind is IdentityTransform
-    if len(fields) > 1 or not known or source not in {names.TIMESTAMP, names.PARTITION}:
-        said = ", ".join(f"{field.transform} as {field.name}" for field in fields)
-        raise StateError(
-            f"the exporter cannot write into partitions by {said}; it knows day or hour of "
-            f"{names.TIMESTAMP}, {names.PARTITION} itself, or none"
-        )
-    return fields[0]
-
-
-def _partition_values(field: PartitionField, rows: pa.Table) -> Any:
-    """The table partition of each row, as Iceberg counts it (days or hours since 1970)."""
-    if isinstance(field.transform, IdentityTransform):
-        return rows.column(names.PARTITION)
-    micros = rows.column(names.TIMESTAMP).cast(pa.int64())
-    # Timestamps are never before 1970 here, so dividing is rounding down.
-    return pc.divide(micros, _MICROS[type(field.transform)])
-
-
 class FileWriter:
     """Writes the rows of one attempt of one split."""
 
@@ -97,16 +65,16 @@ class FileWriter:
         self._name = name
         self._schema = self._metadata.schema()
         self._arrow_schema = schema_to_pyarrow(self._schema, include_field_ids=True)
-        self._field = partition_field(self._metadata)
+        self._columns = partition_columns(self._metadata)
         self._open: dict[Any, _Open] = {}
         self._count = 0
         self._files: list[DataFile] = []
 
     def write(self, rows: pa.Table) -> None:
-        """Take rows of `rows.ROW_SCHEMA`; within a file they keep their order."""
+        """Take rows with columns of the table, by name; within a file they keep their order."""
         if rows.num_rows == 0:
             return
-        for value, part in self._by_partition(rows):
+        for value, part in split_rows(self._columns, rows):
             file = self._open.pop(value, None) or self._start(value)
             self._open[value] = file  # At the end: the first is the one longest unused.
             file.gathered.append(part)
@@ -143,25 +111,14 @@ class FileWriter:
     def _gathered_bytes(self) -> int:
         return sum(piece.nbytes for file in self._open.values() for piece in file.gathered)
 
-    def _by_partition(self, rows: pa.Table) -> Iterator[tuple[Any, pa.Table]]:
-        if self._field is None:
-            yield None, rows
-            return
-        keys = _partition_values(self._field, rows)
-        values = pc.unique(keys)
-        if len(values) == 1:
-            yield values[0].as_py(), rows
-            return
-        for value in values:
-            same = pc.equal(keys, value) if value.is_valid else pc.is_null(keys)
-            yield value.as_py(), rows.filter(same)
-
-    def _key(self, value: int | None) -> PartitionKey | None:
-        if self._field is None:
+    def _key(self, values: tuple[Any, ...]) -> PartitionKey | None:
+        if not self._columns:
             return None
-        return PartitionKey(
-            [PartitionFieldValue(self._field, value)], self._metadata.spec(), self._schema
-        )
+        fields = [
+            PartitionFieldValue(column.field, value)
+            for column, value in zip(self._columns, values, strict=True)
+        ]
+        return PartitionKey(fields, self._metadata.spec(), self._schema)
 
     def _start(self, value: Any) -> _Open:
         key = self._key(value)

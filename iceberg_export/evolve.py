@@ -1,0 +1,137 @@
+"""What a table's columns become when records of new schemas come: they grow, they never shrink.
+
+Columns that a schema has and the table has not are added, optional; a column becomes wider where
+Iceberg reads old files under the wider type (int to long, float to double, a decimal more digits),
+also inside of structs, lists and maps. All else (text where there were numbers) refuses the
+whole schema, in one sentence that names the column; its records are dead letters then.
+
+Schemas are taken in the order of their ids, each whole or not at all, so that every exporter
+comes to the same columns. Applying the same schemas again changes nothing. Pure, in Arrow's types;
+`schema.grow` makes it a commit of the table.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+DIGITS_MAX = 38
+"""Of Iceberg's decimal."""
+
+
+class ClashError(Exception):
+    """A schema does not fit the table. The message says which column, and why."""
+
+
+class Evolution(NamedTuple):
+    """What became of the columns."""
+
+    columns: pa.Schema
+    """Those of the table and those to be added, in types of `plain`."""
+    changed: bool
+    refused: dict[int, str]
+    """By schema id: why its records cannot be in this table."""
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """The same type in one spelling: Arrow has several for text, bytes and lists."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, plain(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(plain(kind.key_type), plain(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(pa.field("element", plain(kind.value_type)))
+    if pa.types.is_string(kind) or pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    return kind
+
+
+def evolve(
+    table: pa.Schema, wanted: Mapping[int, Iterable[pa.Field]], *, may_grow: bool
+) -> Evolution:
+    """Columns that hold the table's and those of every schema that fits.
+
+    `wanted` are the columns by schema id; without `may_grow` a schema that needs anything
+    that the table has not is refused.
+    """
+    before = pa.schema([pa.field(one.name, plain(one.type)) for one in table])
+    columns = {one.name: one.type for one in before}
+    refused: dict[int, str] = {}
+    for schema_id in sorted(wanted):
+        try:
+            grown = _with_fields(columns, wanted[schema_id], may_grow=may_grow)
+        except ClashError as clash:
+            refused[schema_id] = str(clash)
+        else:
+            columns = grown
+    after = pa.schema([pa.field(name, kind) for name, kind in columns.items()])
+    return Evolution(after, not after.equals(before), refused)
+
+
+def _with_fields(
+    columns: Mapping[str, pa.DataType],
+    fields: Iterable[pa.Field],
+    *,
+    may_grow: bool,
+    above: str = "",
+) -> dict[str, pa.DataType]:
+    found = dict(columns)
+    for field in fields:
+        path = f"{above}{field.name}"
+        if field.name in found:
+            found[field.name] = _merge(found[field.name], field.type, path, may_grow=may_grow)
+            continue
+        if not may_grow:
+            raise ClashError(f"the table has no column {path}, and may not grow")
+        found[field.name] = _storable(plain(field.type), path)
+    return found
+
+
+def _merge(ours: pa.DataType, wanted: pa.DataType, path: str, *, may_grow: bool) -> pa.DataType:
+    """The type that holds both. Raises ClashError."""
+    wanted = plain(wanted)
+    if ours.equals(wanted) or _is_wider(ours, wanted):
+        return ours
+    if pa.types.is_struct(ours) and pa.types.is_struct(wanted):
+        inside = {one.name: one.type for one in ours}
+        grown = _with_fields(inside, list(wanted), may_grow=may_grow, above=f"{path}.")
+        return pa.struct([pa.field(name, kind) for name, kind in grown.items()])
+    if pa.types.is_large_list(ours) and pa.types.is_large_list(wanted):
+        kind = _merge(ours.value_type, wanted.value_type, f"{path}.element", may_grow=may_grow)
+        return pa.large_list(pa.field("element", kind))
+    if pa.types.is_map(ours) and pa.types.is_map(wanted):
+        # Iceberg knows no other keys of a map than those that it was made with.
+        if ours.key_type.equals(wanted.key_type):
+            kind = _merge(ours.item_type, wanted.item_type, f"{path}.value", may_grow=may_grow)
+            return pa.map_(ours.key_type, kind)
+    elif may_grow and _is_wider(wanted, ours):
+        return wanted
+    raise ClashError(f"column {path} of the table is {ours}, the schema has {wanted}")
+
+
+def _is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """Does `wide` hold every value of `narrow`, by Iceberg's rules of promotion?"""
+    if pa.types.is_decimal(wide) and pa.types.is_decimal(narrow):
+        return bool(wide.scale == narrow.scale and wide.precision >= narrow.precision)
+    return (pa.types.is_int32(narrow) and pa.types.is_int64(wide)) or (
+        pa.types.is_float32(narrow) and pa.types.is_float64(wide)
+    )
+
+
+def _storable(kind: pa.DataType, path: str) -> pa.DataType:
+    """The type, when a table can have it. Raises ClashError."""
+    if pa.types.is_struct(kind):
+        if kind.num_fields == 0:
+            raise ClashError(f"column {path} would be a struct without fields")
+        for one in kind:
+            _storable(one.type, f"{path}.{one.name}")
+    elif pa.types.is_map(kind):
+        _storable(kind.key_type, f"{path}.key")
+        _storable(kind.item_type, f"{path}.value")
+    elif pa.types.is_large_list(kind):
+        _storable(kind.value_type, f"{path}.element")
+    elif pa.types.is_decimal(kind) and kind.precision > DIGITS_MAX:
+        raise ClashError(f"column {path} would need {kind.precision} digits, at most {DIGITS_MAX}")
+    return kind
