@@ -1,0 +1,185 @@
+"""Four engines that read tables and share no code with what writes them, asked the same questions.
+
+An engine is a dialect (how it writes the few functions that differ) and a means to run a query on
+the table that a metadata file describes. Answers are rows of integers and text: binary values as
+hexadecimal, headers as one text, timestamps as microseconds. DuckDB runs in this process, Spark
+in the tests' own session, ClickHouse (chDB) in a process of its own, since it brings half a
+gigabyte of code and its own allocator; Trino is a server (`tests.parts.trino`).
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.iceberg_export.world import World
+
+Rows = list[tuple[Any, ...]]
+
+COLUMNS = (
+    "kafka_partition, kafka_offset, {micros}, kafka_timestamp_type, {hex}(kafka_key), {headers}, "
+    "kafka_timestamp_raw, {hex}(value)"
+)
+
+
+class Dialect(NamedTuple):
+    micros: str
+    """Of kafka_timestamp, since 1970."""
+    hex: str
+    headers: str
+    """All headers of a record, in order, as `key=HEX,key=-` (a header without value)."""
+    instant: str
+    """A literal, from text such as 2026-11-22 00:00:00."""
+
+
+DUCKDB = Dialect(
+    micros="epoch_us(kafka_timestamp)",
+    hex="hex",
+    headers="coalesce(array_to_string(list_transform(kafka_headers, "
+    "lambda h: h.key || '=' || coalesce(hex(h.value), '-')), ','), '')",
+    instant="TIMESTAMPTZ '{}+00'",
+)
+CLICKHOUSE = Dialect(
+    micros="toUnixTimestamp64Micro(kafka_timestamp)",
+    hex="hex",
+    headers="arrayStringConcat(arrayMap(h -> concat(h.key, '=', ifNull(hex(h.value), '-')), "
+    "kafka_headers), ',')",
+    instant="toDateTime64('{}', 6, 'UTC')",
+)
+SPARK = Dialect(
+    micros="unix_micros(kafka_timestamp)",
+    hex="hex",
+    headers="array_join(transform(kafka_headers, "
+    "h -> concat(h.key, '=', coalesce(hex(h.value), '-'))), ',')",
+    instant="TIMESTAMP '{}'",
+)
+TRINO = Dialect(
+    micros="1000 * date_diff('millisecond', TIMESTAMP '1970-01-01 00:00:00 UTC', kafka_timestamp)"
+    " + CAST(date_format(kafka_timestamp, '%f') AS bigint) % 1000",
+    hex="to_hex",
+    headers="array_join(transform(kafka_headers, "
+    "h -> concat(h.key, '=', coalesce(to_hex(h.value), '-'))), ',')",
+    instant="TIMESTAMP '{} UTC'",
+)
+
+
+class Engine(NamedTuple):
+    """`ask(metadata file, query)`, in which {table} stands for the table."""
+
+    dialect: Dialect
+    ask: Callable[[Path, str], Rows]
+
+    def rows(self, metadata: Path, where: str = "true", more: str = "") -> Rows:
+        """The rows in order of (partition, offset); `more` are columns beside Kafka's own."""
+        query = f"SELECT {COLUMNS}{more} FROM {{table}} WHERE {where} ORDER BY 1, 2"
+        return self.ask(metadata, self._said(query))
+
+    def summary(self, metadata: Path) -> Rows:
+        """What an aggregate says of each partition."""
+        query = (
+            "SELECT kafka_partition, count(*), count(DISTINCT kafka_offset), min(kafka_offset), "
+            "max(kafka_offset), sum(kafka_offset), count(kafka_key), count(value), "
+            "min({micros}), max({micros}) FROM {table} GROUP BY 1 ORDER BY 1"
+        )
+        return self.ask(metadata, self._said(query))
+
+    def instant(self, text: str) -> str:
+        return self.dialect.instant.format(text)
+
+    def _said(self, query: str) -> str:
+        for name, how in self.dialect._asdict().items():
+            query = query.replace(f"{{{name}}}", how)
+        return query
+
+
+def duckdb_engine(connection: Any) -> Engine:
+    def ask(metadata: Path, query: str) -> Rows:
+        table = f"iceberg_scan('{metadata}')"
+        return connection.execute(query.replace("{table}", table)).fetchall()
+
+    return Engine(DUCKDB, ask)
+
+
+def spark_engine(session: Any) -> Engine:
+    def ask(metadata: Path, query: str) -> Rows:
+        session.read.format("iceberg").load(str(metadata)).createOrReplaceTempView("readers")
+        return [tuple(row) for row in session.sql(query.replace("{table}", "readers")).collect()]
+
+    return Engine(SPARK, ask)
+
+
+_CHDB = "import chdb, sys; print(chdb.query(sys.stdin.read(), 'JSONCompactEachRow'))"
+
+
+def clickhouse_engine() -> Engine:
+    """Finds the newest metadata file of the table's folder by itself."""
+
+    def ask(metadata: Path, query: str) -> Rows:
+        folder = metadata.parent.parent
+        table = f"icebergLocal('{folder}/')"
+        said = subprocess.run(
+            [sys.executable, "-c", _CHDB],
+            input=query.replace("{table}", table)
+            + " SETTINGS output_format_json_quote_64bit_integers = 0",
+            # It reads files below its current folder only.
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert said.returncode == 0, said.stderr
+        return [tuple(json.loads(line)) for line in said.stdout.splitlines() if line]
+
+    return Engine(CLICKHOUSE, ask)
+
+
+def _hex(data: bytes | None) -> str | None:
+    return None if data is None else data.hex().upper()
+
+
+def wanted_rows(world: World, topic: str) -> Rows:
+    """What `Engine.rows` must answer: the committed records of the topic."""
+    rows: Rows = []
+    for partition, log in enumerate(world.topics[topic][1]):
+        for one in log.wanted:
+            headers = ",".join(
+                f"{key}={_hex(value) or '-' * (value is None)}" for key, value in one.headers
+            )
+            rows.append(
+                (
+                    partition,
+                    one.offset,
+                    one.timestamp * 1000,
+                    0,
+                    _hex(one.key),
+                    headers,
+                    None,
+                    _hex(one.value),
+                )
+            )
+    return rows
+
+
+def wanted_summary(rows: Rows) -> Rows:
+    """What `Engine.summary` must answer for a table of these rows."""
+    found: Rows = []
+    for partition in sorted({row[0] for row in rows}):
+        own = [row for row in rows if row[0] == partition]
+        offsets = [row[1] for row in own]
+        found.append(
+            (
+                partition,
+                len(own),
+                len(set(offsets)),
+                min(offsets),
+                max(offsets),
+                sum(offsets),
+                sum(row[4] is not None for row in own),
+                sum(row[7] is not None for row in own),
+                min(row[2] for row in own),
+                max(row[2] for row in own),
+            )
+        )
+    return found

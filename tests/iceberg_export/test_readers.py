@@ -1,0 +1,118 @@
+"""Engines that share no code with the exporter read what it wrote: row for row, and by aggregates.
+
+The table has been through what tables go through: several commits, transactions, days, a delete
+and two changes of the schema by somebody else.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pyiceberg.types import LongType, StringType
+
+from iceberg_export.job import export_topic
+from tests.iceberg_export.readers import (
+    Engine,
+    Rows,
+    clickhouse_engine,
+    duckdb_engine,
+    spark_engine,
+    wanted_rows,
+    wanted_summary,
+)
+from tests.iceberg_export.world import InTransaction, World, make_job, served, some_records
+
+DAY_MS = 86_400_000
+NOV_15_US = 1_700_006_400_000_000
+FIRST_MS = NOV_15_US // 1000 - 5 * DAY_MS // 2
+"""At noon."""
+
+
+class Written(NamedTuple):
+    metadata: Path
+    rows: Rows
+
+
+def write(world: World, data: Path) -> Written:
+    """A table with a history, and what must be in it."""
+    world.create("orders", 3)
+    with served(world) as address:
+        job = make_job(world, address, data, sets=["commit.bytes.max=20000"])
+        (topic,) = job.client.topics().topics
+        for number in range(10):
+            day_ms = FIRST_MS + number * DAY_MS
+            records = some_records(120, 120 * number, day_ms)
+            opened = {p: [InTransaction(number, records), records[:20]] for p in range(3)}
+            world.commit("orders", opened, codec=number % 5)
+            for partition in range(3):
+                world.end("orders", partition, number, commit=(number + partition) % 3 > 0)
+            if number == 4:
+                assert export_topic(job, topic).commits > 1
+                foreign(job.catalog.load_table(("frazil", "orders")))
+        assert export_topic(job, topic).commits > 1
+        location = job.catalog.load_table(("frazil", "orders")).metadata_location
+        job.catalog.engine.dispose()
+    rows = [row for row in wanted_rows(world, "orders") if not is_deleted(row)]
+    return Written(Path(location.removeprefix("file://")), rows)
+
+
+def foreign(table) -> None:
+    """What others do to a table while it is exported to."""
+    with table.update_schema() as update:
+        update.add_column("note", StringType(), doc="not the exporter's")
+        update.update_column("kafka_partition", LongType())
+    table.delete("kafka_timestamp < '2023-11-15T00:00:00+00:00'")
+
+
+def is_deleted(row) -> bool:
+    return row[2] < NOV_15_US
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("readers")
+    found = write(World(folder / "store"), folder / "data")
+    assert len(found.rows) > 1000
+    return found
+
+
+@pytest.fixture
+def duckdb(duck) -> Engine:
+    return duckdb_engine(duck)
+
+
+@pytest.fixture
+def spark(session) -> Engine:
+    return spark_engine(session)
+
+
+@pytest.fixture
+def clickhouse() -> Engine:
+    return clickhouse_engine()
+
+
+def check(engine: Engine, written: Written) -> None:
+    """Rows, aggregates, and the rows of a range, whose files are found by bounds and partition."""
+    rows = [(*row, None) for row in written.rows]
+    assert engine.rows(written.metadata, more=", note") == rows
+    assert engine.summary(written.metadata) == wanted_summary(written.rows)
+    by_offset = "kafka_partition = 1 AND kafka_offset >= 500 AND kafka_offset < 800"
+    found = engine.rows(written.metadata, where=by_offset)
+    assert found == [row for row in written.rows if row[0] == 1 and 500 <= row[1] < 800]
+    assert found
+    midnight = engine.instant("2023-11-16 00:00:00")
+    found = engine.rows(written.metadata, where=f"kafka_timestamp >= {midnight}")
+    assert found == [row for row in written.rows if row[2] >= NOV_15_US + DAY_MS * 1000]
+    assert 0 < len(found) < len(written.rows)
+
+
+def test_duckdb_reads_the_committed_records(duckdb, written):
+    check(duckdb, written)
+
+
+def test_clickhouse_reads_the_committed_records(clickhouse, written):
+    check(clickhouse, written)
+
+
+def test_spark_sql_reads_the_committed_records(spark, written):
+    check(spark, written)
