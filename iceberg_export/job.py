@@ -17,12 +17,13 @@ from iceberg_export.agent_client import AgentClient, Topic
 from iceberg_export.catalog import Identifier, find_table, table_name
 from iceberg_export.commit import Pause, RecreatedError
 from iceberg_export.errors import CatalogError, FencedError
+from iceberg_export.partition_values import partition_columns
 from iceberg_export.plan import TopicPlan, Work, make_splits, next_work
 from iceberg_export.settings import Settings
 from iceberg_export.state import State
 from iceberg_export.steps import Hook, Step, pass_by
 from iceberg_export.work import SplitResult, TaskSetup, check_complete, export_split
-from iceberg_export.write_files import Target, partition_field
+from iceberg_export.write_files import Target
 
 TASKS_PER_CORE = 2
 Result = TypeVar("Result")
@@ -162,7 +163,7 @@ def _export_work(
     if table is None:
         raise CatalogError(f"table {'.'.join(identifier)} was dropped while it was exported to")
     schema.check_schema(table.schema(), ".".join(identifier))
-    partition_field(table.metadata)
+    partition_columns(table.metadata)
     new = State(
         topic_id=state.topic_id,
         offsets=work.ends,
