@@ -1,0 +1,239 @@
+"""A column of bytes to a table of columns: `decode`. One schema's values at a time, then in order.
+
+Every row of the input is a row of the output. A null value is a row of nulls; so is a poisoned one,
+and it is named in `poisons` with a code and a sentence, never dropped, never guessed at. Values of
+an id that the caller did not give are poison `SCHEMA_UNKNOWN` and their ids are told apart
+(`unknown_ids`): whoever can ask the registry does, and decodes again.
+
+Columns come in the target's types and order. A schema that says a field that the target has not, or
+has in a type that cannot hold it, makes all its values poison (`INCOMPATIBLE`): nothing is left out
+silently. Fast decoders take whole columns; what they cannot tell, they leave to `reference`, record
+by record, so that both give the same.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from iceberg_export.decode import Ints
+from iceberg_export.typed import types
+from iceberg_export.typed.arrays import conform, text_array, utf8_rows
+from iceberg_export.typed.columns import Payloads, Rows, by_reference, decode_payloads
+from iceberg_export.typed.fields import STRING_FIELDS, fields_of, shape_of
+from iceberg_export.typed.framing import (
+    FIRST_MESSAGE,
+    NULL_VALUE,
+    UNFRAMED,
+    Frames,
+    column_bytes,
+    is_valid,
+    message_indexes,
+    split_frames,
+)
+from iceberg_export.typed.types import AVRO, JSON, PROTOBUF, Schema, SchemaError
+
+NOT_FRAMED = "NOT_FRAMED"
+SCHEMA_UNKNOWN = "SCHEMA_UNKNOWN"
+SCHEMA_INVALID = "SCHEMA_INVALID"
+UNDECODABLE = "UNDECODABLE"
+INCOMPATIBLE = "INCOMPATIBLE"
+
+STRING = "string"
+KIND_OF_MODE = {"avro": AVRO, "json": JSON, "protobuf": PROTOBUF}
+"""What `frazil.iceberg.value.mode` says, to the registry's types."""
+
+
+class Poison(NamedTuple):
+    row: int
+    code: str
+    message: str
+    schema_id: int
+    """UNFRAMED when there is none."""
+
+
+class Decoded(NamedTuple):
+    columns: pa.Table
+    """As many rows as values, in the target's columns."""
+    poisons: list[Poison]
+    """In order of rows."""
+    schema_ids: npt.NDArray[np.int32]
+    """Of each row; UNFRAMED or NULL_VALUE when it has none."""
+    unknown_ids: frozenset[int]
+
+
+class _Group(NamedTuple):
+    """Rows that one schema, and in Protobuf one message of it, decodes."""
+
+    schema: Schema
+    indexes: tuple[int, ...]
+    rows: Ints
+
+
+def decode(
+    values: pa.Array,
+    mode: str,
+    schemas: Mapping[int, Schema],
+    *,
+    default: Schema | None = None,
+    target: pa.Schema,
+    reference: bool = False,
+) -> Decoded:
+    """Values (a large binary array) of mode string, json, avro or protobuf.
+
+    `default` decodes JSON that is not framed. `reference`: record by record throughout.
+    """
+    if mode == STRING:
+        return _decode_strings(values, target)
+    frames = split_frames(values, indexes=mode == "protobuf")
+    poisons: list[Poison] = []
+    groups, unknown = _groups(frames, mode, schemas, default, poisons)
+    pieces: list[tuple[Ints, pa.Table]] = []
+    for group in groups:
+        found = _decode_group(frames, mode, group, target, poisons, reference=reference)
+        if found is not None:
+            pieces.append(found)
+    columns = _assemble(pieces, len(values), target)
+    return Decoded(columns, sorted(poisons), frames.schema_ids, unknown)
+
+
+def _decode_strings(values: pa.Array, target: pa.Schema) -> Decoded:
+    data, starts, lengths = column_bytes(values)
+    valid = is_valid(values)
+    bad = np.flatnonzero(~utf8_rows(data, starts, lengths) & valid)
+    poisons = [Poison(int(row), UNDECODABLE, "the value is not UTF-8", UNFRAMED) for row in bad]
+    valid[bad] = False
+    column = text_array(data, starts, np.where(valid, lengths, -1))
+    rows = np.arange(len(values))
+    columns = _assemble([(rows, _table([column], STRING_FIELDS, target))], len(values), target)
+    ids = np.full(len(values), UNFRAMED, np.int32)
+    ids[~is_valid(values)] = NULL_VALUE
+    return Decoded(columns, poisons, ids, frozenset())
+
+
+def _groups(
+    frames: Frames,
+    mode: str,
+    schemas: Mapping[int, Schema],
+    default: Schema | None,
+    poisons: list[Poison],
+) -> tuple[list[_Group], frozenset[int]]:
+    groups: list[_Group] = []
+    unknown: set[int] = set()
+    for number in np.unique(frames.schema_ids).tolist():
+        rows = np.flatnonzero(frames.schema_ids == number)
+        if number == NULL_VALUE:
+            continue
+        if number == UNFRAMED:
+            if default is not None and mode == "json":
+                groups.append(_Group(default, FIRST_MESSAGE, rows))
+            else:
+                said = "the value does not begin with the id of a schema"
+                poisons += [Poison(row, NOT_FRAMED, said, UNFRAMED) for row in rows.tolist()]
+        elif number not in schemas:
+            unknown.add(number)
+            said = f"the schema registry has no schema {number}"
+            poisons += [Poison(row, SCHEMA_UNKNOWN, said, number) for row in rows.tolist()]
+        elif mode == "protobuf":
+            groups += _by_message(frames, schemas[number], rows)
+        else:
+            groups.append(_Group(schemas[number], FIRST_MESSAGE, rows))
+    return groups, frozenset(unknown)
+
+
+def _by_message(frames: Frames, schema: Schema, rows: Ints) -> list[_Group]:
+    sizes = frames.starts[rows] - frames.index_starts[rows]
+    # One byte of indexes can only be the zero that stands for the first message.
+    first = sizes == 1
+    groups = [_Group(schema, FIRST_MESSAGE, rows[first])] if bool(first.any()) else []
+    others: dict[tuple[int, ...], list[int]] = {}
+    for row in rows[~first].tolist():
+        raw = frames.data[frames.index_starts[row] : frames.starts[row]].tobytes()
+        others.setdefault(message_indexes(raw), []).append(row)
+    return groups + [_Group(schema, indexes, np.array(some)) for indexes, some in others.items()]
+
+
+def _decode_group(
+    frames: Frames,
+    mode: str,
+    group: _Group,
+    target: pa.Schema,
+    poisons: list[Poison],
+    *,
+    reference: bool,
+) -> tuple[Ints, pa.Table] | None:
+    """(rows that are good, their columns); None when none can be."""
+    schema, rows = group.schema, group.rows
+    code, reason = _unusable(mode, group, target)
+    ids = frames.schema_ids
+    if code:
+        poisons += [Poison(row, code, reason, int(ids[row])) for row in rows.tolist()]
+        return None
+    shape = shape_of(schema, group.indexes)
+    payloads = Payloads(frames.data, frames.starts[rows], frames.lengths[rows])
+    fields = fields_of(schema, group.indexes)
+    found: Rows = (by_reference if reference else decode_payloads)(shape, fields, payloads)
+    for row, message in found.bad.items():
+        poisons.append(Poison(int(rows[row]), UNDECODABLE, message, int(ids[rows[row]])))
+    if found.bad:
+        good = np.ones(len(rows), np.bool_)
+        good[list(found.bad)] = False
+        columns = [column.filter(pa.array(good)) for column in found.columns]
+        rows = rows[good]
+    else:
+        columns = found.columns
+    return rows, _table(columns, fields, target, len(rows))
+
+
+def _unusable(mode: str, group: _Group, target: pa.Schema) -> tuple[str, str]:
+    """(code, sentence) why no value of this schema can be decoded into the target."""
+    schema = group.schema
+    kind = KIND_OF_MODE[mode]
+    if schema.kind != kind:
+        return (
+            SCHEMA_INVALID,
+            f"schema {schema.schema_id} is {schema.kind}, the topic's mode {mode}",
+        )
+    try:
+        fields = fields_of(schema, group.indexes)
+    except SchemaError as error:
+        return SCHEMA_INVALID, f"schema {schema.schema_id}: {error}"
+    reason = types.misfit(pa.struct(list(fields)), pa.struct(list(target)))
+    return (INCOMPATIBLE, f"schema {schema.schema_id}: {reason}") if reason else ("", "")
+
+
+def _table(
+    columns: list[pa.Array], fields: pa.Schema, target: pa.Schema, count: int | None = None
+) -> pa.Table:
+    """The columns in the target's types, with nulls for those that the schema lacks."""
+    count = len(columns[0]) if count is None else count
+    by_name = dict(zip(fields.names, columns, strict=True))
+    arrays = [
+        conform(by_name[field.name], field.type)
+        if field.name in by_name
+        else pa.nulls(count, field.type)
+        for field in target
+    ]
+    return pa.table(arrays, schema=_optional(target))
+
+
+def _optional(target: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(field.name, field.type) for field in target])
+
+
+def _assemble(pieces: list[tuple[Ints, pa.Table]], count: int, target: pa.Schema) -> pa.Table:
+    """All rows in their order; nulls where no piece has the row."""
+    if len(pieces) == 1 and len(pieces[0][0]) == count:
+        return pieces[0][1]
+    places = np.full(count, -1, np.int64)
+    before = 0
+    for rows, _ in pieces:
+        places[rows] = np.arange(before, before + len(rows))
+        before += len(rows)
+    if before == 0:
+        nulls = [pa.nulls(count, field.type) for field in target]
+        return pa.table(nulls, schema=_optional(target))
+    whole = pa.concat_tables([table for _, table in pieces]).combine_chunks()
+    return whole.take(pa.array(places, mask=places < 0))

@@ -1,0 +1,119 @@
+"""What the modules of this package speak of: a schema as registered, the column types it can give.
+
+The type language is Arrow's with one way to say each thing (`LARGE` strings, binaries and lists, as
+PyIceberg uses; microseconds), all of which Iceberg format 2 has. `misfit` is the one place that
+says which type may be read as which: the widenings of Iceberg's schema evolution, nothing more.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
+
+TEXT = pa.large_string()
+BYTES = pa.large_binary()
+BOOL = pa.bool_()
+INT = pa.int32()
+LONG = pa.int64()
+FLOAT = pa.float32()
+DOUBLE = pa.float64()
+DATE = pa.date32()
+TIME = pa.time64("us")
+TIMESTAMP = pa.timestamp("us", "UTC")
+LOCAL_TIMESTAMP = pa.timestamp("us")
+
+VALUE = "value"
+"""The column of a schema that is no record: `"string"` in Avro, `{"type": "array"}` in JSON."""
+
+DECIMAL_PRECISION_MAX = 38
+DEPTH_MAX = 64
+"""How deep types may lie in each other; beyond it a schema is taken for an attack."""
+NODES_MAX = 5_000
+"""How many types a schema may be made of, each counted as often as it is used."""
+
+
+class SchemaError(ValueError):
+    """A schema cannot be read or cannot be a table. The message is one sentence."""
+
+
+class Schema(NamedTuple):
+    """A schema as the registry has it."""
+
+    schema_id: int
+    kind: str
+    """AVRO, JSON or PROTOBUF."""
+    text: str
+    references: Mapping[str, str] = {}
+    """Texts of the schemas it refers to, also indirectly, by the name it uses for each."""
+
+
+def list_of(element: pa.DataType) -> pa.DataType:
+    return pa.large_list(pa.field("element", element))
+
+
+def map_of(value: pa.DataType, key: pa.DataType = TEXT) -> pa.DataType:
+    return pa.map_(key, value)
+
+
+def struct_of(fields: list[tuple[str, pa.DataType]]) -> pa.DataType:
+    """Optional fields; a struct without any, which Parquet has not, is a boolean: it is there."""
+    return pa.struct([pa.field(name, kind) for name, kind in fields]) if fields else BOOL
+
+
+def misfit(have: pa.DataType, want: pa.DataType, path: str = "") -> str | None:
+    """Why values of `have` cannot stand in a column of `want`; None when they can."""
+    if have == want or _plain(have) == _plain(want):
+        return None
+    if pa.types.is_struct(have) and pa.types.is_struct(want):
+        for field in have:
+            if want.get_field_index(field.name) < 0:
+                return f"field {_at(path, field.name)} is not in the table"
+            wanted = want.field(field.name).type
+            if reason := misfit(field.type, wanted, _at(path, field.name)):
+                return reason
+        return None
+    if _is_list(have) and _is_list(want):
+        return misfit(have.value_type, want.value_type, f"{path}[]")
+    if pa.types.is_map(have) and pa.types.is_map(want):
+        return misfit(have.key_type, want.key_type, f"{path}{{key}}") or misfit(
+            have.item_type, want.item_type, f"{path}{{}}"
+        )
+    if _widens(have, want):
+        return None
+    return f"field {path or VALUE} is {say(have)}, in the table {say(want)}"
+
+
+def _at(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Strings and binaries without their offset's width."""
+    if pa.types.is_string(kind):
+        return TEXT
+    return BYTES if pa.types.is_binary(kind) else kind
+
+
+def _widens(have: pa.DataType, want: pa.DataType) -> bool:
+    """Iceberg's type promotions (spec, "Schema Evolution")."""
+    if pa.types.is_decimal128(have) and pa.types.is_decimal128(want):
+        return bool(have.scale == want.scale and have.precision <= want.precision)
+    return (have, want) in {(INT, LONG), (FLOAT, DOUBLE)}
+
+
+_NAMES = {TEXT: "string", BYTES: "binary", INT: "int", LONG: "long", FLOAT: "float"}
+
+
+def say(kind: pa.DataType) -> str:
+    """A type in a sentence."""
+    if pa.types.is_struct(kind):
+        return "a struct"
+    if _is_list(kind):
+        return "a list"
+    return "a map" if pa.types.is_map(kind) else _NAMES.get(_plain(kind), str(kind))
