@@ -24,6 +24,7 @@ import pyarrow as pa
 from iceberg_export.catalog import first_line
 from iceberg_export.errors import CorruptSpanError, ExportError, SparkError, StoreReadError
 from iceberg_export.progress import Progress
+from iceberg_export.units import show_bytes
 
 JAVA_MIN = 17
 POLL_S = 0.2
@@ -63,6 +64,19 @@ def find_java() -> str:
     if int(found[1]) < JAVA_MIN:
         raise SparkError(f"{java} is version {found[1]}; {advice}")
     return java
+
+
+def parallelism_of(given: Mapping[str, str]) -> int:
+    """How many tasks would run at a time with these settings, as far as they say; without
+    starting Spark."""
+    master = given.get("spark.master", "local[*]")
+    if found := re.fullmatch(r"local(?:\[([0-9]+|\*)(?:,[0-9]+)?\])?", master):
+        return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
+    cores = given.get("spark.cores.max", "")
+    if cores.isdigit():
+        return int(cores)
+    executors, each = (given.get(f"spark.executor.{one}", "") for one in ("instances", "cores"))
+    return int(executors or 2) * int(each or 1) if (executors + each).isdigit() else 2
 
 
 def _configuration(given: Mapping[str, str]) -> dict[str, str]:
@@ -161,8 +175,7 @@ class Tasks:
         tracker = self._session.sparkContext.statusTracker()
         infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         finished = max((info.numCompletedTasks for info in infos if info), default=0)
-        mib = byte_count / (1 << 20)
-        self._progress.show(f"{title}: {finished} of {task_count} tasks ({mib:.1f} MiB in all)")
+        self._progress.bar(title, finished, task_count, f"tasks, {show_bytes(byte_count)} in all")
 
     def close(self) -> None:
         self._session.stop()

@@ -1,10 +1,11 @@
 """What the commands print and how they end, Spark left out."""
 
+import json
 import re
 
 import pytest
 
-from iceberg_export import cli, settings, spark
+from iceberg_export import cli, session, settings, spark
 from iceberg_export.errors import SettingsError, SparkError
 from tests.iceberg_export.world import HereRunner, World, served, some_records
 
@@ -27,8 +28,8 @@ def frazil(world, tmp_path, monkeypatch, capsys):
     """Runs `frazil export …` here; (exit code, what it printed, what it said on stderr)."""
     monkeypatch.setattr(spark, "start", lambda _given, _progress: HereTasks())
     opened = []
-    real = cli.open_catalog
-    monkeypatch.setattr(cli, "open_catalog", lambda *a: opened.append(real(*a)) or opened[-1])
+    real = session.open_catalog
+    monkeypatch.setattr(session, "open_catalog", lambda *a: opened.append(real(*a)) or opened[-1])
     monkeypatch.setattr("iceberg_export.agent_client.PAUSE_S", 0)
 
     with served(world) as address:
@@ -55,7 +56,7 @@ def test_run_then_verify_then_status(frazil):
     assert re.search(r"5 records, each exactly once in table frazil.orders \(checksum \w+\)", out)
     code, out, _err = frazil("status")
     assert code == 0
-    assert out.splitlines()[1].split()[:6] == ["orders", "0", "5", "5", "0", "frazil.orders"]
+    assert out.splitlines()[1].split()[:7] == ["orders", "0", "5", "5", "0", "-", "frazil.orders"]
 
 
 def test_nothing_new_starts_no_spark(frazil, monkeypatch):
@@ -154,10 +155,124 @@ def test_a_pattern_that_is_none_is_told(frazil):
     assert "is no regular expression" in err
 
 
-def test_a_run_that_is_not_once_is_wrong_use(frazil):
+def test_a_run_neither_once_nor_at_an_interval_is_wrong_use(frazil):
     with pytest.raises(SystemExit) as caught:
         frazil("run")
     assert caught.value.code == 2
+
+
+def test_a_topic_that_is_switched_off_is_left_alone(frazil, world):
+    world.configs["orders"] = {"enable": "false"}
+    code, out, _err = frazil("run", "--once")
+    assert code == 0
+    assert out == "nothing to export: the cluster has no topics yet, or none is enabled\n"
+
+
+def test_a_topic_with_wrong_settings_does_not_keep_others_waiting(frazil, world):
+    world.create("zebras", 1, topic_id="ee" * 16)
+    world.configs["orders"] = {"mode": "sideways"}
+    code, out, err = frazil("run", "--once")
+    assert code == 2
+    assert "frazil.iceberg.mode must be one of append, upsert, not 'sideways'" in err
+    assert out.startswith("zebras: ")
+
+
+def test_agents_are_told_how_far_each_table_is(frazil, world):
+    world.create("zebras", 2, topic_id="ee" * 16)
+    world.commit("zebras", {1: [some_records(3)]})
+    frazil("run", "--once")
+    assert world.exported == {"orders": {"0": 5}, "zebras": {"0": 0, "1": 3}}
+
+
+def test_a_report_that_was_lost_is_made_up_for_when_nothing_is_new(frazil, world):
+    frazil("run", "--once")
+    world.exported.clear()
+    frazil("run", "--once")
+    assert world.exported == {"orders": {"0": 5}}
+
+
+def test_agents_that_know_how_far_a_table_is_are_not_told_again(frazil, world):
+    frazil("run", "--once")
+    world.requests.clear()
+    frazil("run", "--once")
+    assert "POST /export/progress" not in world.requests
+
+
+def test_agents_that_take_no_reports_do_not_stop_an_export(frazil, world):
+    world.refuse = lambda path: (404, "no such page") if path == "/export/progress" else None
+    code, out, err = frazil("run", "--once")
+    assert (code, out) == (0, "orders: 5 records in 1 files into table frazil.orders\n")
+    assert "the agents do not hear how far tables are" in err
+
+
+def test_a_run_that_may_take_few_bytes_leaves_the_rest_to_the_next(frazil, world):
+    world.commit("orders", {0: [some_records(7, 5)]})
+    bounded = ("run", "--once", "--max-bytes-per-run", "1", "--set", "commit.bytes.max=1")
+    assert "5 records in 1 files" in frazil(*bounded)[1]
+    code, out, _err = frazil(*bounded)
+    assert code == 0
+    assert out == (
+        "orders: 7 records in 1 files into table frazil.orders; "
+        "what is left comes with the next run\n"
+    )
+    assert frazil("run", "--once")[1] == "orders: nothing new for table frazil.orders\n"
+
+
+def test_the_master_is_told_to_spark(frazil, monkeypatch):
+    given = []
+    monkeypatch.setattr(spark, "start", lambda conf, _progress: given.append(conf) or HereTasks())
+    frazil("run", "--once", "--master", "spark://somewhere:7077")
+    assert given == [{"spark.master": "spark://somewhere:7077"}]
+
+
+def test_a_plan_tells_offsets_tasks_and_requests_and_does_nothing(frazil, world):
+    world.commit("orders", {0: [some_records(7, 5)]})
+    code, out, _err = frazil("plan", "--topic", "orders", "--master", "local[3]")
+    assert code == 0
+    assert re.search(r"commit 1 of 1: 1 tasks, 2 GETs, \d+ B\n", out)
+    assert "  partition 0: offsets 0 to 11, 2 spans, " in out
+    assert "12 offsets into table frazil.orders (which it would make), 1 commits, 2 GETs" in out
+    assert "tasks as for 3 at a time" in out
+    assert frazil("status")[1].splitlines()[1].split()[2:5] == ["0", "12", "12"]
+
+
+def test_a_plan_has_the_commits_of_the_run(frazil, world):
+    world.commit("orders", {0: [some_records(7, 5)]})
+    _code, out, _err = frazil("plan", "--topic", "orders", "--set", "commit.bytes.max=1")
+    assert "offsets 0 to 4" in out
+    assert "commit 2 of 2: " in out
+    assert "offsets 5 to 11" in out
+
+
+def test_a_plan_without_anything_new_says_so(frazil):
+    frazil("run", "--once")
+    code, out, _err = frazil("plan", "--topic", "orders")
+    assert (code, out) == (0, "orders: nothing new for table frazil.orders\n")
+
+
+def test_status_for_programs_has_lags_and_the_last_snapshot(frazil, world):
+    frazil("run", "--once")
+    written_ms = 1_700_000_000_000
+    world.commit("orders", {0: [some_records(2, 5)]})
+    world.topics["orders"][1][0].spans[-1][5] = written_ms
+    code, out, _err = frazil("status", "--json")
+    said = json.loads(out)
+    (topic,) = said["topics"]
+    assert code == 0
+    assert (topic["lag"], topic["seq"], topic["rows"], topic["dlq_rows"]) == (2, 1, 5, 0)
+    assert topic["lag_seconds"] == (said["now_ms"] - written_ms) // 1000
+    assert topic["partitions"][0]["exported"] == 5
+    assert topic["partitions"][0]["end"] == 7
+    assert written_ms < topic["snapshot_ms"] <= said["now_ms"]
+
+
+def test_status_for_programs_tells_a_table_that_cannot_be_used(frazil, world):
+    frazil("run", "--once")
+    world.create("orders", 1, topic_id="ff" * 16)
+    code, out, _err = frazil("status", "--json")
+    (topic,) = json.loads(out)["topics"]
+    assert code == 1
+    assert "deleted and created again" in topic["problem"]
 
 
 def test_all_wrong_settings_are_told_at_once_with_the_nearest_name(tmp_path):

@@ -451,7 +451,7 @@ def test_status_tells_the_lag_of_every_partition(world, jobs):
     world.commit("orders", {1: [some_records(4, 9)]})
     after = topic_status(job, topic_of(job))
     assert [row.lag for row in after.partitions] == [0, 4, 0]
-    assert "frazil.orders" in render([after])
+    assert "frazil.orders" in render([after], 0)
 
 
 def test_chunks_are_pinned_while_a_run_lasts(world, jobs):

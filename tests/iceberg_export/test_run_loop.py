@@ -1,0 +1,307 @@
+"""The loop of `frazil export run --interval`: when topics are due, what stops it, what it counts."""
+
+import argparse
+import io
+import os
+import signal
+from urllib.request import urlopen
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iceberg_export import loop_metrics, spark
+from iceberg_export.catalog import find_table
+from iceberg_export.due import LOOK_MS_MIN, Waiting, is_due, look_ms
+from iceberg_export.errors import SettingsError, SparkError
+from iceberg_export.progress import Progress
+from iceberg_export.run_loop import STOPPED, Clock, Runner, Stop
+from iceberg_export.session import Session
+from iceberg_export.settings import parse
+from iceberg_export.units import parse_bytes, parse_duration_ms, show_bytes
+from tests.iceberg_export.world import HereRunner, World, served, some_records
+
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+
+
+class HereTasks(HereRunner):
+    def close(self):
+        pass
+
+
+class Loop(Runner):
+    """A runner with the fakes that it was made with."""
+
+    def __init__(self, *parts, time, said):
+        super().__init__(*parts)
+        self.time, self.said = time, said
+
+
+class LoopClock:
+    """Time that only a loop's own waiting moves; `after` is done when so many pauses are over."""
+
+    def __init__(self):
+        self.now_s = 1000.0
+        self.at = {}
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+        for when in sorted(self.at):
+            if when <= self.now_s:
+                self.at.pop(when)()
+
+    def clock(self):
+        return Clock(lambda: self.now_s, lambda: int(self.now_s * 1000), self.sleep)
+
+    def after(self, seconds, act):
+        self.at[self.now_s + seconds] = act
+
+
+@pytest.fixture
+def world(tmp_path):
+    found = World(tmp_path / "store")
+    found.create("orders", 1)
+    found.commit("orders", {0: [some_records(5)]})
+    return found
+
+
+@pytest.fixture
+def loop(world, tmp_path, monkeypatch):
+    """A runner over the world, its time, and what it printed and said."""
+    monkeypatch.setattr(spark, "start", lambda _given, _progress: HereTasks())
+    monkeypatch.setattr("iceberg_export.agent_client.PAUSE_S", 0)
+    with served(world) as address:
+        settings = parse(data=tmp_path / "data", config=None, assignments=[f"agent={address}"])
+        said = io.StringIO()
+        session = Session(settings, Progress(said, lambda: 0.0))
+        time = LoopClock()
+        yield Loop(session, time.clock(), Stop(), io.StringIO(), time=time, said=said)
+        session.close()
+        session.catalog.engine.dispose()
+
+
+def run_for(loop, seconds, interval_ms=MINUTE_MS):
+    loop.stop.asked = False
+    loop.time.after(seconds, loop.stop.ask)
+    assert loop.forever(interval_ms) == 0
+    return loop.output.getvalue().splitlines()
+
+
+def test_a_loop_exports_at_once_and_again_when_a_topics_lag_is_reached(world, loop):
+    world.configs["orders"] = {"max.lag.ms": str(5 * MINUTE_MS)}
+    loop.time.after(61, lambda: world.commit("orders", {0: [some_records(2, 5)]}))
+    assert run_for(loop, 3 * 60) == [
+        "orders: 5 records in 1 files into table frazil.orders",
+    ]
+    assert run_for(loop, 4 * 60)[1:] == ["orders: 2 records in 1 files into table frazil.orders"]
+
+
+def test_what_is_a_files_worth_is_exported_before_its_time(world, loop):
+    world.configs["orders"] = {"max.lag.ms": str(HOUR_MS)}
+    values = {**loop.session.settings.values, "file.bytes.max": "1"}
+    object.__setattr__(loop.session.settings, "values", values)
+    loop.time.after(61, lambda: world.commit("orders", {0: [some_records(2, 5)]}))
+    assert len(run_for(loop, 3 * 60)) == 2
+
+
+def test_a_short_lag_of_one_topic_makes_looks_more_frequent(world, loop):
+    world.configs["orders"] = {"max.lag.ms": "10000"}
+    loop.time.after(1, lambda: world.commit("orders", {0: [some_records(2, 5)]}))
+    assert len(run_for(loop, 25, interval_ms=HOUR_MS)) == 2
+
+
+def test_agents_that_are_away_for_a_round_do_not_end_the_loop(world, loop):
+    world.refuse = lambda _path: (503, '{"error": "no session"}')
+    loop.time.after(30, lambda: setattr(world, "refuse", lambda _path: None))
+    assert run_for(loop, 90) == ["orders: 5 records in 1 files into table frazil.orders"]
+    assert "this round failed, the next one tries again: no agent answers" in loop.said.getvalue()
+    assert (loop.numbers.rounds, loop.numbers.rounds_failed) == (1, 1)
+
+
+def test_spark_is_started_anew_after_it_failed(world, loop, monkeypatch):
+    class BrokenTasks(HereTasks):
+        closed = False
+
+        def run(self, *_arguments, **_options):
+            raise SparkError("the JVM is gone")
+
+        def close(self):
+            self.closed = True
+
+    broken = BrokenTasks()
+    starts = [broken, HereTasks()]
+    monkeypatch.setattr(spark, "start", lambda _given, _progress: starts.pop(0))
+    assert run_for(loop, 90) == ["orders: 5 records in 1 files into table frazil.orders"]
+    assert broken.closed
+    assert loop.numbers.topics["orders"].errors == 1
+
+
+def test_one_topics_trouble_is_counted_and_leaves_the_others_alone(world, loop):
+    run_for(loop, 1)
+    world.create("orders", 1, topic_id="ff" * 16)
+    world.create("zebras", 1, topic_id="ee" * 16)
+    world.commit("zebras", {0: [some_records(3)]})
+    assert run_for(loop, 1)[1:] == ["zebras: 3 records in 1 files into table frazil.zebras"]
+    assert loop.numbers.topics["orders"].errors == 1
+    assert loop.numbers.topics["zebras"].errors == 0
+
+
+def test_each_round_is_a_run_of_its_own(world, loop):
+    run_for(loop, 1)
+    world.commit("orders", {0: [some_records(2, 5)]})
+    run_for(loop, 10 * 60)
+    table = find_table(loop.session.catalog, ("frazil", "orders"))
+    runs = [
+        snapshot.summary.additional_properties["frazil.run-id"].split("-")[0]
+        for snapshot in table.metadata.snapshots
+    ]
+    assert len(runs) == 3
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_a_wish_to_stop_is_heard_after_the_commit_that_is_under_way(world, loop):
+    world.commit("orders", {0: [some_records(7, 5)]})
+    values = {**loop.session.settings.values, "commit.bytes.max": "1"}
+    object.__setattr__(loop.session.settings, "values", values)
+    report = loop.session.client.report_progress
+    loop.session.client.report_progress = lambda *a: (report(*a), loop.stop.ask())
+    assert loop.once() == STOPPED
+    assert "5 records" in loop.output.getvalue()
+    assert world.exported == {"orders": {"0": 5}}
+
+
+def test_the_signal_that_ends_pods_ends_the_loop(world, loop):
+    before = signal.signal(signal.SIGTERM, loop.stop.ask)
+    try:
+        loop.time.after(30, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        assert loop.forever(MINUTE_MS) == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert loop.time.now_s < 1000 + 60
+
+
+def test_pins_are_let_go_when_the_round_is_over(world, loop):
+    run_for(loop, 1)
+    assert world.pins == {}
+    assert any(request.startswith("POST /export/pin") for request in world.requests)
+
+
+def test_prometheus_reads_the_numbers_of_the_loop(world, loop):
+    world.topics["orders"][1][0].spans[0][5] = 990_000
+    port, end = loop_metrics.serve(loop.numbers, "127.0.0.1:0")
+    try:
+        world.configs["orders"] = {"max.lag.ms": str(HOUR_MS)}
+        run_for(loop, 1)
+        world.commit("orders", {0: [some_records(2, 5)]})
+        world.topics["orders"][1][0].spans[1][5] = 995_000
+        run_for(loop, 1)
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            lines = set(answer.read().decode().splitlines())
+    finally:
+        end()
+    assert {
+        'frazil_export_rows_total{topic="orders"} 5.0',
+        'frazil_export_commits_total{topic="orders"} 1.0',
+        'frazil_export_lag_offsets{topic="orders"} 2.0',
+        'frazil_export_lag_seconds{topic="orders"} 6.0',
+        'frazil_export_errors_total{topic="orders"} 0.0',
+        'frazil_export_last_export_timestamp_seconds{topic="orders"} 1000.0',
+        "frazil_export_rounds_total 2.0",
+    } <= lines
+
+
+@pytest.mark.parametrize("text", ["", "http", "host:", "1:2:", "70000"])
+def test_an_address_for_metrics_that_is_none_is_told(text):
+    with pytest.raises(SettingsError, match="is not"):
+        loop_metrics.parse_address(text)
+
+
+def test_a_port_that_is_taken_is_told():
+    port, end = loop_metrics.serve(loop_metrics.LoopNumbers(), "127.0.0.1:0")
+    try:
+        with pytest.raises(SettingsError, match="cannot listen on"):
+            loop_metrics.serve(loop_metrics.LoopNumbers(), f"{port}")
+    finally:
+        end()
+
+
+@given(
+    lag=st.integers(0, HOUR_MS),
+    interval=st.integers(1, HOUR_MS),
+    caught_up=st.integers(0, HOUR_MS),
+)
+def test_no_record_waits_longer_than_its_topic_allows_by_more_than_a_look(lag, interval, caught_up):
+    """Whenever the next look would come too late for the oldest record, this one takes it."""
+    look = look_ms(interval, [lag])
+    now = caught_up
+    while not is_due(Waiting(1, 10, lag, caught_up), next_look_ms=now + look, bytes_enough=1 << 30):
+        now += look
+    assert now - caught_up <= lag
+    assert now + look - caught_up > lag or lag < LOOK_MS_MIN
+
+
+def test_nothing_new_is_never_due_and_what_nobody_knows_always():
+    far = {"next_look_ms": 10 * HOUR_MS, "bytes_enough": 1}
+    assert not is_due(Waiting(0, 0, 0, None), **far)
+    assert is_due(Waiting(1, 0, HOUR_MS, None), next_look_ms=0, bytes_enough=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("90", 90_000), ("300s", 300_000), ("5m", 300_000), ("1H", HOUR_MS), ("250ms", 250)],
+)
+def test_lengths_of_time_are_read(text, milliseconds):
+    assert parse_duration_ms(text) == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("1000", 1000), ("64g", 64 << 30), ("512 MiB", 512 << 20), ("1kb", 1024)]
+)
+def test_sizes_are_read(text, count):
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "5 parsecs", "1.5g"])
+def test_what_is_no_size_and_no_time_is_refused(text):
+    for read in (parse_bytes, parse_duration_ms):
+        with pytest.raises(argparse.ArgumentTypeError):
+            read(text)
+
+
+def test_sizes_are_shown_with_three_digits():
+    shown = [show_bytes(count) for count in (0, 999, 1000, 1 << 20, 150 << 20, 3 << 40)]
+    assert shown == ["0 B", "999 B", "1.0 KiB", "1.0 MiB", "150 MiB", "3.0 TiB"]
+
+
+def test_a_bar_shows_the_part_that_is_done_and_the_time_that_is_left():
+    now = [0.0]
+    stream = io.StringIO()
+    progress = Progress(stream, lambda: now[0])
+    progress.bar("orders", 0, 8, "tasks")
+    now[0] = 10.0
+    progress.bar("orders", 2, 8, "tasks")
+    first, second = stream.getvalue().splitlines()
+    assert first == f"orders [{'.' * 24}] 0/8 tasks"
+    assert second == f"orders [{'#' * 6}{'.' * 18}] 2/8 tasks, 30 s left"
+
+
+@pytest.mark.parametrize(
+    ("conf", "tasks"),
+    [
+        ({"spark.master": "local[3]"}, 3),
+        ({"spark.master": "local[2,4]"}, 2),
+        ({"spark.master": "local"}, 1),
+        ({"spark.master": "spark://m:7077", "spark.cores.max": "12"}, 12),
+        (
+            {
+                "spark.master": "k8s://https://k",
+                "spark.executor.instances": "5",
+                "spark.executor.cores": "4",
+            },
+            20,
+        ),
+    ],
+)
+def test_how_many_tasks_run_at_a_time_is_read_from_the_settings(conf, tasks):
+    assert spark.parallelism_of(conf) == tasks
