@@ -1,4 +1,4 @@
-"""Topic configs: the table of Kafka 4.3's, checks of values, and what holds for a topic. Pure.
+"""Topic configs: Kafka 4.3's and those of tables, checks, and what holds for a topic. Pure.
 
 A topic stores only what was set on it; everything else follows the broker's settings through
 Kafka's synonyms (`max.message.bytes` of a topic is `message.max.bytes` of the broker), in the
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from broker import values
+from broker import table_configs, values
 from broker.config_changes import Rules
 from broker.kafka_settings import TABLE, KafkaSetting, KafkaSettings, value_of
 from broker.kafka_table import (
@@ -24,6 +24,7 @@ from broker.kafka_table import (
     Kind,
     Stance,
 )
+from broker.topic_config import TopicConfig
 
 
 class Source(IntEnum):
@@ -33,20 +34,6 @@ class Source(IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     GROUP = 8
-
-
-class TopicConfig(NamedTuple):
-    """One config that a topic can have."""
-
-    name: str
-    kind: Kind
-    default: str
-    documentation: str
-    minimum: int | None = None
-    maximum: int | None = None
-    choices: tuple[str, ...] = ()
-    synonyms: tuple[str, ...] = ()
-    """Broker settings that stand in for it, the strongest first; hours and minutes converted."""
 
 
 class Synonym(NamedTuple):
@@ -296,7 +283,9 @@ _ROWS = (
     ),
 )
 
-TABLE_OF_TOPICS: dict[str, TopicConfig] = {row.name: row for row in _ROWS}
+TABLE_OF_TOPICS: dict[str, TopicConfig] = {
+    row.name: row for row in sorted((*_ROWS, *table_configs.TABLE_CONFIGS))
+}
 """By name, sorted."""
 
 _TO_MS = {"hours": 3_600_000, "minutes": 60_000}
@@ -319,16 +308,22 @@ def check(name: str, value: str | None) -> str | None:
         value_of(_as_setting(row), value)
         if row.kind is Kind.DOUBLE and not 0 <= float(value) <= 1:
             return f"Invalid value {value} for configuration {name}: not between 0 and 1"
+        table_configs.check_value(name, value)
     except ValueError as error:
         return f"Invalid value {value} for configuration {name}: {error}"
     return None
+
+
+def check_together(configs: Mapping[str, str]) -> str | None:
+    """The same for all configs of a topic, each right alone."""
+    return table_configs.check_together(configs)
 
 
 def rules(kafka: KafkaSettings) -> Rules:
     """How configs of topics may be altered."""
     return Rules(
         check=check,
-        check_together=lambda _: None,
+        check_together=check_together,
         is_list=lambda name: name in TABLE_OF_TOPICS and TABLE_OF_TOPICS[name].kind is Kind.LIST,
         inherited=lambda name: _synonyms(TABLE_OF_TOPICS[name], {}, kafka)[0].value,
     )
@@ -358,6 +353,9 @@ class TopicSettings:
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
+    hold_ms: int
+    """How much longer than retention_ms records are kept for their export; -1: it is not
+    waited for."""
 
     @property
     def log_append_time(self) -> bool:
@@ -388,6 +386,7 @@ def effective(configs: Mapping[str, str], kafka: KafkaSettings) -> TopicSettings
         min_cleanable_dirty_ratio=float(text("min.cleanable.dirty.ratio")),
         min_compaction_lag_ms=int(text("min.compaction.lag.ms")),
         max_compaction_lag_ms=int(text("max.compaction.lag.ms")),
+        hold_ms=table_configs.hold_ms(configs),
     )
 
 

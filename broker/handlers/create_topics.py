@@ -145,6 +145,8 @@ def _configs(topic: CreatableTopic) -> tuple[tuple[str, str], ...]:
         if reason is not None or config.value is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, reason or "")
         configs[config.name] = config.value
+    if (reason := topic_configs.check_together(configs)) is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
     return tuple(sorted(configs.items()))
 
 

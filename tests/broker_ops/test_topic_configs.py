@@ -3,15 +3,19 @@
 import pytest
 
 from broker.kafka_settings import TABLE, KafkaSettings, parse
+from broker.table_configs import in_force
 from broker.topic_configs import (
     TABLE_OF_TOPICS,
     ConfigEntry,
     Source,
     check,
+    check_together,
     describe_broker,
     describe_topic,
     effective,
 )
+from iceberg_export import topic_settings
+from iceberg_export.errors import SettingsError
 
 
 def entry(name: str, configs: dict[str, str], **given: str) -> ConfigEntry:
@@ -31,7 +35,7 @@ def test_every_synonym_is_a_setting_of_the_broker() -> None:
 
 def test_the_table_is_sorted_and_has_all_public_configs_of_kafka_4_3() -> None:
     assert list(TABLE_OF_TOPICS) == sorted(TABLE_OF_TOPICS)
-    assert len(TABLE_OF_TOPICS) == 33
+    assert len([name for name in TABLE_OF_TOPICS if not name.startswith("frazil.")]) == 33
 
 
 @pytest.mark.parametrize(
@@ -125,3 +129,99 @@ def test_a_value_that_would_fill_an_entry_of_the_log_is_refused() -> None:
     refusal = check("leader.replication.throttled.replicas", "0:1," * 2000)
     assert refusal is not None
     assert "longer than" in refusal
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mode", "merge"),
+        ("value.mode", "xml"),
+        ("key.mode", "Avro"),
+        ("layout", ""),
+        ("enable", "yes"),
+        ("table", "lake.events."),
+        ("table", "a b"),
+        ("table", "x" * 256),
+        ("value.subject", "a\nb"),
+        ("key.subject", "x" * 256),
+        ("partition.by", "day(kafka_timestamp),"),
+        ("partition.by", "week(kafka_timestamp)"),
+        ("partition.by", "day(16,kafka_timestamp)"),
+        ("partition.by", "bucket(user_id)"),
+        ("partition.by", "bucket(0,user_id)"),
+        ("partition.by", "bucket(16,user_id"),
+        ("partition.by", "city,city"),
+        ("partition.by", ",city"),
+        ("bad.records", "ignore"),
+        ("schema.evolution", "widen"),
+        ("max.lag.ms", "-1"),
+        ("retention.hold", "1"),
+        ("retention.hold.max.ms", str(2**63 - 1)),
+        ("retention.holds", "true"),
+    ],
+)
+def test_a_tables_config_that_makes_no_sense_is_refused(name: str, value: str) -> None:
+    reason = check(f"frazil.iceberg.{name}", value)
+    assert reason is not None
+    assert f"frazil.iceberg.{name}" in reason
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("enable", "FALSE"),
+        ("table", "events"),
+        ("table", "lake.raw.events-2"),
+        ("mode", "upsert"),
+        ("value.mode", "protobuf"),
+        ("layout", "nested"),
+        ("value.subject", "com.example.Event"),
+        ("partition.by", "none"),
+        ("partition.by", "day(kafka_timestamp), BUCKET(16, user_id),truncate(4,v.city) , city"),
+        ("bad.records", "fail"),
+        ("retention.hold.max.ms", "0"),
+    ],
+)
+def test_a_tables_config_may_be_set(name: str, value: str) -> None:
+    assert check(f"frazil.iceberg.{name}", value) is None
+
+
+def test_a_partitioning_that_agents_take_is_one_that_the_exporter_reads_alike() -> None:
+    for text in ("", "none", "day(a)", "hour(a),month(b),year(c)", "bucket(1,a),a.b", "a,,b", "a)"):
+        taken = check("frazil.iceberg.partition.by", text) is None
+        try:
+            topic_settings.parse({"frazil.iceberg.partition.by": text}, "t")
+        except SettingsError:
+            assert not taken, text
+        else:
+            assert taken, text
+
+
+def test_a_topics_table_is_as_it_was_set_or_by_default() -> None:
+    found = in_force({"frazil.iceberg.mode": "upsert", "retention.ms": "5"})
+    assert found["frazil.iceberg.mode"] == "upsert"
+    assert found["frazil.iceberg.value.mode"] == "raw"
+    assert {*found} == {name for name in TABLE_OF_TOPICS if name.startswith("frazil.iceberg.")}
+    assert topic_settings.parse(found, "t") == topic_settings.parse(
+        {"frazil.iceberg.mode": "upsert"}, "t"
+    )
+
+
+def test_a_topic_that_is_not_exported_holds_nothing_for_its_export() -> None:
+    hold, enable = "frazil.iceberg.retention.hold", "frazil.iceberg.enable"
+    assert check_together({hold: "true"}) is None
+    assert check_together({enable: "false", hold: "false"}) is None
+    reason = check_together({enable: " False", hold: "TRUE"})
+    assert reason is not None
+    assert hold in reason
+
+
+def test_records_are_held_for_the_export_as_long_as_the_topic_says() -> None:
+    kafka = parse({}).settings
+    assert effective({}, kafka).hold_ms == -1
+    held = {"frazil.iceberg.retention.hold": "true"}
+    assert effective(held, kafka).hold_ms == 604_800_000
+    held["frazil.iceberg.retention.hold.max.ms"] = "5000"
+    assert effective(held, kafka).hold_ms == 5000
+    held["frazil.iceberg.retention.hold"] = "false"
+    assert effective(held, kafka).hold_ms == -1

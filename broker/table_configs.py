@@ -1,0 +1,193 @@
+"""Topic configs of the tables that topics are exported to: `frazil.iceberg.*`. Pure.
+
+Set and shown like Kafka's own. The exporter takes their effective values from its plans and reads
+them as they are checked here; what only it can know (whether a column to partition by exists) it
+says when it runs.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from broker.kafka_table import LONG_MAX, Kind
+from broker.topic_config import TopicConfig
+
+PREFIX: Final = "frazil.iceberg."
+ENABLE: Final = f"{PREFIX}enable"
+RETENTION_HOLD: Final = f"{PREFIX}retention.hold"
+RETENTION_HOLD_MAX_MS: Final = f"{PREFIX}retention.hold.max.ms"
+
+_DECODERS = ("raw", "string", "json", "avro", "protobuf")
+_NAME_MAX = 255
+_TABLE = re.compile(r"[\w-]+(\.[\w-]+)*")
+_TERM = re.compile(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^\s(),]+)\s*\)|([^\s(),]+))\s*(?:,|$)\s*")
+_PLAIN_TRANSFORMS = ("year", "month", "day", "hour", "identity")
+_NUMBERED_TRANSFORMS = ("bucket", "truncate")
+_WIDTH_END = 1 << 31
+
+TABLE_CONFIGS: Final = (
+    TopicConfig(
+        f"{PREFIX}bad.records",
+        Kind.STRING,
+        "dlq",
+        "What becomes of a record that cannot be decoded: dlq keeps it in a table of its own, drop"
+        " leaves it out, fail stops the export.",
+        choices=("dlq", "drop", "fail"),
+    ),
+    TopicConfig(ENABLE, Kind.BOOLEAN, "true", "Whether the topic is exported at all."),
+    TopicConfig(
+        f"{PREFIX}key.mode",
+        Kind.STRING,
+        "raw",
+        "How keys are decoded.",
+        choices=_DECODERS,
+    ),
+    TopicConfig(
+        f"{PREFIX}key.subject",
+        Kind.STRING,
+        "",
+        "Subject of the schema registry that has the schemas of keys; empty: <topic>-key.",
+    ),
+    TopicConfig(
+        f"{PREFIX}layout",
+        Kind.STRING,
+        "flat",
+        "flat: a column for each field of a value; nested: one column that holds them all.",
+        choices=("flat", "nested"),
+    ),
+    TopicConfig(
+        f"{PREFIX}max.lag.ms",
+        Kind.LONG,
+        "300000",
+        "How long records may wait for an exporter that runs at an interval.",
+        0,
+    ),
+    TopicConfig(
+        f"{PREFIX}mode",
+        Kind.STRING,
+        "append",
+        "append: the table has every record; upsert: the newest of each key.",
+        choices=("append", "upsert"),
+    ),
+    TopicConfig(
+        f"{PREFIX}partition.by",
+        Kind.STRING,
+        "",
+        "How the table is partitioned: a list of day(column), hour(column), month(column),"
+        " year(column), bucket(N,column), truncate(W,column) or column, or none; empty: as the"
+        " exporter's settings say.",
+    ),
+    TopicConfig(
+        RETENTION_HOLD,
+        Kind.BOOLEAN,
+        "false",
+        "Whether retention keeps records until they are exported.",
+    ),
+    TopicConfig(
+        RETENTION_HOLD_MAX_MS,
+        Kind.LONG,
+        "604800000",
+        "How much longer than retention.ms records are kept for the export.",
+        0,
+    ),
+    TopicConfig(
+        f"{PREFIX}schema.evolution",
+        Kind.STRING,
+        "add",
+        "add: new fields become columns, and types grow wider; strict: the table stays as it is.",
+        choices=("add", "strict"),
+    ),
+    TopicConfig(
+        f"{PREFIX}table",
+        Kind.STRING,
+        "",
+        "Name of the table, or namespace and name with a dot between; empty: as the exporter names"
+        " it after the topic.",
+    ),
+    TopicConfig(
+        f"{PREFIX}value.mode",
+        Kind.STRING,
+        "raw",
+        "How values are decoded.",
+        choices=_DECODERS,
+    ),
+    TopicConfig(
+        f"{PREFIX}value.subject",
+        Kind.STRING,
+        "",
+        "Subject of the schema registry that has the schemas of values; empty: <topic>-value.",
+    ),
+)
+
+
+def check_value(name: str, value: str) -> None:
+    """What kind and choices do not say. Raises ValueError with the end of a sentence."""
+    match name.removeprefix(PREFIX):
+        case "table":
+            if value and (len(value) > _NAME_MAX or _TABLE.fullmatch(value) is None):
+                raise ValueError(
+                    f"a table has letters, digits, _ and -, dots between, at most {_NAME_MAX}"
+                )
+        case "key.subject" | "value.subject":
+            if len(value) > _NAME_MAX or any(each < " " or each == "\x7f" for each in value):
+                raise ValueError(f"a subject has no control characters, at most {_NAME_MAX}")
+        case "partition.by":
+            _check_partition_by(value)
+        case "retention.hold.max.ms":
+            if int(value) > LONG_MAX // 4:
+                raise ValueError(f"at most {LONG_MAX // 4}")
+        case _:
+            pass
+
+
+def check_together(configs: Mapping[str, str]) -> str | None:
+    """Why a topic may not have all of these, each right alone; None when it may."""
+    holds = configs.get(RETENTION_HOLD, "false").strip().lower() == "true"
+    if holds and configs.get(ENABLE, "true").strip().lower() == "false":
+        return f"{RETENTION_HOLD}=true waits for an export that {ENABLE}=false forbids"
+    return None
+
+
+def in_force(configs: Mapping[str, str]) -> dict[str, str]:
+    """Every config of a table, as it is set or by default."""
+    return {row.name: configs.get(row.name, row.default).strip() for row in TABLE_CONFIGS}
+
+
+def hold_ms(configs: Mapping[str, str]) -> int:
+    """How much longer than retention.ms records are kept for the export; -1: it is not waited for."""
+    held = in_force(configs)
+    return int(held[RETENTION_HOLD_MAX_MS]) if held[RETENTION_HOLD].lower() == "true" else -1
+
+
+def _check_partition_by(text: str) -> None:
+    """As the exporter reads it (`iceberg_export.topic_settings`)."""
+    text = text.strip()
+    if text.lower() in ("", "none"):
+        return
+    terms = []
+    at = 0
+    while at < len(text):
+        found = _TERM.match(text, at)
+        if found is None:
+            raise ValueError(
+                f"it cannot be read at {text[at:]!r}; it is a list like"
+                " day(kafka_timestamp),bucket(16,user_id),city, or none"
+            )
+        transform, number, column, plain = found.groups()
+        if plain is None:
+            _check_transform(transform.lower(), number)
+        terms.append((transform and transform.lower(), number and int(number), column, plain))
+        at = found.end()
+    if text.endswith(","):
+        raise ValueError("it ends with a comma")
+    if len(dict.fromkeys(terms)) != len(terms):
+        raise ValueError("one field is named twice")
+
+
+def _check_transform(transform: str, number: str | None) -> None:
+    if transform in _NUMBERED_TRANSFORMS:
+        if number is None or not 0 < int(number) < _WIDTH_END:
+            raise ValueError(f"{transform}(N,column) has a number N of at least 1")
+    elif transform not in _PLAIN_TRANSFORMS or number is not None:
+        known = ", ".join([f"{name}(column)" for name in _PLAIN_TRANSFORMS])
+        raise ValueError(f"{transform!r} is none of {known}, bucket(N,column), truncate(W,column)")
