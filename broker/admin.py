@@ -7,8 +7,9 @@
     GET    /jobs                     which agent has the jobs, and how far they are
     POST   /jobs/{job}/run           have one run now
     GET    /topics/{name}?from=N     where a topic's records lie, from a partition on
-    GET    /export/topics            topics with their ids
+    GET    /export/topics            topics with their ids, what is set for their tables, how far these are
     GET    /export/plan?topic=T      spans of a topic [&partition=P&from=OFFSET], some at a time
+    POST   /export/progress          {"topic", "topic_id", "offsets"}: a table has all before these
     POST   /export/pin               {"name", "lifetime_ms"} -> {"position"}
     DELETE /export/pin/{name}
 
@@ -29,6 +30,7 @@ from prometheus_client import CollectorRegistry
 
 from broker import job_report, metrics
 from broker.config import Settings
+from broker.export_report import export_view, parse_progress, reports
 from broker.log_lines import describe
 from broker.topic_report import topic_view
 from coordinator.codec import CodecError, decode_entry
@@ -38,6 +40,7 @@ from coordinator.job_commands import RequestJob
 from coordinator.machine import Machine
 from coordinator.metadata_log import LogCutError, LogError, MetadataLog
 from coordinator.plan_view import topic_plan
+from coordinator.table_commands import TABLES_LEVEL
 from protocol.errors import KafkaError
 from protocol.types import POSITION_ZERO, Position, TopicId
 from storage.object_store import StoreError
@@ -100,6 +103,7 @@ def make_app(view: AdminView) -> web.Application:
     app.router.add_get("/export/topics", _topics)
     app.router.add_get("/export/plan", _plan)
     app.router.add_post("/export/plan", _plan_of_many)
+    app.router.add_post("/export/progress", _progress)
     app.router.add_post("/export/pin", _pin)
     app.router.add_delete("/export/pin/{name}", _unpin)
     return app
@@ -208,6 +212,7 @@ async def _topics(request: web.Request) -> web.StreamResponse:
             "name": topic.name,
             "topic_id": topic.topic_id.hex(),
             "partitions": topic.partition_count,
+            **export_view(coordinator.machine, topic),
         }
         for topic in coordinator.machine.topics
     ]
@@ -269,7 +274,7 @@ async def _answer_plan(
     except StoreError as error:
         raise _RefusedError(503, f"the object store: {error}") from error
     found = {"store": _store(request.app[VIEW].settings), "cluster_id": _cluster(request)}
-    return _json(plan | found)
+    return _json(plan | found | export_view(coordinator.machine, topic))
 
 
 async def _plan_with_pages(
@@ -320,6 +325,23 @@ def _jobs_view(coordinator: Coordinator, settings: Settings) -> dict[str, Any]:
     return job_report.jobs_view(
         coordinator.machine, log_bytes=coordinator.log_bytes, log_bytes_max=settings.log_bytes_max
     )
+
+
+async def _progress(request: web.Request) -> web.StreamResponse:
+    try:
+        progress = parse_progress(await request.text())
+    except ValueError as error:
+        raise _RefusedError(400, str(error)) from error
+    machine = (await _current(request)).machine
+    topic = machine.topics.by_name(progress.topic)
+    if topic is None or topic.topic_id.hex() != progress.topic_id:
+        said = f'there is no topic "{progress.topic}" with id {progress.topic_id}'
+        raise _RefusedError(404, said)
+    if not machine.incarnations.all_know(TABLES_LEVEL):
+        raise _RefusedError(503, "an agent of an older release is live; say it again later")
+    for command in reports(topic.topic_id, progress.offsets):
+        await _propose(request, command)
+    return _json({"topic": topic.name, "partitions": len(progress.offsets)})
 
 
 async def _pin(request: web.Request) -> web.StreamResponse:

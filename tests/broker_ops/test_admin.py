@@ -50,6 +50,55 @@ def test_topics_and_plan_tell_where_the_records_are() -> None:
     asyncio.run(main())
 
 
+def test_plans_and_topics_tell_what_is_set_for_a_table_and_how_far_it_is() -> None:
+    async def main() -> None:
+        async with agent_of(Place()) as running:
+            await with_records(running)
+            for path in ("/export/topics", "/export/plan?topic=t"):
+                _, body = await running.http("GET", path)
+                told = body["topics"][0] if "topics" in body else body
+                assert told["configs"]["frazil.iceberg.mode"] == "append"
+                assert (told["exported"], told["exported_ms"]) == ({}, None)
+            said = {"topic": "t", "topic_id": told["topic_id"], "offsets": {"0": 2}}
+            assert (await running.http("POST", "/export/progress", json=said))[0] == 200
+            _, plan = await running.http("GET", "/export/plan?topic=t")
+            assert plan["exported"] == {"0": 2}
+            assert plan["exported_ms"] > 0
+            assert (plan["partitions"][0]["log_start"], plan["partitions"][0]["end"]) == (0, 3)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ({}, 400),
+        ({"topic": "t", "topic_id": None, "offsets": {}}, 400),
+        ({"topic": "t", "topic_id": None, "offsets": {"0": -1}}, 400),
+        ({"topic": "t", "topic_id": None, "offsets": {"x": 1}}, 400),
+        ({"topic": "t", "topic_id": None, "offsets": {"0": 2**63}}, 400),
+        ({"topic": "t", "topic_id": "00" * 16, "offsets": {"0": 1}}, 404),
+        ({"topic": "u", "topic_id": None, "offsets": {"0": 1}}, 404),
+        ({"topic": "t", "topic_id": None, "offsets": {"0": 4}}, 409),
+        ({"topic": "t", "topic_id": None, "offsets": {"0": 1, "1": 1}}, 409),
+    ],
+)
+def test_progress_that_cannot_be_is_refused(said: dict, status: int) -> None:
+    async def main() -> None:
+        async with agent_of(Place()) as running:
+            await with_records(running)
+            _, plan = await running.http("GET", "/export/plan?topic=t")
+            if "topic_id" in said:
+                said["topic_id"] = said["topic_id"] or plan["topic_id"]
+            found, body = await running.http("POST", "/export/progress", json=said)
+            assert found == status
+            assert body["error"]
+            _, plan = await running.http("GET", "/export/plan?topic=t")
+            assert plan["exported"] == {}
+
+    asyncio.run(main())
+
+
 def test_one_request_plans_all_partitions_each_from_an_offset_of_its_own() -> None:
     async def main() -> None:
         async with agent_of(Place()) as running:
