@@ -1,16 +1,17 @@
-"""`python -m tests.parts [NAME …]`: install the named parts, or all of them."""
+"""`python -m tests.parts [NAME …]`: install the named parts, or all that tests need."""
 
 import sys
 
-from tests.parts.install import PARTS
+from tests.parts.install import PARTS, RIVALS
 
 
 def main(names: list[str]) -> None:
-    unknown = [name for name in names if name not in PARTS]
+    known = {**PARTS, **RIVALS}
+    unknown = [name for name in names if name not in known]
     if unknown:
-        sys.exit(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
+        sys.exit(f"no part is called {', '.join(unknown)}; there are {', '.join(known)}")
     for name in names or PARTS:
-        PARTS[name]()
+        known[name]()
         print(f"{name}: ready", flush=True)
 
 

@@ -13,7 +13,25 @@ ETCD_VERSION = "3.6.16"
 MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 KAFKA_VERSION = "4.3.1"
 KAFKAJS_VERSION = "2.2.4"
-ICEBERG_SPARK = ("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0")
+ICEBERG_VERSION = "1.12.0"
+ICEBERG_SPARK = ("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", ICEBERG_VERSION)
+SPARK_KAFKA = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.1.3"),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    ("org.apache.kafka", "kafka-clients", "3.9.1"),
+    ("org.apache.commons", "commons-pool2", "2.12.1"),
+)
+"""Spark's Kafka source, each jar by name: what they say of one another is not to be had anywhere."""
+CONNECT_ICEBERG = (
+    ("org.apache.iceberg", "iceberg-kafka-connect", ICEBERG_VERSION),
+    ("org.apache.iceberg", "iceberg-parquet", ICEBERG_VERSION),
+    ("org.apache.iceberg", "iceberg-data", ICEBERG_VERSION),
+    ("org.apache.hadoop", "hadoop-client-api", "3.4.2"),
+    ("org.apache.hadoop", "hadoop-client-runtime", "3.4.2"),
+    ("org.apache.kafka", "connect-runtime", KAFKA_VERSION),
+    ("org.apache.kafka", "connect-json", KAFKA_VERSION),
+    ("org.slf4j", "slf4j-simple", "2.0.17"),
+)
 JAVA_VERSION_MIN = 17
 
 
@@ -40,6 +58,17 @@ def kafka_streams() -> Path:
 def iceberg_spark() -> Path:
     """A folder with Iceberg's jar for Spark 4.1: Spark SQL as a reader that is not PyIceberg."""
     return made_once(f"iceberg-spark-{ICEBERG_SPARK[2]}", _fetch_iceberg_spark)
+
+
+def spark_kafka() -> Path:
+    """A folder with the jars by which Spark reads from Kafka: a rival of the exporter."""
+    return made_once("spark-kafka-4.1.3", _fetch_spark_kafka)
+
+
+def connect_iceberg() -> Path:
+    """A folder with Kafka Connect and its sink of Iceberg tables: a rival of the exporter."""
+    name = f"connect-iceberg-{KAFKA_VERSION}-{ICEBERG_VERSION}"
+    return made_once(name, _fetch_connect_iceberg)
 
 
 def kafkajs() -> Path:
@@ -73,6 +102,13 @@ PARTS: dict[str, Callable[[], object]] = {
     "iceberg": iceberg_spark,
     "kafkajs": kafkajs,
 }
+"""What tests need."""
+
+RIVALS: dict[str, Callable[[], object]] = {
+    "spark-kafka": spark_kafka,
+    "connect-iceberg": connect_iceberg,
+}
+"""What only benchmarks need."""
 
 
 def run(argv: Sequence[str], *, folder: Path, env: dict[str, str] | None = None) -> None:
@@ -154,16 +190,21 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0<
 </dependencies></project>
 """
 DEPENDENCY = (
-    "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+    "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{{more}}"
+    "</dependency>"
 )
+ALONE = (
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+)
+Artifact = tuple[str, str, str]
 
 
-def _fetch_jars(result: Path, scratch: Path, *artifacts: tuple[str, str, str]) -> None:
-    """The named artifacts and all that they need at run time, by Maven."""
+def _fetch_jars(result: Path, scratch: Path, *artifacts: Artifact, more: str = "") -> None:
+    """The named artifacts and, unless `more` is ALONE, all that they need at run time, by Maven."""
     java()
     if shutil.which("mvn") is None:
         system_packages(debian=["maven"], brew=["maven"])
-    dependencies = "\n".join(DEPENDENCY.format(*artifact) for artifact in artifacts)
+    dependencies = "\n".join(DEPENDENCY.format(*one).format(more=more) for one in artifacts)
     (scratch / "pom.xml").write_text(POM.format(dependencies=dependencies))
     copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
     run([*copy, f"-DoutputDirectory={result}"], folder=scratch)
@@ -181,6 +222,14 @@ def _fetch_kafka_streams(result: Path, scratch: Path) -> None:
 
 def _fetch_iceberg_spark(result: Path, scratch: Path) -> None:
     _fetch_jars(result, scratch, ICEBERG_SPARK)
+
+
+def _fetch_spark_kafka(result: Path, scratch: Path) -> None:
+    _fetch_jars(result, scratch, *SPARK_KAFKA, more=ALONE)
+
+
+def _fetch_connect_iceberg(result: Path, scratch: Path) -> None:
+    _fetch_jars(result, scratch, *CONNECT_ICEBERG)
 
 
 def _fetch_kafkajs(result: Path, scratch: Path) -> None:
