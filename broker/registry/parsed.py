@@ -1,0 +1,114 @@
+"""A schema of any kind, parsed: its canonical text, and whether it may follow others.
+
+Levels are Confluent's: BACKWARD (the new one reads what the latest wrote), FORWARD (the latest
+reads what the new one writes), FULL (both), each also TRANSITIVE (all versions instead of the
+latest), NONE.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from broker.registry.avro_schema import AvroSchema, canonical_avro, parse_avro
+from broker.registry.compatibility_avro import avro_differences
+from broker.registry.compatibility_json import json_differences
+from broker.registry.compatibility_protobuf import ProtoSchema, protobuf_differences
+from broker.registry.differences import Difference
+from broker.registry.json_schema import Node, canonical_json, parse_json
+from broker.registry.proto_schema import parse_protobuf
+from coordinator.table_commands import Reference, SchemaKind
+
+LEVELS: Final = (
+    "NONE",
+    "BACKWARD",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD",
+    "FORWARD_TRANSITIVE",
+    "FULL",
+    "FULL_TRANSITIVE",
+)
+
+
+class Parsed(NamedTuple):
+    kind: SchemaKind
+    canonical: str
+    schema: AvroSchema | Node | ProtoSchema
+    serialized: bytes = b""
+    """Of Protobuf: its FileDescriptorProto."""
+
+
+class Earlier(NamedTuple):
+    """A version that a new one is compared with."""
+
+    version: int
+    parsed: Parsed
+
+
+def parse(
+    kind: SchemaKind,
+    text: str,
+    references: Mapping[str, str],
+    *,
+    is_new: bool = False,
+    normalize: bool = False,
+) -> Parsed:
+    """What a text says. `references`: texts by name, each after those that it needs itself.
+
+    A new one is held to more than one that was taken before. Raises SchemaError.
+    """
+    if kind == SchemaKind.AVRO:
+        avro = parse_avro(text, list(references.values()), strict=is_new)
+        return Parsed(kind, canonical_avro(avro, normalize=normalize), avro)
+    if kind == SchemaKind.JSON:
+        node = parse_json(text, references)
+        return Parsed(kind, canonical_json(text, normalize=normalize), node)
+    proto = parse_protobuf(text, references)
+    return Parsed(kind, proto.canonical, proto.schema, proto.serialized)
+
+
+def fingerprint(kind: SchemaKind, canonical: str, references: Sequence[Reference]) -> bytes:
+    """Schemas with the same one are the same, and share an id."""
+    said = json.dumps([kind.name, canonical, [list(each) for each in references]])
+    return hashlib.sha256(said.encode()).digest()
+
+
+def is_transitive(level: str) -> bool:
+    return level.endswith("_TRANSITIVE")
+
+
+def incompatibilities(level: str, new: Parsed, earlier: Sequence[Earlier]) -> list[str]:
+    """Why `new` may not follow, in sentences; none: it may. `earlier` is in order of versions.
+
+    Raises SchemaError when a comparison is too involved.
+    """
+    assert level in LEVELS
+    direction = level.removesuffix("_TRANSITIVE")
+    for version, old in reversed(earlier if is_transitive(level) else earlier[-1:]):
+        messages: list[str] = []
+        if direction in ("BACKWARD", "FULL"):
+            messages += [
+                each.message(reader="new", writer="old")
+                for each in _differences(reader=new, writer=old)
+            ]
+        if direction in ("FORWARD", "FULL"):
+            messages += [
+                each.message(reader="old", writer="new")
+                for each in _differences(reader=old, writer=new)
+            ]
+        if messages:
+            return [*messages, f"{{oldSchemaVersion: {version}}}", f"{{compatibility: '{level}'}}"]
+    return []
+
+
+def _differences(*, reader: Parsed, writer: Parsed) -> list[Difference]:
+    match reader.schema, writer.schema:
+        case AvroSchema() as one, AvroSchema() as other:
+            return avro_differences(reader=one, writer=other)
+        case Node() as one, Node() as other:
+            return json_differences(reader=one, writer=other)
+        case ProtoSchema() as one, ProtoSchema() as other:
+            return protobuf_differences(reader=one, writer=other)
+        case _:
+            said = f"the {{reader}} schema is {reader.kind.name}, the {{writer}} {writer.kind.name}"
+            return [Difference("SCHEMA_TYPE_CHANGED", "/", said)]

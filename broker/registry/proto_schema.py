@@ -1,0 +1,227 @@
+"""Protobuf schemas: .proto text, or a descriptor in base64, to descriptors and canonical text.
+
+Some clients register text, others (Python's, Go's) a serialized FileDescriptorProto in base64;
+both are kept as text, and both are given out (`?format=serialized`). The canonical text of a text
+is its tokens in a fixed layout, so that nothing is lost but comments; that of a descriptor is
+written from it, without services, extensions and custom options.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from google.protobuf import descriptor_pb2
+from google.protobuf.message import DecodeError
+
+from broker.registry.compatibility_protobuf import ProtoSchema
+from broker.registry.differences import SchemaError
+from protocol.proto_text import SCALARS, ProtoTextError, load_files, parse_proto
+
+FILE_NAME: Final = "schema.proto"
+_FieldProto = descriptor_pb2.FieldDescriptorProto
+_SCALAR_NAMES: Final = {number: name for name, number in SCALARS.items()}
+_LABELS: Final = {2: "required ", 3: "repeated "}
+_TOKEN = re.compile(
+    r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/)
+    |(?P<word>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'
+        |0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[A-Za-z0-9_.]+|.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class ProtoText(NamedTuple):
+    canonical: str
+    schema: ProtoSchema
+    serialized: bytes
+    """The FileDescriptorProto with all names resolved."""
+
+
+def parse_protobuf(text: str, references: Mapping[str, str]) -> ProtoText:
+    """A schema; `references` are texts by the names that imports use. Raises SchemaError."""
+    try:
+        file = parse_proto(text, FILE_NAME)
+        canonical = _laid_out(text)
+    except ProtoTextError as error:
+        decoded = _of_base64(text)
+        if decoded is None:
+            raise SchemaError(str(error)) from error
+        file = decoded
+        canonical = text = render(file)
+    try:
+        _, descriptor = load_files(text, references, FILE_NAME)
+    except ProtoTextError as error:
+        raise SchemaError(str(error)) from error
+    imported: dict[str, Any] = {}
+    _collect(descriptor, imported)
+    resolved = _proto_of(descriptor)
+    return ProtoText(
+        canonical, ProtoSchema(resolved, tuple(imported.values())), resolved.SerializeToString()
+    )
+
+
+def _collect(descriptor: Any, imported: dict[str, Any]) -> None:
+    for dependency in descriptor.dependencies:
+        if dependency.name not in imported:
+            imported[dependency.name] = _proto_of(dependency)
+            _collect(dependency, imported)
+
+
+def _proto_of(descriptor: Any) -> descriptor_pb2.FileDescriptorProto:
+    return descriptor_pb2.FileDescriptorProto.FromString(descriptor.serialized_pb)
+
+
+def _of_base64(text: str) -> descriptor_pb2.FileDescriptorProto | None:
+    try:
+        data = base64.b64decode(text.strip(), validate=True)
+        file = descriptor_pb2.FileDescriptorProto.FromString(data)
+    except (binascii.Error, ValueError, DecodeError):
+        return None
+    return file if file.message_type or file.enum_type or file.dependency else None
+
+
+def _laid_out(text: str) -> str:
+    """The tokens of a text, a statement a line; comments are left out."""
+    lines: list[str] = []
+    line, depth, brackets = "", 0, 0
+    for match in _TOKEN.finditer(text):
+        word = match["word"]
+        if word is None:
+            continue
+        if word == "}" and not brackets:
+            depth = max(0, depth - 1)
+        if line and word not in ";,)>]" and line[-1] not in "(<[-" and word not in "<.":
+            line += " "
+        line += word
+        brackets += (word in "[(<") - (word in "])>")
+        if word in ";{}" and brackets <= 0:
+            closing = word == "}"
+            if closing and line.strip() != "}":
+                lines.append("  " * (depth + 1) + line[:-1].strip())
+                line = "}"
+            lines.append("  " * depth + line)
+            line, brackets = "", 0
+            depth += word == "{"
+    if line:
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+# Descriptors as text.
+
+
+def render(file: descriptor_pb2.FileDescriptorProto) -> str:
+    """A .proto file that says what the descriptor does. Raises SchemaError."""
+    syntax = file.syntax or "proto2"
+    if syntax not in ("proto2", "proto3"):
+        raise SchemaError(f"only the syntaxes proto2 and proto3 are read, not {syntax}")
+    lines = [f'syntax = "{syntax}";']
+    if file.package:
+        lines.append(f"package {file.package};")
+    for index, name in enumerate(file.dependency):
+        public = "public " if index in file.public_dependency else ""
+        lines.append(f"import {public}{_quoted(name)};")
+    lines += [f"option {name} = {value};" for name, value in _options(file.options)]
+    is_proto2 = syntax == "proto2"
+    for message in file.message_type:
+        lines += _message(message, is_proto2=is_proto2)
+    for enum in file.enum_type:
+        lines += _enum(enum)
+    return "\n".join(lines) + "\n"
+
+
+def _message(message: Any, *, is_proto2: bool) -> list[str]:
+    entries = {each.name: each for each in message.nested_type if each.options.map_entry}
+    lines = [f"option {name} = {value};" for name, value in _options(message.options)]
+    lines += _reserved(message.reserved_range, message.reserved_name, ends_after=1)
+    lines += [
+        f"extensions {each.start} to {'max' if each.end >= 1 << 29 else each.end - 1};"
+        for each in message.extension_range
+    ]
+    written: set[int] = set()
+    for field in message.field:
+        if not field.HasField("oneof_index") or field.proto3_optional:
+            lines.append(_field(field, entries, is_proto2=is_proto2))
+        elif field.oneof_index not in written:
+            written.add(field.oneof_index)
+            members = [
+                _field(each, entries, is_proto2=False)
+                for each in message.field
+                if each.HasField("oneof_index") and each.oneof_index == field.oneof_index
+            ]
+            lines += _block(f"oneof {message.oneof_decl[field.oneof_index].name}", members)
+    for nested in message.nested_type:
+        if not nested.options.map_entry:
+            lines += _message(nested, is_proto2=is_proto2)
+    for enum in message.enum_type:
+        lines += _enum(enum)
+    return _block(f"message {message.name}", lines)
+
+
+def _field(field: Any, entries: Mapping[str, Any], *, is_proto2: bool) -> str:
+    if field.type == _FieldProto.TYPE_GROUP:
+        raise SchemaError(f"the field {field.name} is a group; those are not read")
+    options = _options(field.options)
+    if field.HasField("default_value"):
+        text = field.type in (_FieldProto.TYPE_STRING, _FieldProto.TYPE_BYTES)
+        default = _quoted(field.default_value) if text else field.default_value
+        options = [("default", default), *options]
+    if field.json_name and field.json_name != _json_name(field.name):
+        options = [("json_name", _quoted(field.json_name)), *options]
+    said = ", ".join(f"{name} = {value}" for name, value in options)
+    tail = f"{field.name} = {field.number}{f' [{said}]' if said else ''};"
+    entry = entries.get(field.type_name.rpartition(".")[2])
+    if entry is not None and field.label == _FieldProto.LABEL_REPEATED:
+        return f"map<{_type(entry.field[0])}, {_type(entry.field[1])}> {tail}"
+    optional = is_proto2 or field.proto3_optional
+    return f"{_LABELS.get(field.label, 'optional ' if optional else '')}{_type(field)} {tail}"
+
+
+def _type(field: Any) -> str:
+    return field.type_name or _SCALAR_NAMES[field.type]
+
+
+def _enum(enum: Any) -> list[str]:
+    lines = [f"option {name} = {value};" for name, value in _options(enum.options)]
+    lines += _reserved(enum.reserved_range, enum.reserved_name, ends_after=0)
+    return _block(
+        f"enum {enum.name}", lines + [f"{each.name} = {each.number};" for each in enum.value]
+    )
+
+
+def _reserved(ranges: Any, names: Any, *, ends_after: int) -> Iterator[str]:
+    """`ends_after`: ranges of messages end before their end, those of enums with it."""
+    for each in ranges:
+        last = each.end - ends_after
+        yield f"reserved {each.start}{f' to {last}' if last > each.start else ''};"
+    for name in names:
+        yield f"reserved {_quoted(name)};"
+
+
+def _options(options: Any) -> list[tuple[str, str]]:
+    """Those that descriptor.proto knows, as they are written."""
+    said = []
+    for field, value in options.ListFields():
+        if field.is_extension or field.name == "map_entry" or field.message_type is not None:
+            continue
+        if isinstance(value, bool):
+            said.append((field.name, "true" if value else "false"))
+        elif isinstance(value, str):
+            said.append((field.name, _quoted(value)))
+        elif field.enum_type is not None and isinstance(value, int):
+            said.append((field.name, field.enum_type.values_by_number[value].name))
+    return said
+
+
+def _block(head: str, lines: list[str]) -> list[str]:
+    return [f"{head} {{", *(f"  {line}" for line in lines), "}"]
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _json_name(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)

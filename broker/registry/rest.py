@@ -1,0 +1,321 @@
+"""Routes of the registry for schemas and subjects, and the application.
+
+    POST   /subjects/{subject}/versions          register: {"schema", "schemaType", "references"}
+    POST   /subjects/{subject}                   is it there already?
+    GET    /subjects, /subjects/{subject}/versions[/{version}[/schema|/referencedby]]
+    DELETE /subjects/{subject}[/versions/{version}]   hide; with ?permanent=true forget
+    GET    /schemas/ids/{id}[/schema|/subjects|/versions], /schemas/guids/{guid}
+    GET    /schemas, /schemas/types, /contexts, /v1/metadata/id, /v1/metadata/version
+    ...and those of `rest_rules`
+
+A registration is judged by what this replica holds, and judged again when the log says that the
+subject has changed meanwhile.
+"""
+
+from typing import Any, Final
+
+from aiohttp import web
+
+from broker.registry import rest_rules
+from broker.registry.errors import (
+    SCHEMA_NOT_FOUND,
+    STORE_ERROR,
+    SUBJECT_NOT_SOFT_DELETED,
+    VERSION_NOT_SOFT_DELETED,
+    VERSION_SOFT_DELETED,
+    RegistryError,
+)
+from broker.registry.serving import (
+    BODY_BYTES_MAX,
+    VIEW,
+    RegistryView,
+    answer,
+    at_hand,
+    body_of,
+    current,
+    errors,
+    flag,
+    not_found,
+    propose,
+    refused,
+    subject_of,
+)
+from broker.registry.subjects import (
+    Library,
+    page,
+    schema_view,
+    subject_not_found,
+    version_number,
+    version_view,
+)
+from coordinator.commands import Rejected
+from coordinator.schemas import ALL, LATEST, SchemaRow, SchemaVersion
+from coordinator.table_commands import DeleteSubject, SchemaRegistered, SubjectDeleted
+from protocol.errors import ErrorCode
+
+ATTEMPTS_MAX: Final = 8
+"""Registrations of one request, when others change the subject at the same time."""
+
+
+def make_app(view: RegistryView) -> web.Application:
+    """The application; the composition root opens its sockets."""
+    app = web.Application(middlewares=[errors], client_max_size=BODY_BYTES_MAX)
+    app[VIEW] = view
+    router = app.router
+    router.add_get("/", _root)
+    router.add_get("/contexts", _contexts)
+    router.add_get("/v1/metadata/id", _cluster)
+    router.add_get("/v1/metadata/version", _version_of_server)
+    router.add_get("/schemas", _schemas)
+    router.add_get("/schemas/types", _types)
+    router.add_get("/schemas/ids/{id:[0-9]+}", _by_id)
+    router.add_get("/schemas/ids/{id:[0-9]+}/schema", _text_by_id)
+    router.add_get("/schemas/ids/{id:[0-9]+}/subjects", _subjects_of_id)
+    router.add_get("/schemas/ids/{id:[0-9]+}/versions", _versions_of_id)
+    router.add_get("/schemas/guids/{guid}", _by_guid)
+    router.add_get("/subjects", _subjects)
+    router.add_post("/subjects/{subject}", _look_up)
+    router.add_delete("/subjects/{subject}", _delete_subject)
+    router.add_get("/subjects/{subject}/versions", _versions)
+    router.add_post("/subjects/{subject}/versions", _register)
+    router.add_get("/subjects/{subject}/versions/{version}", _version)
+    router.add_delete("/subjects/{subject}/versions/{version}", _delete_version)
+    router.add_get("/subjects/{subject}/versions/{version}/schema", _text_of_version)
+    router.add_get("/subjects/{subject}/versions/{version}/referencedby", _referenced_by)
+    rest_rules.add_routes(router)
+    return app
+
+
+# The server.
+
+
+async def _root(_request: web.Request) -> web.StreamResponse:
+    return answer({})
+
+
+async def _contexts(_request: web.Request) -> web.StreamResponse:
+    return answer(["."])
+
+
+async def _cluster(request: web.Request) -> web.StreamResponse:
+    name = request.app[VIEW].cluster_id
+    return answer({"id": name, "scope": {"path": [], "clusters": {"kafka-cluster": name}}})
+
+
+async def _version_of_server(_request: web.Request) -> web.StreamResponse:
+    return answer({"version": "frazil", "commitId": ""})
+
+
+async def _types(_request: web.Request) -> web.StreamResponse:
+    return answer(["AVRO", "JSON", "PROTOBUF"])
+
+
+# Schemas.
+
+
+async def _row(request: web.Request) -> SchemaRow:
+    schema_id = int(request.match_info["id"])
+    library = at_hand(request)
+    if library.schemas.by_id(schema_id) is None:
+        library = await current(request)
+    return library.row(schema_id)
+
+
+async def _by_id(request: web.Request) -> web.StreamResponse:
+    row = await _row(request)
+    library = at_hand(request)
+    view = schema_view(row, library.formatted(row, request.query.get("format", "")))
+    if flag(request, "fetchMaxId"):
+        view["maxId"] = library.schemas.max_id()
+    return answer(view)
+
+
+async def _text_by_id(request: web.Request) -> web.StreamResponse:
+    row = await _row(request)
+    return _text(at_hand(request).formatted(row, request.query.get("format", "")))
+
+
+async def _by_guid(request: web.Request) -> web.StreamResponse:
+    library = await current(request)
+    row = library.row_by_guid(request.match_info["guid"])
+    view = schema_view(row, library.formatted(row, request.query.get("format", "")))
+    return answer(view | {"id": row.schema_id})
+
+
+async def _uses(request: web.Request) -> list[tuple[str, int]]:
+    library = await current(request)
+    schema_id = int(request.match_info["id"])
+    library.row(schema_id)
+    uses = library.schemas.uses(schema_id, deleted=flag(request, "deleted"))
+    only = request.query.get("subject")
+    return [use for use in uses if only in (None, "", use[0])]
+
+
+async def _subjects_of_id(request: web.Request) -> web.StreamResponse:
+    names = dict.fromkeys(subject for subject, _ in await _uses(request))
+    return answer(page(list(names), request.query))
+
+
+async def _versions_of_id(request: web.Request) -> web.StreamResponse:
+    uses = [{"subject": subject, "version": version} for subject, version in await _uses(request)]
+    return answer(page(uses, request.query))
+
+
+async def _schemas(request: web.Request) -> web.StreamResponse:
+    library = await current(request)
+    deleted, latest_only = flag(request, "deleted"), flag(request, "latestOnly")
+    found: list[tuple[str, int]] = []
+    for subject in _with_prefix(library.schemas.subjects(deleted=deleted), request):
+        numbers = library.schemas.versions(subject, deleted=deleted)
+        found += [(subject, number) for number in (numbers[-1:] if latest_only else numbers)]
+    versions = (
+        library.version(subject, number, deleted=True)
+        for subject, number in page(found, request.query)
+    )
+    return answer([_view(library, version, request) for version in versions])
+
+
+# Subjects.
+
+
+async def _subjects(request: web.Request) -> web.StreamResponse:
+    schemas = (await current(request)).schemas
+    deleted_only = flag(request, "deletedOnly")
+    names = schemas.subjects(deleted=deleted_only or flag(request, "deleted"))
+    if deleted_only:
+        shown = set(schemas.subjects())
+        names = [name for name in names if name not in shown]
+    return answer(page(_with_prefix(names, request), request.query))
+
+
+def _with_prefix(names: list[str], request: web.Request) -> list[str]:
+    prefix = request.query.get("subjectPrefix", "")
+    # Ways to say "all contexts" and "the default context"; there is one.
+    prefix = prefix.removeprefix(":*:").removeprefix(":.:")
+    return [name for name in names if name.startswith(prefix)]
+
+
+async def _register(request: web.Request) -> web.StreamResponse:
+    subject, body = subject_of(request), await body_of(request)
+    coordinator = request.app[VIEW].coordinator
+    for _ in range(ATTEMPTS_MAX):
+        library = await current(request)
+        seen = coordinator.machine.position
+        offered = library.offered(body, normalize=flag(request, "normalize"), is_new=True)
+        command = library.registration(subject, offered, seen=seen)
+        if isinstance(command, SchemaVersion):
+            return answer(_registered(library, command))
+        outcome = await propose(request, command)
+        match outcome:
+            case SchemaRegistered(_, version):
+                known = library.version(subject, version, deleted=True)
+                return answer(_registered(library, known))
+            case Rejected(ErrorCode.INVALID_UPDATE_VERSION):
+                continue
+            case Rejected():
+                raise refused(outcome)
+            case _:
+                raise AssertionError(f"RegisterSchema cannot come to {outcome}")
+    raise RegistryError(STORE_ERROR, f"Subject {subject} keeps changing; register it again")
+
+
+def _registered(library: Library, version: SchemaVersion) -> dict[str, Any]:
+    view = version_view(version, library.formatted(version, ""))
+    del view["subject"]  # Nor does Confluent's answer have it.
+    return view
+
+
+async def _look_up(request: web.Request) -> web.StreamResponse:
+    subject, body = subject_of(request), await body_of(request)
+    library = await current(request)
+    deleted = flag(request, "deleted")
+    if not library.schemas.versions(subject, deleted=deleted):
+        raise subject_not_found(subject)
+    offered = library.offered(body, normalize=flag(request, "normalize"), is_new=False)
+    found = library.find(subject, offered, deleted=deleted)
+    if found is None:
+        raise RegistryError(SCHEMA_NOT_FOUND, "Schema not found")
+    return answer(_view(library, found, request))
+
+
+async def _versions(request: web.Request) -> web.StreamResponse:
+    subject, library = subject_of(request), await current(request)
+    deleted_only = flag(request, "deletedOnly")
+    deleted = deleted_only or flag(request, "deleted")
+    numbers = library.schemas.versions(subject, deleted=deleted)
+    if not numbers:
+        raise subject_not_found(subject)
+    if deleted_only:
+        shown = set(library.schemas.versions(subject))
+        numbers = [number for number in numbers if number not in shown]
+    return answer(page(numbers, request.query))
+
+
+async def _found(request: web.Request) -> tuple[Library, SchemaVersion]:
+    subject, number = subject_of(request), version_number(request.match_info["version"])
+    library = await current(request)
+    return library, library.version(subject, number, deleted=flag(request, "deleted"))
+
+
+async def _version(request: web.Request) -> web.StreamResponse:
+    library, version = await _found(request)
+    return answer(_view(library, version, request))
+
+
+async def _text_of_version(request: web.Request) -> web.StreamResponse:
+    library, version = await _found(request)
+    return _text(library.formatted(version, request.query.get("format", "")))
+
+
+async def _referenced_by(request: web.Request) -> web.StreamResponse:
+    library, version = await _found(request)
+    return answer(library.schemas.referenced_by(version.subject, version.version))
+
+
+def _view(library: Library, version: SchemaVersion, request: web.Request) -> dict[str, Any]:
+    view = version_view(version, library.formatted(version, request.query.get("format", "")))
+    return view | {"deleted": True} if version.deleted else view
+
+
+def _text(text: str) -> web.Response:
+    return web.Response(text=text, content_type="application/json")
+
+
+# Deleting.
+
+
+async def _delete_subject(request: web.Request) -> web.StreamResponse:
+    subject, permanent = subject_of(request), flag(request, "permanent")
+    library = await current(request)
+    library.check_subject(subject, deleted=permanent)
+    if permanent and library.schemas.versions(subject):
+        said = f"Subject '{subject}' was not deleted first before being permanently deleted"
+        raise RegistryError(SUBJECT_NOT_SOFT_DELETED, said)
+    return answer(list((await _delete(request, subject, ALL)).versions))
+
+
+async def _delete_version(request: web.Request) -> web.StreamResponse:
+    subject, number = subject_of(request), version_number(request.match_info["version"])
+    permanent = flag(request, "permanent")
+    library = await current(request)
+    if number == LATEST:
+        number = library.version(subject, LATEST, deleted=permanent).version
+    found = library.version(subject, number, deleted=True)
+    if not permanent and found.deleted:
+        said = f"Subject '{subject}' Version {number} was soft deleted. Set permanent=true"
+        raise RegistryError(VERSION_SOFT_DELETED, f"{said} to delete permanently")
+    if permanent and not found.deleted:
+        said = f"Subject '{subject}' Version {number} was not deleted first"
+        raise RegistryError(VERSION_NOT_SOFT_DELETED, f"{said} before being permanently deleted")
+    await _delete(request, subject, number)
+    return answer(number)
+
+
+async def _delete(request: web.Request, subject: str, number: int) -> SubjectDeleted:
+    library = at_hand(request)
+    library.check_writable(subject)
+    outcome = await propose(request, DeleteSubject(subject, number, flag(request, "permanent")))
+    if isinstance(outcome, Rejected):
+        raise not_found(outcome)
+    assert isinstance(outcome, SubjectDeleted)
+    return outcome

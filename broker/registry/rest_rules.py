@@ -1,0 +1,146 @@
+"""Routes of the registry for rules: compatibility levels and modes, and trying a schema.
+
+GET PUT DELETE /config[/{subject}]                      compatibility level
+GET PUT DELETE /mode[/{subject}]                        READWRITE, READONLY, IMPORT
+POST /compatibility/subjects/{subject}/versions[/{version}]   could this schema follow?
+"""
+
+from typing import Final
+
+from aiohttp import web
+
+from broker.registry.differences import SchemaError
+from broker.registry.errors import (
+    INVALID_LEVEL,
+    INVALID_MODE,
+    INVALID_SCHEMA,
+    NO_LEVEL_OF_ITS_OWN,
+    NO_MODE_OF_ITS_OWN,
+    NOT_PERMITTED,
+    RegistryError,
+)
+from broker.registry.parsed import LEVELS
+from broker.registry.serving import (
+    answer,
+    body_of,
+    current,
+    flag,
+    propose,
+    refused,
+    subject_of,
+)
+from broker.registry.subjects import subject_not_found, version_number
+from coordinator.commands import Rejected
+from coordinator.schemas import GLOBAL
+from coordinator.table_commands import SetSubjectRules
+
+MODES: Final = ("READWRITE", "READONLY", "IMPORT")
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    for path in ("/config", "/config/{subject}"):
+        router.add_get(path, _level)
+        router.add_put(path, _set_level)
+        router.add_delete(path, _unset_level)
+    for path in ("/mode", "/mode/{subject}"):
+        router.add_get(path, _mode)
+        router.add_put(path, _set_mode)
+        router.add_delete(path, _unset_mode)
+    router.add_post("/compatibility/subjects/{subject}/versions", _try)
+    router.add_post("/compatibility/subjects/{subject}/versions/{version}", _try)
+
+
+def _whose(request: web.Request) -> str:
+    """The subject, or GLOBAL."""
+    return subject_of(request) if "subject" in request.match_info else GLOBAL
+
+
+async def _rules(request: web.Request) -> tuple[str, str]:
+    """Level and mode as they were set for this subject itself; for all, those that hold."""
+    subject, library = _whose(request), await current(request)
+    if subject == GLOBAL or flag(request, "defaultToGlobal"):
+        return library.rules(subject)
+    return library.schemas.rules(subject)
+
+
+async def _level(request: web.Request) -> web.StreamResponse:
+    level, _ = await _rules(request)
+    if not level:
+        said = f"Subject '{_whose(request)}' does not have subject-level compatibility configured"
+        raise RegistryError(NO_LEVEL_OF_ITS_OWN, said)
+    return answer({"compatibilityLevel": level})
+
+
+async def _set_level(request: web.Request) -> web.StreamResponse:
+    subject, body = _whose(request), await body_of(request)
+    level = body.get("compatibility")
+    if not isinstance(level, str) or level.upper() not in LEVELS:
+        said = f"Invalid compatibility level. Valid values are {', '.join(LEVELS)}"
+        raise RegistryError(INVALID_LEVEL, said)
+    unknown = sorted(name for name, value in body.items() if value and name != "compatibility")
+    if unknown:
+        raise RegistryError(INVALID_LEVEL, f"{', '.join(unknown)}: not kept here")
+    await _set(request, SetSubjectRules(subject, level.upper(), None))
+    return answer({"compatibility": level.upper()})
+
+
+async def _unset_level(request: web.Request) -> web.StreamResponse:
+    subject, library = _whose(request), await current(request)
+    level, _ = library.schemas.rules(subject)
+    if not level and subject != GLOBAL:
+        raise subject_not_found(subject)
+    await _set(request, SetSubjectRules(subject, "", None))
+    return answer({"compatibilityLevel": level or library.rules(GLOBAL)[0]})
+
+
+async def _mode(request: web.Request) -> web.StreamResponse:
+    _, mode = await _rules(request)
+    if not mode:
+        said = f"Subject '{_whose(request)}' does not have subject-level mode configured"
+        raise RegistryError(NO_MODE_OF_ITS_OWN, said)
+    return answer({"mode": mode})
+
+
+async def _set_mode(request: web.Request) -> web.StreamResponse:
+    subject, body = _whose(request), await body_of(request)
+    mode = body.get("mode")
+    if not isinstance(mode, str) or mode.upper() not in MODES:
+        raise RegistryError(INVALID_MODE, f"Invalid mode. Valid values are {', '.join(MODES)}")
+    schemas = (await current(request)).schemas
+    taken = schemas.versions(subject) if subject != GLOBAL else schemas.subjects()
+    if mode.upper() == "IMPORT" and taken and not flag(request, "force"):
+        said = "Cannot import since found existing subjects; ?force=true does it all the same"
+        raise RegistryError(NOT_PERMITTED, said)
+    await _set(request, SetSubjectRules(subject, None, mode.upper()))
+    return answer({"mode": mode.upper()})
+
+
+async def _unset_mode(request: web.Request) -> web.StreamResponse:
+    subject, library = _whose(request), await current(request)
+    _, mode = library.schemas.rules(subject)
+    if not mode and subject != GLOBAL:
+        raise subject_not_found(subject)
+    await _set(request, SetSubjectRules(subject, None, ""))
+    return answer({"mode": mode or library.rules(GLOBAL)[1]})
+
+
+async def _set(request: web.Request, command: SetSubjectRules) -> None:
+    outcome = await propose(request, command)
+    if isinstance(outcome, Rejected):
+        raise refused(outcome)
+
+
+async def _try(request: web.Request) -> web.StreamResponse:
+    subject, body = subject_of(request), await body_of(request)
+    said = request.match_info.get("version")
+    version = None if said is None else version_number(said)
+    library = await current(request)
+    offered = library.offered(body, normalize=flag(request, "normalize"), is_new=False)
+    try:
+        reasons = library.reasons_against(subject, offered, version=version)
+    except SchemaError as error:
+        raise RegistryError(INVALID_SCHEMA, f"Invalid schema: {error}") from error
+    view: dict[str, object] = {"is_compatible": not reasons}
+    if flag(request, "verbose"):
+        view["messages"] = reasons
+    return answer(view)
