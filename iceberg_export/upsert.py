@@ -1,0 +1,99 @@
+"""The newest record of each key: what a table of mode upsert holds. Pure.
+
+Which of two records of a key is newer: in one partition the one with the greater offset; in
+different ones (a topic that was given more partitions, or a producer that chooses them) the one
+with the greater timestamp, and at equal ones that of the greater partition. So first the last
+record of each key and partition is found, which may be done piece by piece in any order, and
+then, with all of a key's records at hand, the newest of those. A key whose newest record has no
+value has no row.
+
+A key that moved to another partition, was deleted there, and whose older record is exported later
+than that, comes back: tombstones are not kept. This takes a topic that was widened while its export
+was behind. Leaves out reading, writing and which file holds which key (`upsert_job`).
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from iceberg_export import names
+
+KEY_BYTES = "frazil_key"
+"""The record's key as the producer sent it; not a column of the table."""
+GONE = "frazil_gone"
+"""The record has no value; not a column of the table."""
+BUCKETS_DEFAULT = 16
+_NEVER = np.iinfo(np.int64).min
+"""Before every timestamp: the record has none that a table can hold."""
+
+Places = npt.NDArray[np.int64]
+
+
+def _codes(rows: pa.Table) -> Places:
+    """A number for each row's key, equal where keys are."""
+    keys = rows.column(KEY_BYTES).combine_chunks().dictionary_encode()
+    if isinstance(keys, pa.ChunkedArray):
+        keys = pa.concat_arrays(keys.unify_dictionaries().chunks) if keys.num_chunks else keys
+    return np.asarray(keys.indices, dtype=np.int64)
+
+
+def _numbers(column: pa.ChunkedArray, absent: int) -> Places:
+    found: Places = pc.fill_null(column.cast(pa.int64()), absent).to_numpy()
+    return found
+
+
+def _last_of(*groups: Places) -> npt.NDArray[np.bool_]:
+    """Of rows in order of their groups: is it the last of its group?"""
+    last = np.zeros(len(groups[0]), np.bool_)
+    if len(last):
+        last[-1] = True
+        for group in groups:
+            last[:-1] |= group[:-1] != group[1:]
+    return last
+
+
+def last_in_partition(rows: pa.Table) -> pa.Table:
+    """The last record of each key in each partition, in order of partition and offset."""
+    if rows.num_rows == 0:
+        return rows
+    return rows.take(pa.array(_last_in_partition(rows)))
+
+
+def _last_in_partition(rows: pa.Table) -> Places:
+    codes = _codes(rows)
+    partitions = _numbers(rows.column(names.PARTITION), 0)
+    offsets = _numbers(rows.column(names.OFFSET), 0)
+    order = np.lexsort((offsets, partitions, codes))
+    kept = order[_last_of(codes[order], partitions[order])]
+    return _sorted(kept, partitions, offsets)
+
+
+def _sorted(places: Places, partitions: Places, offsets: Places) -> Places:
+    found: Places = places[np.lexsort((offsets[places], partitions[places]))]
+    return found
+
+
+def newest(rows: pa.Table) -> Places:
+    """Where the rows are that the table should have, given all records of their keys.
+
+    In order of partition and offset; keys whose newest record has no value have none.
+    """
+    if rows.num_rows == 0:
+        return np.zeros(0, np.int64)
+    found = _last_in_partition(rows)
+    some = rows.take(pa.array(found))
+    codes = _codes(some)
+    partitions = _numbers(some.column(names.PARTITION), 0)
+    times = _numbers(some.column(names.TIMESTAMP), _NEVER)
+    order = np.lexsort((partitions, times, codes))
+    winners = order[_last_of(codes[order])]
+    gone: Any = some.column(GONE).to_numpy()
+    winners = winners[~gone[winners]]
+    return _sorted(found[winners], *_places(rows))
+
+
+def _places(rows: pa.Table) -> tuple[Places, Places]:
+    return _numbers(rows.column(names.PARTITION), 0), _numbers(rows.column(names.OFFSET), 0)
