@@ -40,6 +40,7 @@ from broker.topic_rules import TopicRules
 from coordinator.commands import ChunkCommitted, Command, CommitChunk, DeleteTopic
 from coordinator.coordinator import Applied, Coordinator, LogUnavailableError
 from coordinator.job_commands import ExpireRecords, LogsTrimmed, TrimLogs
+from coordinator.table_commands import ExpireHeldRecords
 from coordinator.transaction_commands import Marked, ProducerInitialized, TransactionEnded
 from protocol.errors import ErrorCode
 from protocol.fetch import (
@@ -425,7 +426,7 @@ class FetchPath:
         places: list[tuple[TopicId, int]] = []
         if isinstance(command, TrimLogs):
             places = [(trim.topic_id, trim.partition) for trim in command.trims]
-        elif isinstance(command, ExpireRecords):
+        elif isinstance(command, ExpireRecords | ExpireHeldRecords):
             places = [(expiry.topic_id, expiry.partition) for expiry in command.expiries]
         for place, trimmed in zip(places, outcome.results, strict=True):
             if not trimmed.error:

@@ -53,6 +53,7 @@ from coordinator.metadata_log import (
     LogRefusedError,
     LogUnavailableError,
 )
+from coordinator.table_commands import ExpireHeldRecords
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
 from storage.spans import ObjectId, ObjectKind
@@ -66,6 +67,7 @@ WORKER_COMMANDS: Final = (
     BeginSnapshot,
     PublishSnapshot,
     ExpireRecords,
+    ExpireHeldRecords,
     DropRows,
     ReplaceRows,
     SpillRows,

@@ -14,8 +14,9 @@ from broker.jobs.moving import recall
 from broker.jobs.retention_plan import PARTITIONS_PER_COMMAND_MAX, ROWS_PER_COMMAND_MAX, Due
 from broker.jobs.walk import SLICE, written
 from coordinator.commands import Rejected
-from coordinator.job_commands import DropRows, ExpireRecords, LogsTrimmed
+from coordinator.job_commands import DropRows, ExpireRecords, Expiry, LogsTrimmed
 from coordinator.partition import Partition
+from coordinator.table_commands import TABLES_LEVEL, ExpireHeldRecords, HeldExpiry
 from protocol.errors import ErrorCode
 from protocol.types import Position, TopicId
 from storage.spans import Page
@@ -62,22 +63,35 @@ def _due(context: JobContext, partition: Partition) -> Due | None:
     topic = machine.topics.by_id(partition.topic_id)
     if topic is None:
         return None
-    return retention_plan.due(partition, context.rules.of(topic), time_ms=machine.time_ms)
+    settings = context.rules.of(topic)
+    if settings.hold_ms >= 0 and not machine.incarnations.all_know(TABLES_LEVEL):
+        return None  # What holds records for the export cannot be said to all agents yet.
+    exported = machine.exports.offset(partition.topic_id, partition.partition)
+    return retention_plan.due(partition, settings, time_ms=machine.time_ms, exported=exported)
 
 
 async def _propose(
     context: JobContext, seen: Position, some: Sequence[tuple[Partition, Due]]
 ) -> list[Partition]:
     """The partitions whose log start moved."""
-    expiries = tuple(due.expiry for _, due in some)
-    outcome = await context.propose(ExpireRecords(seen, expiries))
-    if not isinstance(outcome, LogsTrimmed):
-        return []
-    return [
-        partition
-        for (partition, _), result in zip(some, outcome.results, strict=True)
-        if result.error == ErrorCode.NONE
-    ]
+    plain = tuple([due.expiry for _, due in some if isinstance(due.expiry, Expiry)])
+    held = tuple([due.expiry for _, due in some if isinstance(due.expiry, HeldExpiry)])
+    commands: list[ExpireRecords | ExpireHeldRecords] = []
+    if plain:
+        commands.append(ExpireRecords(seen, plain))
+    if held:
+        commands.append(ExpireHeldRecords(seen, held))
+    moved: set[tuple[TopicId, int]] = set()
+    for command in commands:
+        outcome = await context.propose(command)
+        if isinstance(outcome, LogsTrimmed):
+            places = [(each.topic_id, each.partition) for each in command.expiries]
+            moved.update(
+                place
+                for place, result in zip(places, outcome.results, strict=True)
+                if result.error == ErrorCode.NONE
+            )
+    return [each for each, _ in some if (each.topic_id, each.partition) in moved]
 
 
 async def _drop(context: JobContext, partitions: Sequence[Partition]) -> None:

@@ -5,8 +5,8 @@ record is older than retention.ms by the machine's time, and leading rows withou
 still retention.bytes. A row without any timestamp goes with a later one. A page counts as one
 row. Both hold only where cleanup.policy has delete; what a client deleted goes anywhere.
 
-Left out: nothing waits for the export of a topic; an export that must not lose has a pin, which
-keeps the objects of the plan that it reads.
+Rows of a topic that holds them for its export (`frazil.iceberg.retention.hold`) go only when they
+are exported, or older than retention.ms and the time of the hold together.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ from broker.jobs.walk import data_bytes_of, timestamp_of
 from broker.topic_configs import TopicSettings
 from coordinator.job_commands import Expiry
 from coordinator.partition import Partition
+from coordinator.table_commands import HeldExpiry
 from storage.spans import Page, Row
 
 ROWS_PER_COMMAND_MAX: Final = 1000
@@ -25,19 +26,44 @@ PARTITIONS_PER_COMMAND_MAX: Final = 500
 class Due(NamedTuple):
     """What may go of one partition by one command."""
 
-    expiry: Expiry
+    expiry: Expiry | HeldExpiry
     rows: int
 
 
-def due(partition: Partition, settings: TopicSettings, *, time_ms: int) -> Due | None:
-    """What is over its topic's limits; None when nothing is. Dead rows are dropped before."""
+class Hold(NamedTuple):
+    """What waits to be exported."""
+
+    exported: int
+    """Everything before is."""
+    held_ms: int
+    """What is older does not wait any more."""
+    old_ms: int
+    """In the machine's time, when that began."""
+
+    def keeps(self, row: Row) -> bool:
+        return row.next_offset > self.exported and timestamp_of(row) >= self.old_ms
+
+    def may_end_with(self, row: Row) -> bool:
+        """Of a row without a timestamp that is not exported nobody knows how old it is; it goes
+        with a later one, as by age."""
+        return row.next_offset <= self.exported or timestamp_of(row) >= 0
+
+
+def due(
+    partition: Partition, settings: TopicSettings, *, time_ms: int, exported: int = 0
+) -> Due | None:
+    """What is over its topic's limits; None when nothing is. Dead rows are dropped before.
+
+    `exported`: everything before is, as far as is known.
+    """
     if not settings.deleted or partition.row_count == 0 or has_dead_rows(partition):
         return None
     aged = sized = (partition.log_start, 0)
+    hold = _hold(settings, exported, time_ms)
     if settings.retention_ms >= 0:
-        aged = _aged(partition, old_ms=time_ms - settings.retention_ms)
+        aged = _aged(partition, hold, old_ms=time_ms - settings.retention_ms)
     if settings.retention_bytes >= 0:
-        sized = _sized(partition, bytes_max=settings.retention_bytes)
+        sized = _sized(partition, hold, bytes_max=settings.retention_bytes)
     offset, rows = max(aged, sized)
     if offset <= partition.log_start:
         return None
@@ -48,22 +74,33 @@ def due(partition: Partition, settings: TopicSettings, *, time_ms: int) -> Due |
         settings.retention_ms if offset == aged[0] else -1,
         settings.retention_bytes if offset == sized[0] else -1,
     )
-    return Due(expiry, rows)
+    return Due(expiry if hold is None else HeldExpiry(*expiry, hold.held_ms), rows)
 
 
-def _stable_rows(partition: Partition) -> Iterator[Row]:
+def held_ms(settings: TopicSettings) -> int:
+    """How old records become that are not exported, when they are held for it."""
+    return max(settings.retention_ms, 0) + settings.hold_ms
+
+
+def _hold(settings: TopicSettings, exported: int, time_ms: int) -> Hold | None:
+    if settings.hold_ms < 0:
+        return None
+    return Hold(exported, held_ms(settings), time_ms - held_ms(settings))
+
+
+def _stable_rows(partition: Partition, hold: Hold | None) -> Iterator[Row]:
     """Rows from the log start on that may go now, as many as one command may name."""
     for index in range(min(ROWS_PER_COMMAND_MAX, partition.row_count)):
         row = partition.row(index)
-        if row.next_offset > partition.last_stable:
+        if row.next_offset > partition.last_stable or (hold is not None and hold.keeps(row)):
             return
         yield row
 
 
-def _aged(partition: Partition, *, old_ms: int) -> tuple[int, int]:
+def _aged(partition: Partition, hold: Hold | None, *, old_ms: int) -> tuple[int, int]:
     """Behind the last of the leading rows that are older, and how many they are."""
     found = (partition.log_start, 0)
-    for count, row in enumerate(_stable_rows(partition), start=1):
+    for count, row in enumerate(_stable_rows(partition, hold), start=1):
         timestamp = timestamp_of(row)
         if timestamp >= old_ms:
             break
@@ -72,17 +109,18 @@ def _aged(partition: Partition, *, old_ms: int) -> tuple[int, int]:
     return found
 
 
-def _sized(partition: Partition, *, bytes_max: int) -> tuple[int, int]:
+def _sized(partition: Partition, hold: Hold | None, *, bytes_max: int) -> tuple[int, int]:
     """Behind the last of the leading rows that are too much, and how many they are."""
     found = (partition.log_start, 0)
     if partition.data_bytes <= bytes_max:
         return found
     left = partition.data_bytes
-    for count, row in enumerate(_stable_rows(partition), start=1):
+    for count, row in enumerate(_stable_rows(partition, hold), start=1):
         left -= data_bytes_of(row)
         if left < bytes_max:
             break
-        found = (row.next_offset, count)
+        if hold is None or hold.may_end_with(row):
+            found = (row.next_offset, count)
     return found
 
 

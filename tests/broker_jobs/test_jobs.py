@@ -11,6 +11,8 @@ from coordinator.commands import DeleteTopic, Pin
 from coordinator.group_commands import SetTopicConfigs
 from coordinator.job_commands import JobKind, Trim, TrimLogs
 from coordinator.partition import Partition
+from coordinator.settings import FEATURE_LEVEL_MAX
+from coordinator.table_commands import TABLES_LEVEL, ExportEnd, ReportExport
 from protocol.types import TopicId
 from storage.cleaner import ENTRY_BYTES
 from storage.segment import parse_segment
@@ -21,8 +23,8 @@ Place = tuple[TopicId, int]
 
 
 @contextmanager
-def opened(**changed: int) -> Iterator[World]:
-    world = World(replace(SETTINGS, **changed))
+def opened(*, level: int = FEATURE_LEVEL_MAX, **changed: int) -> Iterator[World]:
+    world = World(replace(SETTINGS, **changed), level=level)
     try:
         yield world
     finally:
@@ -182,6 +184,49 @@ def test_retention_that_is_changed_holds_at_once():
         world.do(SetTopicConfigs(place[0], (("retention.ms", "1000"),)))
         assert run(world, JobKind.RETENTION)
         assert partition_of(world, place).log_start == 5
+
+
+HELD = {
+    "retention_ms": "5000",
+    "frazil_iceberg_retention_hold": "true",
+    "frazil_iceberg_retention_hold_max_ms": "20000",
+}
+
+
+def test_records_of_a_topic_that_waits_for_its_export_go_when_they_are_in_the_table():
+    with opened() as world:
+        held = (world.topic("held", **HELD), 0)
+        other = (world.topic("other", retention_ms="5000"), 0)
+        written = fill(world, held, 5)
+        fill(world, other, 5)
+        world.pass_time(10_000)
+        assert run(world, JobKind.RETENTION)
+        assert partition_of(world, other).log_start == 5
+        assert values(world, held) == written
+        world.do(ReportExport(held[0], (ExportEnd(0, 3),)))
+        assert run(world, JobKind.RETENTION)
+        assert values(world, held) == written[3:]
+
+
+def test_records_that_were_held_for_long_enough_go_without_an_export():
+    with opened() as world:
+        place = (world.topic("held", **HELD), 0)
+        fill(world, place, 5)
+        world.pass_time(15_000)
+        young = fill(world, place, 2)
+        world.pass_time(11_000)
+        assert run(world, JobKind.RETENTION)
+        assert partition_of(world, place).log_start == 5
+        assert values(world, place) == young
+
+
+def test_nothing_that_is_held_goes_while_an_agent_cannot_be_told_why():
+    with opened(level=TABLES_LEVEL - 1) as world:
+        place = (world.topic("held", **HELD), 0)
+        written = fill(world, place, 5)
+        world.pass_time(100_000)
+        assert run(world, JobKind.RETENTION)
+        assert values(world, place) == written
 
 
 def test_many_rows_go_in_slices():

@@ -5,7 +5,12 @@ from hypothesis import strategies as st
 
 from broker.jobs import retention_plan
 from broker.jobs.walk import data_bytes_of
+from coordinator.commands import Tick
+from coordinator.job_commands import LogsTrimmed, Trimmed
+from coordinator.table_commands import ExpireHeldRecords, ExportEnd, HeldExpiry, ReportExport
+from protocol.errors import ErrorCode
 from tests.broker_jobs.rows import MOMENT, Rows, settings
+from tests.coordinator.job_story import JobStory
 
 NOW_MS = 10_000
 
@@ -132,6 +137,77 @@ def test_rows_before_the_log_start_are_dropped_after_their_page_came_back():
     rows.partition.start_at(20)
     assert retention_plan.has_dead_rows(rows.partition)
     assert retention_plan.first_page(rows.partition) == page
+
+
+def held_offset(rows: Rows, exported: int, **changed: object) -> int | None:
+    limits = settings(**{"retention_ms": 100, "hold_ms": 50, **changed})
+    found = retention_plan.due(rows.partition, limits, time_ms=NOW_MS, exported=exported)
+    assert found is None or isinstance(found.expiry, HeldExpiry)
+    return None if found is None else found.expiry.offset
+
+
+def test_old_rows_wait_for_the_export_but_not_for_ever():
+    rows = Rows()
+    for age in (160, 151, 150, 120, 100):
+        rows.span(timestamp=NOW_MS - age)
+    assert held_offset(rows, 0) == 20
+    assert held_offset(rows, 29) == 20
+    assert held_offset(rows, 30) == 30
+    assert held_offset(rows, 50) == 40
+    assert held_offset(rows, 0, retention_ms=0) == 50
+    assert held_offset(rows, 0, retention_ms=0, hold_ms=120) == 30
+
+
+def test_rows_that_are_too_much_wait_as_well():
+    rows = Rows()
+    for age in (60, 51, 50, 40):
+        rows.span(timestamp=NOW_MS - age)
+    only_size = {"retention_ms": -1, "retention_bytes": 0}
+    assert held_offset(rows, 0, **only_size) == 20
+    assert held_offset(rows, 30, **only_size) == 30
+    assert held_offset(rows, 40, **only_size) == 40
+
+
+def test_a_row_without_timestamp_waits_for_the_export_or_a_later_row():
+    rows = Rows()
+    for timestamp in (-1, 5, -1):
+        rows.span(timestamp=timestamp)
+    only_size = {"retention_ms": -1, "retention_bytes": 0}
+    assert held_offset(rows, 0, **only_size) == 20
+    assert held_offset(rows, 30, **only_size) == 30
+
+
+@given(
+    st.lists(st.tuples(st.integers(-1, 50), st.integers(1, 50)), min_size=1, max_size=20),
+    st.integers(-1, 50),
+    st.integers(-1, 500),
+    st.integers(0, 30),
+    st.integers(0, 200),
+)
+def test_what_is_held_is_exported_or_old_when_it_goes_and_apply_agrees(
+    written, retention_ms, retention_bytes, hold_ms, exported
+):
+    story = JobStory()
+    for timestamp, _ in written:
+        story.produce(10, timestamp=timestamp)
+    story.do(story.agent, Tick(), clock_ms=1_000)
+    now_ms = story.machine.time_ms
+    exported = min(exported, story.row.end_offset)
+    story.do(story.agent, ReportExport(story.topic_id, (ExportEnd(0, exported),)))
+    limits = settings(
+        retention_ms=retention_ms + now_ms - 40 if retention_ms >= 0 else -1,
+        retention_bytes=retention_bytes,
+        hold_ms=hold_ms + (now_ms - 40 if retention_ms < 0 else 0),
+    )
+    old_ms = now_ms - retention_plan.held_ms(limits)
+    rows = story.rows()
+    while due := retention_plan.due(story.row, limits, time_ms=now_ms, exported=exported):
+        assert isinstance(due.expiry, HeldExpiry)
+        outcome = story.do(story.agent, ExpireHeldRecords(story.machine.position, (due.expiry,)))
+        assert outcome == LogsTrimmed((Trimmed(ErrorCode.NONE, due.expiry.offset),))
+        for row in rows:
+            if exported < row.next_offset <= due.expiry.offset:
+                assert row.timestamp_max < old_ms
 
 
 @given(

@@ -32,6 +32,7 @@ from coordinator.job_commands import ClaimJobs, JobKind, Trim, TrimLogs
 from coordinator.machine import Machine
 from coordinator.partition import Partition
 from coordinator.replica import Applied
+from coordinator.settings import FEATURE_LEVEL_MAX
 from coordinator.snapshot import dump, restore
 from coordinator.transaction_commands import EndTransaction, InitProducer, ProducerInitialized
 from protocol import records
@@ -141,7 +142,8 @@ class SteppedStore:
 class World:
     """Two agents, of which one holds the jobs; both write and keep the time."""
 
-    def __init__(self, settings: Settings = SETTINGS) -> None:
+    def __init__(self, settings: Settings = SETTINGS, *, level: int = FEATURE_LEVEL_MAX) -> None:
+        self.level = level
         self.settings = settings
         self.runner = asyncio.Runner()
         self.clock_ms = 1_000_000
@@ -178,7 +180,7 @@ class World:
         return outcome
 
     def _open(self, name: str) -> Incarnation:
-        (outcome,) = self.append(INCARNATION_NONE, opening(name))
+        (outcome,) = self.append(INCARNATION_NONE, opening(name, level=self.level))
         assert isinstance(outcome, Opened)
         self.chunks[outcome.incarnation] = 0
         return outcome.incarnation
