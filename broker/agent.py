@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from broker import identity, metrics, purging, transaction_expiring
 from broker.admin import AdminView, make_app
-from broker.config import Settings, advertised
+from broker.config import Address, Settings, advertised
 from broker.fetching import FetchPath
 from broker.groups import expiring
 from broker.groups.coordinator import GroupCoordinator
@@ -36,6 +36,8 @@ from broker.jobs.host import JobHost
 from broker.node import Node
 from broker.producer_ids import ProducerIds
 from broker.producing import ProducePath
+from broker.registry import rest
+from broker.registry.serving import RegistryView
 from broker.server import KafkaServer
 from broker.store_time import StoreTime
 from broker.transactions.service import TransactionService
@@ -138,7 +140,8 @@ class Agent:
         self._shells: _Shells | None = None
         self._server: KafkaServer | None = None
         """Made when it is to serve: from then on it watches for stalls of the loop."""
-        self._runner: web.AppRunner | None = None
+        self._runners: list[web.AppRunner] = []
+        """Of the admin endpoints, and of the schema registry."""
         self._view = AdminView(
             settings=settings, log=parts.log, not_ready=self.not_ready, notes=self.notes
         )
@@ -163,6 +166,7 @@ class Agent:
                 await self._open_doors()
                 self._compose(tasks)
                 await self._open_admin()
+                await self._open_registry()
                 bound = {name: f"{host}:{port}" for name, (host, port) in self._bound.items()}
                 logger.info("listening", extra=bound)
                 self._opened.set()
@@ -177,8 +181,8 @@ class Agent:
                 raise
         finally:
             self._close_doors()
-            if self._runner is not None:
-                await self._runner.cleanup()
+            for runner in self._runners:
+                await runner.cleanup()
             self._opened.set()
             self._serving.set()
             self._has_ended.set()
@@ -189,7 +193,8 @@ class Agent:
         await self._has_ended.wait()
 
     def listening(self) -> dict[str, tuple[str, int]]:
-        """The addresses bound so far, by listener name; `http` is the admin listener."""
+        """The addresses bound so far, by listener name; `http` is the admin listener, `registry`
+        the schema registry's."""
         return dict(self._bound)
 
     async def opened(self) -> None:
@@ -276,19 +281,38 @@ class Agent:
         self._doors = []
 
     async def _open_admin(self) -> None:
-        address = self._settings.http
-        if address is None:
-            return
+        if self._settings.http is not None:
+            app = make_app(self._view)
+            self._bound["http"] = await self._open_http(app, self._settings.http, setting="http")
+
+    async def _open_registry(self) -> None:
+        """The schema registry; of several listeners the first is told of."""
+        settings = self._settings
+        assert self._shells is not None
+        for address in settings.registry_listen:
+            view = RegistryView(
+                coordinator=self._shells.coordinator,
+                cluster_id=settings.cluster_id,
+                users=dict(settings.registry_users),
+                ready=self._member.is_set,
+            )
+            bound = await self._open_http(
+                rest.make_app(view), address, setting="schema.registry.listeners"
+            )
+            self._bound.setdefault("registry", bound)
+
+    async def _open_http(
+        self, app: web.Application, address: Address, *, setting: str
+    ) -> tuple[str, int]:
         host = "0.0.0.0" if address.host in ("", "*") else address.host  # noqa: S104 - Asked for.
-        self._runner = web.AppRunner(
-            make_app(self._view), access_log=None, handle_signals=False, shutdown_timeout=1.0
-        )
-        await self._runner.setup()
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        self._runners.append(runner)
+        await runner.setup()
         try:
-            await web.TCPSite(self._runner, host, address.port).start()
+            await web.TCPSite(runner, host, address.port).start()
         except OSError as error:
-            raise AgentError(_cannot_listen(host, address.port, error, setting="http")) from error
-        self._bound["http"] = (host, self._runner.addresses[0][1])
+            raise AgentError(_cannot_listen(host, address.port, error, setting=setting)) from error
+        return host, runner.addresses[0][1]
 
     # Composition.
 

@@ -320,9 +320,11 @@ def _dev(options: argparse.Namespace) -> int:
     # Two agents on one machine are told apart by --port alone when it is free to choose.
     chosen = options.http
     http_port = chosen if chosen is not None else (0 if options.port == 0 else 9094)
-    loaded = _load(
-        options, defaults=dev.defaults(port=options.port, http_port=http_port, data=options.data)
+    registry_port = 0 if options.port == 0 else dev.REGISTRY_PORT
+    defaults = dev.defaults(
+        port=options.port, http_port=http_port, registry_port=registry_port, data=options.data
     )
+    loaded = _load(options, defaults=defaults)
     try:
         dev.prepare(options.data)
     except dev.DataError as error:

@@ -113,6 +113,9 @@ class Settings:
     collect_interval_ms: int
     logs_level: str
     logs_format: str
+    registry_listen: tuple[Address, ...]
+    registry_users: tuple[tuple[str, str], ...] = field(repr=False)
+    """Names and passwords; none: nobody is asked."""
     kafka: KafkaSettings
 
 
@@ -209,6 +212,31 @@ def _http_address(text: str) -> Address | None:
     if address.port is None:
         raise ValueError(f'"{text}" has no port (example: 127.0.0.1:9094)')
     return Address(address.host, address.port)
+
+
+def _http_listeners(text: str) -> tuple[Address, ...]:
+    """Confluent's `listeners`: `http://0.0.0.0:8081`, several with commas."""
+    if text.strip().lower() in ("", "off"):
+        return ()
+    addresses = []
+    for item in text.split(","):
+        match = re.fullmatch(
+            r"http://(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.*-]*):([0-9]{1,5})/?", item.strip()
+        )
+        if match is None or int(match[2]) > 65535:
+            raise ValueError(f'"{item.strip()}" is not an address (example: http://0.0.0.0:8081)')
+        addresses.append(Address(match[1].strip("[]"), int(match[2])))
+    return tuple(addresses)
+
+
+def _users(text: str) -> tuple[tuple[str, str], ...]:
+    users: dict[str, str] = {}
+    for item in (item.strip() for item in text.split(",") if item.strip()):
+        name, colon, password = item.partition(":")
+        if not (name and colon and password) or name in users:
+            raise ValueError("write it as name:password, several with commas")
+        users[name] = password
+    return tuple(users.items())
 
 
 def _listeners(text: str) -> tuple[NamedAddress, ...]:
@@ -340,6 +368,12 @@ TABLE: tuple[Setting, ...] = (
             "What this agent writes to standard error."),
     Setting("logs.format", "logs_format", "text", _one_of("text", "json"), "text / json",
             "`key=value` lines, or a JSON object per line."),
+    Setting("schema.registry.listeners", "registry_listen", "", _http_listeners, "addresses",
+            "Where the embedded schema registry answers: `http://0.0.0.0:8081`, several with commas."
+            " Empty: nowhere. All agents that have it answer alike."),
+    Setting("schema.registry.basic.auth.user.info", "registry_users", "", _users,
+            "name:password", "Who may use the schema registry, several with commas. Empty:"
+            " everybody.", secret=True),
 )  # fmt: skip
 BY_NAME: dict[str, Setting] = {row.name: row for row in TABLE}
 

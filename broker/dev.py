@@ -4,10 +4,13 @@ Its settings are ordinary ones with other defaults: a folder as object store, SQ
 this machine's addresses. Left out: running it (`broker.process`).
 """
 
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+REGISTRY_PORT = 8081
+"""Where schema registries are, by custom."""
 PUTS_PER_SECOND = 100
 """A PUT into a folder costs an fsync, not money."""
 
@@ -16,18 +19,33 @@ class DataError(Exception):
     """The data folder cannot be used; the sentence says why."""
 
 
-def defaults(*, port: int, http_port: int, data: Path) -> dict[str, str]:
+def defaults(*, port: int, http_port: int, registry_port: int, data: Path) -> dict[str, str]:
     """Settings that `frazil dev` has before anything is set."""
     folder = data.absolute()
     return {
         "listen": f"localhost:{port}",
         "http": f"127.0.0.1:{http_port}",
+        "schema.registry.listeners": registry_listener(registry_port),
         "store": f"file://{quote(str(folder))}/objects",
         "log": f"sqlite://{folder}/log.db",
         "node.name": "dev",
         "puts.per.second": str(PUTS_PER_SECOND),
         "logs.level": "warning",
     }
+
+
+def registry_listener(port: int) -> str:
+    """Where the schema registry answers; nowhere when somebody else has the port.
+
+    Nobody who wants to try Kafka should be kept from it by another registry.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return ""
+    return f"http://127.0.0.1:{port}"
 
 
 def prepare(data: Path) -> None:
@@ -52,7 +70,8 @@ def greeting(
 
     `command` is how this program is called from where the user is.
     """
-    _, port = next(value for name, value in listening.items() if name != "http")
+    others = ("http", "registry")
+    _, port = next(value for name, value in listening.items() if name not in others)
     server = f"localhost:{port}"
     bootstrap_flag = "" if port == 9092 else f" --bootstrap {server}"
     lines = ["Frazil is running.", "", f"  Kafka clients    {server}"]
@@ -60,6 +79,10 @@ def greeting(
     if "http" in listening:
         admin = f"http://127.0.0.1:{listening['http'][1]}"
         lines.append(f"  health, metrics  {admin}/health/ready  {admin}/metrics")
+    if "registry" in listening:
+        lines.append(f"  schema registry  http://127.0.0.1:{listening['registry'][1]}")
+    else:
+        lines.append("  schema registry  not there (its port is taken; schema.registry.listeners)")
     lines += [
         f"  data             {data}",
         "",
