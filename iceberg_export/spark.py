@@ -219,16 +219,33 @@ def _understood(error: Exception) -> ExportError:
     return SparkError(f"a Spark task failed: {(python or lines or [type(error).__name__])[-1]}")
 
 
+def _submitted() -> dict[str, str]:
+    """What `spark-submit` was told, when it is what started this process."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # noqa: SLF001 - connects to the JVM that is there.
+    return dict(SparkConf(_jvm=SparkContext._jvm).getAll())  # noqa: SLF001
+
+
 def start(given: Mapping[str, str], progress: Progress) -> Tasks:
-    """Start Spark with the settings `spark.*`. Raises SparkError (no Java, will not start)."""
-    find_java()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    """Start Spark with the settings `spark.*`; they win over those of `spark-submit`, if that is
+    what started us, and those over ours. Raises SparkError (no Java, will not start)."""
+    submitted = _submitted()
+    if not submitted:
+        find_java()
+    conf = _configuration({**submitted, **given})
+    if conf["spark.master"].startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    else:
+        # Executors are elsewhere: their Python is what the user says, or else the same path.
+        os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", sys.executable))
     from pyspark.sql import SparkSession
 
     logging.getLogger("py4j").setLevel(logging.ERROR)
     builder = SparkSession.builder
-    for name, value in _configuration(given).items():
+    for name, value in conf.items():
         builder = builder.config(name, value)
     try:
         session = builder.getOrCreate()
