@@ -81,6 +81,8 @@ class Change(NamedTuple):
     removed: Sequence[DataFile] = ()
     base_id: int | None = None
     """Snapshot of `main` that the rows of `removed` were read at."""
+    fence: bool = False
+    """Lets no rewrite that began before it land: it is no append."""
 
 
 class _Keys(NamedTuple):
@@ -97,7 +99,7 @@ def _send(table: Table, change: Change, keys: _Keys, at: Hook, steps: tuple[Step
     if keys.properties:
         transaction.set_properties(dict(keys.properties))
     producer: Any
-    if change.removed:
+    if change.removed or change.fence:
         producer = transaction.update_snapshot(dict(keys.summary)).overwrite()
     else:
         producer = transaction._append_snapshot_producer(dict(keys.summary))  # noqa: SLF001
@@ -283,6 +285,22 @@ def move(
 
     intent = _Intent(change, lambda view: state.has_run(view, new.run_id), check, keys)
     _bring_in(catalog, identifier, intent, pause, at)
+
+
+def fence(
+    catalog: Catalog, identifier: Identifier, *, run_id: str, pause: Pause, at: Hook = pass_by
+) -> State:
+    """Move the state's number on and nothing else: no commit that began before can land any more.
+
+    Raises as `move` does, and StateError when the state cannot be read.
+    """
+    view = view_of(catalog.load_table(identifier))
+    found = state.read_state(view)
+    if found is None:
+        raise StateError(f"table {view.name} has no export state yet")
+    new = found._replace(seq=found.seq + 1, run_id=run_id)
+    move(catalog, identifier, Change(fence=True), seen=view, new=new, pause=pause, at=at)
+    return new
 
 
 def _check_unmoved(view: state.TableView, expected: State, *, unknown: bool) -> None:
