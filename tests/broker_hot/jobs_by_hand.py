@@ -8,6 +8,8 @@ from itertools import count
 
 from coordinator.job_commands import (
     ClaimJobs,
+    ExpireRecords,
+    Expiry,
     JobKind,
     NewPage,
     NewSpan,
@@ -19,6 +21,7 @@ from coordinator.job_commands import (
     Trim,
     TrimLogs,
 )
+from coordinator.table_commands import ExpireHeldRecords, ExportEnd, HeldExpiry, ReportExport
 from protocol.errors import ErrorCode
 from protocol.records import batch_positions, empty_batch, read_header
 from storage.page import digest, encode_rows
@@ -103,6 +106,23 @@ async def _put(agent, kind: ObjectKind, body: bytes) -> ObjectId:
 async def trim(agent, row, offset: int) -> None:
     """Delete the records before `offset`."""
     await agent.coordinator.propose(TrimLogs((Trim(row.topic_id, row.partition, offset),)))
+    assert row.log_start == offset
+
+
+async def expire(agent, row, offset: int) -> None:
+    """The records before `offset` are too much."""
+    expiry = Expiry(row.topic_id, row.partition, offset, -1, 0)
+    await agent.coordinator.propose(ExpireRecords(agent.coordinator.machine.position, (expiry,)))
+    assert row.log_start == offset
+
+
+async def expire_exported(agent, row, offset: int) -> None:
+    """The same of a topic that waits for its export, which has come so far."""
+    said = ReportExport(row.topic_id, (ExportEnd(row.partition, offset),))
+    await agent.coordinator.propose(said)
+    expiry = HeldExpiry(row.topic_id, row.partition, offset, -1, 0, 1 << 60)
+    position = agent.coordinator.machine.position
+    await agent.coordinator.propose(ExpireHeldRecords(position, (expiry,)))
     assert row.log_start == offset
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from coordinator.job_commands import ClaimJobs, Trim, TrimLogs
 from protocol.errors import ErrorCode
 from protocol.records import batch_positions, iterate, read_header
@@ -174,7 +176,10 @@ def test_a_log_that_begins_later_while_records_are_read_gives_none_of_them() -> 
     run(scenario)
 
 
-def test_a_poll_whose_offset_is_deleted_is_told_at_once_and_its_neighbour_waits_on() -> None:
+@pytest.mark.parametrize(
+    "cut", [jobs_by_hand.trim, jobs_by_hand.expire, jobs_by_hand.expire_exported]
+)
+def test_a_poll_whose_offset_is_deleted_is_told_at_once_and_its_neighbour_waits_on(cut) -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (a,):
             row = await _filled(world, a)
@@ -187,7 +192,7 @@ def test_a_poll_whose_offset_is_deleted_is_told_at_once_and_its_neighbour_waits_
                 ]
                 await asyncio.sleep(1)
                 assert not any(poll.there for poll in polls)
-                await jobs_by_hand.trim(a, row, row.end_offset - 1)
+                await cut(a, row, row.end_offset - 1)
                 await asyncio.sleep(0.1)
                 assert [poll.there for poll in polls] == [True, False]
                 assert (await polls[0].partition()).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
