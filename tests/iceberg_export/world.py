@@ -178,8 +178,13 @@ class World:
             "topic_id": topic_id,
             "position": 99,
             "store": store,
+            "configs": self.table_settings(topic),
             "partitions": partitions,
         }
+
+    def table_settings(self, topic: str) -> dict[str, str]:
+        found = self.configs.get(topic, {})
+        return {f"frazil.iceberg.{name}": value for name, value in found.items()}
 
     def all_topics(self) -> dict:
         topics = [
@@ -187,10 +192,7 @@ class World:
                 "name": name,
                 "topic_id": topic_id,
                 "partitions": len(logs),
-                "configs": {
-                    f"frazil.iceberg.{one}": value
-                    for one, value in self.configs.get(name, {}).items()
-                },
+                "configs": self.table_settings(name),
                 "exported": self.exported.get(name, {}),
             }
             for name, (topic_id, logs) in self.topics.items()

@@ -1,0 +1,214 @@
+"""What Spark sees: `spark.read.format("frazil")` and `spark.readStream.format("frazil")`.
+
+    from iceberg_export.source.data_source import register
+
+    register(spark)
+    spark.read.format("frazil").option("agent", "http://host:9094").option("topic", "orders").load()
+
+Filters are told to us only on request (`pushFilters`): Spark 4.1 keeps the first plan that a
+DataFrame gets, with the filters pushed into it, for all that is done with that DataFrame later, and
+so gives too few rows without a word. Options that say what to read are safe, and so are plans
+kept without filters: two queries over one DataFrame see the same records.
+
+Spark makes these objects in Python workers of its own, pickles them, and never tells them that a
+query has ended: so nothing here is kept but options, and pins end by themselves. It is the
+composition root of this package: clocks are read here.
+"""
+
+import datetime as dt
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.datasource import Filter as SparkFilter
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+from iceberg_export.agent_client import AgentClient
+from iceberg_export.catalog import open_catalog
+from iceberg_export.errors import SettingsError
+from iceberg_export.plan import TopicPlan
+from iceberg_export.rows import ROW_SCHEMA
+from iceberg_export.source.filters import Filter, wanted_by
+from iceberg_export.source.planning import open_table, pin, plan_table, plan_topic
+from iceberg_export.source.read_options import ReadOptions, parse_options
+from iceberg_export.source.reading import Task, read_task
+from iceberg_export.source.streaming import Stream
+
+ASK_S = 0.25
+"""Agents are asked so often what is new, however often Spark comes."""
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+_pinned: dict[str, dict[str, int]] = {}
+"""By agents: the pin that this worker has asked for last."""
+
+
+class TaskPartition(InputPartition):
+    """One task of a query."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+
+
+class FrazilDataSource(DataSource):
+    """The format `frazil`."""
+
+    @classmethod
+    @override
+    def name(cls) -> str:
+        return "frazil"
+
+    @override
+    def schema(self) -> StructType:
+        options = parse_options(self.options, streaming=None)
+        return spark_schema(_columns(options))
+
+    @override
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = _checked(self.options, schema, streaming=False)
+        return (PushingReader if options.push_filters else FrazilReader)(options, schema)
+
+    @override
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return FrazilStreamReader(_checked(self.options, schema, streaming=True), schema)
+
+
+def spark_schema(columns: pa.Schema) -> StructType:
+    """Arrow's columns as Spark has them, all optional: a missing one is null."""
+    found = from_arrow_schema(columns)
+    for field in found.fields:
+        field.nullable = True
+    return found
+
+
+def _columns(options: ReadOptions) -> pa.Schema:
+    if not options.table:
+        return ROW_SCHEMA
+    table = open_table(options, open_catalog(options.settings.catalog, options.settings.data))
+    return table.schema().as_arrow()
+
+
+def _client(options: ReadOptions) -> AgentClient:
+    timeout_ms = options.settings.number("agent.timeout.ms")
+    client = AgentClient(options.settings.agents, timeout_ms=timeout_ms, sleep=time.sleep)
+    pin(
+        client,
+        options.settings.number("pin.lifetime.ms"),
+        int(time.time() * 1000),  # noqa: TID251 - composition root.
+        _pinned.setdefault(options.settings["agent"], {}),
+    )
+    return client
+
+
+def _checked(options: Mapping[str, str], schema: StructType, *, streaming: bool) -> ReadOptions:
+    """The options; a schema that the user gave must be a part of ours. Raises SettingsError."""
+    parsed = parse_options(options, streaming=streaming)
+    ours = {field.name: field for field in spark_schema(_columns(parsed)).fields}
+    for field in schema.fields:
+        if field.name not in ours:
+            raise SettingsError(f"there is no column {field.name}; columns are {', '.join(ours)}")
+        if field.dataType != ours[field.name].dataType:
+            raise SettingsError(
+                f"column {field.name} is {ours[field.name].dataType.simpleString()}, "
+                f"not {field.dataType.simpleString()}"
+            )
+    return parsed
+
+
+class FrazilReader(DataSourceReader):
+    """One query over what is there now."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._wanted = options.box
+
+    @override
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        if options.table:
+            # Before the agent is asked: the log then reaches at least as far as the table.
+            catalog = open_catalog(options.settings.catalog, options.settings.data)
+            table = open_table(options, catalog)
+            tasks = plan_table(options, _client(options), table, self._wanted)
+        else:
+            tasks = plan_topic(options, _client(options), self._wanted)
+        return [TaskPartition(task) for task in tasks]
+
+    @override
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        if partition is None:  # Spark's way to say that there are no partitions.
+            return iter(())
+        return read_task(partition.value, to_arrow_schema(self._schema), self._options.box)
+
+
+class PushingReader(FrazilReader):
+    """Leaves out what filters exclude; Spark applies them again, so all go back to it."""
+
+    @override
+    def pushFilters(self, filters: list[SparkFilter]) -> list[SparkFilter]:
+        found = [Filter(type(one).__name__, *_terms(one)) for one in filters]
+        self._wanted = wanted_by(found, self._options.box)
+        return filters
+
+
+def _terms(one: SparkFilter) -> tuple[tuple[str, ...], Any]:
+    """Column and value of a filter; nothing of one that has other parts."""
+    value = getattr(one, "value", None)
+    values = [_plain(part) for part in value] if isinstance(value, list | tuple) else _plain(value)
+    return getattr(one, "attribute", ()), values
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        # Whole microseconds: a float of seconds would round them.
+        return (value - _EPOCH) // dt.timedelta(microseconds=1)
+    return value
+
+
+class FrazilStreamReader(DataSourceStreamReader):
+    """A query that goes on; where it stands is in Spark's checkpoint."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._stream = Stream(options)
+        self._asked_s = float("-inf")
+
+    @override
+    def initialOffset(self) -> dict[str, Any]:
+        return self._stream.initial(self._ask())
+
+    @override
+    def latestOffset(self) -> dict[str, Any]:
+        return self._stream.latest(self._ask())
+
+    @override
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        tasks = self._stream.tasks(_client(self._options), start, end)
+        return [TaskPartition(task) for task in tasks]
+
+    def _ask(self) -> TopicPlan:
+        """Where the topic begins and ends. Spark comes every 10 ms when there is nothing new."""
+        wait_s = self._asked_s + ASK_S - time.monotonic()  # noqa: TID251 - composition root.
+        if wait_s > 0:
+            time.sleep(wait_s)
+        self._asked_s = time.monotonic()  # noqa: TID251
+        return self._stream.ask(_client(self._options))
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(partition.value, to_arrow_schema(self._schema), self._options.box)
+
+
+def register(spark: Any) -> None:
+    """Make `format("frazil")` known to a Spark session."""
+    spark.dataSource.register(FrazilDataSource)
