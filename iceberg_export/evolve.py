@@ -115,9 +115,7 @@ def _is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:
     """Does `wide` hold every value of `narrow`, by Iceberg's rules of promotion?"""
     if pa.types.is_decimal(wide) and pa.types.is_decimal(narrow):
         return bool(wide.scale == narrow.scale and wide.precision >= narrow.precision)
-    return (pa.types.is_int32(narrow) and pa.types.is_int64(wide)) or (
-        pa.types.is_float32(narrow) and pa.types.is_float64(wide)
-    )
+    return (narrow, wide) in {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
 
 
 def _storable(kind: pa.DataType, path: str) -> pa.DataType:

@@ -6,26 +6,43 @@ begins from the table's own state. The chunks stay while the caller's pin lives.
 """
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from iceberg_export import commit, schema
+from iceberg_export import commit, dead_letters, schema, topic_settings
 from iceberg_export.agent_client import AgentClient, Topic
 from iceberg_export.catalog import Identifier, find_table, table_name
 from iceberg_export.commit import Pause, RecreatedError
+from iceberg_export.dead_letters import Pending, encode_pending
 from iceberg_export.errors import CatalogError, FencedError
 from iceberg_export.partition_values import partition_columns
 from iceberg_export.plan import TopicPlan, Work, make_splits, next_work
+from iceberg_export.registry_client import RegistryClient
+from iceberg_export.rows import TimestampLimits
 from iceberg_export.settings import Settings
 from iceberg_export.state import State
 from iceberg_export.steps import Hook, Step, pass_by
-from iceberg_export.work import SplitResult, TaskSetup, check_complete, export_split
+from iceberg_export.topic_settings import TopicTable
+from iceberg_export.topic_types import TopicTypes
+from iceberg_export.typed_rows import RowTyping
+from iceberg_export.work import (
+    BadRecords,
+    SplitResult,
+    TaskSetup,
+    check_complete,
+    export_split,
+)
 from iceberg_export.write_files import Target
 
 TASKS_PER_CORE = 2
+TIMESTAMP_MS_MIN = 946_684_800_000
+"""The year 2000. What is older, or a day ahead, is a producer's mistake."""
+TIMESTAMP_AHEAD_MS_MAX = 86_400_000
 Result = TypeVar("Result")
 
 
@@ -53,6 +70,12 @@ class Report(NamedTuple):
     rows: int
     files: int
     commits: int
+    dead: int = 0
+    """Records in the table of dead letters."""
+    left_out: int = 0
+    """Records in no table: dropped, or dead letters since an earlier run."""
+    said: str = ""
+    """Why the first bad record is one."""
 
 
 class Committed(NamedTuple):
@@ -86,6 +109,23 @@ class Job(NamedTuple):
     """Is told of each commit; False ends the topic's export there, the next run goes on."""
     at: Hook = pass_by
     """Is told of each step; tests let an export die or race there."""
+    clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    """Wall clock: timestamps far ahead of it are not believed."""
+
+
+class _Export(NamedTuple):
+    """One topic of a job."""
+
+    job: Job
+    topic: Topic
+    identifier: Identifier
+    table_settings: TopicTable
+    types: TopicTypes | None
+    """None when keys and values stay as they are."""
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.identifier)
 
 
 def new_run_id(rng: random.Random) -> str:
@@ -99,8 +139,11 @@ def locate(job: Job, topic: Topic) -> Identifier:
     Raises RecreatedError when it is not.
     """
     settings = job.settings
-    name = settings.table_names.get(topic.name, table_name(topic.name))
-    identifier = (settings["table.namespace"], name)
+    told = topic_settings.parse(topic.configs, topic.name)
+    if topic.name in settings.table_names:
+        identifier = (settings["table.namespace"], settings.table_names[topic.name])
+    else:
+        identifier = told.identifier(settings["table.namespace"], table_name(topic.name))
     table = find_table(job.catalog, identifier)
     if table is None:
         return identifier
@@ -111,31 +154,69 @@ def locate(job: Job, topic: Topic) -> Identifier:
     except RecreatedError:
         if settings["topic.recreated"] != "new-table":
             raise
-        return (identifier[0], f"{name}_{topic.topic_id}")
+        return (identifier[0], f"{identifier[1]}_{topic.topic_id}")
     return identifier
 
 
-def export_topic(job: Job, topic: Topic) -> Report:
-    """Bring the topic's table up to the log's end as it is now. Raises ExportError."""
+def types_of(job: Job, topic: Topic) -> TopicTypes | None:
+    """What the schema registry tells of the topic; None when no mode needs columns of its own."""
+    told = topic_settings.parse(topic.configs, topic.name)
+    if not told.typed:
+        return None
+    return TopicTypes(told, RegistryClient(job.settings.values, sleep=job.pause.sleep))
+
+
+def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State, State | None]:
+    """Make the topic's table and that of its dead letters, where they are missing; their states.
+
+    What a crash left undone between the two is done. Raises ExportError.
+    """
     identifier = locate(job, topic)
+    told = topic_settings.parse(topic.configs, topic.name)
+    columns = schema.TABLE_SCHEMA if types is None else schema.table_schema(types.columns())
+    by = job.settings["table.partition.by"] if told.partition_by is None else told.partition_by
+    is_new = find_table(job.catalog, identifier) is None
     state = commit.initialise(
         job.catalog,
         identifier,
         topic=topic.name,
         topic_id=topic.topic_id,
         cluster_id=job.cluster_id,
-        partition_spec=schema.partition_spec(job.settings["table.partition.by"]),
+        # Of a table that exists its own counts: it may have been made from other columns.
+        partition_spec=schema.partition_spec(by if is_new else (), columns),
+        table_schema=columns,
         run_id=f"{job.run_id}-init",
         pause=job.pause,
         at=job.at,
     )
+    dead = None
+    if (types is not None and told.bad_records == "dlq") or state.dead_letters:
+        dead = dead_letters.initialise(
+            job.catalog,
+            identifier,
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            cluster_id=job.cluster_id,
+            run_id=f"{job.run_id}-init",
+            pause=job.pause,
+        )
+        dead = dead_letters.roll_forward(job.catalog, identifier, state, dead, job.pause)
+    return state, dead
+
+
+def export_topic(job: Job, topic: Topic) -> Report:
+    """Bring the topic's table up to the log's end as it is now. Raises ExportError."""
+    types = types_of(job, topic)
+    told = topic_settings.parse(topic.configs, topic.name)
+    export = _Export(job, topic, locate(job, topic), told, types)
+    state, dead = open_tables(job, topic, types)
     job.at(Step.INITIALISED)
     bytes_max = job.settings.number("commit.bytes.max")
     skip_gaps = job.settings["gap.policy"] == "skip"
     plan = job.client.plan(topic, state.offsets, bytes_enough=bytes_max)
     job.at(Step.PLANNED)
     goal = {number: part.stable for number, part in plan.partitions.items()}
-    report = Report(topic.name, ".".join(identifier), rows=0, files=0, commits=0)
+    report = Report(topic.name, export.name, rows=0, files=0, commits=0)
     asked_again = False
     while True:
         work = next_work(plan, state.offsets, bytes_max=bytes_max, skip_gaps=skip_gaps)
@@ -147,23 +228,45 @@ def export_topic(job: Job, topic: Topic) -> Report:
             asked_again = True
             continue
         asked_again = False
-        state, rows, files = _export_work(job, identifier, plan, work, state)
-        report = report._replace(
-            rows=report.rows + rows, files=report.files + files, commits=report.commits + 1
-        )
-        if not job.after_commit(Committed(topic, state, rows, files, work.byte_count)):
+        done = _export_work(export, plan, work, state, dead)
+        state, dead = done.state, done.dead
+        report = _told(report, done)
+        if not job.after_commit(
+            Committed(topic, state, done.rows, len(done.files), work.byte_count)
+        ):
             return report
 
 
+class _Done(NamedTuple):
+    """One commit."""
+
+    state: State
+    dead: State | None
+    rows: int
+    files: list[DataFile]
+    results: list[SplitResult]
+
+
+def _told(report: Report, done: _Done) -> Report:
+    reasons = [result.said for result in done.results if result.said]
+    dead_files = [file for result in done.results for file in result.dead_files]
+    return report._replace(
+        rows=report.rows + done.rows,
+        files=report.files + len(done.files),
+        commits=report.commits + 1,
+        dead=report.dead + sum(file.record_count for file in dead_files),
+        left_out=report.left_out + sum(result.left_out for result in done.results),
+        said=report.said or (reasons[0] if reasons else ""),
+    )
+
+
 def _export_work(
-    job: Job, identifier: Identifier, plan: TopicPlan, work: Work, state: State
-) -> tuple[State, int, int]:
-    """One commit: (state after it, rows, files)."""
+    export: _Export, plan: TopicPlan, work: Work, state: State, dead: State | None
+) -> _Done:
+    job, identifier = export.job, export.identifier
     table = find_table(job.catalog, identifier)
     if table is None:
-        raise CatalogError(f"table {'.'.join(identifier)} was dropped while it was exported to")
-    schema.check_schema(table.schema(), ".".join(identifier))
-    partition_columns(table.metadata)
+        raise CatalogError(f"table {export.name} was dropped while it was exported to")
     new = State(
         topic_id=state.topic_id,
         offsets=work.ends,
@@ -171,11 +274,14 @@ def _export_work(
         run_id=f"{job.run_id}-{state.seq + 1}",
         gaps=state.gaps + work.gaps,
     )
-    results = _run_tasks(job, table, plan, work, new.run_id)
+    piece = _Piece(plan, work, new, _bad_records(export, work, dead))
+    results = _run_tasks(export, table, piece)
     job.at(Step.TASKS_DONE)
-    split_count = len(results)
-    rows = check_complete(work, {result.number: result for result in results}, split_count)
+    rows = check_complete(work, {result.number: result for result in results}, len(results))
     files = [file for result in results for file in result.files]
+    dead_files = [file for result in results for file in result.dead_files]
+    pending = Pending(new.run_id, tuple(file.file_path for file in dead_files))
+    new = new._replace(dead_letters=encode_pending(pending))
     job.at(Step.CHECKED)
     try:
         commit.commit(
@@ -183,45 +289,111 @@ def _export_work(
         )
     except FencedError as error:
         if error.files_unused:
-            for file in files:
+            for file in files + dead_files:
                 table.io.delete(file.file_path)
         raise
     job.at(Step.COMMITTED)
-    return new, rows, len(files)
+    if dead_files:
+        assert dead is not None
+        dead = dead_letters.add(
+            job.catalog, identifier, dead_files, expected=dead, main=new, pause=job.pause
+        )
+    return _Done(new, dead, rows, files, results)
 
 
-def _run_tasks(
-    job: Job, table: Table, plan: TopicPlan, work: Work, run_id: str
-) -> list[SplitResult]:
-    if not work.spans:
+def _bad_records(export: _Export, work: Work, dead: State | None) -> BadRecords:
+    """What tasks do with records that cannot be decoded."""
+    job, policy = export.job, export.table_settings.bad_records
+    if export.types is None or dead is None:
+        return BadRecords(export.topic.name, policy)
+    return BadRecords(
+        export.topic.name,
+        policy,
+        _target(job, dead_letters.load(job.catalog, export.identifier)),
+        dead_letters.already_dead(job.catalog, export.identifier, dead, work.starts),
+    )
+
+
+def _target(job: Job, table: Table) -> Target:
+    return Target(
+        table.metadata.model_dump_json(),
+        dict(table.io.properties),
+        job.settings.number("file.bytes.max"),
+    )
+
+
+def _fitted(export: _Export, table: Table, state: State) -> tuple[Table, RowTyping]:
+    """The table with all columns that the schemas need, checked, and what tasks need to know."""
+    typing, typed = RowTyping(), set[str]()
+    if export.types is not None:
+        table, typing = export.types.fit(
+            export.job.catalog,
+            export.identifier,
+            table,
+            # The state is that after this run's commit: the first one has 1.
+            has_data=state.seq > 1,
+            pause=export.job.pause,
+        )
+        typed = {side.source for side in (typing.key, typing.value) if side.mode != "raw"}
+    schema.check_schema(table.schema(), export.name, typed=typed)
+    partition_columns(table.metadata)
+    return table, typing
+
+
+class _Piece(NamedTuple):
+    """What one commit is to cover."""
+
+    plan: TopicPlan
+    work: Work
+    new: State
+    bad: BadRecords
+
+
+def _run_tasks(export: _Export, table: Table, piece: _Piece) -> list[SplitResult]:
+    """Results of all splits. One that met schemas which it was not told of runs again."""
+    table, typing = _fitted(export, table, piece.new)
+    if not piece.work.spans:
         return []
+    job = export.job
     runner = job.runner()
     splits = make_splits(
-        work.spans,
+        piece.work.spans,
         bytes_max=job.settings.number("split.bytes.max"),
         parallelism=TASKS_PER_CORE * runner.parallelism,
     )
-    setup = TaskSetup(
-        run_id=run_id,
-        store=plan.store,
-        store_options={
-            name: value for name, value in job.settings.values.items() if name.startswith("store.")
-        },
-        target=Target(
-            table.metadata.model_dump_json(),
-            dict(table.io.properties),
-            job.settings.number("file.bytes.max"),
-        ),
-    )
-    results = runner.run(
-        _export_task,
-        [(setup, split) for split in splits],
-        sizes=[split.byte_count for split in splits],
-        title=f"{plan.topic}: {work.offset_count:,} offsets",
-    )
-    if len(results) != len(splits):
-        raise CatalogError(f"{len(splits)} tasks gave {len(results)} results")
-    return results
+    results: dict[int, SplitResult] = {}
+    while todo := [one for one in splits if one.number not in results]:
+        setup = TaskSetup(
+            run_id=piece.new.run_id,
+            store=piece.plan.store,
+            store_options=job.settings.store_options,
+            target=_target(job, table),
+            typing=typing,
+            bad=piece.bad,
+            timestamps=_timestamp_limits(job),
+        )
+        found = runner.run(
+            _export_task,
+            [(setup, split) for split in todo],
+            sizes=[split.byte_count for split in todo],
+            title=f"{piece.plan.topic}: {piece.work.offset_count:,} offsets",
+        )
+        if len(found) != len(todo):
+            raise CatalogError(f"{len(todo)} tasks gave {len(found)} results")
+        results |= {result.number: result for result in found if not result.unknown}
+        unknown = [result.unknown for result in found if result.unknown]
+        if unknown:
+            assert export.types is not None
+            for ids in unknown:
+                export.types.learn(ids)
+            table, typing = _fitted(export, table, piece.new)
+    return list(results.values())
+
+
+def _timestamp_limits(job: Job) -> TimestampLimits | None:
+    if job.settings["timestamp.sanity"] == "false":
+        return None
+    return TimestampLimits(TIMESTAMP_MS_MIN, job.clock_ms() + TIMESTAMP_AHEAD_MS_MAX)
 
 
 def _export_task(payload: Any, attempt: int) -> SplitResult:

@@ -6,11 +6,12 @@ Pure; leaves out files and partitions of the table (`write_files`).
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from iceberg_export import names
 from iceberg_export.decode import (
@@ -114,6 +115,33 @@ def to_table(columns: Columns, partition: int) -> pa.Table:
             _binary(columns, columns.value_starts, columns.value_lengths, pa.large_binary()),
         ],
         schema=ROW_SCHEMA,
+    )
+
+
+class TimestampLimits(NamedTuple):
+    """What a table's timestamp column is trusted with; the rest lies in the raw column."""
+
+    ms_min: int
+    ms_max: int
+
+
+def limit_timestamps(rows: pa.Table, limits: TimestampLimits) -> pa.Table:
+    """Timestamps beyond the limits in `kafka_timestamp_raw`, so that one producer with a wild
+    clock does not make thousands of table partitions."""
+    micros = rows.column(names.TIMESTAMP).cast(pa.int64())
+    wild = pc.or_(pc.less(micros, limits.ms_min * 1000), pc.greater(micros, limits.ms_max * 1000))
+    if not pc.any(wild).as_py():
+        return rows
+    wild = wild.fill_null(False)  # noqa: FBT003 - Arrow's signature.
+    raw = pc.if_else(wild, pc.divide(micros, 1000), rows.column(names.TIMESTAMP_RAW))
+    held = pc.if_else(
+        wild, pa.scalar(None, ROW_SCHEMA.field(names.TIMESTAMP).type), rows.column(names.TIMESTAMP)
+    )
+    rows = rows.set_column(
+        ROW_SCHEMA.get_field_index(names.TIMESTAMP), ROW_SCHEMA.field(names.TIMESTAMP), held
+    )
+    return rows.set_column(
+        ROW_SCHEMA.get_field_index(names.TIMESTAMP_RAW), ROW_SCHEMA.field(names.TIMESTAMP_RAW), raw
     )
 
 

@@ -9,11 +9,19 @@ No record loses its timestamp: one that a timestamp column cannot hold (before 1
 year 9999) lies in `kafka_timestamp_raw` instead. None at all (Kafka's -1) is null in both.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids, schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table import Table
+from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -35,7 +43,9 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from iceberg_export.catalog import CATALOG_ERRORS, Identifier, guarded
 from iceberg_export.errors import SettingsError, StateError
+from iceberg_export.evolve import plain
 from iceberg_export.names import (
     HEADERS,
     KEY,
@@ -135,9 +145,59 @@ def _partition_field(term: PartitionTerm, field_id: int, schema: Schema) -> Part
     return PartitionField(source.field_id, field_id, transform, name)
 
 
-def check_schema(schema: Schema, table: str) -> None:
-    """Can our rows be written into this schema? Raises StateError, naming the column."""
+def table_schema(columns: pa.Schema) -> Schema:
+    """The schema of a new table: Kafka's columns, and those that keys and values become."""
+    given = _iceberg(columns)
+    fields = []
     for field in TABLE_SCHEMA.fields:
+        if field.name not in {KEY, VALUE}:
+            fields.append(field)
+        elif field.name in columns.names:
+            doc = field.doc if field.name == VALUE else None
+            fields.append(given.find_field(field.name).model_copy(update={"doc": doc}))
+    named = {field.name for field in fields}
+    fields += [field for field in given.fields if field.name not in named]
+    return assign_fresh_schema_ids(Schema(*fields))
+
+
+def _iceberg(columns: pa.Schema) -> Schema:
+    """Arrow's types as Iceberg's, all optional. The ids are not those of `TABLE_SCHEMA`."""
+    found = _pyarrow_to_schema_without_ids(columns, format_version=2)
+    return assign_fresh_schema_ids(found, itertools.count(1000).__next__)
+
+
+def columns_of(table: Table) -> pa.Schema:
+    """The columns of a table, in Arrow's types."""
+    return schema_to_pyarrow(table.schema(), include_field_ids=False)
+
+
+def grow(catalog: Catalog, identifier: Identifier, table: Table, columns: pa.Schema) -> Table:
+    """Bring the columns of `table` to `columns`, in a commit of its own; the table after it.
+
+    Refused because somebody changed the schema, or without an answer: the table is what it is,
+    and the caller looks again.
+    """
+    there = {field.name: plain(field.type) for field in columns_of(table)}
+    more = [field for field in columns if there.get(field.name) != field.type]
+    transaction = table.transaction()
+    with transaction.update_schema() as update:
+        update.union_by_name(_iceberg(pa.schema(more)))
+    with contextlib.suppress(CommitFailedException, *CATALOG_ERRORS):
+        catalog.commit_table(
+            table,
+            (AssertTableUUID(uuid=table.metadata.table_uuid), *transaction._requirements),  # noqa: SLF001
+            transaction._updates,  # noqa: SLF001
+        )
+    return guarded(f"load table {'.'.join(identifier)}", lambda: catalog.load_table(identifier))
+
+
+def check_schema(schema: Schema, table: str, *, typed: Iterable[str] = ()) -> None:
+    """Can our rows be written into this schema? Raises StateError, naming the column.
+
+    The columns `typed` are what keys and values became; `grow` has seen to them.
+    """
+    ours = [field for field in TABLE_SCHEMA.fields if field.name not in set(typed)]
+    for field in ours:
         try:
             found = schema.find_field(field.name)
         except ValueError as error:
@@ -153,9 +213,9 @@ def check_schema(schema: Schema, table: str) -> None:
                 f"column {field.name} of table {table} is a {found.field_type}, "
                 f"the exporter writes {field.field_type}"
             )
-    ours = {field.name for field in TABLE_SCHEMA.fields}
+    known = {field.name for field in ours}
     for found in schema.fields:
-        if found.required and found.name not in ours:
+        if found.required and found.name not in known:
             raise StateError(
                 f"table {table} demands the column {found.name}, which the exporter does not know"
             )

@@ -24,6 +24,11 @@ DEFAULTS: dict[str, str] = {
     "file.bytes.max": str(512 * MIB),
     "gap.policy": "fail",
     "pin.lifetime.ms": "600000",
+    "schema.registry.basic.auth.user.info": "",
+    "schema.registry.bearer.auth.token": "",
+    "schema.registry.ssl.ca.location": "",
+    "schema.registry.timeout.ms": "10000",
+    "schema.registry.url": "http://127.0.0.1:8081",
     "split.bytes.max": str(64 * MIB),
     "store.access.key": "",
     "store.ca": "",
@@ -33,6 +38,7 @@ DEFAULTS: dict[str, str] = {
     "store.secret.key": "",
     "table.namespace": "frazil",
     "table.partition.by": "day",
+    "timestamp.sanity": "true",
     "topic.recreated": "refuse",
     "verify.decoder": "compiled",
 }
@@ -40,6 +46,7 @@ CHOICES = {
     "gap.policy": ("fail", "skip"),
     "store.path.style": ("", "true", "false"),
     "table.partition.by": ("day", "hour", "none"),
+    "timestamp.sanity": ("true", "false"),
     "topic.recreated": ("refuse", "new-table"),
     "verify.decoder": ("compiled", "reference"),
 }
@@ -48,6 +55,7 @@ NUMBERS = {
     "commit.bytes.max": 1,
     "file.bytes.max": MIB,
     "pin.lifetime.ms": 10_000,
+    "schema.registry.timeout.ms": 100,
     "split.bytes.max": 1,
 }
 """Numeric settings and the least that makes sense."""
@@ -72,6 +80,11 @@ class Settings:
 
     def number(self, name: str) -> int:
         return int(self.values[name])
+
+    @property
+    def store_options(self) -> dict[str, str]:
+        """What tasks need beside the address that the plan tells."""
+        return {name: one for name, one in self.values.items() if name.startswith("store.")}
 
     @property
     def agents(self) -> tuple[str, ...]:

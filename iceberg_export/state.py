@@ -31,6 +31,7 @@ TOPIC_ID = PREFIX + "topic-id"
 TOPIC = PREFIX + "topic"
 CLUSTER_ID = PREFIX + "cluster-id"
 GAPS = PREFIX + "gaps"
+DEAD_LETTERS = PREFIX + "dead-letters"
 PREV_OFFSETS = PREFIX + "prev-offsets"
 REWRITE_ID = PREFIX + "rewrite-id"
 """Of a commit that replaces files by others with the same rows."""
@@ -78,6 +79,8 @@ class State(NamedTuple):
     """Number of data commits so far; the empty first snapshot is 0."""
     run_id: str
     gaps: tuple[Gap, ...] = ()
+    dead_letters: str = ""
+    """Files of dead letters that belong to this state's commit, as `dead_letters` writes them."""
 
 
 def encode_offsets(offsets: Mapping[int, int]) -> str:
@@ -122,6 +125,7 @@ def encode_keys(
         SEQUENCE_NUMBER: str(sequence_number),
         TOPIC_ID: state.topic_id,
         GAPS: json.dumps([list(gap) for gap in state.gaps], separators=(",", ":")),
+        DEAD_LETTERS: state.dead_letters,
     }
     return properties, {**properties, PREV_OFFSETS: encode_offsets(previous)}
 
@@ -134,6 +138,7 @@ def _decode(keys: Mapping[str, str], where: str) -> State:
             seq=int(keys[SEQ]),
             run_id=keys[RUN_ID],
             gaps=tuple(Gap(*map(int, gap)) for gap in json.loads(keys.get(GAPS, "[]"))),
+            dead_letters=keys.get(DEAD_LETTERS, ""),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise StateError(f"{where} carries an export state that cannot be read: {error}") from error

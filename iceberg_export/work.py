@@ -2,20 +2,44 @@
 
 Runs in a Spark executor, or in-process in tests; knows nothing of either. The result names the
 files and, for each partition, what became of every offset, so that the driver can prove before
-the commit that none is missing or double.
+the commit that none is missing or double. A record that cannot be decoded goes to a file of dead
+letters, is dropped and counted, or ends the run, as the topic says; a schema that the task was
+not told of makes the whole split void, and the driver sends it again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 
-from iceberg_export.decode import Tally
-from iceberg_export.errors import PlanError
+from iceberg_export import names
+from iceberg_export.decode import Ints, Tally
+from iceberg_export.errors import ExportError, PlanError
 from iceberg_export.plan import Split, StoreAddress, Work
 from iceberg_export.read_chunks import open_reader, span_bytes
-from iceberg_export.rows import span_rows
+from iceberg_export.rows import TimestampLimits, limit_timestamps, span_rows
+from iceberg_export.typed_rows import ERROR_CODE, ERROR_MESSAGE, RUN_ID, RowTyping, judge
 from iceberg_export.write_files import FileWriter, Target
+
+
+class BadRecordError(ExportError):
+    """A record cannot be decoded, and the topic wants to know before anything is exported."""
+
+
+class BadRecords(NamedTuple):
+    """What becomes of records that cannot be decoded."""
+
+    topic: str
+    policy: str
+    """dlq, drop or fail."""
+    target: Target | None = None
+    """The dead letters' table, with dlq."""
+    already: Mapping[int, Ints] = {}
+    """Offsets by partition that are dead letters for good."""
 
 
 class TaskSetup(NamedTuple):
@@ -25,6 +49,9 @@ class TaskSetup(NamedTuple):
     store: StoreAddress
     store_options: dict[str, str]
     target: Target
+    typing: RowTyping = RowTyping()
+    bad: BadRecords = BadRecords("", "fail")
+    timestamps: TimestampLimits | None = None
 
 
 class SplitResult(NamedTuple):
@@ -32,29 +59,114 @@ class SplitResult(NamedTuple):
     files: list[DataFile]
     tallies: dict[int, Tally]
     """By partition."""
+    dead_files: Sequence[DataFile] = ()
+    left_out: int = 0
+    """Rows in no file: dropped, or dead letters since an earlier run."""
+    said: str = ""
+    """Why the first bad record is one."""
+    unknown: Mapping[str, set[int]] = MappingProxyType({})
+    """Schema ids to be told; when there are any, nothing was written."""
+
+
+class _Rows:
+    """Where the rows of a split go."""
+
+    def __init__(self, setup: TaskSetup, name: str) -> None:
+        self._setup = setup
+        self._files = FileWriter(setup.target, name)
+        bad = setup.bad
+        self._dead_files = FileWriter(bad.target, name) if bad.target is not None else None
+        self.left_out = 0
+        self.said = ""
+        self.unknown: dict[str, set[int]] = {}
+
+    def take(self, rows: pa.Table) -> None:
+        if self._setup.timestamps is not None:
+            rows = limit_timestamps(rows, self._setup.timestamps)
+        if self._setup.typing.is_raw:
+            self._files.write(rows)
+            return
+        if self._setup.bad.already:
+            count = rows.num_rows
+            rows = rows.filter(pc.invert(is_among(rows, self._setup.bad.already)))
+            self.left_out += count - rows.num_rows
+        if rows.num_rows == 0:
+            return
+        judged = judge(self._setup.typing, rows)
+        for source, ids in judged.unknown.items():
+            self.unknown.setdefault(source, set()).update(ids)
+        if self.unknown:
+            return
+        self._files.write(judged.rows)
+        if judged.bad.num_rows:
+            self._put_aside(judged.bad)
+
+    def _put_aside(self, bad: pa.Table) -> None:
+        policy = self._setup.bad.policy
+        self.said = self.said or _reason(bad)
+        if policy == "fail":
+            raise BadRecordError(
+                f"topic {self._setup.bad.topic} {_reason(bad)}; nothing was exported"
+            )
+        if policy == "drop" or self._dead_files is None:
+            self.left_out += bad.num_rows
+            return
+        run_ids = pa.array([self._setup.run_id] * bad.num_rows, pa.large_string())
+        at = bad.schema.get_field_index(RUN_ID)
+        self._dead_files.write(bad.set_column(at, RUN_ID, run_ids))
+
+    def close(self) -> tuple[list[DataFile], list[DataFile]]:
+        """Files of the table, and of dead letters."""
+        dead = self._dead_files.close() if self._dead_files is not None else []
+        return self._files.close(), dead
+
+    def discard(self) -> None:
+        self._files.discard()
+        if self._dead_files is not None:
+            self._dead_files.discard()
+
+
+def _reason(bad: pa.Table) -> str:
+    first = bad.slice(0, 1).to_pylist()[0]
+    return (
+        f"partition {first[names.PARTITION]}, offset {first[names.OFFSET]}: "
+        f"{first[ERROR_MESSAGE]} ({first[ERROR_CODE]})"
+    )
+
+
+def is_among(rows: pa.Table, offsets: Mapping[int, Ints]) -> pa.Array:
+    """Which rows have a partition and offset of `offsets`."""
+    partitions = np.asarray(rows.column(names.PARTITION))
+    numbers = np.asarray(rows.column(names.OFFSET))
+    found = np.zeros(rows.num_rows, np.bool_)
+    for partition, some in offsets.items():
+        found |= (partitions == partition) & np.isin(numbers, some)
+    return pa.array(found)
 
 
 def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
     """Write the rows of a split. Raises ExportError; then none of its files are left."""
     reader = open_reader(setup.store, setup.store_options)
-    writer = FileWriter(setup.target, f"{setup.run_id}-{split.number:05d}-{attempt}")
+    out = _Rows(setup, f"{setup.run_id}-{split.number:05d}-{attempt}")
     tallies: dict[int, Tally] = {}
     finished = False
     try:
         for span, data in span_bytes(reader, split.spans):
             for rows, tally in span_rows(span, data):
-                writer.write(rows)
+                out.take(rows)
                 tallies[span.partition] = tallies.get(span.partition, Tally()).plus(tally)
-        result = SplitResult(split.number, writer.close(), tallies)
+        if out.unknown:
+            return SplitResult(split.number, [], {}, unknown=out.unknown)
+        files, dead_files = out.close()
         finished = True
-        return result
+        return SplitResult(split.number, files, tallies, dead_files, out.left_out, out.said)
     finally:
         if not finished:
-            writer.discard()
+            out.discard()
 
 
 def check_complete(work: Work, results: Mapping[int, SplitResult], split_count: int) -> int:
-    """Prove that the results cover `work` exactly; the rows written.
+    """Prove that the results cover `work` exactly; the rows written to the table.
 
     Raises PlanError when an offset is unaccounted for or double: then nothing may be committed.
     """
@@ -63,13 +175,15 @@ def check_complete(work: Work, results: Mapping[int, SplitResult], split_count: 
     covered: dict[int, int] = {}
     rows = 0
     for result in results.values():
-        if sum(file.record_count for file in result.files) != sum(
-            tally.rows for tally in result.tallies.values()
-        ):
+        if result.unknown:
+            raise PlanError("a task's split is void, for want of a schema; nothing was exported")
+        written = sum(file.record_count for file in result.files)
+        rows += written
+        written += sum(file.record_count for file in result.dead_files) + result.left_out
+        if written != sum(tally.rows for tally in result.tallies.values()):
             raise PlanError("a task's files hold another number of rows than it decoded")
         for partition, tally in result.tallies.items():
             covered[partition] = covered.get(partition, 0) + tally.offsets
-            rows += tally.rows
     for partition, end in work.ends.items():
         # What lies outside the wanted offsets was read with a span's edge: it is not ours.
         edge = sum(

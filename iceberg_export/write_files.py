@@ -22,6 +22,7 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
+from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
@@ -159,25 +160,40 @@ class FileWriter:
         size = file.sink.tell()
         file.sink.close()
         del self._open[value]
-        statistics = data_file_statistics_from_parquet_metadata(
-            parquet_metadata=file.writer.writer.metadata,
-            stats_columns=compute_statistics_plan(self._schema, self._metadata.properties),
-            parquet_column_mapping=parquet_path_to_id_mapping(self._schema),
-        )
         self._files.append(
-            DataFile.from_args(
-                content=DataFileContent.DATA,
-                file_path=file.path,
-                file_format=FileFormat.PARQUET,
-                partition=file.key.partition if file.key else Record(),
-                file_size_in_bytes=size,
-                sort_order_id=None,
-                spec_id=self._metadata.default_spec_id,
-                equality_ids=None,
-                key_metadata=None,
-                **statistics.to_serialized_dict(),
-            )
+            _data_file(self._metadata, file.path, size, file.writer.writer.metadata, file.key)
         )
+
+
+def _data_file(
+    metadata: TableMetadata, path: str, size: int, footer: Any, key: PartitionKey | None
+) -> DataFile:
+    statistics = data_file_statistics_from_parquet_metadata(
+        parquet_metadata=footer,
+        stats_columns=compute_statistics_plan(metadata.schema(), metadata.properties),
+        parquet_column_mapping=parquet_path_to_id_mapping(metadata.schema()),
+    )
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=key.partition if key else Record(),
+        file_size_in_bytes=size,
+        sort_order_id=None,
+        spec_id=metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+def describe_file(table: Table, path: str) -> DataFile:
+    """A file that a `FileWriter` wrote for this table, which must not be partitioned."""
+    assert not table.metadata.spec().fields
+    given = table.io.new_input(path)
+    with given.open() as source:
+        footer = pq.read_metadata(source)
+    return _data_file(table.metadata, path, len(given), footer, None)
 
 
 def _parse_metadata(text: str) -> TableMetadata:

@@ -129,15 +129,15 @@ def test_a_topic_without_records_gets_an_empty_table(world, jobs, duck):
 def test_timestamps_far_apart_lie_in_partitions_of_their_own(world, jobs, duck, by):
     days = [Record(timestamp=day * 86_400_000 + 5, value=b"x") for day in (3, 1, 3, 40_000)]
     world.commit("orders", {0: [days]})
-    job = jobs(f"table.partition.by={by}")
+    job = jobs(f"table.partition.by={by}", "timestamp.sanity=false")
     assert export(job).files == (1 if by == "none" else 3)
     assert duck_rows(duck, job) == wanted_rows(world)
 
 
 def test_more_days_than_files_may_be_open_are_all_written(world, jobs, duck):
-    days = [Record(timestamp=day * 86_400_000, value=b"x") for day in range(80)]
+    days = [Record(timestamp=day * 86_400_000, value=b"x") for day in range(150)]
     world.commit("orders", {0: [days]})
-    job = jobs()
+    job = jobs("timestamp.sanity=false")
     export(job)
     assert duck_rows(duck, job) == wanted_rows(world)
 
@@ -145,11 +145,23 @@ def test_more_days_than_files_may_be_open_are_all_written(world, jobs, duck):
 def test_timestamps_that_no_calendar_has_are_kept_beside(world, jobs):
     odd = [Record(timestamp=t, value=b"x") for t in (-1, -5, 1 << 60, 253_402_300_799_999)]
     world.commit("orders", {0: [odd]})
-    job = jobs()
+    job = jobs("timestamp.sanity=false")
     export(job)
     rows = job.catalog.load_table(("frazil", "orders")).scan().to_arrow().sort_by("kafka_offset")
     assert rows["kafka_timestamp_raw"].to_pylist() == [None, -5, 1 << 60, None]
     assert rows["kafka_timestamp"].is_null().to_pylist() == [True, True, True, False]
+
+
+def test_a_wild_clock_makes_no_partitions_and_loses_no_timestamp(world, jobs):
+    now, day, early = 1_763_000_000_000, 86_400_000, 946_684_800_000
+    times = [early - 1, early, now + day, now + day + 1, now]
+    world.commit("orders", {0: [[Record(timestamp=t, value=b"x") for t in times]]})
+    job = jobs()._replace(clock_ms=lambda: now)
+    assert export(job).files == 4
+    rows = job.catalog.load_table(("frazil", "orders")).scan().to_arrow().sort_by("kafka_offset")
+    assert rows["kafka_timestamp_raw"].to_pylist() == [early - 1, None, None, now + day + 1, None]
+    assert rows["kafka_timestamp"].is_null().to_pylist() == [True, False, False, True, False]
+    assert verify_topic(job, topic_of(job)).problems == ()
 
 
 def in_transactions(world, topic="orders"):

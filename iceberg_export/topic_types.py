@@ -1,0 +1,184 @@
+"""What the driver knows of a topic's schemas, and the table's columns that follow from it.
+
+Once per run all versions of the topic's subjects are read; an id that a task meets and that was not
+among them is asked for when it is met. Tasks are told everything, so they ask nobody, and a task
+that runs twice comes to the same rows. The table grows in commits of its own before any file
+of the new columns exists; growing is repeated against the table as it is until nothing is left
+to add, so another exporter, or a person, may change it at the same time.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from iceberg_export import names, schema
+from iceberg_export.catalog import Identifier
+from iceberg_export.commit import Pause
+from iceberg_export.errors import CatalogError, StateError
+from iceberg_export.evolve import evolve
+from iceberg_export.registry_client import RegistryClient
+from iceberg_export.topic_settings import TopicTable
+from iceberg_export.typed.fields import STRING_FIELDS, fields_of
+from iceberg_export.typed.types import Schema, SchemaError
+from iceberg_export.typed_rows import (
+    Refusal,
+    RowTyping,
+    Side,
+    column_name,
+    side_columns,
+)
+
+UNKNOWN = "SCHEMA_UNKNOWN"
+INVALID = "SCHEMA_INVALID"
+INCOMPATIBLE = "INCOMPATIBLE"
+GROW_ATTEMPTS_MAX = 10
+_ALWAYS = -1
+"""In the place of a schema's id: columns that the mode has without any schema."""
+
+
+class _Known(NamedTuple):
+    """Of one side, as far as the registry has told."""
+
+    source: str
+    mode: str
+    nested: bool
+    schemas: dict[int, Schema]
+    fields: dict[int, pa.Schema]
+    refused: dict[int, Refusal]
+    newest: list[int]
+    """Ids of the subject's versions, oldest first."""
+
+    @property
+    def has_schemas(self) -> bool:
+        return self.mode not in {"raw", "string"}
+
+    def wanted(self) -> dict[int, list[pa.Field]]:
+        """The table's columns by schema id."""
+        always = side_columns(self.source, self.mode, pa.schema([]), nested=self.nested)
+        return {_ALWAYS: always} | {
+            schema_id: side_columns(self.source, self.mode, fields, nested=self.nested)
+            for schema_id, fields in self.fields.items()
+        }
+
+
+class TopicTypes:
+    """Of one topic in one run. `registry` is not asked when no mode needs schemas."""
+
+    def __init__(self, settings: TopicTable, registry: RegistryClient) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._sides = (
+            _known(names.VALUE, settings.value_mode, nested=settings.layout == "nested"),
+            _known(names.KEY, settings.key_mode, nested=True),
+        )
+        subjects = (settings.value_subject, settings.key_subject)
+        for side, subject in zip(self._sides, subjects, strict=True):
+            if not side.has_schemas:
+                continue
+            for one in registry.versions(subject):
+                _learn(side, one.schema_id, one)
+                side.newest.append(one.schema_id)
+
+    def learn(self, unknown: Mapping[str, Iterable[int]]) -> None:
+        """Ask the registry about ids that tasks met, by `Side.source`."""
+        for side in self._sides:
+            for schema_id in sorted(unknown.get(side.source, ())):
+                _learn(side, schema_id, self._registry.by_id(schema_id))
+
+    def columns(self) -> pa.Schema:
+        """Columns of a new table, beside those that every table has."""
+        columns = pa.schema([])
+        for side in self._sides:
+            columns = evolve(columns, side.wanted(), may_grow=True).columns
+        return columns
+
+    def fit(
+        self,
+        catalog: Catalog,
+        identifier: Identifier,
+        table: Table,
+        *,
+        has_data: bool,
+        pause: Pause,
+    ) -> tuple[Table, RowTyping]:
+        """The table, grown by what the schemas need and the settings allow, and what tasks need.
+
+        With `schema.evolution=strict` a table that `has_data` does not grow.
+        """
+        may_grow = self._settings.schema_evolution == "add" or not has_data
+        for attempt in range(GROW_ATTEMPTS_MAX):
+            if attempt:
+                pause.before(attempt)
+            columns = schema.columns_of(table)
+            refused: dict[str, dict[int, str]] = {}
+            changed = False
+            for side in self._sides:
+                found = evolve(columns, side.wanted(), may_grow=may_grow)
+                columns, changed = found.columns, changed or found.changed
+                refused[side.source] = found.refused
+                if _ALWAYS in found.refused:
+                    raise StateError(
+                        f"table {'.'.join(identifier)} was not made for {side.mode} in "
+                        f"{side.source}: {found.refused[_ALWAYS]}; set frazil.iceberg.table to "
+                        "another name, or the mode back"
+                    )
+            if not changed:
+                return table, self._typing(columns, refused)
+            table = schema.grow(catalog, identifier, table, columns)
+        raise CatalogError(
+            f"the columns of table {'.'.join(identifier)} cannot be brought to what schemas need"
+        )
+
+    def _typing(self, columns: pa.Schema, refused: Mapping[str, Mapping[int, str]]) -> RowTyping:
+        value, key = (_side(one, columns, refused[one.source]) for one in self._sides)
+        return RowTyping(key, value)
+
+
+def _known(source: str, mode: str, *, nested: bool) -> _Known:
+    return _Known(source, mode, nested, {}, {}, {}, [])
+
+
+def _learn(side: _Known, schema_id: int, found: Schema | None) -> None:
+    if found is None:
+        side.refused[schema_id] = Refusal(UNKNOWN, f"the registry has no schema {schema_id}")
+        return
+    if found.kind.lower() != side.mode:
+        side.refused[schema_id] = Refusal(
+            INVALID, f"schema {schema_id} is {found.kind}, the topic's mode is {side.mode}"
+        )
+        return
+    try:
+        side.fields[schema_id] = fields_of(found)
+    except SchemaError as error:
+        side.refused[schema_id] = Refusal(INVALID, f"schema {schema_id}: {error}")
+    else:
+        side.schemas[schema_id] = found
+
+
+def _side(known: _Known, columns: pa.Schema, clashes: Mapping[int, str]) -> Side:
+    """What tasks need, for the columns as the table has them."""
+    refused = dict(known.refused)
+    for schema_id, reason in clashes.items():
+        refused[schema_id] = Refusal(INCOMPATIBLE, f"schema {schema_id}: {reason}")
+    schemas = {one: known.schemas[one] for one in known.schemas if one not in refused}
+    fields = [field.name for one in sorted(schemas) for field in known.fields[one]]
+    target = [pa.field(name, _column_type(known, columns, name)) for name in dict.fromkeys(fields)]
+    newest = [one for one in known.newest if one in schemas]
+    return Side(
+        source=known.source,
+        mode=known.mode,
+        nested=known.nested,
+        schemas=schemas,
+        refused=refused,
+        default=newest[-1] if newest and known.mode == "json" else None,
+        target=STRING_FIELDS if known.mode == "string" else pa.schema(target),
+    )
+
+
+def _column_type(known: _Known, columns: pa.Schema, field: str) -> pa.DataType:
+    if known.nested:
+        return columns.field(known.source).type.field(field).type
+    return columns.field(column_name(field)).type
