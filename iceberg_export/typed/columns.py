@@ -3,10 +3,14 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from iceberg_export.decode import Bytes, Ints
-from iceberg_export.typed.fields import Shape
+from iceberg_export.typed.avro_columns import avro_column
+from iceberg_export.typed.avro_schema import AvroType
+from iceberg_export.typed.fields import Shape, shape_is_record
 from iceberg_export.typed.reference import UndecodableError, decoder_of
 
 
@@ -25,9 +29,42 @@ class Rows(NamedTuple):
     """Rows whose payloads cannot be decoded, and why; what the columns have there means nothing."""
 
 
+Fast = tuple[list[pa.Array], npt.NDArray[np.bool_]]
+"""(columns, which rows are odd and left to the reference)."""
+
+
 def decode_payloads(shape: Shape, fields: pa.Schema, payloads: Payloads) -> Rows:
     """The fastest way that gives what `by_reference` gives."""
-    return by_reference(shape, fields, payloads)
+    found = _fast_avro(shape, payloads) if isinstance(shape, AvroType) else None
+    if found is None:
+        return by_reference(shape, fields, payloads)
+    columns, odd = found
+    if not bool(odd.any()):
+        return Rows(columns, {})
+    places = np.flatnonzero(odd)
+    some = Payloads(payloads.data, payloads.starts[places], payloads.lengths[places])
+    others = by_reference(shape, fields, some)
+    bad = {int(places[row]): message for row, message in others.bad.items()}
+    if len(bad) < len(places):
+        # Where each row is in the columns with the reference's rows behind them.
+        order = np.arange(len(odd))
+        order[places] = len(odd) + np.arange(len(places))
+        taken = pa.array(order)
+        pairs = zip(columns, others.columns, strict=True)
+        columns = [pa.concat_arrays(pair).take(taken) for pair in pairs]
+    return Rows(columns, bad)
+
+
+def _fast_avro(shape: AvroType, payloads: Payloads) -> Fast:
+    column, odd = avro_column(shape, *payloads)
+    return as_columns(shape, column), odd
+
+
+def as_columns(shape: Shape, column: pa.Array) -> list[pa.Array]:
+    """A record's fields are the columns, all else is one."""
+    if pa.types.is_struct(column.type):
+        return list(column.flatten())
+    return [] if shape_is_record(shape) else [column]
 
 
 def by_reference(shape: Shape, fields: pa.Schema, payloads: Payloads) -> Rows:

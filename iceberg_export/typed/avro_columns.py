@@ -1,0 +1,297 @@
+"""Avro payloads to columns by compiled code, one column after another.
+
+Avro has no way to find a field but to read those before it. So every record has a place up to which
+it has been read, and a column is made by one compiled loop over all records, which moves their
+places on; that is faster than a walk through each record, since a loop knows the one type it reads.
+A union is a loop that reads branches and then one per branch, which passes over the records of the
+others. Arrays and maps take a round of loops per element; records whose arrays are longer than
+`ROUNDS_MAX` are left aside.
+
+A record that is not what the schema says, down to the last byte, is odd: it gets the place ODD, no
+loop reads on, and all that is said of it is that it is.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from iceberg_export.decode import Bytes, Ints, compiled
+from iceberg_export.typed import arrays
+from iceberg_export.typed.arrays import NULL
+from iceberg_export.typed.avro_schema import AvroType
+
+Bools = npt.NDArray[np.bool_]
+
+ODD = -1
+ROUNDS_MAX = 1000
+
+# What else must hold of a number, by logical type.
+_TIMESTAMP_MILLIS, _TIME_MILLIS, _TIME_MICROS = 1, 2, 3
+_CHECKS = {
+    "timestamp-millis": _TIMESTAMP_MILLIS,
+    "local-timestamp-millis": _TIMESTAMP_MILLIS,
+    "time-millis": _TIME_MILLIS,
+    "time-micros": _TIME_MICROS,
+}
+_MILLIS_MAX = ((1 << 63) - 1) // 1000
+_DAY_MICROS = 86_400_000_000
+_BITS_SIZES = {"boolean": 1, "float": 4, "double": 8}
+
+
+class _Cursor(NamedTuple):
+    """How far each value has been read."""
+
+    data: Bytes
+    places: Ints
+    """ODD when it cannot be read; moved on in place."""
+    ends: Ints
+
+    def some(self, rows: Ints) -> "_Cursor":
+        return _Cursor(self.data, self.places[rows], self.ends[rows])
+
+
+def avro_column(
+    shape: AvroType, data: Bytes, starts: Ints, lengths: Ints
+) -> tuple[pa.Array, Bools]:
+    """(the values, which rows are odd)."""
+    cursor = _Cursor(data, starts.copy(), starts + lengths)
+    column = _read(shape, cursor, np.ones(len(starts), np.bool_))
+    return column, cursor.places != cursor.ends
+
+
+def _read(shape: AvroType, cursor: _Cursor, active: Bools) -> pa.Array:
+    """The next value of this type of all active rows; null for the others."""
+    match shape.kind:
+        case "null":
+            return pa.nulls(len(active))
+        case "record":
+            read = [(one, _read(one, cursor, active)) for _, one in shape.fields]
+            children = [array for one, array in read if one.arrow != pa.null()]
+            return arrays.struct_array(children, active, shape.arrow)
+        case "union":
+            return _read_union(shape, cursor, active)
+        case "array" | "map":
+            return _read_repeated(shape, cursor, active)
+        case _:
+            return _read_scalar(shape, cursor, active)
+
+
+def _read_union(shape: AvroType, cursor: _Cursor, active: Bools) -> pa.Array:
+    branches, _ = _numbers(cursor, active, 32, (0, len(shape.fields)))
+    read = []
+    is_null = ~active
+    for number, (_, branch) in enumerate(shape.fields):
+        chosen = active & (branches == number)
+        if branch.kind == "null":
+            is_null |= chosen
+        else:
+            read.append(_read(branch, cursor, chosen))
+    if not read:
+        return pa.nulls(len(active))
+    return read[0] if len(read) == 1 else arrays.struct_array(read, ~is_null, shape.arrow)
+
+
+def _read_repeated(shape: AvroType, cursor: _Cursor, active: Bools) -> pa.Array:
+    counts = np.where(active, 0, NULL)
+    left = np.zeros(len(active), np.int64)
+    rows = np.flatnonzero(active)
+    parents: list[Ints] = []
+    keys: list[pa.Array] = []
+    elements: list[pa.Array] = []
+    inner = shape.fields[0][1]
+    while True:
+        _blocks(cursor.data, cursor.places, cursor.ends, rows, left)
+        rows = rows[(left[rows] > 0) & (cursor.places[rows] >= 0)]
+        if not len(rows):
+            break
+        if len(elements) == ROUNDS_MAX:
+            cursor.places[rows] = ODD
+            break
+        some = cursor.some(rows)
+        every = np.ones(len(rows), np.bool_)
+        if shape.kind == "map":
+            keys.append(_read_scalar(_KEY, some, every))
+        elements.append(_read(inner, some, every))
+        parents.append(rows)
+        cursor.places[rows] = some.places
+        left[rows] -= 1
+        counts[rows] += 1
+    if not elements:
+        elements, keys = [pa.nulls(0, inner.arrow)], [pa.nulls(0, _KEY.arrow)]
+    order = None
+    if len(parents) > 1:
+        # Rounds go across the rows; the elements of one row belong together.
+        order = pa.array(np.argsort(np.concatenate(parents), kind="stable"))
+    values = _in_order(elements, order)
+    if shape.kind == "array":
+        return arrays.list_array(counts, values, shape.arrow)
+    return arrays.map_array(counts, _in_order(keys, order), values, shape.arrow)
+
+
+_KEY = AvroType("string", pa.large_string())
+
+
+def _in_order(pieces: list[pa.Array], order: pa.Array | None) -> pa.Array:
+    whole = pa.concat_arrays(pieces)
+    return whole if order is None else whole.take(order)
+
+
+def _read_scalar(shape: AvroType, cursor: _Cursor, active: Bools) -> pa.Array:
+    if shape.kind in {"int", "long"}:
+        bits = 32 if shape.kind == "int" else 64
+        check = _CHECKS.get(shape.logical, 0)
+        values, valid = _numbers(cursor, active, bits, (check, 0))
+        return arrays.number_array(values, valid, shape.arrow)
+    if shape.kind == "enum":
+        values, valid = _numbers(cursor, active, 32, (0, len(shape.symbols)))
+        return pa.array(shape.symbols, shape.arrow).take(pa.array(values, mask=~valid))
+    size = len(active)
+    if shape.kind in _BITS_SIZES:
+        values, valid = np.zeros(size, np.int64), np.zeros(size, np.bool_)
+        _bits(cursor, active, _BITS_SIZES[shape.kind], (values, valid))
+        return arrays.number_array(values, valid, shape.arrow)
+    starts, lengths = np.zeros(size, np.int64), np.full(size, NULL, np.int64)
+    digits = shape.arrow.precision if shape.logical == "decimal" else 0
+    _pieces(cursor, active, (shape.size, shape.kind == "string", digits), (starts, lengths))
+    if shape.logical == "decimal":
+        return arrays.decimal_array(cursor.data, starts, lengths, shape.arrow)
+    if shape.logical == "uuid":
+        return arrays.uuid_array(cursor.data, starts, lengths)
+    if shape.kind == "fixed":
+        found = arrays.bytes_array(cursor.data, starts, lengths, pa.large_binary())
+        return found.cast(shape.arrow)
+    return arrays.bytes_array(cursor.data, starts, lengths, shape.arrow)
+
+
+def _numbers(
+    cursor: _Cursor, active: Bools, bits: int, bounds: tuple[int, int]
+) -> tuple[Ints, Bools]:
+    """(numbers, which there are); bounds are a check and, unless 0, what they must lie below."""
+    values, valid = np.zeros(len(active), np.int64), np.zeros(len(active), np.bool_)
+    _longs(cursor, active, (bits, *bounds), (values, valid))
+    return values, valid
+
+
+@compiled
+def long(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    """A zig-zag number of 64 bits and the place after it, ODD when it is none."""
+    if at < end and data[at] < 0x80:
+        byte: Any = np.int64(data[at])
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    while at < end:
+        part = np.uint64(data[at])
+        at += 1
+        if shift == np.uint64(63) and part > np.uint64(1):
+            return 0, ODD
+        value |= (part & np.uint64(0x7F)) << shift
+        if part < np.uint64(0x80):
+            half: Any = np.int64(value >> np.uint64(1))
+            return half ^ -np.int64(value & np.uint64(1)), at
+        shift += np.uint64(7)
+    return 0, ODD
+
+
+@compiled
+def _longs(cursor: Any, active: Bools, rules: Any, out: Any) -> None:
+    """Numbers, in microseconds where they are moments."""
+    data, places, ends = cursor
+    bits, check, below = rules
+    values, valid = out
+    for row in range(len(places)):
+        at = places[row]
+        if at < 0 or not active[row]:
+            continue
+        value, at = long(data, at, ends[row])
+        if bits == 32 and not -(1 << 31) <= value < 1 << 31:
+            at = ODD
+        if below > 0 and not 0 <= value < below:
+            at = ODD
+        if check != 0:
+            fits, value = _moment(check, value)
+            if not fits:
+                at = ODD
+        places[row] = at
+        if at >= 0:
+            values[row] = value
+            valid[row] = True
+
+
+@compiled
+def _moment(check: int, value: int) -> tuple[bool, int]:
+    """Whether there is such a moment, and its microseconds. Checked before a product can wrap."""
+    if check == _TIMESTAMP_MILLIS:
+        return -_MILLIS_MAX <= value <= _MILLIS_MAX, value * 1000
+    if check == _TIME_MILLIS:
+        return 0 <= value < _DAY_MICROS // 1000, value * 1000
+    return 0 <= value < _DAY_MICROS, value
+
+
+@compiled
+def _bits(cursor: Any, active: Bools, size: int, out: Any) -> None:
+    """Little-endian bits of so many bytes; one byte is a boolean."""
+    data, places, ends = cursor
+    values, valid = out
+    for row in range(len(places)):
+        at = places[row]
+        if at < 0 or not active[row]:
+            continue
+        bits = np.uint64(0)
+        if size <= ends[row] - at:
+            for byte in range(size):
+                bits |= np.uint64(data[at + byte]) << np.uint64(8 * byte)
+            places[row] = at + size
+        else:
+            places[row] = ODD
+        if size == 1 and bits > np.uint64(1):
+            places[row] = ODD
+        values[row] = np.int64(bits)
+        valid[row] = places[row] >= 0
+
+
+@compiled
+def _pieces(cursor: Any, active: Bools, rules: Any, out: Any) -> None:
+    """Where bytes lie, of a fixed size or with their length before them."""
+    data, places, ends = cursor
+    fixed, is_text, digits = rules
+    starts, lengths = out
+    for row in range(len(places)):
+        at = places[row]
+        if at < 0 or not active[row]:
+            continue
+        length: Any = np.int64(fixed)
+        if fixed == 0:
+            length, at = long(data, at, ends[row])
+        if at < 0 or length < 0 or length > ends[row] - at:
+            places[row] = ODD
+            continue
+        if is_text and not arrays.is_utf8(data, at, at + length):
+            places[row] = ODD
+            continue
+        if digits > 0 and not arrays.has_digits(data, at, length, digits):
+            places[row] = ODD
+            continue
+        starts[row] = at
+        lengths[row] = length
+        places[row] = at + length
+
+
+@compiled
+def _blocks(data: Bytes, places: Ints, ends: Ints, rows: Ints, left: Ints) -> None:
+    """Where no element of a block is left, read the head of the next block; 0 ends the array."""
+    for row in rows:
+        at = places[row]
+        if at < 0 or left[row] > 0:
+            continue
+        count, at = long(data, at, ends[row])
+        if at >= 0 and count < 0:
+            count = -count
+            _, at = long(data, at, ends[row])
+        # Each element takes a byte at least. The least number has no counterpart above 0.
+        if at >= 0 and (count < 0 or count > ends[row] - at):
+            at = ODD
+        places[row] = at
+        left[row] = 0 if at < 0 else count
