@@ -124,12 +124,12 @@ class Topics:
         """Why the topic cannot have so many partitions; None when it can. As Kafka says it."""
         if partition_count < topic.partition_count:
             reason = (
-                f"topic '{topic.name}' has {topic.partition_count} partitions, which is more than"
-                f" the {partition_count} that are asked for"
+                f"The topic {topic.name} currently has {topic.partition_count} partition(s);"
+                f" {partition_count} would not be an increase."
             )
             return Rejected(ErrorCode.INVALID_PARTITIONS, reason)
         if partition_count == topic.partition_count:
-            reason = f"topic '{topic.name}' already has {partition_count} partitions"
+            reason = f"Topic already has {partition_count} partition(s)."
             return Rejected(ErrorCode.INVALID_PARTITIONS, reason)
         if partition_count > TOPIC_PARTITIONS_MAX:
             reason = f"a topic has 1 to {TOPIC_PARTITIONS_MAX} partitions"

@@ -5,7 +5,6 @@ closes the connection as in Kafka:
 
     security            SaslHandshake, SaslAuthenticate, ACLs, SCRAM users, delegation tokens
     changes of configs  of brokers; client quotas
-    partitions          CreatePartitions
     share and streams   ShareGroup*, ShareFetch, ShareAcknowledge, StreamsGroup*
     replicas, disks     ElectLeaders, reassignments, AlterReplicaLogDirs, DescribeQuorum
     telemetry           GetTelemetrySubscriptions, PushTelemetry: clients send when advertised
@@ -21,6 +20,7 @@ from broker.handlers import (
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
+    create_partitions,
     create_topics,
     delete_groups,
     delete_records,
@@ -91,6 +91,7 @@ HANDLERS: Final[Handlers] = {
     apis.DESCRIBE_CONFIGS: Cold(describe_configs.handle, describe_configs.refusal),
     apis.ALTER_CONFIGS: Cold(alter_configs.handle, alter_configs.refusal, changes=True),
     apis.DESCRIBE_LOG_DIRS: Cold(describe_log_dirs.handle, describe_log_dirs.refusal),
+    apis.CREATE_PARTITIONS: Cold(create_partitions.handle, create_partitions.refusal, changes=True),
     apis.DELETE_GROUPS: Cold(delete_groups.handle, delete_groups.refusal, changes=True),
     apis.INCREMENTAL_ALTER_CONFIGS: Cold(
         incremental_alter_configs.handle, incremental_alter_configs.refusal, changes=True

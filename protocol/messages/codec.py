@@ -83,6 +83,7 @@ _SHAPES: Final[dict[int, tuple[type, type]]] = {
     apis.CREATE_TOPICS: (requests.CreateTopicsRequest, responses.CreateTopicsResponse),
     apis.DELETE_TOPICS: (requests.DeleteTopicsRequest, responses.DeleteTopicsResponse),
     apis.DELETE_RECORDS: (requests.DeleteRecordsRequest, responses.DeleteRecordsResponse),
+    apis.CREATE_PARTITIONS: (requests.CreatePartitionsRequest, responses.CreatePartitionsResponse),
     apis.INIT_PRODUCER_ID: (requests.InitProducerIdRequest, responses.InitProducerIdResponse),
     apis.OFFSET_FOR_LEADER_EPOCH: (
         requests.OffsetForLeaderEpochRequest,

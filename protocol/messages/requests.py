@@ -124,6 +124,25 @@ class DeleteRecordsRequest:
 
 
 @dataclass(slots=True, kw_only=True)
+class CreatePartitionsAssignment:
+    broker_ids: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class CreatePartitionsTopic:
+    name: str = ""
+    count: int = 0
+    assignments: list[CreatePartitionsAssignment] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CreatePartitionsRequest:
+    topics: list[CreatePartitionsTopic] = field(default_factory=list)
+    timeout_ms: int = 0
+    validate_only: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
 class DescribableLogDirTopic:
     topic: str = ""
     partitions: list[int] = field(default_factory=list)

@@ -192,6 +192,19 @@ class DeleteRecordsResponse:
 
 
 @dataclass(slots=True, kw_only=True)
+class CreatePartitionsTopicResult:
+    name: str = ""
+    error_code: int = ErrorCode.NONE
+    error_message: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CreatePartitionsResponse:
+    throttle_time_ms: int = 0
+    results: list[CreatePartitionsTopicResult] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
 class DescribeLogDirsPartition:
     partition_index: int = 0
     partition_size: int = 0

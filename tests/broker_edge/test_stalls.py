@@ -231,6 +231,7 @@ def test_every_api_that_changes_something_can_be_refused_after_a_stall():
         apis.WRITE_TXN_MARKERS,
         apis.TXN_OFFSET_COMMIT,
         apis.ALTER_CONFIGS,
+        apis.CREATE_PARTITIONS,
         apis.DELETE_GROUPS,
         apis.INCREMENTAL_ALTER_CONFIGS,
         apis.OFFSET_DELETE,

@@ -1,0 +1,143 @@
+"""CreatePartitions, v0-3: topics get more partitions, in effect when it is answered.
+
+KIP-195. Which topics there are, and how many partitions they have, is known behind a barrier. As
+Kafka does it checks replica assignments, though nothing follows from them here (placement is by
+hashing); of quotas on such changes (KIP-599) there are none.
+
+Errors, per topic: 3, 7 (may still happen), 35 (an agent of an older release is live), 37 (not more
+than there are, or too many), 39, 41 (no session: send it elsewhere), 42 (named twice).
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+
+from broker.dispatch import Call
+from broker.handling import live_incarnation, outcome_of, wait_for
+from broker.node import Node
+from coordinator.commands import Outcome, Rejected
+from coordinator.table_commands import TABLES_LEVEL, GrowTopic
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """One topic of the request, and how far it has come."""
+
+    name: str
+    refused: KafkaError | None = None
+    future: asyncio.Future[Outcome] | None = None
+    """None: refused, or only validated."""
+
+
+async def handle(
+    node: Node, call: Call, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
+    await node.coordinator.barrier()
+    if not node.coordinator.machine.incarnations.all_know(TABLES_LEVEL):
+        reason = "An agent of an older release is live; try again when all are of this one."
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
+    counts = Counter(topic.name for topic in request.topics)
+    wanted = {topic.name: _Wanted(topic.name) for topic in request.topics}
+    for topic in request.topics:
+        item = wanted[topic.name]
+        try:
+            if counts[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            command = _command(node, topic)
+        except KafkaError as error:
+            item.refused = error
+        else:
+            if not request.validate_only:
+                item.future = node.coordinator.propose(command, incarnation)
+    futures = [item.future for item in wanted.values() if item.future is not None]
+    await wait_for(futures, request.timeout_ms)
+    return CreatePartitionsResponse(results=[_result(item) for item in wanted.values()])
+
+
+def refusal(
+    call: Call, request: CreatePartitionsRequest, error: KafkaError
+) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(
+        results=[
+            _refused(name, error) for name in dict.fromkeys(each.name for each in request.topics)
+        ]
+    )
+
+
+def _command(node: Node, wanted: CreatePartitionsTopic) -> GrowTopic:
+    """Raises KafkaError; the log judges the numbers again."""
+    machine = node.coordinator.machine
+    topic = machine.topics.by_name(wanted.name)
+    if topic is None:
+        reason = f"The topic '{wanted.name}' does not exist."
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
+    rejected = machine.topics.judge_growth(topic, wanted.count, partitions=len(machine.partitions))
+    if rejected is not None:
+        raise KafkaError(rejected.error, rejected.message)
+    if wanted.assignments is not None:
+        _check_assignments(node, wanted.assignments, wanted.count - topic.partition_count)
+    return GrowTopic(topic.topic_id, wanted.count)
+
+
+def _check_assignments(
+    node: Node, assignments: list[CreatePartitionsAssignment], added: int
+) -> None:
+    """One for each new partition, of live agents, each once, and equally many."""
+    incarnations = node.coordinator.machine.incarnations
+    replicas = [each.broker_ids for each in assignments]
+    unknown = [each for some in replicas for each in some if not incarnations.by_node_id(each)]
+    if len(assignments) != added:
+        reason = (
+            f"Attempted to add {added} additional partition(s), but only {len(assignments)}"
+            " assignment(s) were specified."
+        )
+    elif not all(replicas):
+        reason = "The manual partition assignment includes an empty replica list."
+    elif any(len(Counter(some)) < len(some) for some in replicas):
+        reason = "A replica was named twice for one partition."
+    elif len(Counter(map(len, replicas))) > 1:
+        reason = "All partitions must have the same number of replicas."
+    elif unknown:
+        reason = f"There is no broker {unknown[0]}."
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+
+
+def _result(item: _Wanted) -> CreatePartitionsTopicResult:
+    try:
+        if item.refused is not None:
+            raise item.refused
+        if item.future is not None:
+            _raise_refusal(item.name, outcome_of(item.future, ErrorCode.NOT_CONTROLLER))
+    except KafkaError as error:
+        return _refused(item.name, error)
+    return CreatePartitionsTopicResult(name=item.name)
+
+
+def _raise_refusal(name: str, outcome: Outcome) -> None:
+    match outcome:
+        case Rejected(ErrorCode.UNKNOWN_TOPIC_ID, _):
+            reason = f"The topic '{name}' does not exist."
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
+        case Rejected(ErrorCode.STALE_BROKER_EPOCH, message):
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, message)
+        case Rejected(error, message):
+            raise KafkaError(error, message)
+        case _:
+            return
+
+
+def _refused(name: str, error: KafkaError) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(
+        name=name, error_code=error.code, error_message=error.message or None
+    )
