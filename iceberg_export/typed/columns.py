@@ -11,6 +11,8 @@ from iceberg_export.decode import Bytes, Ints
 from iceberg_export.typed.avro_columns import avro_column
 from iceberg_export.typed.avro_schema import AvroType
 from iceberg_export.typed.fields import Shape, shape_is_record
+from iceberg_export.typed.json_columns import is_fast, json_columns
+from iceberg_export.typed.json_schema import JsonType
 from iceberg_export.typed.reference import UndecodableError, decoder_of
 
 
@@ -35,7 +37,7 @@ Fast = tuple[list[pa.Array], npt.NDArray[np.bool_]]
 
 def decode_payloads(shape: Shape, fields: pa.Schema, payloads: Payloads) -> Rows:
     """The fastest way that gives what `by_reference` gives."""
-    found = _fast_avro(shape, payloads) if isinstance(shape, AvroType) else None
+    found = _fast(shape, payloads)
     if found is None:
         return by_reference(shape, fields, payloads)
     columns, odd = found
@@ -55,9 +57,13 @@ def decode_payloads(shape: Shape, fields: pa.Schema, payloads: Payloads) -> Rows
     return Rows(columns, bad)
 
 
-def _fast_avro(shape: AvroType, payloads: Payloads) -> Fast:
-    column, odd = avro_column(shape, *payloads)
-    return as_columns(shape, column), odd
+def _fast(shape: Shape, payloads: Payloads) -> Fast | None:
+    if isinstance(shape, AvroType):
+        column, odd = avro_column(shape, *payloads)
+        return as_columns(shape, column), odd
+    if isinstance(shape, JsonType) and is_fast(shape):
+        return json_columns(shape, *payloads)
+    return None
 
 
 def as_columns(shape: Shape, column: pa.Array) -> list[pa.Array]:

@@ -253,7 +253,8 @@ def _number(kind: str, value: float, path: str) -> float:
         number = float("inf")
     if abs(number) == float("inf"):
         raise UndecodableError(f"field {path} is too great for a double")
-    return number
+    # JSON has one zero.
+    return number + 0.0
 
 
 def _clean(text: str) -> str:
