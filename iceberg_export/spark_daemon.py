@@ -6,6 +6,7 @@ CPU per task. Nothing is installed while a job runs, so that call does nothing h
 """
 
 import importlib
+import sys
 
 
 def _nothing() -> None:
@@ -14,11 +15,16 @@ def _nothing() -> None:
 
 importlib.invalidate_caches = _nothing
 
-import pyspark.worker  # noqa: E402, F401
 from pyspark.daemon import manager  # noqa: E402
 
-import iceberg_export.verify  # noqa: E402
-import iceberg_export.work  # noqa: E402, F401
+# Spark has a daemon for each kind of worker, and names it. Those that only plan the reads of a
+# Python data source need nothing of this.
+if sys.argv[1:2] in ([], ["pyspark.worker"]):
+    import pyspark.worker
+
+    import iceberg_export.source.reading
+    import iceberg_export.verify
+    import iceberg_export.work  # noqa: F401
 
 if __name__ == "__main__":
     manager()  # type: ignore[no-untyped-call]

@@ -139,6 +139,8 @@ SHELLS = {
         "spark_daemon",
         "status",
         "topic_types",
+        "upsert_files",
+        "upsert_job",
         "verify",
         "work",
         "write_files",

@@ -29,20 +29,45 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.datasource import Filter as SparkFilter
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 from typing_extensions import override
 
 from iceberg_export.agent_client import AgentClient
-from iceberg_export.catalog import open_catalog
 from iceberg_export.errors import SettingsError
 from iceberg_export.plan import TopicPlan
-from iceberg_export.rows import ROW_SCHEMA
 from iceberg_export.source.filters import Filter, wanted_by
-from iceberg_export.source.planning import open_table, pin, plan_table, plan_topic
+from iceberg_export.source.planning import pin, plan_topic
 from iceberg_export.source.read_options import ReadOptions, parse_options
-from iceberg_export.source.reading import Task, read_task
 from iceberg_export.source.streaming import Stream
+from iceberg_export.source.tasks import Task
 
+TOPIC_SCHEMA = StructType(
+    [
+        StructField("kafka_partition", IntegerType()),
+        StructField("kafka_offset", LongType()),
+        StructField("kafka_timestamp", TimestampType()),
+        StructField("kafka_timestamp_type", IntegerType()),
+        StructField("kafka_key", BinaryType()),
+        StructField(
+            "kafka_headers",
+            ArrayType(
+                StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+            ),
+        ),
+        StructField("kafka_timestamp_raw", LongType()),
+        StructField("value", BinaryType()),
+    ]
+)
+"""`rows.ROW_SCHEMA`, written out: to load that module, and its compiler, takes longer than a plan."""
 ASK_S = 0.25
 """Agents are asked so often what is new, however often Spark comes."""
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -68,8 +93,7 @@ class FrazilDataSource(DataSource):
 
     @override
     def schema(self) -> StructType:
-        options = parse_options(self.options, streaming=None)
-        return spark_schema(_columns(options))
+        return _columns(parse_options(self.options, streaming=None))
 
     @override
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -89,11 +113,12 @@ def spark_schema(columns: pa.Schema) -> StructType:
     return found
 
 
-def _columns(options: ReadOptions) -> pa.Schema:
+def _columns(options: ReadOptions) -> StructType:
     if not options.table:
-        return ROW_SCHEMA
-    table = open_table(options, open_catalog(options.settings.catalog, options.settings.data))
-    return table.schema().as_arrow()
+        return TOPIC_SCHEMA
+    from iceberg_export.source.tables import columns_of, open_options
+
+    return spark_schema(columns_of(open_options(options)))
 
 
 def _client(options: ReadOptions) -> AgentClient:
@@ -111,7 +136,7 @@ def _client(options: ReadOptions) -> AgentClient:
 def _checked(options: Mapping[str, str], schema: StructType, *, streaming: bool) -> ReadOptions:
     """The options; a schema that the user gave must be a part of ours. Raises SettingsError."""
     parsed = parse_options(options, streaming=streaming)
-    ours = {field.name: field for field in spark_schema(_columns(parsed)).fields}
+    ours = {field.name: field for field in _columns(parsed).fields}
     for field in schema.fields:
         if field.name not in ours:
             raise SettingsError(f"there is no column {field.name}; columns are {', '.join(ours)}")
@@ -135,9 +160,10 @@ class FrazilReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
         if options.table:
+            from iceberg_export.source.tables import open_options, plan_table
+
             # Before the agent is asked: the log then reaches at least as far as the table.
-            catalog = open_catalog(options.settings.catalog, options.settings.data)
-            table = open_table(options, catalog)
+            table = open_options(options)
             tasks = plan_table(options, _client(options), table, self._wanted)
         else:
             tasks = plan_topic(options, _client(options), self._wanted)
@@ -147,7 +173,7 @@ class FrazilReader(DataSourceReader):
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         if partition is None:  # Spark's way to say that there are no partitions.
             return iter(())
-        return read_task(partition.value, to_arrow_schema(self._schema), self._options.box)
+        return _read(partition, self._schema, self._options)
 
 
 class PushingReader(FrazilReader):
@@ -206,7 +232,16 @@ class FrazilStreamReader(DataSourceStreamReader):
 
     @override
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_task(partition.value, to_arrow_schema(self._schema), self._options.box)
+        return _read(partition, self._schema, self._options)
+
+
+def _read(
+    partition: InputPartition, schema: StructType, options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    # Only tasks need the decoder, and what compiles it.
+    from iceberg_export.source.reading import read_task
+
+    return read_task(partition.value, to_arrow_schema(schema), options.box)
 
 
 def register(spark: Any) -> None:

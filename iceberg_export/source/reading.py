@@ -5,40 +5,15 @@ column that one side does not have is null there.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io import load_file_io
-from pyiceberg.io.pyarrow import ArrowScan
-from pyiceberg.table import FileScanTask
-from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_export import names
-from iceberg_export.plan import Split, StoreAddress
 from iceberg_export.read_chunks import open_reader, span_bytes
 from iceberg_export.rows import span_rows
 from iceberg_export.source.filters import Wanted
-
-
-class ChunkTask(NamedTuple):
-    """Records from chunks."""
-
-    store: StoreAddress
-    store_options: dict[str, str]
-    split: Split
-
-
-class TableTask(NamedTuple):
-    """Rows from data files of one snapshot, deletes applied."""
-
-    metadata_json: str
-    io_properties: dict[str, str]
-    files: tuple[FileScanTask, ...]
-
-
-Task = ChunkTask | TableTask
+from iceberg_export.source.tasks import ChunkTask, Task
 
 
 def read_task(task: Task, schema: pa.Schema, box: Wanted) -> Iterator[pa.RecordBatch]:
@@ -46,11 +21,19 @@ def read_task(task: Task, schema: pa.Schema, box: Wanted) -> Iterator[pa.RecordB
 
     Partitions and offsets are the plan's business; timestamps differ from record to record.
     """
-    pieces = _chunk_rows(task) if isinstance(task, ChunkTask) else _table_rows(task, schema, box)
-    for rows in pieces:
+    for rows in _rows(task, schema, box):
         found = _between(rows, box)
         if found.num_rows:
             yield from fit(found, schema).to_batches()
+
+
+def _rows(task: Task, schema: pa.Schema, box: Wanted) -> Iterator[pa.Table]:
+    if isinstance(task, ChunkTask):
+        return _chunk_rows(task)
+    # PyIceberg takes longer to load than a small topic to be read.
+    from iceberg_export.source.tables import table_rows
+
+    return table_rows(task, schema, box)
 
 
 def _between(rows: pa.Table, box: Wanted) -> pa.Table:
@@ -70,24 +53,6 @@ def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
         for rows, _tally in span_rows(span, data):
             if rows.num_rows:
                 yield rows
-
-
-def _table_rows(task: TableTask, schema: pa.Schema, box: Wanted) -> Iterator[pa.Table]:
-    metadata = TableMetadataUtil.parse_raw(task.metadata_json)
-    needed = [*schema.names, names.PARTITION, names.TIMESTAMP]
-    here = [field for field in metadata.schema().fields if field.name in needed]
-    scan = ArrowScan(
-        metadata,
-        load_file_io(task.io_properties, metadata.location),
-        metadata.schema().select(*(field.name for field in here)),
-        AlwaysTrue(),
-    )
-    for batch in scan.to_record_batches(task.files):
-        rows = pa.Table.from_batches([batch])
-        if box.partitions is not None:
-            wanted = pa.array(sorted(box.partitions), rows.schema.field(names.PARTITION).type)
-            rows = rows.filter(pc.is_in(rows.column(names.PARTITION), wanted))
-        yield rows
 
 
 def fit(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -16,7 +16,7 @@ from iceberg_export.plan import TopicPlan
 from iceberg_export.source.filters import Wanted
 from iceberg_export.source.planning import BEYOND_ALL, Ranges, chunk_tasks
 from iceberg_export.source.read_options import LATEST, Bounds, ReadOptions
-from iceberg_export.source.reading import Task
+from iceberg_export.source.tasks import Task
 
 Offset = dict[str, Any]
 

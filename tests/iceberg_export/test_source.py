@@ -13,10 +13,11 @@ from iceberg_export.errors import CatalogError, ExportError, PlanError, Settings
 from iceberg_export.job import export_topic
 from iceberg_export.rows import ROW_SCHEMA
 from iceberg_export.source.filters import Filter, Wanted, wanted_by
-from iceberg_export.source.planning import open_table, pin, plan_table, plan_topic
+from iceberg_export.source.planning import pin, plan_topic
 from iceberg_export.source.read_options import Bounds, parse_options
 from iceberg_export.source.reading import read_task
 from iceberg_export.source.streaming import Stream, limited
+from iceberg_export.source.tables import open_table, plan_table
 from tests.iceberg_export.world import InTransaction, World, make_job, served, some_records
 
 NOW = 1_790_000_000_000

@@ -1,0 +1,144 @@
+"""Tables, and what is not in them yet: one snapshot, and chunks from its offsets on.
+
+Everything before the offsets of the table's snapshot is in its files, everything from there to
+the last stable offset in chunks: each record is there once. The table is looked at first, so what
+is exported in between is still read from chunks.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.io import load_file_io
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.utils.datetime import to_human_timestamptz
+
+from iceberg_export import names, topic_settings
+from iceberg_export.agent_client import AgentClient
+from iceberg_export.catalog import find_table, guarded, open_catalog, view_of
+from iceberg_export.commit import check_owner
+from iceberg_export.errors import CatalogError, SettingsError, StateError
+from iceberg_export.source.filters import OFFSET_END, Wanted
+from iceberg_export.source.planning import Ranges, ask, check_named, chunk_tasks
+from iceberg_export.source.read_options import EARLIEST, Bounds, ReadOptions
+from iceberg_export.source.tasks import TableTask, Task
+from iceberg_export.state import TOPIC, State, read_state
+
+TABLE_TASK_BYTES = 128 * 1024 * 1024
+
+
+def open_table(options: ReadOptions, catalog: Catalog) -> Table:
+    """The table that the options name. Raises CatalogError."""
+    before, dot, name = options.table.rpartition(".")
+    identifier = (before if dot else options.settings["table.namespace"], name)
+    table = find_table(catalog, identifier)
+    if table is None:
+        raise CatalogError(f"there is no table {'.'.join(identifier)}; export the topic first")
+    return table
+
+
+def table_state(table: Table) -> State:
+    """Where the export of the snapshot that is read stands. Raises StateError."""
+    state = read_state(view_of(table))
+    if state is None or TOPIC not in table.metadata.properties:
+        raise StateError(f"table {'.'.join(table.name())} is not one that the exporter made")
+    return state
+
+
+def columns_of(table: Table) -> pa.Schema:
+    return table.schema().as_arrow()
+
+
+def open_options(options: ReadOptions) -> Table:
+    """The table, in the catalog that the options name. Raises CatalogError."""
+    return open_table(options, open_catalog(options.settings.catalog, options.settings.data))
+
+
+def plan_table(
+    options: ReadOptions, client: AgentClient, table: Table, wanted: Wanted
+) -> list[Task]:
+    """Tasks that read a table and what is not in it yet. Raises ExportError."""
+    state = table_state(table)
+    topic = table.metadata.properties[TOPIC]
+    if options.topic not in ("", topic):
+        raise SettingsError(f"table {options.table} is that of topic {topic}, say topic or table")
+    starting = Bounds(EARLIEST, state.offsets)
+    plan = ask(topic, client, wanted, starting, lambda part: part.stable)
+    check_owner(table, topic=topic, topic_id=plan.topic_id, cluster_id=plan.cluster_id)
+    if topic_settings.parse(plan.configs, topic).mode == "upsert":
+        raise SettingsError(
+            f"table {options.table} holds the newest record of each key; read it alone, or the "
+            "topic alone"
+        )
+    check_named(topic, plan, (starting,))
+    ranges = {number: (starting.at(part), part.stable) for number, part in plan.partitions.items()}
+    return [
+        *_table_tasks(options, table, wanted),
+        *chunk_tasks(options, Ranges(plan, ranges), wanted),
+    ]
+
+
+def _table_tasks(options: ReadOptions, table: Table, wanted: Wanted) -> list[Task]:
+    head = table.metadata.snapshot_by_name("main")
+    assert head is not None  # Who has a state has a snapshot.
+    files: list[FileScanTask] = guarded(
+        f"plan the files of table {options.table}",
+        lambda: list(
+            table.scan(row_filter=_row_filter(wanted), snapshot_id=head.snapshot_id).plan_files()
+        ),
+    )
+    groups: list[list[FileScanTask]] = []
+    room = 0
+    for file in files:
+        if room < file.file.file_size_in_bytes:
+            groups.append([])
+            room = TABLE_TASK_BYTES
+        groups[-1].append(file)
+        room -= file.file.file_size_in_bytes
+    # Tasks need to know columns and defaults; history would travel with each of them.
+    slim = table.metadata.model_copy(
+        update={"snapshots": [head], "snapshot_log": [], "metadata_log": [], "statistics": []}
+    )
+    text = slim.model_dump_json()
+    return [TableTask(text, dict(table.io.properties), tuple(group)) for group in groups]
+
+
+def _row_filter(wanted: Wanted) -> str | BooleanExpression:
+    """The box for Iceberg, which leaves out files and table partitions by it."""
+    terms = []
+    if wanted.partitions is not None:
+        # Iceberg's own words for "none of these" are other ones.
+        numbers = ", ".join(map(str, sorted(wanted.partitions))) or "-1"
+        terms.append(f"{names.PARTITION} in ({numbers})")
+    if wanted.offset_from > 0:
+        terms.append(f"{names.OFFSET} >= {wanted.offset_from}")
+    if wanted.offset_to < OFFSET_END:
+        terms.append(f"{names.OFFSET} < {wanted.offset_to}")
+    if wanted.micros_from is not None:
+        terms.append(f"{names.TIMESTAMP} >= '{to_human_timestamptz(wanted.micros_from)}'")
+    if wanted.micros_to is not None:
+        terms.append(f"{names.TIMESTAMP} < '{to_human_timestamptz(wanted.micros_to)}'")
+    return " and ".join(terms) if terms else AlwaysTrue()
+
+
+def table_rows(task: TableTask, schema: pa.Schema, box: Wanted) -> Iterator[pa.Table]:
+    """Rows of a task, in the table's own columns where `schema` has them, and little more."""
+    metadata = TableMetadataUtil.parse_raw(task.metadata_json)
+    needed = [*schema.names, names.PARTITION, names.TIMESTAMP]
+    here = [field for field in metadata.schema().fields if field.name in needed]
+    scan = ArrowScan(
+        metadata,
+        load_file_io(task.io_properties, metadata.location),
+        metadata.schema().select(*(field.name for field in here)),
+        AlwaysTrue(),
+    )
+    for batch in scan.to_record_batches(task.files):
+        rows = pa.Table.from_batches([batch])
+        if box.partitions is not None:
+            wanted = pa.array(sorted(box.partitions), rows.schema.field(names.PARTITION).type)
+            rows = rows.filter(pc.is_in(rows.column(names.PARTITION), wanted))
+        yield rows
