@@ -36,6 +36,9 @@ DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
 _OUTPUT_BYTES_MIN: Final = 4 * 1024
 _LIKELY_RATIO: Final = 4
 _GROWTH: Final = 4
+_BELIEVED_RATIO: Final = 64
+"""What a zstd frame says of its size is believed up to this, since room is made for it."""
+_ZSTD_HEADER_BYTES_MAX: Final = 18
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -81,14 +84,41 @@ def decompress(codec: int, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_
         case Codec.LZ4:
             return _inflate(cramjam.lz4.decompress_into, data, bytes_max)
         case Codec.ZSTD:
-            return _inflate(cramjam.zstd.decompress_into, data, bytes_max)
+            return _inflate(cramjam.zstd.decompress_into, data, bytes_max, _zstd_size(data))
         case _:
             raise ProtocolError(f"compression codec {codec} is not known")
 
 
-def _inflate(decompress_into: Callable[[Any, Any], int], data: Buffer, bytes_max: int) -> Buffer:
-    """Run a decompressor on ever larger outputs, since the formats need not name their size."""
-    size = min(bytes_max, max(_OUTPUT_BYTES_MIN, _LIKELY_RATIO * len(data)))
+def _zstd_size(data: Buffer) -> int:
+    """What the first frame says that it holds; 0 when it does not (RFC 8878, 3.1.1.1).
+
+    A hint only: librdkafka writes it, and so nothing has to be decompressed twice.
+    """
+    view = memoryview(data)
+    if len(view) < _ZSTD_HEADER_BYTES_MAX:
+        return 0
+    descriptor = view[4]
+    single = descriptor >> 5 & 1
+    at = 6 - single + (0, 1, 2, 4)[descriptor & 3]
+    match descriptor >> 6:
+        case 0:
+            return view[at] if single else 0
+        case 1:
+            return int.from_bytes(view[at : at + 2], "little") + 256
+        case power:
+            return int.from_bytes(view[at : at + (1 << power)], "little")
+
+
+def _inflate(
+    decompress_into: Callable[[Any, Any], int], data: Buffer, bytes_max: int, likely: int = 0
+) -> Buffer:
+    """Run a decompressor on ever larger outputs, since the formats need not name their size.
+
+    `likely` is what they say of it, which may be a lie: it is believed up to a ratio.
+    """
+    if not 0 < likely <= _BELIEVED_RATIO * len(data):
+        likely = _LIKELY_RATIO * len(data)
+    size = min(bytes_max, max(_OUTPUT_BYTES_MIN, likely))
     while True:
         output = bytearray(size)
         try:

@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.compression import Codec, compress, decompress
+from protocol.compression import Codec, _zstd_size, compress, decompress
 from protocol.errors import ProtocolError
 
 COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -127,6 +127,28 @@ def test_zstd_frames_without_their_size_are_read():
     compressor = zstandard.ZstdCompressor(write_content_size=False)
     data = bytes(range(256)) * 2000
     assert bytes(decompress(Codec.ZSTD, compressor.compress(data))) == data
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(min_size=1, max_size=50), st.integers(1, 2000))
+def test_a_zstd_frame_says_how_much_room_it_needs(data, times):
+    content = data * times
+    frame = zstandard.ZstdCompressor(write_content_size=True).compress(content)
+    assert _zstd_size(frame) == (len(content) if len(frame) >= 18 else 0)
+
+
+@pytest.mark.parametrize("said", [0, 1, 99_999, 100_001, 200_000, 1 << 62, (1 << 64) - 1])
+def test_zstd_that_lies_about_its_size_inflates_to_the_bound_or_is_refused(said):
+    content = bytes(range(256)) * 390 + bytes(160)
+    blocks = zstandard.ZstdCompressor(write_content_size=False).compress(content)
+    # No content size, window descriptor: the same blocks behind a header with 8 bytes of size.
+    assert blocks[4] >> 5 == 0
+    lying = blocks[:4] + bytes([blocks[4] | 0xC0]) + blocks[5:6] + said.to_bytes(8, "little")
+    try:
+        found = bytes(decompress(Codec.ZSTD, lying + blocks[6:], bytes_max=100_000))
+    except ProtocolError:
+        return
+    assert found == content
 
 
 def test_gzip_of_other_writers_is_read():
