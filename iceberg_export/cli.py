@@ -2,7 +2,7 @@
 a code.
 
 The composition root of this package: clock, streams and signals are named here. Commands that
-change tables by hand are in `cli_tables`, when it is there.
+change tables by hand are in `cli_tables`.
 Exit codes: 0 done; 1 it failed, or the proof did; 2 wrong use; 3 another exporter won; 143 asked
 to stop before `run --once` was done.
 """
@@ -65,6 +65,10 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--master", metavar="URL", help="where Spark runs (local[*])")
     for command in (run, plan, status, verify):
         add_options(command)
+    # Here, since it uses what stands below.
+    from iceberg_export.cli_tables import add_commands
+
+    add_commands(commands)
     return parser
 
 

@@ -20,16 +20,22 @@ from iceberg_export.catalog import Identifier, find_table, table_name
 from iceberg_export.commit import Pause, RecreatedError
 from iceberg_export.dead_letters import Pending, encode_pending
 from iceberg_export.errors import CatalogError, FencedError
+from iceberg_export.names import KEY
 from iceberg_export.partition_values import partition_columns
 from iceberg_export.plan import TopicPlan, Work, make_splits, next_work
 from iceberg_export.registry_client import RegistryClient
+from iceberg_export.rewrite_files import delete_files
 from iceberg_export.rows import TimestampLimits
+from iceberg_export.run_markers import RunMarker
 from iceberg_export.settings import Settings
 from iceberg_export.state import State
 from iceberg_export.steps import Hook, Step, pass_by
-from iceberg_export.topic_settings import TopicTable
+from iceberg_export.topic_settings import PartitionTerm, TopicTable
 from iceberg_export.topic_types import TopicTypes
 from iceberg_export.typed_rows import RowTyping
+from iceberg_export.upsert import BUCKETS_DEFAULT
+from iceberg_export.upsert_files import bucket_column
+from iceberg_export.upsert_job import Means, merge_and_commit
 from iceberg_export.work import (
     BadRecords,
     SplitResult,
@@ -127,6 +133,15 @@ class _Export(NamedTuple):
     def name(self) -> str:
         return ".".join(self.identifier)
 
+    @property
+    def upsert(self) -> bool:
+        return self.table_settings.mode == "upsert"
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Records may be bad: not to be decoded, or without the key that an upsert needs."""
+        return self.types is not None or self.upsert
+
 
 def new_run_id(rng: random.Random) -> str:
     """32 hex digits that no other run has."""
@@ -174,7 +189,7 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
     identifier = locate(job, topic)
     told = topic_settings.parse(topic.configs, topic.name)
     columns = schema.TABLE_SCHEMA if types is None else schema.table_schema(types.columns())
-    by = job.settings["table.partition.by"] if told.partition_by is None else told.partition_by
+    by = _partitioning(job, told)
     is_new = find_table(job.catalog, identifier) is None
     state = commit.initialise(
         job.catalog,
@@ -190,7 +205,8 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
         at=job.at,
     )
     dead = None
-    if (types is not None and told.bad_records == "dlq") or state.dead_letters:
+    may_be_bad = types is not None or told.mode == "upsert"
+    if (may_be_bad and told.bad_records == "dlq") or state.dead_letters:
         dead = dead_letters.initialise(
             job.catalog,
             identifier,
@@ -202,6 +218,15 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
         )
         dead = dead_letters.roll_forward(job.catalog, identifier, state, dead, job.pause)
     return state, dead
+
+
+def _partitioning(job: Job, told: TopicTable) -> str | tuple[PartitionTerm, ...]:
+    """How a new table is to be partitioned."""
+    if told.partition_by is not None:
+        return told.partition_by
+    if told.mode == "upsert":
+        return (PartitionTerm("bucket", KEY, BUCKETS_DEFAULT),)
+    return job.settings["table.partition.by"]
 
 
 def export_topic(job: Job, topic: Topic) -> Report:
@@ -263,10 +288,26 @@ def _told(report: Report, done: _Done) -> Report:
 def _export_work(
     export: _Export, plan: TopicPlan, work: Work, state: State, dead: State | None
 ) -> _Done:
-    job, identifier = export.job, export.identifier
-    table = find_table(job.catalog, identifier)
+    """One commit. While it is made the run is marked, so that `maintain` lets its files be."""
+    table = find_table(export.job.catalog, export.identifier)
     if table is None:
         raise CatalogError(f"table {export.name} was dropped while it was exported to")
+    if not work.spans:
+        return _export_into(table, export, plan, work, state=state, dead=dead)
+    with RunMarker(table, export.job.run_id):
+        return _export_into(table, export, plan, work, state=state, dead=dead)
+
+
+def _export_into(
+    table: Table,
+    export: _Export,
+    plan: TopicPlan,
+    work: Work,
+    *,
+    state: State,
+    dead: State | None,
+) -> _Done:
+    job, identifier = export.job, export.identifier
     new = State(
         topic_id=state.topic_id,
         offsets=work.ends,
@@ -278,18 +319,16 @@ def _export_work(
     results = _run_tasks(export, table, piece)
     job.at(Step.TASKS_DONE)
     rows = check_complete(work, {result.number: result for result in results}, len(results))
-    files = [file for result in results for file in result.files]
     dead_files = [file for result in results for file in result.dead_files]
     pending = Pending(new.run_id, tuple(file.file_path for file in dead_files))
     new = new._replace(dead_letters=encode_pending(pending))
     job.at(Step.CHECKED)
     try:
-        commit.commit(
-            job.catalog, identifier, files, expected=state, new=new, pause=job.pause, at=job.at
-        )
+        files = _commit(export, results, state, new)
     except FencedError as error:
         if error.files_unused:
-            for file in files + dead_files:
+            unused = [file for result in results for file in result.files]
+            for file in unused + dead_files:
                 table.io.delete(file.file_path)
         raise
     job.at(Step.COMMITTED)
@@ -301,10 +340,39 @@ def _export_work(
     return _Done(new, dead, rows, files, results)
 
 
+def _commit(
+    export: _Export, results: list[SplitResult], state: State, new: State
+) -> list[DataFile]:
+    """Bring what tasks wrote into the table; the files that are new in it."""
+    job, identifier = export.job, export.identifier
+
+    def send(files: list[DataFile], removed: list[DataFile], base_id: int | None) -> None:
+        commit.commit(
+            job.catalog,
+            identifier,
+            files,
+            expected=state,
+            new=new,
+            pause=job.pause,
+            removed=removed,
+            base_id=base_id,
+            at=job.at,
+        )
+
+    if not export.upsert:
+        files = [file for result in results for file in result.files]
+        send(files, [], None)
+        return files
+    shuffled = [file for result in results for file in result.shuffled]
+    means = Means(job.catalog, job.runner, job.settings.number("file.bytes.max"))
+    merged = merge_and_commit(means, identifier, shuffled, new.run_id, send)
+    return merged.added
+
+
 def _bad_records(export: _Export, work: Work, dead: State | None) -> BadRecords:
     """What tasks do with records that cannot be decoded."""
     job, policy = export.job, export.table_settings.bad_records
-    if export.types is None or dead is None:
+    if not export.has_dead_letters or dead is None:
         return BadRecords(export.topic.name, policy)
     return BadRecords(
         export.topic.name,
@@ -336,7 +404,10 @@ def _fitted(export: _Export, table: Table, state: State) -> tuple[Table, RowTypi
         )
         typed = {side.source for side in (typing.key, typing.value) if side.mode != "raw"}
     schema.check_schema(table.schema(), export.name, typed=typed)
-    partition_columns(table.metadata)
+    if export.upsert:
+        bucket_column(table.metadata)
+    else:
+        partition_columns(table.metadata)
     return table, typing
 
 
@@ -371,6 +442,7 @@ def _run_tasks(export: _Export, table: Table, piece: _Piece) -> list[SplitResult
             typing=typing,
             bad=piece.bad,
             timestamps=_timestamp_limits(job),
+            upsert=export.upsert,
         )
         found = runner.run(
             _export_task,

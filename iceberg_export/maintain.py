@@ -3,9 +3,9 @@
 Never touches what a live run wrote. A file counts as an orphan when no snapshot that is kept names
 it, it is older than the caller says (by the store's clock) and its run has no young mark
 (`run_markers`). That alone would not hold off a run that slept for days and then commits: so before
-files go, the table's state must have moved on since they were written; where it has not, an
-empty commit moves it, after which such a run is fenced. With a run alive nothing is moved, and what
-would need that stays for another time.
+files go an empty commit moves the table's state on, and such a run is fenced. With a run alive
+nothing is moved, since it would be fenced, too: then only files go that are older than the state's
+last move by more than clocks differ, and the others stay for another time.
 
 Only files whose names end as data and metadata of Iceberg do are ever deleted. Leaves out small
 files (`compact`).
@@ -20,8 +20,15 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, RemoveSnapshotsUpdate
 
-from iceberg_export import commit, state
-from iceberg_export.catalog import CATALOG_ERRORS, Identifier, find_table, first_line, guarded
+from iceberg_export import commit, dead_letters, state
+from iceberg_export.catalog import (
+    CATALOG_ERRORS,
+    Identifier,
+    find_table,
+    first_line,
+    guarded,
+    view_of,
+)
 from iceberg_export.commit import ATTEMPTS_MAX
 from iceberg_export.errors import CatalogError
 from iceberg_export.job import Job
@@ -53,15 +60,6 @@ def load(job: Job, identifier: Identifier) -> Table:
     if table is None:
         raise CatalogError(f"there is no table {'.'.join(identifier)}")
     return table
-
-
-def store_now_ms(table: Table, run_id: str) -> int:
-    """The time by the clock of the store: of a mark that was just written."""
-    with RunMarker(table, run_id) as marker:
-        (found,) = [
-            file for file in list_files(table) if _path(file.location) == _path(marker.location)
-        ]
-    return found.modified_ms
 
 
 def expired(
@@ -166,16 +164,22 @@ def delete_orphans(
             )
         now_ms = own[0].modified_ms
         live = live_runs(files, table, now_ms) - {f"{job.run_id}-maintain"}
+        owner = _owner(job, identifier)
+        if owner is not None:
+            live |= live_runs(list_files(owner), owner, now_ms)
         old = [file for file in files if _may_go(file, live, now_ms - older_than_ms)]
         table = load(job, identifier)
-        orphans = _unnamed(table, old)
-        sure = [file for file in orphans if file.modified_ms < _moved_ms(table) - CLOCKS_APART_MS]
-        if len(sure) < len(orphans) and not live:
-            commit.fence(
-                job.catalog, identifier, run_id=f"{job.run_id}-fence", pause=job.pause, at=at
-            )
-            table = load(job, identifier)
-            sure = _unnamed(table, orphans)
+        pending = _pending(owner) if owner is not None else set()
+        orphans = [one for one in _unnamed(table, old) if _path(one.location) not in pending]
+        sure = orphans
+        if live:
+            moved_ms = _moved_ms(table)
+            sure = [one for one in orphans if one.modified_ms < moved_ms - CLOCKS_APART_MS]
+        elif orphans:
+            for one in (owner, table):
+                if one is not None:
+                    _fence(job, one, at)
+            sure = _unnamed(load(job, identifier), orphans)
         deleted = [file for file in sure if _delete(table, file)]
     return Upkeep(
         name,
@@ -185,11 +189,45 @@ def delete_orphans(
     )
 
 
+def _time_of(marker: RunMarker, files: list[Listed]) -> int:
+    """The time by the store's clock: of a mark that was just written."""
+    own = [file for file in files if _path(file.location) == _path(marker.location)]
+    if not own:
+        raise CatalogError(f"the mark {marker.location} is not listed; is the store consistent?")
+    return own[0].modified_ms
+
+
+def store_now_ms(job: Job, identifier: Identifier) -> int:
+    """The time by the store's clock. Raises CatalogError."""
+    table = load(job, identifier)
+    with RunMarker(table, f"{job.run_id}-time") as marker:
+        return _time_of(marker, list_files(table))
+
+
 def _may_go(file: Listed, live: set[str], before_ms: int) -> bool:
     name = file.location.rsplit("/", 1)[-1]
     if file.modified_ms >= before_ms or not name.endswith(_ORPHAN_ENDINGS):
         return False
     return not any(name.startswith(f"{run_id}-") for run_id in live)
+
+
+def _owner(job: Job, identifier: Identifier) -> Table | None:
+    """Of a table of dead letters the main table, whose commits bring in their files."""
+    name = identifier[1].removesuffix(dead_letters.SUFFIX)
+    return find_table(job.catalog, (identifier[0], name)) if name != identifier[1] else None
+
+
+def _pending(owner: Table) -> set[str]:
+    """Paths of dead letters that the main table names and a crash left uncommitted."""
+    found = state.read_state(view_of(owner))
+    pending = dead_letters.decode_pending(found.dead_letters) if found else None
+    return {_path(path) for path in pending.paths} if pending else set()
+
+
+def _fence(job: Job, table: Table, at: Hook) -> None:
+    namespace, name = table.name()[-2:]
+    run_id = f"{job.run_id}-fence"
+    commit.fence(job.catalog, (namespace, name), run_id=run_id, pause=job.pause, at=at)
 
 
 def _unnamed(table: Table, files: list[Listed]) -> list[Listed]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pyiceberg.table import Table
 
-from iceberg_export import commit, state
+from iceberg_export import commit, dead_letters, maintain, state
 from iceberg_export.agent_client import Topic
 from iceberg_export.catalog import Identifier, find_table, view_of
 from iceberg_export.errors import CommitUnknownError, ExportError, SettingsError, StateError
@@ -32,8 +32,6 @@ from iceberg_export.rewrite_files import (
 from iceberg_export.state import Gap, State
 
 EARLIEST = "earliest"
-DEAD_LETTERS = "__dlq"
-"""What the name of the table of dead letters adds to the table's."""
 
 
 class ResetReport(NamedTuple):
@@ -76,12 +74,21 @@ def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> Reset
     plan = job.client.plan(topic, {}, bytes_enough=0)
     bounds = {p: (part.log_start, part.stable) for p, part in plan.partitions.items()}
     offsets = _checked(to, bounds)
+    dead = find_table(job.catalog, dead_letters.dead_identifier(identifier))
+    if dead is not None:
+        _bring_pending(job, identifier, table, dead)
     report = _reset_table(job, identifier, table, topic, offsets)
-    letters = (identifier[0], identifier[1] + DEAD_LETTERS)
-    dead = find_table(job.catalog, letters)
-    if dead is not None and view_of(dead).head_id is not None:
-        _reset_table(job, letters, dead, topic, {**report.offsets})
+    if dead is not None:
+        letters = dead_letters.dead_identifier(identifier)
+        _reset_table(job, letters, maintain.load(job, letters), topic, dict(report.offsets))
     return report
+
+
+def _bring_pending(job: Job, identifier: Identifier, table: Table, dead: Table) -> None:
+    """Commit dead letters that a crash left out, so that the reset sees them."""
+    main, letters = _read(view_of(table)), _read(view_of(dead))
+    if main is not None and letters is not None:
+        dead_letters.roll_forward(job.catalog, identifier, main, letters, job.pause)
 
 
 def _checked(to: Mapping[int, int] | None, bounds: Mapping[int, tuple[int, int]]) -> dict[int, int]:

@@ -1,0 +1,303 @@
+"""Upkeep: what may go goes, and nothing that anybody needs."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+from pyiceberg.expressions import EqualTo
+
+from iceberg_export import maintain
+from iceberg_export.compact import CLOSED_MS, compact, groups_of
+from iceberg_export.compact import Small as SmallFile
+from iceberg_export.errors import FencedError, OvertakenError, PlanError
+from iceberg_export.job import export_topic
+from iceberg_export.maintain import delete_orphans, expire, expired, store_now_ms
+from iceberg_export.run_markers import RunMarker, list_files
+from iceberg_export.steps import Step
+from tests.iceberg_export.direct import TABLE, place
+from tests.iceberg_export.hooks import Killed, Once
+from tests.iceberg_export.world import HereRunner, some_records
+
+DAY = 86_400_000
+FAR = 1 << 50
+
+
+@pytest.fixture
+def here():
+    with place() as found:
+        yield found
+
+
+def fill(here, count=5):
+    here.world.commit("orders", {0: [some_records(count)], 1: [some_records(count)]})
+
+
+def export(here, *sets, **how):
+    job = here.job(*sets, **how)
+    return export_topic(job, here.topic(job))
+
+
+def exported(here, times=1, *sets):
+    for _ in range(times):
+        fill(here)
+        export(here, *sets)
+
+
+def age(here, days):
+    """As if all files had been written so long ago."""
+    for path in here.folder.rglob("*"):
+        if path.is_file() and path.parent.name != "runs":
+            told = path.stat().st_mtime - days * 86_400
+            os.utime(path, (told, told))
+
+
+def data_files(here):
+    return {path.name for path in here.folder.rglob("*.parquet")}
+
+
+def live_files(here):
+    return {task.file.file_path.rsplit("/", 1)[1] for task in here.table().scan().plan_files()}
+
+
+def die(here, step=Step.TASKS_DONE):
+    """An export that leaves its files behind."""
+    fill(here)
+    with pytest.raises(Killed):
+        export(here, at=Once(step, Killed()))
+
+
+def snapshot(number, days):
+    return SimpleNamespace(snapshot_id=number, sequence_number=number, timestamp_ms=-days * DAY)
+
+
+def test_the_newest_hundred_the_young_and_the_named_stay():
+    many = [snapshot(number, 300 - number) for number in range(300)]
+    assert expired(many, {5}, {7}, 0) == [n for n in range(199, -1, -1) if n not in {5, 7}]
+    assert expired([snapshot(n, 0.9) for n in range(300)], set(), set(), 0) == []
+    assert expired(many[:100], set(), set(), 0) == []
+
+
+def test_expired_snapshots_take_neither_rows_nor_state(here, monkeypatch):
+    exported(here, 4)
+    state = here.state()
+    here.table().delete(EqualTo("kafka_offset", 1))
+    monkeypatch.setattr(maintain, "SNAPSHOTS_KEPT_MIN", 1)
+    assert expire(here.job(), TABLE, FAR).snapshots_expired == 4
+    # The head, and the export before it that tells the state.
+    assert len(here.table().metadata.snapshots) == 2
+    assert here.state() == state
+    assert expire(here.job(), TABLE, FAR).snapshots_expired == 0
+    exported(here)
+    assert here.rows() == [row for row in here.wanted() if row[1] != 1]
+
+
+def test_what_a_tag_names_does_not_expire(here, monkeypatch):
+    exported(here, 4)
+    second = here.table().metadata.snapshots[1].snapshot_id
+    here.table().manage_snapshots().create_tag(second, "kept").commit()
+    monkeypatch.setattr(maintain, "SNAPSHOTS_KEPT_MIN", 1)
+    expire(here.job(), TABLE, FAR)
+    assert second in {one.snapshot_id for one in here.table().metadata.snapshots}
+
+
+def test_files_of_a_run_that_died_go_and_nothing_else_does(here):
+    exported(here, 2)
+    die(here)
+    age(here, 4)
+    assert len(data_files(here)) > len(live_files(here))
+    done = delete_orphans(here.job(), TABLE, 3 * DAY)
+    assert done.files_deleted > 0
+    assert data_files(here) == live_files(here)
+    export(here)
+    assert here.rows() == here.wanted()
+
+
+def test_a_second_look_finds_nothing_more(here):
+    exported(here)
+    die(here)
+    age(here, 4)
+    delete_orphans(here.job(), TABLE, 3 * DAY)
+    snapshots = len(here.table().metadata.snapshots)
+    assert delete_orphans(here.job(), TABLE, 3 * DAY).files_deleted == 0
+    assert len(here.table().metadata.snapshots) == snapshots
+
+
+def test_young_files_stay(here):
+    exported(here)
+    die(here)
+    age(here, 2)
+    before = data_files(here)
+    assert delete_orphans(here.job(), TABLE, 3 * DAY).files_deleted == 0
+    assert data_files(here) == before
+
+
+def test_old_snapshots_rows_and_other_peoples_files_stay(here):
+    exported(here, 2)
+    first = here.table().metadata.snapshots[1].snapshot_id
+    here.table().delete(EqualTo("kafka_offset", 1))
+    stranger = here.folder / "warehouse" / "frazil" / "orders" / "notes.txt"
+    stranger.write_text("mine")
+    age(here, 9)
+    delete_orphans(here.job(), TABLE, DAY)
+    assert here.table().scan(snapshot_id=first).to_arrow().num_rows == 10
+    assert stranger.exists()
+
+
+def test_a_live_run_keeps_its_files_however_old_they_are(here):
+    exported(here)
+    fill(here)
+
+    def upkeep():
+        age(here, 9)
+        assert delete_orphans(here.job(), TABLE, DAY).files_deleted == 0
+
+    export(here, at=Once(Step.TASKS_DONE, upkeep))
+    assert here.rows() == here.wanted()
+
+
+def test_with_a_live_run_only_what_is_proven_goes(here):
+    exported(here)
+    die(here)
+    age(here, 9)
+    with RunMarker(here.table(), "somebody"):
+        # The table moved on after those files were written, so nobody can commit them any more.
+        exported(here)
+        done = delete_orphans(here.job(), TABLE, DAY)
+        assert (done.files_deleted > 0, done.orphans_left) == (True, 0)
+        die(here)
+        done = delete_orphans(here.job(), TABLE, -1)
+        assert (done.files_deleted, done.orphans_left > 0) == (0, True)
+    assert delete_orphans(here.job(), TABLE, -1).orphans_left == 0
+
+
+@pytest.mark.parametrize("step", [Step.TASKS_DONE, Step.CHECKED, Step.COMMIT_WRITTEN])
+def test_a_run_that_slept_until_its_mark_was_old_is_refused(here, step):
+    """Its files are gone by then: were its commit taken, the table could not be read."""
+    exported(here)
+    fill(here)
+
+    def slept():
+        for path in here.folder.rglob("runs/*"):
+            path.unlink()
+        age(here, 9)
+        assert delete_orphans(here.job(), TABLE, DAY).files_deleted > 0
+
+    with pytest.raises(FencedError):
+        export(here, at=Once(step, slept))
+    export(here)
+    assert here.rows() == here.wanted()
+
+
+def test_other_spellings_of_a_location_are_the_same_file(here):
+    """Spark writes file:/x where others write file:///x: no live file may look like an orphan."""
+    exported(here)
+    table = here.table()
+    named = maintain.reachable(table)
+    for file in list_files(table):
+        other = file.location.replace("file://", "file:")
+        assert (maintain._path(other) in named) == (maintain._path(file.location) in named)
+        assert maintain._path(other) == maintain._path(file.location)
+
+
+def test_marks_of_ended_runs_are_gone(here):
+    exported(here, 2)
+    store_now_ms(here.job(), TABLE)
+    assert list(here.folder.rglob("runs/*")) == []
+
+
+@pytest.mark.parametrize("by", ["none", "day", "hour"])
+def test_small_files_are_joined_with_the_same_rows(here, by):
+    exported(here, 4, f"table.partition.by={by}")
+    rows, state = here.rows(), here.state()
+    done = compact(here.job(), TABLE, FAR)
+    assert (done.files_before, done.files_after, done.rows) == (4, 1, 40)
+    assert here.rows() == rows == here.wanted()
+    assert here.state() == state
+    exported(here)
+    assert here.rows() == here.wanted()
+
+
+def test_deleted_rows_stay_deleted_when_files_are_joined(here):
+    exported(here, 3)
+    here.table().delete(EqualTo("kafka_offset", 7))
+    compact(here.job(), TABLE, FAR)
+    assert here.rows() == [row for row in here.wanted() if row[1] != 7]
+
+
+def test_files_of_the_last_day_are_left_alone(here):
+    exported(here, 3)
+    now = here.table().current_snapshot().timestamp_ms
+    assert compact(here.job(), TABLE, now + CLOSED_MS - 10_000).files_before == 0
+
+
+def test_joined_files_are_not_joined_again(here):
+    exported(here, 3)
+    compact(here.job(), TABLE, FAR)
+    assert compact(here.job(), TABLE, FAR).files_before == 0
+
+
+def small(number, partition, size):
+    return SmallFile(None, partition, size, (0, number))
+
+
+def test_groups_are_of_one_table_partition_in_order_and_no_larger_than_a_file():
+    files = [
+        small(3, "b", 4),
+        small(2, "a", 6),
+        small(0, "a", 5),
+        small(1, "a", 5),
+        small(4, "b", 4),
+    ]
+    groups = [[(one.partition, one.order[1]) for one in group] for group in groups_of(files, 10)]
+    assert groups == [[("b", 3), ("b", 4)], [("a", 0), ("a", 1)]]
+
+
+@pytest.mark.parametrize("step", [Step.COMMIT_LOOKED, Step.COMMIT_WRITTEN])
+def test_an_export_meanwhile_does_not_hinder_the_joining(here, step):
+    exported(here, 3)
+    fill(here)
+    compact(here.job(at=Once(step, lambda: export(here))), TABLE, FAR)
+    assert here.rows() == here.wanted()
+    assert len(live_files(here)) == 2
+
+
+@pytest.mark.parametrize("step", [Step.COMMIT_LOOKED, Step.COMMIT_WRITTEN])
+def test_a_delete_meanwhile_stops_the_joining_and_no_file_is_left(here, step):
+    exported(here, 3)
+    here.table().delete(EqualTo("kafka_offset", 2))
+    hook = Once(step, lambda: here.table().delete(EqualTo("kafka_offset", 7)))
+    before = data_files(here)
+    with pytest.raises(OvertakenError):
+        compact(here.job(at=hook), TABLE, FAR)
+    assert here.rows() == [row for row in here.wanted() if row[1] not in {2, 7}]
+    assert {name for name in data_files(here) - before if "compact" in name} == set()
+
+
+def test_a_joining_that_slept_while_orphans_were_deleted_is_refused(here):
+    exported(here, 3)
+
+    def slept():
+        for path in here.folder.rglob("runs/*"):
+            path.unlink()
+        age(here, 9)
+        assert delete_orphans(here.job(), TABLE, DAY).files_deleted > 0
+
+    with pytest.raises(OvertakenError):
+        compact(here.job(at=Once(Step.COMMIT_WRITTEN, slept)), TABLE, FAR)
+    assert here.rows() == here.wanted()
+
+
+class LosingRunner(HereRunner):
+    """Tells of a row less than it has read."""
+
+    def run(self, *arguments, **options):
+        return [
+            one._replace(rows_read=one.rows_read - 1) for one in super().run(*arguments, **options)
+        ]
+
+
+def test_a_joining_that_would_lose_a_row_is_not_committed(here):
+    exported(here, 3)
+    with pytest.raises(PlanError, match="is as it was"):
+        compact(here.job(runner=LosingRunner()), TABLE, FAR)
+    assert here.rows() == here.wanted()
