@@ -2,7 +2,7 @@
 has the same sums.
 
 Every record is hashed whole (partition, offset, timestamp and its type, key, headers, value; null
-differs from empty) to 64 bits, and per block of 65,536 offsets three numbers are added up: the
+differs from empty; of typed tables their columns) to 64 bits, and per block of 65,536 offsets three numbers are added up: the
 count, the hashes, and the hashes mixed once more. A missing, doubled or changed record shows in
 at least one, and the block says where. Compiled, since it sees every byte. Pure.
 """
@@ -44,6 +44,15 @@ class Sums(NamedTuple):
 
 
 NOTHING = Sums(0, 0, 0)
+_EVERY_TABLES = {
+    names.PARTITION,
+    names.OFFSET,
+    names.TIMESTAMP,
+    names.TIMESTAMP_TYPE,
+    names.TIMESTAMP_RAW,
+    names.HEADERS,
+}
+"""Columns that are hashed by themselves."""
 
 
 @compiled
@@ -94,6 +103,26 @@ def _add_lists(hashes: Hashes, elements: Hashes, places: Ints) -> None:
 
 
 @compiled
+def _add_nullable(hashes: Hashes, values: Ints, null: Bytes) -> None:
+    for row in range(len(hashes)):
+        value = np.uint64(values[row])
+        if null[row]:
+            hashes[row] = _mix(hashes[row] + np.uint64(0x9E3779B97F4A7C15))
+        else:
+            hashes[row] = _mix(hashes[row] * np.uint64(0x100000001B3) + value)
+
+
+@compiled
+def _add_bags(hashes: Hashes, elements: Hashes, places: Ints) -> None:
+    """As lists, but the order of elements does not matter."""
+    for row in range(len(hashes)):
+        value = np.uint64(places[row + 1] - places[row])
+        for at in range(places[row], places[row + 1]):
+            value += _mix(elements[at])
+        hashes[row] = _mix(hashes[row] * np.uint64(0x100000001B3) + value)
+
+
+@compiled
 def _mix_all(hashes: Hashes, out: Hashes) -> None:
     for row in range(len(hashes)):
         out[row] = _mix(hashes[row] ^ np.uint64(0x9E3779B97F4A7C15))
@@ -122,8 +151,48 @@ def timestamps_ms(rows: pa.Table) -> Ints:
     return np.where(np.asarray(raw.is_valid()), np.asarray(raw.fill_null(0)), values)
 
 
+def _add_column(hashes: Hashes, array: pa.Array) -> None:
+    """Any column of a typed table. Null differs from empty at every depth."""
+    kind = array.type
+    null = np.asarray(array.is_null()).astype(np.uint8)
+    if pa.types.is_struct(kind):
+        _add_nullable(hashes, np.zeros(len(array), np.int64), null)
+        for child in array.flatten():
+            _add_column(hashes, child)
+    elif pa.types.is_map(kind) or pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        _add_nullable(hashes, np.zeros(len(array), np.int64), null)
+        _add_elements(hashes, array)
+    elif pa.types.is_floating(kind):
+        numbers = np.asarray(array.cast(pa.float64()).fill_null(0.0)).copy()
+        numbers[np.isnan(numbers)] = np.nan  # There are many bit patterns of it.
+        _add_nullable(hashes, numbers.view(np.int64), null)
+    elif pa.types.is_decimal(kind):
+        _binary(hashes, array.cast(pa.large_string()).view(pa.large_binary()))
+    elif pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        _add_nullable(hashes, np.asarray(array.cast(pa.int64()).fill_null(0)), null)
+    elif pa.types.is_temporal(kind):
+        whole = array.cast(pa.int32()) if pa.types.is_date32(kind) else array
+        _add_nullable(hashes, np.asarray(whole.cast(pa.int64()).fill_null(0)), null)
+    else:
+        _binary(hashes, array.cast(pa.large_binary()))
+
+
+def _add_elements(hashes: Hashes, array: pa.Array) -> None:
+    """Of lists, in order, and of maps, in any."""
+    # A copy has nothing before its slice and nothing under its nulls.
+    array = array.take(pa.array(np.arange(len(array))))
+    is_map = pa.types.is_map(array.type)
+    elements = [array.keys, array.items] if is_map else [array.values]
+    places = np.asarray(array.offsets).astype(np.int64)
+    inner = np.zeros(len(elements[0]), np.uint64)
+    for one in elements:
+        _add_column(inner, one)
+    (_add_bags if is_map else _add_lists)(hashes, inner, places)
+
+
 def row_hashes(rows: pa.Table) -> Hashes:
-    """One hash per record; `rows` has the columns and types of `rows.ROW_SCHEMA`."""
+    """One hash per record. `rows` has the columns and types of `rows.ROW_SCHEMA`, or others in the
+    place of key and value, which are hashed in the order of their names."""
     hashes = np.zeros(rows.num_rows, np.uint64)
     if rows.num_rows == 0:
         return hashes
@@ -131,8 +200,8 @@ def row_hashes(rows: pa.Table) -> Hashes:
     _add_ints(hashes, np.asarray(_one(rows.column(names.OFFSET))))
     _add_ints(hashes, timestamps_ms(rows))
     _add_ints(hashes, np.asarray(_one(rows.column(names.TIMESTAMP_TYPE)).cast(pa.int64())))
-    _binary(hashes, _one(rows.column(names.KEY)))
-    _binary(hashes, _one(rows.column(names.VALUE)))
+    for name in sorted(set(rows.column_names) - _EVERY_TABLES):
+        _add_column(hashes, _one(rows.column(name)))
     headers = _one(rows.column(names.HEADERS))
     elements = headers.flatten()
     inner = np.zeros(len(elements), np.uint64)

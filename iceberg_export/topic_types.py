@@ -95,6 +95,15 @@ class TopicTypes:
             columns = evolve(columns, side.wanted(), may_grow=True).columns
         return columns
 
+    def typing(self, table: Table) -> RowTyping:
+        """What tasks need for the table as it is."""
+        columns = schema.columns_of(table)
+        refused = {}
+        for side in self._sides:
+            found = evolve(columns, side.wanted(), may_grow=False)
+            columns, refused[side.source] = found.columns, found.refused
+        return self._typing(columns, refused)
+
     def fit(
         self,
         catalog: Catalog,
@@ -165,7 +174,7 @@ def _side(known: _Known, columns: pa.Schema, clashes: Mapping[int, str]) -> Side
         refused[schema_id] = Refusal(INCOMPATIBLE, f"schema {schema_id}: {reason}")
     schemas = {one: known.schemas[one] for one in known.schemas if one not in refused}
     fields = [field.name for one in sorted(schemas) for field in known.fields[one]]
-    target = [pa.field(name, _column_type(known, columns, name)) for name in dict.fromkeys(fields)]
+    target = list(_target(known, columns, dict.fromkeys(fields)))
     newest = [one for one in known.newest if one in schemas]
     return Side(
         source=known.source,
@@ -178,7 +187,9 @@ def _side(known: _Known, columns: pa.Schema, clashes: Mapping[int, str]) -> Side
     )
 
 
-def _column_type(known: _Known, columns: pa.Schema, field: str) -> pa.DataType:
-    if known.nested:
-        return columns.field(known.source).type.field(field).type
-    return columns.field(column_name(field)).type
+def _target(known: _Known, columns: pa.Schema, fields: Iterable[str]) -> Iterable[pa.Field]:
+    """The fields to be decoded, as the table has them."""
+    if not known.nested:
+        return [pa.field(name, columns.field(column_name(name)).type) for name in fields]
+    # All of the struct: a row is written whole.
+    return list(columns.field(known.source).type) if known.source in columns.names else []
