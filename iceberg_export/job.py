@@ -328,8 +328,7 @@ def _export_into(
     except FencedError as error:
         if error.files_unused:
             unused = [file for result in results for file in result.files]
-            for file in unused + dead_files:
-                table.io.delete(file.file_path)
+            delete_files(table, unused + dead_files)
         raise
     job.at(Step.COMMITTED)
     if dead_files:
