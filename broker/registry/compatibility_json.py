@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Final, NamedTuple
 
+from broker.patterns import compiled
 from broker.registry.differences import PAIRS_MAX, Difference, SchemaError
 from broker.registry.json_schema import Node
+from protocol.errors import KafkaError
 
 _HARMLESS = """
     ID_CHANGED DESCRIPTION_CHANGED TITLE_CHANGED DEFAULT_CHANGED SCHEMA_REMOVED TYPE_EXTENDED
@@ -436,7 +438,7 @@ def _open(node: Node) -> bool:
 def _partly_open(node: Node, name: str | None) -> Node | None:
     """The schema that something unnamed must have, if there is one."""
     for pattern, schema in node.named.get("patternProperties", {}).items():
-        if name is not None and re.search(pattern, name):
+        if name is not None and _found_in(pattern, name):
             return schema
     suffix = _suffix(node)
     allowed, schema_of_extra = _extra(node, f"additional{suffix}")
@@ -446,6 +448,18 @@ def _partly_open(node: Node, name: str | None) -> Node | None:
     if unevaluated is None or unevaluated.kind == "false" or unevaluated.is_empty:
         return None
     return unevaluated
+
+
+def _found_in(pattern: str, name: str) -> bool:
+    """Whether a pattern of properties means this one; one that RE2 cannot do means none.
+
+    Java's and JavaScript's expressions could keep an agent busy for ever.
+    """
+    try:
+        expression = compiled(pattern, field="patternProperties")
+    except KafkaError:
+        return False
+    return expression.search(name) is not None
 
 
 def _names_required(node: Node) -> list[str]:
