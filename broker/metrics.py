@@ -25,6 +25,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from broker.held import hold_left_ms
 from broker.jobs.host import JobHost
 from broker.node import LATENCY_BUCKETS, Node
 from broker.producing import ProducePath
@@ -309,6 +310,9 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.coordinator.machine.objects.unreferenced_count),
     Row("frazil_objects_doomed", GAUGE, "Objects that are being deleted.",
         lambda s: s.coordinator.machine.objects.doomed_count),
+    Row("frazil_export_hold_left_ms", GAUGE,
+        "Until old records of a topic go that wait for their export.",
+        lambda s: hold_left_ms(s.coordinator.machine, s.node.settings.kafka), "topic"),
     # Jobs.
     Row("frazil_jobs_held", GAUGE, "Kinds of jobs that this agent holds.",
         lambda s: len(s.jobs.held)),

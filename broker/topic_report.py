@@ -27,11 +27,15 @@ _COLUMNS: Final[Mapping[str, str]] = {
     "ROWS-IN-PAGES": "rows_in_pages",
     "CLEAN-TO": "clean_to",
 }
+_EXPORTED: Final = "EXPORTED"
+"""A column of its own, where an exporter has said something."""
 _SUMMED: Final = ("chunk_bytes", "segment_bytes", "rows", "pages", "rows_in_pages")
 
 
 def topic_view(machine: Machine, topic: Topic, *, first: int) -> dict[str, Any]:
     """A topic and at most PARTITIONS_MAX of its partitions, from `first` on."""
+    row = machine.exports.get(topic.topic_id)
+    exported = {} if row is None else row.offsets
     last = min(first + PARTITIONS_MAX, topic.partition_count)
     found = [machine.partitions.get(topic.topic_id, index) for index in range(first, last)]
     return {
@@ -39,11 +43,16 @@ def topic_view(machine: Machine, topic: Topic, *, first: int) -> dict[str, Any]:
         "topic_id": topic.topic_id.hex(),
         "configs": dict(topic.configs),
         "partition_count": topic.partition_count,
-        "partitions": [_partition_view(each) for each in found if each is not None],
+        "export_age_ms": None if row is None else machine.time_ms - row.reported_ms,
+        "partitions": [
+            _partition_view(each) | {"exported": exported.get(each.partition)}
+            for each in found
+            if each is not None
+        ],
     }
 
 
-def _partition_view(partition: Partition) -> dict[str, int]:
+def _partition_view(partition: Partition) -> dict[str, int | None]:
     return {
         "partition": partition.partition,
         "log_start": partition.log_start,
@@ -69,12 +78,27 @@ def lines(view: Mapping[str, Any]) -> list[str]:
         f"records: {where}; rows: {rows}",
     ]
     said += [f"{name}={value}" for name, value in sorted(view["configs"].items())]
+    age_ms = view.get("export_age_ms")  # An agent of an older release does not tell.
+    columns = _COLUMNS
+    if age_ms is not None:
+        said.append(f"export: {_behind(partitions)} to go, as was said {age_ms // 1000} s ago")
+        columns = {**_COLUMNS, _EXPORTED: "exported"}
     said.append("")
-    return said + table(tuple(_COLUMNS), _rows(partitions))
+    return said + table(tuple(columns), _rows(partitions, columns.values()))
 
 
-def _rows(partitions: Iterable[Mapping[str, int]]) -> list[list[Cell]]:
-    return [[row[name] for name in _COLUMNS.values()] for row in partitions]
+def _rows(partitions: Iterable[Mapping[str, int | None]], names: Iterable[str]) -> list[list[Cell]]:
+    names = tuple(names)
+    return [[row[name] for name in names] for row in partitions]
+
+
+def _behind(partitions: Iterable[Mapping[str, int]]) -> str:
+    """How many offsets are not in the table: at most so many records."""
+    left = [
+        max(row["last_stable"] - max(row["exported"] or 0, row["log_start"]), 0)
+        for row in partitions
+    ]
+    return _count(sum(left), "offset")
 
 
 def _count(number: int, noun: str) -> str:

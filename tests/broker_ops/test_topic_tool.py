@@ -53,8 +53,15 @@ def test_a_topic_is_told_with_where_its_records_lie() -> None:
                     "pages": 0,
                     "rows_in_pages": 0,
                     "clean_to": 0,
+                    "exported": None,
                 }
             ]
+            assert view["export_age_ms"] is None
+            said = {"topic": "t", "topic_id": view["topic_id"], "offsets": {"0": 2}}
+            assert (await running.http("POST", "/export/progress", json=said))[0] == 200
+            _, view = await running.http("GET", "/topics/t")
+            assert view["export_age_ms"] >= 0
+            assert view["partitions"][0]["exported"] == 2
 
     asyncio.run(main())
 
@@ -109,7 +116,7 @@ def test_an_agent_that_cannot_be_asked_is_told_in_a_sentence(address: str, sente
 
 def row(partition: int, **fields: int) -> dict[str, int]:
     names = topic_report._COLUMNS.values()
-    return dict.fromkeys(names, 0) | {"partition": partition} | fields
+    return dict.fromkeys(names, 0) | {"partition": partition, "exported": None} | fields
 
 
 def test_the_table_has_a_line_for_each_partition_and_sums_above() -> None:
@@ -128,6 +135,19 @@ def test_the_table_has_a_line_for_each_partition_and_sums_above() -> None:
     assert lines[4].split()[:4] == ["PARTITION", "LOG-START", "LAST-STABLE", "END"]
     assert lines[5].split() == ["0", "0", "0", "10", "1000", "0", "3", "1", "70", "0"]
     assert lines[6].split() == ["1", "4", "8", "9", "24", "3145728", "1", "0", "0", "0"]
+
+
+def test_a_topic_that_is_exported_is_told_with_how_far_its_table_is() -> None:
+    rows = [
+        row(0, log_start=2, last_stable=10, end=12, exported=7),
+        row(1, log_start=4, last_stable=9, end=9, exported=None),
+        row(2, log_start=8, last_stable=9, end=9, exported=9),
+    ]
+    view = {"name": "t", "topic_id": "00ff", "partition_count": 3, "partitions": rows}
+    lines = topic_report.lines(view | {"configs": {}, "export_age_ms": 61_500})
+    assert lines[2:4] == ["export: 8 offsets to go, as was said 61 s ago", ""]
+    assert lines[4].split()[-1] == "EXPORTED"
+    assert [line.split()[-1] for line in lines[5:]] == ["7", "-", "9"]
 
 
 @pytest.mark.parametrize(
