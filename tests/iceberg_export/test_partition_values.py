@@ -148,3 +148,21 @@ def test_a_partitioning_that_does_not_fit_the_columns_is_refused(text, said):
     with pytest.raises(SettingsError) as refused:
         schema.partition_spec(parse_partition_by(text), TABLE)
     assert said in str(refused.value)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(["day", "hour", "month", "year"]),
+    st.integers(-400, 400),
+    st.lists(st.integers(-3_600_000_000, 3_600_000_000), min_size=1, max_size=4),
+)
+def test_rows_of_about_one_time_lie_where_icebergs_transform_says(transform, day, around):
+    micros = [day * 86_400_000_000 + each for each in around]
+    rows = pa.table({"z": pa.array(micros, pa.timestamp("us", "UTC"))})
+    (column,) = columns = columns_of(f"{transform}(z)")
+    wanted = {}
+    for one in micros:
+        value = column.field.transform.transform(TimestamptzType())(one)
+        wanted.setdefault((value,), []).append(one)
+    found = {values: part["z"].cast(pa.int64()) for values, part in split_rows(columns, rows)}
+    assert {values: times.to_pylist() for values, times in found.items()} == wanted
