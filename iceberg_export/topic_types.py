@@ -7,7 +7,7 @@ of the new columns exists; growing is repeated against the table as it is until 
 to add, so another exporter, or a person, may change it at the same time.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -183,13 +183,17 @@ def _side(known: _Known, columns: pa.Schema, clashes: Mapping[int, str]) -> Side
         schemas=schemas,
         refused=refused,
         default=newest[-1] if newest and known.mode == "json" else None,
-        target=STRING_FIELDS if known.mode == "string" else pa.schema(target),
+        target=pa.schema(target),
     )
 
 
-def _target(known: _Known, columns: pa.Schema, fields: Iterable[str]) -> Iterable[pa.Field]:
+def _target(known: _Known, columns: pa.Schema, fields: Collection[str]) -> Iterable[pa.Field]:
     """The fields to be decoded, as the table has them."""
+    if known.mode == "string":
+        return STRING_FIELDS
     if not known.nested:
         return [pa.field(name, columns.field(column_name(name)).type) for name in fields]
+    if not fields:
+        return []
     # All of the struct: a row is written whole.
-    return list(columns.field(known.source).type) if known.source in columns.names else []
+    return list(columns.field(known.source).type)

@@ -38,6 +38,7 @@ DEAD_ROW_SCHEMA = pa.schema(
         pa.field(RUN_ID, pa.large_string()),
     ]
 )
+NO_KEY = "NO_KEY"
 _OURS = "kafka_"
 _MESSAGE_CHARS_MAX = 1000
 
@@ -111,6 +112,28 @@ def side_columns(source: str, mode: str, fields: pa.Schema, *, nested: bool) -> 
     return [ids, *(pa.field(column_name(one.name), plain(one.type)) for one in fields)]
 
 
+def typed_columns(typing: RowTyping) -> list[str]:
+    """Names of the columns that `judge` makes of keys and values."""
+    found = []
+    for side in (typing.key, typing.value):
+        if side.has_schemas:
+            found.append(side.id_column)
+        if side.has_schemas and not side.nested:
+            found += [column_name(field.name) for field in side.target]
+        elif not side.has_schemas or len(side.target):
+            found.append(side.source)
+    return found
+
+
+def reason_of(bad: pa.Table) -> str:
+    """Where the first of some dead letters is, and why."""
+    first = bad.slice(0, 1).to_pylist()[0]
+    return (
+        f"partition {first[names.PARTITION]}, offset {first[names.OFFSET]}: "
+        f"{first[ERROR_MESSAGE]} ({first[ERROR_CODE]})"
+    )
+
+
 def judge(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> Judged:
     """Decode the keys and values of rows of `ROW_SCHEMA`; `reference` by the slow, plain way."""
     columns: dict[str, pa.Array] = {}
@@ -141,6 +164,16 @@ def judge(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> Judg
     good: npt.NDArray[np.bool_] = np.ones(rows.num_rows, np.bool_)
     good[list(poisons)] = False
     return Judged(table.filter(pa.array(good)), _dead_rows(rows, poisons), {})
+
+
+def without_keyless(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The rows of `ROW_SCHEMA` that have keys, and the others as dead letters: for upserts."""
+    places = np.flatnonzero(np.asarray(rows.column(names.KEY).is_null())).tolist()
+    if not places:
+        return rows, DEAD_ROW_SCHEMA.empty_table()
+    message = "a record without a key has no place in a table of mode upsert"
+    poisons = {row: Poison(row, NO_KEY, message, -1) for row in places}
+    return rows.filter(rows.column(names.KEY).is_valid()), _dead_rows(rows, poisons)
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

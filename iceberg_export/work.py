@@ -22,7 +22,15 @@ from iceberg_export.errors import ExportError, PlanError
 from iceberg_export.plan import Split, StoreAddress, Work
 from iceberg_export.read_chunks import open_reader, span_bytes
 from iceberg_export.rows import TimestampLimits, limit_timestamps, span_rows
-from iceberg_export.typed_rows import ERROR_CODE, ERROR_MESSAGE, RUN_ID, RowTyping, judge
+from iceberg_export.typed_rows import (
+    RUN_ID,
+    Judged,
+    RowTyping,
+    judge,
+    reason_of,
+    without_keyless,
+)
+from iceberg_export.upsert_files import ShuffleFile, ShuffleWriter, with_identity
 from iceberg_export.write_files import FileWriter, Target
 
 
@@ -52,6 +60,8 @@ class TaskSetup(NamedTuple):
     typing: RowTyping = RowTyping()
     bad: BadRecords = BadRecords("", "fail")
     timestamps: TimestampLimits | None = None
+    upsert: bool = False
+    """Rows are left for the tasks of their buckets."""
 
 
 class SplitResult(NamedTuple):
@@ -66,6 +76,8 @@ class SplitResult(NamedTuple):
     """Why the first bad record is one."""
     unknown: Mapping[str, set[int]] = MappingProxyType({})
     """Schema ids to be told; when there are any, nothing was written."""
+    shuffled: Sequence[ShuffleFile] = ()
+    """In mode upsert: what there is instead of `files`."""
 
 
 class _Rows:
@@ -74,6 +86,7 @@ class _Rows:
     def __init__(self, setup: TaskSetup, name: str) -> None:
         self._setup = setup
         self._files = FileWriter(setup.target, name)
+        self._shuffle = ShuffleWriter(setup.target, name) if setup.upsert else None
         bad = setup.bad
         self._dead_files = FileWriter(bad.target, name) if bad.target is not None else None
         self.left_out = 0
@@ -83,13 +96,17 @@ class _Rows:
     def take(self, rows: pa.Table) -> None:
         if self._setup.timestamps is not None:
             rows = limit_timestamps(rows, self._setup.timestamps)
-        if self._setup.typing.is_raw:
+        if self._setup.typing.is_raw and self._shuffle is None:
             self._files.write(rows)
             return
         if self._setup.bad.already:
             count = rows.num_rows
             rows = rows.filter(pc.invert(is_among(rows, self._setup.bad.already)))
             self.left_out += count - rows.num_rows
+        if self._shuffle is not None:
+            rows, keyless = without_keyless(rows)
+            if keyless.num_rows:
+                self._put_aside(keyless)
         if rows.num_rows == 0:
             return
         judged = judge(self._setup.typing, rows)
@@ -97,16 +114,27 @@ class _Rows:
             self.unknown.setdefault(source, set()).update(ids)
         if self.unknown:
             return
-        self._files.write(judged.rows)
+        self._put(judged, rows)
         if judged.bad.num_rows:
             self._put_aside(judged.bad)
 
+    def _put(self, judged: Judged, rows: pa.Table) -> None:
+        """The good ones of `rows`."""
+        if self._shuffle is None:
+            self._files.write(judged.rows)
+            return
+        if judged.bad.num_rows:
+            # A piece is of one partition.
+            dead = judged.bad.column(names.OFFSET)
+            rows = rows.filter(pc.invert(pc.is_in(rows.column(names.OFFSET), dead)))
+        self._shuffle.write(with_identity(judged.rows, rows))
+
     def _put_aside(self, bad: pa.Table) -> None:
         policy = self._setup.bad.policy
-        self.said = self.said or _reason(bad)
+        self.said = self.said or reason_of(bad)
         if policy == "fail":
             raise BadRecordError(
-                f"topic {self._setup.bad.topic} {_reason(bad)}; nothing was exported"
+                f"topic {self._setup.bad.topic} {reason_of(bad)}; nothing was exported"
             )
         if policy == "drop" or self._dead_files is None:
             self.left_out += bad.num_rows
@@ -115,23 +143,17 @@ class _Rows:
         at = bad.schema.get_field_index(RUN_ID)
         self._dead_files.write(bad.set_column(at, RUN_ID, run_ids))
 
-    def close(self) -> tuple[list[DataFile], list[DataFile]]:
-        """Files of the table, and of dead letters."""
+    def close(self) -> tuple[list[DataFile], list[DataFile], list[ShuffleFile]]:
+        """Files of the table, of dead letters, and for the tasks of buckets."""
         dead = self._dead_files.close() if self._dead_files is not None else []
-        return self._files.close(), dead
+        return self._files.close(), dead, self._shuffle.close() if self._shuffle else []
 
     def discard(self) -> None:
         self._files.discard()
+        if self._shuffle is not None:
+            self._shuffle.discard()
         if self._dead_files is not None:
             self._dead_files.discard()
-
-
-def _reason(bad: pa.Table) -> str:
-    first = bad.slice(0, 1).to_pylist()[0]
-    return (
-        f"partition {first[names.PARTITION]}, offset {first[names.OFFSET]}: "
-        f"{first[ERROR_MESSAGE]} ({first[ERROR_CODE]})"
-    )
 
 
 def is_among(rows: pa.Table, offsets: Mapping[int, Ints]) -> pa.Array:
@@ -157,16 +179,18 @@ def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
                 tallies[span.partition] = tallies.get(span.partition, Tally()).plus(tally)
         if out.unknown:
             return SplitResult(split.number, [], {}, unknown=out.unknown)
-        files, dead_files = out.close()
+        files, dead_files, shuffled = out.close()
         finished = True
-        return SplitResult(split.number, files, tallies, dead_files, out.left_out, out.said)
+        return SplitResult(
+            split.number, files, tallies, dead_files, out.left_out, out.said, shuffled=shuffled
+        )
     finally:
         if not finished:
             out.discard()
 
 
 def check_complete(work: Work, results: Mapping[int, SplitResult], split_count: int) -> int:
-    """Prove that the results cover `work` exactly; the rows written to the table.
+    """Prove that the results cover `work` exactly; the rows written for the table.
 
     Raises PlanError when an offset is unaccounted for or double: then nothing may be committed.
     """
@@ -178,6 +202,7 @@ def check_complete(work: Work, results: Mapping[int, SplitResult], split_count: 
         if result.unknown:
             raise PlanError("a task's split is void, for want of a schema; nothing was exported")
         written = sum(file.record_count for file in result.files)
+        written += sum(file.taken for file in result.shuffled)
         rows += written
         written += sum(file.record_count for file in result.dead_files) + result.left_out
         if written != sum(tally.rows for tally in result.tallies.values()):
