@@ -190,10 +190,11 @@ def _side(known: _Known, columns: pa.Schema, clashes: Mapping[int, str]) -> Side
 def _target(known: _Known, columns: pa.Schema, fields: Collection[str]) -> Iterable[pa.Field]:
     """The fields to be decoded, as the table has them."""
     if known.mode == "string":
-        return STRING_FIELDS
+        return list(STRING_FIELDS)
     if not known.nested:
         return [pa.field(name, columns.field(column_name(name)).type) for name in fields]
     if not fields:
         return []
     # All of the struct: a row is written whole.
-    return list(columns.field(known.source).type)
+    whole = columns.field(known.source).type
+    return [whole.field(place) for place in range(whole.num_fields)]

@@ -6,6 +6,11 @@ the table through PyIceberg's reader (deletes by others included). Both sides ad
 `verify.decoder=reference` chunks are decoded by the plain decoder that the agents use, ten times
 slower and written apart from the exporter's.
 
+Of typed tables both sides are compared as columns: chunks are decoded (with `reference` also keys and
+values, record by record) and hashed as the table's columns are. What lies among the dead letters
+must be there as it is in the log; so the two tables together have every record once. A record that
+is in neither, since it cannot be decoded, is told, unless the topic drops such records.
+
 What retention has removed from the log cannot be compared; it is counted and told. Likewise what log
 compaction has removed: of a compacted topic, the table must have what the log still has, and rows
 at offsets that segments have no record of are counted.
@@ -13,6 +18,7 @@ at offsets that segments have no record of are counted.
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,17 +31,21 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from iceberg_export import names
+from iceberg_export import dead_letters, names, schema, topic_settings
 from iceberg_export.agent_client import Topic
 from iceberg_export.catalog import find_table, guarded, view_of
 from iceberg_export.checksum import BLOCK_BITS, Block, Sums, add_sums, sum_rows
 from iceberg_export.decode import Ints, split_batches
 from iceberg_export.errors import CorruptSpanError, PlanError, StateError
-from iceberg_export.job import Job, locate
+from iceberg_export.evolve import plain
+from iceberg_export.job import Job, locate, types_of
+from iceberg_export.names import KEY, VALUE
 from iceberg_export.plan import PlannedSpan, Split, StoreAddress, TopicPlan, clip, make_splits
 from iceberg_export.read_chunks import open_reader, span_bytes
 from iceberg_export.rows import ROW_SCHEMA, span_rows
 from iceberg_export.state import read_state
+from iceberg_export.typed_rows import RowTyping, judge, reason_of, typed_columns
+from iceberg_export.work import is_among
 from protocol import records
 from protocol.errors import ProtocolError
 
@@ -55,6 +65,11 @@ class ChunkTask(NamedTuple):
     reference: bool
     compacted: frozenset[int]
     """Partitions."""
+    typing: RowTyping
+    columns: pa.Schema
+    """Those that are compared, with the table's types."""
+    dead: Mapping[int, Ints]
+    """Offsets by partition that are dead letters."""
 
 
 class TableTask(NamedTuple):
@@ -63,6 +78,7 @@ class TableTask(NamedTuple):
     files: list[FileScanTask]
     ranges: Ranges
     holes: Holes
+    columns: pa.Schema
 
 
 class Found(NamedTuple):
@@ -74,6 +90,14 @@ class Found(NamedTuple):
     beyond: int
     """Rows of offsets that no commit has claimed: always wrong."""
     holes: Holes
+    dead: dict[Block, Sums]
+    """Of records that are dead letters."""
+    bad: int = 0
+    """Records that cannot be decoded and are no dead letters."""
+    said: str = ""
+    """Why the first of them cannot."""
+    unknown: Mapping[str, set[int]] = MappingProxyType({})
+    """Schema ids to be told; when there are any, the rest is void."""
 
 
 class Verdict(NamedTuple):
@@ -84,13 +108,15 @@ class Verdict(NamedTuple):
     checksum: str
     older: int
     problems: tuple[str, ...]
-    """Empty: every record is in the table exactly once."""
+    """Empty: every record is in the table, or a dead letter, exactly once."""
+    dead: int = 0
+    """Dead letters compared."""
 
 
 def sum_chunks(task: ChunkTask, _attempt: int) -> Found:
     """Sums of the records of a split, from its chunks. Raises ExportError."""
-    sums: dict[Block, Sums] = {}
     holes: dict[int, list[Ints]] = {}
+    log = _Log(task)
     reader = open_reader(task.store, task.store_options)
     for span, data in span_bytes(reader, task.split.spans):
         pieces = (
@@ -100,12 +126,63 @@ def sum_chunks(task: ChunkTask, _attempt: int) -> Found:
         )
         offsets = []
         for rows in pieces:
-            add_sums(sums, sum_rows(rows))
+            log.add(rows)
             offsets.append(rows.column(names.OFFSET).to_numpy())
         # Only segments have holes; what aborted transactions leave elsewhere must not be exported.
         if span.is_absolute and span.partition in task.compacted:
             holes.setdefault(span.partition, []).append(_holes(span, offsets))
-    return Found(sums, older=0, beyond=0, holes=_sorted(holes))
+    return log.found(_sorted(holes))
+
+
+class _Log:
+    """Adds up the records of a split: those for the table, and dead letters."""
+
+    def __init__(self, task: ChunkTask) -> None:
+        self._task = task
+        self._sums: dict[Block, Sums] = {}
+        self._dead: dict[Block, Sums] = {}
+        self._bad = 0
+        self._said = ""
+        self._unknown: dict[str, set[int]] = {}
+
+    def add(self, rows: pa.Table) -> None:
+        task = self._task
+        if task.dead and rows.num_rows:
+            among = is_among(rows, task.dead)
+            add_sums(self._dead, sum_rows(rows.filter(among)))
+            rows = rows.filter(pc.invert(among))
+        if rows.num_rows == 0:
+            return
+        if task.typing.is_raw:
+            add_sums(self._sums, sum_rows(rows))
+            return
+        judged = judge(task.typing, rows, reference=task.reference)
+        for source, ids in judged.unknown.items():
+            self._unknown.setdefault(source, set()).update(ids)
+        if self._unknown:
+            return
+        if judged.bad.num_rows:
+            self._bad += judged.bad.num_rows
+            self._said = self._said or reason_of(judged.bad)
+        add_sums(self._sums, sum_rows(_in_types(judged.rows, task.columns)))
+
+    def found(self, holes: Holes) -> Found:
+        return Found(
+            self._sums,
+            older=0,
+            beyond=0,
+            holes=holes,
+            dead=self._dead,
+            bad=self._bad,
+            said=self._said,
+            unknown=self._unknown,
+        )
+
+
+def _in_types(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """The columns to be compared, in one spelling of their types on both sides."""
+    arrays = [rows.column(field.name).cast(field.type) for field in columns]
+    return pa.Table.from_arrays(arrays, schema=columns)
 
 
 def _holes(span: PlannedSpan, offsets: list[Ints]) -> Ints:
@@ -182,14 +259,14 @@ def _records_table(found: list[records.Record], partition: int, kind: int) -> pa
 def sum_table(task: TableTask, _attempt: int) -> Found:
     """Sums of the rows of some data files, deletes applied, within the ranges."""
     metadata = TableMetadataUtil.parse_raw(task.metadata_json)
-    projected = metadata.schema().select(*ROW_SCHEMA.names)
+    projected = metadata.schema().select(*task.columns.names)
     scan = ArrowScan(
         metadata, load_file_io(task.io_properties, metadata.location), projected, AlwaysTrue()
     )
     sums: dict[Block, Sums] = {}
     older = beyond = 0
     for batch in scan.to_record_batches(task.files):
-        rows = pa.Table.from_batches([batch]).select(ROW_SCHEMA.names).cast(ROW_SCHEMA)
+        rows = _in_types(pa.Table.from_batches([batch]), task.columns)
         for partition in pc.unique(rows.column(names.PARTITION)).to_pylist():
             first, end = task.ranges.get(partition, (0, 0))
             part = rows.filter(pc.equal(rows.column(names.PARTITION), partition))
@@ -201,7 +278,7 @@ def sum_table(task: TableTask, _attempt: int) -> Found:
             removed = _in_holes(part, task.holes.get(partition))
             older += int(removed.sum())
             add_sums(sums, sum_rows(part.filter(pa.array(~removed))))
-    return Found(sums, older, beyond, holes={})
+    return Found(sums, older, beyond, holes={}, dead={})
 
 
 def _in_holes(rows: pa.Table, holes: Ints | None) -> npt.NDArray[np.bool_]:
@@ -215,7 +292,9 @@ def _in_holes(rows: pa.Table, holes: Ints | None) -> npt.NDArray[np.bool_]:
     return inside
 
 
-def compare(chunks: Mapping[Block, Sums], table: Mapping[Block, Sums]) -> list[str]:
+def compare(
+    chunks: Mapping[Block, Sums], table: Mapping[Block, Sums], place_said: str = "in the table"
+) -> list[str]:
     """What differs, one sentence per block of offsets, the first few."""
     problems = []
     for block in sorted(chunks.keys() | table.keys()):
@@ -228,7 +307,7 @@ def compare(chunks: Mapping[Block, Sums], table: Mapping[Block, Sums]) -> list[s
         if in_log == in_table:
             problems.append(f"{place}: {in_log} records on both sides, but not the same ones")
         else:
-            problems.append(f"{place}: {in_log} records in the log, {in_table} in the table")
+            problems.append(f"{place}: {in_log} records in the log, {in_table} {place_said}")
     if len(problems) > BLOCKS_SHOWN_MAX:
         more = len(problems) - BLOCKS_SHOWN_MAX
         problems[BLOCKS_SHOWN_MAX:] = [f"and {more} more blocks of offsets"]
@@ -256,14 +335,20 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
         ranges[number] = (part.log_start, end)
         start = min(part.log_start, end)
         spans += clip(part, start=start, end=end, topic=topic.name).spans
-    chunks = _run_chunks(job, plan, spans)
-    rows = _run_table(job, table, topic, ranges, chunks.holes)
+    sides = _Sides(job, topic, table, plan)
+    chunks = sides.chunks(spans)
+    rows = sides.rows(table, sides.columns, ranges, chunks.holes)
     problems = compare(chunks.sums, rows.sums)
     if rows.beyond:
         problems.append(f"{rows.beyond} rows of offsets that no export has committed")
-    total = Sums(0, 0, 0)
-    for one in chunks.sums.values():
-        total = total.plus(one)
+    if chunks.bad and sides.told.bad_records != "drop":
+        problems.append(
+            f"{chunks.bad} records cannot be decoded and are no dead letters: {chunks.said}"
+        )
+    if sides.dead_table is not None:
+        letters = sides.rows(sides.dead_table, ROW_SCHEMA, ranges, chunks.holes)
+        problems += compare(chunks.dead, letters.sums, "among the dead letters")
+    total = sum_of(chunks.sums)
     return Verdict(
         topic.name,
         ".".join(identifier),
@@ -271,63 +356,132 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
         f"{total.hashes:016x}{total.mixed:016x}",
         rows.older,
         tuple(problems),
+        sum_of(chunks.dead).records,
     )
+
+
+class _Sides:
+    """How the two sides of a comparison are read, and as what columns they are compared."""
+
+    def __init__(self, job: Job, topic: Topic, table: Table, plan: TopicPlan) -> None:
+        self._job = job
+        self._plan = plan
+        self._table = table
+        self.told = topic_settings.parse(topic.configs, topic.name)
+        self._types = types_of(job, topic)
+        self._fit()
+        name, namespace = table.name()[-1], table.name()[:-1]
+        dead_name = dead_letters.dead_identifier((".".join(namespace), name))
+        self.dead_table = find_table(job.catalog, dead_name)
+        self._dead = (
+            dead_letters.dead_offsets(self.dead_table, 0) if self.dead_table is not None else {}
+        )
+
+    def _fit(self) -> None:
+        """What the schemas that are known now make of the table's columns."""
+        if self._types is None:
+            self._typing, self.columns = RowTyping(), ROW_SCHEMA
+            return
+        self._typing = self._types.typing(self._table)
+        there = schema.columns_of(self._table)
+        wanted = typed_columns(self._typing)
+        self.columns = pa.schema(
+            [ROW_SCHEMA.field(name) for name in ROW_SCHEMA.names if name not in {KEY, VALUE}]
+            + [pa.field(name, plain(there.field(name).type)) for name in wanted]
+        )
+
+    def chunks(self, spans: list[PlannedSpan]) -> Found:
+        """Sums of the log. Asks for schemas that only records name."""
+        while True:
+            found = self._run_chunks(spans)
+            if not found.unknown:
+                return found
+            assert self._types is not None
+            self._types.learn(found.unknown)
+            self._fit()
+
+    def _run_chunks(self, spans: list[PlannedSpan]) -> Found:
+        if not spans:
+            return _joined([])
+        job, plan = self._job, self._plan
+        runner = job.runner()
+        splits = make_splits(
+            spans,
+            bytes_max=job.settings.number("split.bytes.max"),
+            parallelism=runner.parallelism,
+        )
+        options = job.settings.store_options
+        reference = job.settings["verify.decoder"] == "reference"
+        compacted = frozenset(part.partition for part in plan.partitions.values() if part.compacted)
+
+        def task(split: Split) -> ChunkTask:
+            return ChunkTask(
+                plan.store, options, split, reference, compacted,
+                self._typing, self.columns, self._dead,
+            )  # fmt: skip
+
+        return _joined(
+            runner.run(
+                sum_chunks,
+                [task(split) for split in splits],
+                sizes=[split.byte_count for split in splits],
+                title=f"{plan.topic}: reading chunks",
+            )
+        )
+
+    def rows(self, table: Table, columns: pa.Schema, ranges: Ranges, holes: Holes) -> Found:
+        """Sums of a table."""
+        name = ".".join(table.name())
+        files = guarded(f"read the file list of {name}", lambda: list(table.scan().plan_files()))
+        groups: list[list[FileScanTask]] = []
+        room = 0
+        for file in files:
+            size = file.file.file_size_in_bytes
+            if not groups or room < size:
+                groups.append([])
+                room = self._job.settings.number("split.bytes.max")
+            groups[-1].append(file)
+            room -= size
+        if not groups:
+            return _joined([])
+        shared = (table.metadata.model_dump_json(), dict(table.io.properties))
+        return _joined(
+            self._job.runner().run(
+                sum_table,
+                [TableTask(*shared, group, ranges, holes, columns) for group in groups],
+                sizes=[sum(one.file.file_size_in_bytes for one in group) for group in groups],
+                title=f"{self._plan.topic}: reading table {name}",
+            )
+        )
+
+
+def sum_of(sums: Mapping[Block, Sums]) -> Sums:
+    """Of all blocks."""
+    total = Sums(0, 0, 0)
+    for one in sums.values():
+        total = total.plus(one)
+    return total
 
 
 def _joined(found: list[Found]) -> Found:
     sums: dict[Block, Sums] = {}
+    dead: dict[Block, Sums] = {}
     holes: dict[int, list[Ints]] = {}
+    unknown: dict[str, set[int]] = {}
     for one in found:
         add_sums(sums, one.sums)
+        add_sums(dead, one.dead)
         for partition, both in one.holes.items():
             holes.setdefault(partition, []).append(both)
-    older, beyond = sum(one.older for one in found), sum(one.beyond for one in found)
-    return Found(sums, older, beyond, _sorted(holes))
-
-
-def _run_chunks(job: Job, plan: TopicPlan, spans: list[PlannedSpan]) -> Found:
-    if not spans:
-        return _joined([])
-    runner = job.runner()
-    splits = make_splits(
-        spans,
-        bytes_max=job.settings.number("split.bytes.max"),
-        parallelism=runner.parallelism,
-    )
-    options = {n: v for n, v in job.settings.values.items() if n.startswith("store.")}
-    reference = job.settings["verify.decoder"] == "reference"
-    compacted = frozenset(part.partition for part in plan.partitions.values() if part.compacted)
-    return _joined(
-        runner.run(
-            sum_chunks,
-            [ChunkTask(plan.store, options, split, reference, compacted) for split in splits],
-            sizes=[split.byte_count for split in splits],
-            title=f"{plan.topic}: reading chunks",
-        )
-    )
-
-
-def _run_table(job: Job, table: Table, topic: Topic, ranges: Ranges, holes: Holes) -> Found:
-    name = ".".join(table.name())
-    files = guarded(f"read the file list of {name}", lambda: list(table.scan().plan_files()))
-    groups: list[list[FileScanTask]] = []
-    room = 0
-    for file in files:
-        size = file.file.file_size_in_bytes
-        if not groups or room < size:
-            groups.append([])
-            room = job.settings.number("split.bytes.max")
-        groups[-1].append(file)
-        room -= size
-    if not groups:
-        return _joined([])
-    metadata_json = table.metadata.model_dump_json()
-    properties = dict(table.io.properties)
-    return _joined(
-        job.runner().run(
-            sum_table,
-            [TableTask(metadata_json, properties, group, ranges, holes) for group in groups],
-            sizes=[sum(one.file.file_size_in_bytes for one in group) for group in groups],
-            title=f"{topic.name}: reading table {name}",
-        )
+        for source, ids in one.unknown.items():
+            unknown.setdefault(source, set()).update(ids)
+    return Found(
+        sums,
+        older=sum(one.older for one in found),
+        beyond=sum(one.beyond for one in found),
+        holes=_sorted(holes),
+        dead=dead,
+        bad=sum(one.bad for one in found),
+        said=next((one.said for one in found if one.said), ""),
+        unknown=unknown,
     )

@@ -9,6 +9,7 @@ The result is PyIceberg's own description of each file. Nothing is visible until
 """
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -131,7 +132,12 @@ class FileWriter:
         path = self._locations.new_data_location(f"{self._name}-{self._count:05d}.parquet", key)
         self._count += 1
         sink = self._io.new_output(path).create()
-        columns = [name for name in self._arrow_schema.names if name not in _NO_STATISTICS]
+        columns = [
+            leaf
+            for field in self._arrow_schema
+            if field.name not in _NO_STATISTICS or _is_typed(field)
+            for leaf in _leaves(field.name, field.type)
+        ]
         writer = pq.ParquetWriter(
             sink,
             self._arrow_schema,
@@ -169,6 +175,25 @@ class FileWriter:
         self._files.append(
             _data_file(self._metadata, file.path, size, file.writer.writer.metadata, file.key)
         )
+
+
+def _is_typed(field: pa.Field) -> bool:
+    """A value that is no bytes."""
+    return field.name == names.VALUE and not pa.types.is_large_binary(field.type)
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
+    """What Parquet calls the columns of a field."""
+    if pa.types.is_struct(kind):
+        for place in range(kind.num_fields):
+            yield from _leaves(f"{path}.{kind.field(place).name}", kind.field(place).type)
+    elif pa.types.is_map(kind):
+        yield from _leaves(f"{path}.key_value.key", kind.key_type)
+        yield from _leaves(f"{path}.key_value.value", kind.item_type)
+    elif pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path
 
 
 def _data_file(

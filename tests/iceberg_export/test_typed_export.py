@@ -4,6 +4,7 @@ import io
 import json
 
 import fastavro
+import pyarrow as pa
 import pytest
 
 from iceberg_export.dead_letters import decode_pending
@@ -175,6 +176,63 @@ def test_bad_records_are_dead_letters_whole_and_with_their_reason(world, registr
     reasons = dict(dead(job, "kafka_offset", "error_message"))
     assert reasons[3] == "schema 2: column id of the table is int32, the schema has large_string"
     assert {run for (run,) in dead(job, "run_id")} == {"r0-1"}
+
+
+@pytest.fixture
+def mixed(world, registry, jobs):
+    """An exported topic of good records, bad ones and tombstones, keys typed as well."""
+    world.configs["orders"] |= {"key.mode": "string", "layout": "nested"}
+    one = registry.register("orders-value", ORDER_1)
+    good = avro(one, ORDER_1, {"id": 1, "city": "Ulm"})
+    send(world, good, None, b"bad", good, keys=[b"a", b"b", b"c", b"\xff"])
+    export(jobs())
+    three = registry.register("orders-value", ORDER_3)
+    send(world, avro(three, ORDER_3, {"id": 1 << 40, "who": {"name": "Ada"}}), b"x", partition=1)
+    export(jobs("table.partition.by=none"))
+    return good
+
+
+@pytest.mark.parametrize("decoder", ["compiled", "reference"])
+def test_verify_proves_a_typed_table_and_its_dead_letters(jobs, mixed, registry, decoder):
+    # What the registry says now, is not what counts.
+    registry.subjects.clear()
+    job = jobs(f"verify.decoder={decoder}")
+    verdict = verify_topic(job, topic_of(job))
+    assert (verdict.records, verdict.dead, verdict.problems) == (3, 3, ())
+
+
+def test_verify_finds_a_changed_column_and_a_lost_dead_letter(jobs, mixed, world, registry):
+    world.configs["orders"]["partition.by"] = "none"
+    job = jobs()
+    job.catalog.drop_table(("frazil", "orders"))
+    job.catalog.drop_table(("frazil", "orders__dlq"))
+    export(job)
+    table = job.catalog.load_table(("frazil", "orders"))
+    row = table.scan(row_filter="kafka_partition == 0 and kafka_offset == 0").to_arrow()
+    table.delete("kafka_partition == 0 and kafka_offset == 0")
+    changed = [{"id": 1, "city": "Bonn", "who": None}]
+    at = row.column_names.index("value")
+    table.append(
+        row.set_column(at, row.schema.field(at), pa.array(changed, row.schema.field(at).type))
+    )
+    job.catalog.load_table(("frazil", "orders__dlq")).delete("kafka_partition == 1")
+    unlike, unreadable = verify_topic(job, topic_of(job)).problems
+    assert unlike.startswith("partition 0, offsets 0 to 65535: 2 records on both sides, but not")
+    assert unreadable == (
+        "1 records cannot be decoded and are no dead letters: partition 1, offset 1: "
+        "the value does not begin with the id of a schema (NOT_FRAMED)"
+    )
+
+
+def test_verify_finds_a_record_that_is_in_both_tables(jobs, world, mixed):
+    job = jobs()
+    table = job.catalog.load_table(("frazil", "orders__dlq"))
+    row = table.scan(row_filter="kafka_partition == 0 and kafka_offset == 2").to_arrow()
+    at = row.column_names.index("kafka_offset")
+    table.append(row.set_column(at, row.schema.field(at), pa.array([0], pa.int64())))
+    problems = verify_topic(job, topic_of(job)).problems
+    assert problems[0] == "partition 0, offsets 0 to 65535: 1 records in the log, 2 in the table"
+    assert "but not the same ones" in problems[1]
 
 
 def test_an_id_of_no_version_is_asked_for_and_its_columns_come(world, registry, jobs):
