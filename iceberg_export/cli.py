@@ -16,10 +16,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from iceberg_export import loop_metrics, spark
+from iceberg_export import loop_metrics, spark, topic_settings
 from iceberg_export.agent_client import Topic
-from iceberg_export.errors import ExportError
-from iceberg_export.job import Job
+from iceberg_export.catalog import find_table
+from iceberg_export.errors import ExportError, StateError
+from iceberg_export.job import Job, locate
+from iceberg_export.latest_view import QUOTES, create_view_statement
 from iceberg_export.preview import preview_topic, render_preview
 from iceberg_export.progress import Progress
 from iceberg_export.run_loop import Clock, Runner, Stop
@@ -57,13 +59,19 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--topics", metavar="REGEX", help="only topics that match as a whole")
     plan = commands.add_parser("plan", help="what a run would read and write, without doing it")
     plan.set_defaults(call=_plan)
+    view = commands.add_parser(
+        "view", help="print the statement for a view of each key's newest record"
+    )
+    view.add_argument("--dialect", choices=sorted(QUOTES), default="spark", help="(spark)")
+    view.add_argument("--catalog", metavar="NAME", help="what the engine calls the catalog")
+    view.set_defaults(call=_view)
     verify = commands.add_parser("verify", help="prove that a table holds each record once")
     verify.set_defaults(call=_verify)
-    for command in (plan, verify):
+    for command in (plan, verify, view):
         command.add_argument("--topic", metavar="TOPIC", required=True)
     for command in (run, plan, verify):
         command.add_argument("--master", metavar="URL", help="where Spark runs (local[*])")
-    for command in (run, plan, status, verify):
+    for command in (run, plan, status, verify, view):
         add_options(command)
     # Here, since it uses what stands below.
     from iceberg_export.cli_tables import add_commands
@@ -158,9 +166,27 @@ def _plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _view(arguments: argparse.Namespace) -> int:
+    with opened(arguments) as session:
+        job, topic = one_topic(session, arguments.topic)
+        identifier = locate(job, topic)
+        table = find_table(job.catalog, identifier)
+        if table is None:
+            raise StateError(f"topic {topic.name} has no table yet; run `frazil export run`")
+        parts = (arguments.catalog, *identifier) if arguments.catalog else identifier
+        columns = [field.name for field in table.schema().fields]
+        print(create_view_statement(".".join(parts), columns, arguments.dialect) + ";")
+    return 0
+
+
 def _verify(arguments: argparse.Namespace) -> int:
     with opened(arguments) as session:
         job, topic = one_topic(session, arguments.topic)
+        if topic_settings.parse(topic.configs, topic.name).mode == "upsert":
+            raise StateError(
+                f"{topic.name} is exported in mode upsert: its table has each key's newest record, "
+                "which verify does not compare; an append table of the same topic can be verified"
+            )
         with session.pinned(job):
             verdict = verify_topic(job, topic)
         session.progress.clear()

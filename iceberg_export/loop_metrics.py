@@ -29,6 +29,7 @@ class TopicNumbers:
     files: int = 0
     commits: int = 0
     errors: int = 0
+    bad: int = 0
     exported_ms: int = 0
     """When an export last ended well, wall clock."""
 
@@ -83,6 +84,7 @@ _TOPIC_COUNTERS: tuple[tuple[str, str, Callable[[TopicNumbers], float]], ...] = 
     ("files", "Data files written", lambda one: one.files),
     ("commits", "Commits to tables", lambda one: one.commits),
     ("errors", "Exports of a topic that failed", lambda one: one.errors),
+    ("bad_records", "Records that are not in the table, for a reason", lambda one: one.bad),
 )
 
 

@@ -195,7 +195,9 @@ class Runner:
             return self._failed(topic, error)
         if not taken.ended_early:
             self._caught_up_ms[topic.topic_id] = began_ms
-        self._numbers(topic).exported(self.clock.wall_ms(), caught_up=not taken.ended_early)
+        numbers = self._numbers(topic)
+        numbers.exported(self.clock.wall_ms(), caught_up=not taken.ended_early)
+        numbers.bad += report.dead + report.left_out
         self._print(_sentence(report, ended_early=taken.ended_early))
         return 0
 
@@ -247,5 +249,17 @@ def _sentence(report: Report, *, ended_early: bool) -> str:
     more = "; what is left comes with the next run" if ended_early else ""
     return (
         f"{report.topic}: {report.rows} records in {report.files} files "
-        f"into table {report.table}{more}"
+        f"into table {report.table}{_bad(report)}{more}"
     )
+
+
+def _bad(report: Report) -> str:
+    """Of records that are not in the table: how many, and why the first one is not."""
+    parts = []
+    if report.dead:
+        parts.append(f"{report.dead} into its dead letters")
+    if report.left_out:
+        parts.append(f"{report.left_out} left out")
+    if not parts:
+        return ""
+    return f", {' and '.join(parts)}" + (f" ({report.said})" if report.said else "")

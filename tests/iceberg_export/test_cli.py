@@ -275,6 +275,32 @@ def test_status_for_programs_tells_a_table_that_cannot_be_used(frazil, world):
     assert "deleted and created again" in topic["problem"]
 
 
+def test_a_view_of_the_newest_records_is_printed_as_the_engine_wants_it(frazil):
+    assert frazil("view", "--topic", "orders")[0] == 1
+    frazil("run", "--once")
+    code, out, _err = frazil("view", "--topic", "orders", "--dialect", "trino", "--catalog", "lake")
+    assert code == 0
+    assert out.startswith('CREATE OR REPLACE VIEW lake.frazil.orders_latest AS\nSELECT "kafka_')
+    assert out.endswith('AND ("value" IS NOT NULL);\n')
+
+
+def test_records_that_are_not_in_the_table_are_told_with_the_reason(frazil, world):
+    world.configs["orders"] = {"mode": "upsert"}
+    code, out, _err = frazil("run", "--once")
+    assert code == 0
+    assert "orders: 4 records in " in out
+    assert ", 1 into its dead letters (partition 0, offset 1: a record without a key" in out
+    assert "orders: 1 records in frazil.orders__dlq" in frazil("status")[1]
+
+
+def test_a_table_of_mode_upsert_is_not_verified_as_one_of_appends(frazil, world):
+    world.configs["orders"] = {"mode": "upsert"}
+    frazil("run", "--once")
+    code, _out, err = frazil("verify", "--topic", "orders")
+    assert code == 1
+    assert "exported in mode upsert" in err
+
+
 def test_all_wrong_settings_are_told_at_once_with_the_nearest_name(tmp_path):
     wrong = ["gap.polcy=skip", "gap.policy=maybe", "split.bytes.max=many", "oops"]
     with pytest.raises(SettingsError) as caught:
