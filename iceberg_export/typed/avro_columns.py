@@ -112,7 +112,8 @@ def _read_repeated(shape: AvroType, cursor: _Cursor, active: Bools) -> pa.Array:
         some = cursor.some(rows)
         every = np.ones(len(rows), np.bool_)
         if shape.kind == "map":
-            keys.append(_read_scalar(_KEY, some, every))
+            # Where a record turns odd at a key, the map still needs one.
+            keys.append(_read_scalar(_KEY, some, every).fill_null(""))
         elements.append(_read(inner, some, every))
         parents.append(rows)
         cursor.places[rows] = some.places
