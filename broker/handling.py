@@ -4,14 +4,16 @@ Leaves out what one API alone needs.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
+from broker import table_configs
 from broker.dispatch import Call, unavailable_code
 from broker.node import Node
 from coordinator.commands import Outcome
 from coordinator.metadata_log import LogError
 from coordinator.proposer import NotDoneError
+from coordinator.table_commands import TABLES_LEVEL
 from protocol import messages
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Incarnation
@@ -26,6 +28,16 @@ WAIT_MS_MAX: Final = 60_000
 """No request waits longer for the log, whatever timeout it carries."""
 WAIT_MS_MIN: Final = 100
 """A timeout of 0 still leaves the log this much; else nothing could ever be created with it."""
+
+
+def refuse_tables_of_some(node: Node, names: Iterable[str]) -> None:
+    """Configs of tables are for clusters all of whose agents know them: one that does not would
+    let records go that are held for the export, and tells exporters nothing of what is set."""
+    if not any(name.startswith(table_configs.PREFIX) for name in names):
+        return
+    if not node.coordinator.machine.incarnations.all_know(TABLES_LEVEL):
+        reason = "An agent of an older release is live; try again when all are of this one."
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
 
 
 def live_incarnation(node: Node, code: ErrorCode) -> Incarnation:

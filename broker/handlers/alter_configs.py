@@ -5,8 +5,9 @@ groups (KIP-848) have configs of their own, as commands in the log; a group id m
 before there is such a group. The settings of an agent come from its file, environment and flags:
 brokers, their loggers and client metrics cannot be altered.
 
-Errors, per resource: 3, 7 (may still happen), 17, 40, 41 (no session: send it elsewhere), 42
-(twice in a request, or of a kind that cannot be altered), 44 (more than fits).
+Errors, per resource: 3, 7 (may still happen), 17, 35 (configs of tables while an older agent is
+live), 40, 41 (no session: send it elsewhere), 42 (twice in a request, or of a kind that cannot be
+altered), 44 (more than fits).
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from broker.config_changes import Changes, Rules, replaced
 from broker.dispatch import Call
 from broker.groups import group_configs
 from broker.handlers.describe_configs import ResourceType
-from broker.handling import live_incarnation, outcome_of, wait_for
+from broker.handling import live_incarnation, outcome_of, refuse_tables_of_some, wait_for
 from broker.node import Node
 from coordinator.codec import encoded_size
 from coordinator.commands import Outcome, Rejected
@@ -133,6 +134,7 @@ def _command(node: Node, item: Alteration) -> SetTopicConfigs | SetGroupConfigs:
                 reason = f"The topic '{name}' does not exist."
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
             changes = item.judge(topic.configs, topic_configs.rules(kafka))
+            refuse_tables_of_some(node, [name for name, value in changes if value is not None])
             command = SetTopicConfigs(topic.topic_id, changes)
         case ResourceType.GROUP:
             _refuse_default(name, "group")

@@ -7,7 +7,8 @@ the name is free, apply decides; validate_only asks the machine the same behind 
 There are no replicas: any replication factor from 1 to 32767 is taken, assignments are checked
 for form and then dropped, and the answer says how many agents Metadata lists for a partition.
 
-Errors: 7 (may still happen), 17, 36, 37, 38, 39, 40, 41 (no session: send it elsewhere), 42.
+Errors: 7 (may still happen), 17, 35 (configs of tables while an older agent is live), 36, 37, 38,
+39, 40, 41 (no session: send it elsewhere), 42.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from typing import Final
 
 from broker import topic_configs
 from broker.dispatch import Call
-from broker.handling import live_incarnation, outcome_of, wait_for
+from broker.handling import live_incarnation, outcome_of, refuse_tables_of_some, wait_for
 from broker.node import Node
 from coordinator.commands import CreateTopic, Outcome, Rejected, TopicCreated
 from coordinator.topics import name_error
@@ -106,7 +107,9 @@ def _command(node: Node, topic: CreatableTopic) -> CreateTopic:
     if factor != DEFAULT and not 1 <= factor <= REPLICATION_FACTOR_MAX:
         reason = f"Replication factor was set to {factor}; at least 1, or -1 for the default."
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
-    return CreateTopic(topic.name, partitions, _configs(topic))
+    configs = _configs(topic)
+    refuse_tables_of_some(node, [name for name, _ in configs])
+    return CreateTopic(topic.name, partitions, configs)
 
 
 def _check_assignments(assignments: list[CreatableReplicaAssignment]) -> None:
