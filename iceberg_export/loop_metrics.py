@@ -88,6 +88,20 @@ _TOPIC_COUNTERS: tuple[tuple[str, str, Callable[[TopicNumbers], float]], ...] = 
 )
 
 
+NAMES = tuple(
+    f"frazil_export_{name}"
+    for name in (
+        *(name for name, _said, _read in _TOPIC_GAUGES),
+        *(f"{name}_total" for name, _said, _read in _TOPIC_COUNTERS),
+        "rounds_total",
+        "rounds_failed_total",
+        "round_seconds",
+        "round_timestamp_seconds",
+    )
+)
+"""As Prometheus stores them."""
+
+
 class LoopCollector(Collector):
     """Reads the numbers when Prometheus asks, from its own thread: they only ever grow, or are
     replaced."""

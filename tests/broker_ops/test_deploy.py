@@ -6,11 +6,14 @@ from pathlib import Path
 
 from broker import metrics
 from broker.config import BY_NAME, load
+from iceberg_export import loop_metrics
+from iceberg_export.settings import DEFAULTS, PREFIXES
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 CHART = DEPLOY / "helm" / "frazil"
 DASHBOARD = DEPLOY / "grafana" / "frazil-agents.json"
 ALERTS = CHART / "alerts.yaml"
+EXPORTER_ALERTS = CHART / "exporter-alerts.yaml"
 
 
 def metrics_in(text: str) -> set[str]:
@@ -32,6 +35,27 @@ def test_alerts_use_metrics_that_exist_and_each_has_a_summary() -> None:
     assert used
     assert used <= set(metrics.NAMES), used - set(metrics.NAMES)
     assert text.count("alert:") == text.count("summary:") == text.count("severity:")
+
+
+def test_alerts_on_the_exporter_use_metrics_that_exist_and_each_has_a_summary() -> None:
+    text = EXPORTER_ALERTS.read_text()
+    used = metrics_in(" ".join(re.findall(r"expr: (.*)", text)))
+    assert used
+    assert used <= set(loop_metrics.NAMES), used - set(loop_metrics.NAMES)
+    assert text.count("alert:") == text.count("summary:") == text.count("severity:")
+
+
+def test_the_exporters_settings_named_by_the_chart_exist_and_its_arguments_are_understood() -> None:
+    values = (CHART / "values.yaml").read_text().partition("\nexporter:\n")[2]
+    block = values.partition("  settings:\n")[2].partition("  # ")[0]
+    named = re.findall(r"^    ([a-z.]+):", block, re.MULTILINE)
+    assert "catalog.uri" in named
+    assert all(name in DEFAULTS or name.startswith(PREFIXES) for name in named)
+    pod = (CHART / "templates" / "exporter.yaml").read_text()
+    said = (DEPLOY.parent / "iceberg_export" / "cli.py").read_text()
+    options = re.findall(r"- (--[a-z-]+)$", pod, re.MULTILINE)
+    assert options
+    assert all(f'"{option}"' in said for option in options)
 
 
 def test_settings_named_by_the_chart_exist() -> None:

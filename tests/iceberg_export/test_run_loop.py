@@ -3,6 +3,7 @@
 import argparse
 import io
 import os
+import re
 import signal
 from urllib.request import urlopen
 
@@ -209,6 +210,8 @@ def test_prometheus_reads_the_numbers_of_the_loop(world, loop):
         'frazil_export_last_export_timestamp_seconds{topic="orders"} 1000.0',
         "frazil_export_rounds_total 2.0",
     } <= lines
+    named = {re.split(r"[ {]", line)[0] for line in lines if not line.startswith("#")}
+    assert named == set(loop_metrics.NAMES)
 
 
 @pytest.mark.parametrize("text", ["", "http", "host:", "1:2:", "70000"])
