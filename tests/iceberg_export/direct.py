@@ -34,11 +34,12 @@ class DirectClient(AgentClient):
 class Place:
     """A topic `orders` of some partitions, a catalog, and jobs over both."""
 
-    def __init__(self, folder: Path, partitions: int = 2):
+    def __init__(self, folder: Path, partitions: int = 2, catalog=None, table=TABLE):
         self.world = World(folder / "store")
         self.world.create("orders", partitions)
         self.folder = folder
-        self.catalog = open_catalog(
+        self.name = table
+        self.catalog = catalog or open_catalog(
             {
                 "type": "sql",
                 "uri": "sqlite:///:memory:",
@@ -52,7 +53,8 @@ class Place:
     def job(self, *sets: str, at=pass_by, runner=None) -> Job:
         """A new run, on a table that is not partitioned unless `sets` say so: PyIceberg deletes
         rows of partitioned tables only with an optional part of it."""
-        sets = ("table.partition.by=none", *sets)
+        named = f"table.name.orders={self.name[1]}"
+        sets = (f"table.namespace={self.name[0]}", named, "table.partition.by=none", *sets)
         settings = parse(data=self.folder, config=None, assignments=sets)
         self.jobs += 1
         runner = runner or HereRunner()
@@ -72,7 +74,7 @@ class Place:
         return found
 
     def table(self):
-        return self.catalog.load_table(TABLE)
+        return self.catalog.load_table(self.name)
 
     def state(self):
         return read_state(view_of(self.table()))
@@ -91,7 +93,8 @@ class Place:
         return [(p, one.offset, one.value) for p, log in enumerate(logs) for one in log.wanted]
 
     def close(self) -> None:
-        self.catalog.engine.dispose()
+        if hasattr(self.catalog, "engine"):
+            self.catalog.engine.dispose()
 
 
 @contextmanager

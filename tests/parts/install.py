@@ -32,6 +32,15 @@ CONNECT_ICEBERG = (
     ("org.apache.kafka", "connect-json", KAFKA_VERSION),
     ("org.slf4j", "slf4j-simple", "2.0.17"),
 )
+ICEBERG_REST = (
+    ("org.apache.iceberg", "iceberg-core", "1.11.0"),
+    ("org.xerial", "sqlite-jdbc", "3.50.3.0"),
+    ("org.apache.hadoop", "hadoop-client-api", "3.4.2"),
+    ("org.apache.hadoop", "hadoop-client-runtime", "3.4.2"),
+    ("org.slf4j", "slf4j-simple", "2.0.17"),
+    ("org.eclipse.jetty", "jetty-server", "12.1.3"),
+    ("org.eclipse.jetty.ee10", "jetty-ee10-servlet", "12.1.3"),
+)
 JAVA_VERSION_MIN = 17
 
 
@@ -71,6 +80,11 @@ def connect_iceberg() -> Path:
     return made_once(name, _fetch_connect_iceberg)
 
 
+def iceberg_rest() -> Path:
+    """A folder with the jars of Iceberg's own REST catalog, which java/RestCatalog.java starts."""
+    return made_once(f"iceberg-rest-{ICEBERG_REST[0][2]}", _fetch_iceberg_rest)
+
+
 def kafkajs() -> Path:
     """A folder that holds node_modules/kafkajs."""
     return made_once(f"kafkajs-{KAFKAJS_VERSION}", _fetch_kafkajs)
@@ -100,6 +114,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "kafka": kafka_jars,
     "kafka-streams": kafka_streams,
     "iceberg": iceberg_spark,
+    "iceberg-rest": iceberg_rest,
     "kafkajs": kafkajs,
 }
 """What tests need."""
@@ -230,6 +245,12 @@ def _fetch_spark_kafka(result: Path, scratch: Path) -> None:
 
 def _fetch_connect_iceberg(result: Path, scratch: Path) -> None:
     _fetch_jars(result, scratch, *CONNECT_ICEBERG)
+
+
+def _fetch_iceberg_rest(result: Path, scratch: Path) -> None:
+    _fetch_jars(result, scratch, *ICEBERG_REST)
+    # The server is one of Iceberg's tests: a jar of the same name with a classifier.
+    _fetch_jars(result, scratch, ICEBERG_REST[0], more="<classifier>tests</classifier>")
 
 
 def _fetch_kafkajs(result: Path, scratch: Path) -> None:

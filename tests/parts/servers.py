@@ -165,6 +165,31 @@ class KafkaServer:
         self.child.stop()
 
 
+class RestCatalogServer:
+    """Iceberg's own REST catalog, over an SQLite file; tables lie in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.warehouse = f"file://{folder}/warehouse"
+        folder.mkdir(parents=True, exist_ok=True)
+        main = Path(__file__).parent / "java" / "RestCatalog.java"
+        self.child = Child(
+            [
+                *(install.java(), "-Xmx256m", "-XX:TieredStopAtLevel=1"),
+                *("-cp", f"{install.iceberg_rest()}/*", str(main)),
+                *(str(self.port), str(folder / "catalog.db"), self.warehouse),
+            ],
+            log=folder / "rest.log",
+        )
+
+    def start(self) -> None:
+        self.child.start(lambda: http_ok(self.port, "/v1/config"))
+
+    def stop(self) -> None:
+        self.child.stop()
+
+
 def get_text(port: int, path: str) -> str:
     """What GET answers. Raises AssertionError unless the status is 200."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
