@@ -320,7 +320,7 @@ def _dev(options: argparse.Namespace) -> int:
     # Two agents on one machine are told apart by --port alone when it is free to choose.
     chosen = options.http
     http_port = chosen if chosen is not None else (0 if options.port == 0 else 9094)
-    registry_port = 0 if options.port == 0 else dev.REGISTRY_PORT
+    registry_port = dev.REGISTRY_PORT if options.port == 9092 else 0
     defaults = dev.defaults(
         port=options.port, http_port=http_port, registry_port=registry_port, data=options.data
     )

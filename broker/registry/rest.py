@@ -42,6 +42,7 @@ from broker.registry.serving import (
 )
 from broker.registry.subjects import (
     Library,
+    guid_of,
     page,
     schema_view,
     subject_not_found,
@@ -204,12 +205,11 @@ async def _register(request: web.Request) -> web.StreamResponse:
         offered = library.offered(body, normalize=flag(request, "normalize"), is_new=True)
         command = library.registration(subject, offered, seen=seen)
         if isinstance(command, SchemaVersion):
-            return answer(_registered(library, command))
+            return answer(_registered(command))
         outcome = await propose(request, command)
         match outcome:
             case SchemaRegistered(_, version):
-                known = library.version(subject, version, deleted=True)
-                return answer(_registered(library, known))
+                return answer(_registered(library.version(subject, version, deleted=True)))
             case Rejected(ErrorCode.INVALID_UPDATE_VERSION):
                 continue
             case Rejected():
@@ -219,10 +219,13 @@ async def _register(request: web.Request) -> web.StreamResponse:
     raise RegistryError(STORE_ERROR, f"Subject {subject} keeps changing; register it again")
 
 
-def _registered(library: Library, version: SchemaVersion) -> dict[str, Any]:
-    view = version_view(version, library.formatted(version, ""))
-    del view["subject"]  # Nor does Confluent's answer have it.
-    return view
+def _registered(version: SchemaVersion) -> dict[str, Any]:
+    """Not the text: clients would keep it for what they sent, which may be in another format."""
+    return {
+        "id": version.schema_id,
+        "version": version.version,
+        "guid": guid_of(version.fingerprint),
+    }
 
 
 async def _look_up(request: web.Request) -> web.StreamResponse:

@@ -43,6 +43,8 @@ from protocol.types import Position
 DEFAULT_LEVEL: Final = "BACKWARD"
 DEFAULT_MODE: Final = "READWRITE"
 VERSION_MAX: Final = (1 << 31) - 1
+REFERENCE_NAME_MAX: Final = 1_000
+"""Bytes."""
 RESOLVED_MAX: Final = 1_000
 """Schemas that one schema may need, through whatever number of others."""
 PARSED_CHARACTERS_MAX: Final = 4 << 20
@@ -90,7 +92,7 @@ class Library:
         text, kind = body.get("schema"), _kind(body.get("schemaType"))
         if not isinstance(text, str) or not text.strip():
             raise RegistryError(INVALID_SCHEMA, "Empty schema")
-        if len(text.encode()) > SCHEMA_TEXT_MAX:
+        if len(_utf8(text)) > SCHEMA_TEXT_MAX:
             raise RegistryError(SCHEMA_TOO_LARGE, f"A schema has at most {SCHEMA_TEXT_MAX} bytes")
         for name in ("metadata", "ruleSet"):
             if body.get(name):
@@ -100,6 +102,7 @@ class Library:
             parsed = parse(kind, text, self._texts(references), is_new=is_new, normalize=normalize)
         except SchemaError as error:
             raise RegistryError(INVALID_SCHEMA, f"Invalid schema: {error}") from error
+        _utf8(parsed.canonical)  # What escapes stood for may not be text either.
         return Offered(
             parsed,
             references,
@@ -117,7 +120,9 @@ class Library:
 
     def _reference(self, said: Any) -> Reference:
         match said:
-            case {"name": str(name), "subject": str(subject), "version": int(number)} if name:
+            case {"name": str(name), "subject": str(subject), "version": int(number)} if (
+                0 < len(_utf8(name)) <= REFERENCE_NAME_MAX
+            ):
                 subject = subject_name(subject)
                 # "Latest" of now: what a schema means must not change later.
                 found = self.schemas.version(subject, number)
@@ -173,7 +178,7 @@ class Library:
                     f"Schema being registered is incompatible with an earlier schema for subject"
                     f" {_quoted(subject)}, details: [{', '.join(reasons)}]",
                 )
-        body = zlib.compress(offered.parsed.canonical.encode(), 9)
+        body = zlib.compress(_utf8(offered.parsed.canonical), 9)
         if len(body) > SCHEMA_BODY_MAX:
             raise RegistryError(
                 SCHEMA_TOO_LARGE, f"A schema has at most {SCHEMA_BODY_MAX} bytes when compressed"
@@ -362,6 +367,15 @@ def _whole(query: Mapping[str, str], name: str, default: int) -> int:
     if not re.fullmatch("-?[0-9]{1,10}", text):
         raise RegistryError(INVALID_REQUEST, f"{name}: {text!r} is not a number")
     return int(text)
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise RegistryError(
+            INVALID_SCHEMA, "Invalid schema: half a character (surrogate)"
+        ) from error
 
 
 def _kind(said: Any) -> SchemaKind:
