@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
@@ -28,9 +28,9 @@ class Topic(NamedTuple):
     name: str
     topic_id: str
     partition_count: int
-    configs: Mapping[str, str] = MappingProxyType({})
+    configs: Mapping[str, str] = {}
     """Effective `frazil.iceberg.*`, as the agent tells them; for `topic_settings.parse`."""
-    exported: Mapping[int, int] = MappingProxyType({})
+    exported: Mapping[int, int] = {}
     """What was last reported as exported, by partition: advice, the table knows."""
 
 

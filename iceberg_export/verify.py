@@ -18,7 +18,6 @@ at offsets that segments have no record of are counted.
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,7 +95,7 @@ class Found(NamedTuple):
     """Records that cannot be decoded and are no dead letters."""
     said: str = ""
     """Why the first of them cannot."""
-    unknown: Mapping[str, set[int]] = MappingProxyType({})
+    unknown: Mapping[str, set[int]] = {}
     """Schema ids to be told; when there are any, the rest is void."""
 
 

@@ -8,7 +8,6 @@ not told of makes the whole split void, and the driver sends it again.
 """
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -74,7 +73,7 @@ class SplitResult(NamedTuple):
     """Rows in no file: dropped, or dead letters since an earlier run."""
     said: str = ""
     """Why the first bad record is one."""
-    unknown: Mapping[str, set[int]] = MappingProxyType({})
+    unknown: Mapping[str, set[int]] = {}
     """Schema ids to be told; when there are any, nothing was written."""
     shuffled: Sequence[ShuffleFile] = ()
     """In mode upsert: what there is instead of `files`."""
