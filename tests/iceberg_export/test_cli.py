@@ -293,12 +293,13 @@ def test_records_that_are_not_in_the_table_are_told_with_the_reason(frazil, worl
     assert "orders: 1 records in frazil.orders__dlq" in frazil("status")[1]
 
 
-def test_a_table_of_mode_upsert_is_not_verified_as_one_of_appends(frazil, world):
+def test_a_table_of_mode_upsert_is_verified(frazil, world):
     world.configs["orders"] = {"mode": "upsert"}
+    world.commit("orders", {0: [some_records(4, 2)]})
     frazil("run", "--once")
-    code, _out, err = frazil("verify", "--topic", "orders")
-    assert code == 1
-    assert "exported in mode upsert" in err
+    code, out, _err = frazil("verify", "--topic", "orders")
+    assert code == 0
+    assert re.search(r"orders: \d records, each exactly once in table frazil.orders", out)
 
 
 def test_all_wrong_settings_are_told_at_once_with_the_nearest_name(tmp_path):
@@ -353,3 +354,46 @@ def test_an_old_java_is_told(monkeypatch, tmp_path, said):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SparkError, match="Java 17 or newer"):
         spark.find_java()
+
+
+def test_init_makes_a_table_that_has_a_snapshot(frazil):
+    code, out, _err = frazil("init", "--topic", "orders")
+    assert (code, out) == (0, "orders: table frazil.orders is ready\n")
+    assert frazil("init", "--topic", "orders")[0] == 0
+    assert "0 records, each exactly once" in frazil("verify", "--topic", "orders")[1]
+
+
+def test_reset_offsets_wants_a_yes_and_then_the_next_run_brings_the_rows_again(frazil):
+    frazil("run", "--once")
+    code, out, err = frazil("reset-offsets", "--topic", "orders", "--to", "{0:2}")
+    assert (code, out) == (2, "")
+    assert "--yes" in err
+    code, out, _err = frazil("reset-offsets", "--topic", "orders", "--to", "{0:2}", "--yes")
+    said = "orders: the export goes on at 0:2; 3 rows left table frazil.orders\n"
+    assert (code, out) == (0, said)
+    assert frazil("run", "--once")[1].startswith("orders: 3 records")
+    assert "5 records, each exactly once" in frazil("verify", "--topic", "orders")[1]
+
+
+def test_reset_offsets_to_nowhere_is_wrong_use(frazil):
+    code, _out, err = frazil("reset-offsets", "--topic", "orders", "--to", "latest", "--yes")
+    assert code == 2
+    assert "say earliest" in err
+
+
+def test_maintain_says_what_it_did_to_each_table(frazil):
+    frazil("run", "--once")
+    code, out, _err = frazil("maintain")
+    assert code == 0
+    assert out.splitlines() == [
+        "frazil.orders: no small files that are a day old",
+        "frazil.orders: 0 snapshots expired",
+        "frazil.orders: 0 orphans deleted (0 bytes)",
+    ]
+    assert frazil("maintain", "--expire")[1] == "frazil.orders: 0 snapshots expired\n"
+
+
+def test_maintain_refuses_to_call_young_files_orphans(frazil):
+    code, _out, err = frazil("maintain", "--orphans", "--older-than", "10m")
+    assert code == 2
+    assert "at least 1h" in err

@@ -1,0 +1,147 @@
+"""`python -m tests.iceberg_export.kills`: real Spark exports, killed at random, until all is proven.
+
+Each round produces records and starts `frazil export run --once` as a process of its own, with
+real Spark; at a random moment SIGKILL ends the driver, its JVM, one of the Python workers, or all
+of them at once. At the end one run is let through and `frazil export verify` must say exact. Prints
+what was killed and when, and the seed, so that a run can be repeated (as far as chance goes).
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.iceberg_export.world import World, served, some_records
+
+PARTITIONS = 4
+SPARK = ("--set", "spark.master=local[2]", "--set", "spark.ui.enabled=false")
+SMALL = ("--set", "commit.bytes.max=200000", "--set", "split.bytes.max=50000")
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Processes below `pid`, with their command lines."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                told = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                parents[int(entry.name)] = int(told[1])
+    found: dict[int, str] = {}
+    below = {pid}
+    while below:
+        below = {child for child, parent in parents.items() if parent in below} - set(found)
+        for child in below:
+            with contextlib.suppress(OSError):
+                command = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ")
+                found[child] = command.decode("utf-8", "replace")
+    return found
+
+
+def victims(pid: int, kind: str) -> list[int]:
+    """Ids of the processes to be killed; none when there is none of that kind at the moment."""
+    below = descendants(pid)
+    java = [one for one, command in below.items() if "java" in command.split(" ")[0]]
+    workers = [one for one, command in below.items() if "spark_daemon" in command]
+    return {
+        "driver": [pid],
+        "jvm": java[:1],
+        "worker": workers[-1:],
+        "all": [pid, *below],
+    }[kind]
+
+
+class Kills:
+    def __init__(self, folder: Path, rng: random.Random):
+        self.world = World(folder / "store")
+        self.world.create("orders", PARTITIONS)
+        self.folder = folder
+        self.rng = rng
+        self.address = ""
+
+    def produce(self) -> None:
+        for _ in range(self.rng.randint(1, 3)):
+            some = {p: [some_records(self.rng.randint(1, 900))] for p in range(PARTITIONS)}
+            self.world.commit("orders", some)
+
+    def start(self, command: str, *more: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "iceberg_export", command, *more),
+                *("--agent", self.address, "--data", str(self.folder / "data"), *SPARK, *SMALL),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=(self.folder / "log").open("ab"),
+            start_new_session=True,
+        )
+
+    def end(self, process: subprocess.Popen[bytes]) -> tuple[int, str]:
+        """Wait for it; whatever it has left behind is killed, too."""
+        left = descendants(process.pid)
+        out, _ = process.communicate(timeout=600)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return process.returncode, out.decode()
+
+    def round(self, longest_s: float) -> tuple[str, float, int]:
+        """One export that meets a kill; (what was killed, after how long, exit code)."""
+        self.produce()
+        process = self.start("run", "--once")
+        after_s = self.rng.uniform(0.1, 1.0) * longest_s
+        kind = self.rng.choice(["driver", "driver", "jvm", "worker", "worker", "all"])
+        began = time.monotonic()
+        killed = "nothing"
+        while process.poll() is None:
+            if killed == "nothing" and time.monotonic() - began >= after_s:
+                for pid in victims(process.pid, kind):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                        killed = kind
+            time.sleep(0.02)
+        code, _ = self.end(process)
+        return killed, after_s, code
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.iceberg_export.kills")
+    parser.add_argument("--kills", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--seconds", type=float, default=3600.0, help="no new round after that")
+    arguments = parser.parse_args()
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        kills = Kills(Path(name), random.Random(arguments.seed))
+        with served(kills.world) as kills.address:
+            kills.produce()
+            began = time.monotonic()
+            code, out = kills.end(kills.start("run", "--once"))
+            longest_s = time.monotonic() - began
+            print(
+                f"seed {arguments.seed}; unhindered: exit {code}, {longest_s:.1f} s; {out.strip()}"
+            )
+            while counts.total() - counts["nothing"] < arguments.kills:
+                if time.monotonic() - began > arguments.seconds:
+                    break
+                killed, after_s, code = kills.round(longest_s)
+                counts[killed] += 1
+                print(f"killed {killed} after {after_s:.1f} s, exit {code}", flush=True)
+            code, out = kills.end(kills.start("run", "--once"))
+            print(f"last run: exit {code}; {out.strip()}")
+            code, out = kills.end(kills.start("verify", "--topic", "orders"))
+            print(out.strip())
+        logs = kills.world.topics["orders"][1]
+        wanted = sum(len(log.wanted) for log in logs)
+        print(f"kills: {dict(counts)}; {wanted} records in the log")
+        exact = code == 0 and f" {wanted} records, each exactly once" in out
+        return 0 if exact else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
