@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from iceberg_export import loop_metrics, spark, topic_settings
+from iceberg_export import loop_metrics, spark
 from iceberg_export.agent_client import Topic
 from iceberg_export.catalog import find_table
 from iceberg_export.errors import ExportError, StateError
@@ -29,6 +29,7 @@ from iceberg_export.session import Session, chosen
 from iceberg_export.settings import parse
 from iceberg_export.status import render, render_json, topic_status
 from iceberg_export.units import parse_bytes, parse_duration_ms
+from iceberg_export.upsert_verify import is_upsert, verify_upsert
 from iceberg_export.verify import verify_topic
 
 INTERRUPTED = 130
@@ -182,19 +183,17 @@ def _view(arguments: argparse.Namespace) -> int:
 def _verify(arguments: argparse.Namespace) -> int:
     with opened(arguments) as session:
         job, topic = one_topic(session, arguments.topic)
-        if topic_settings.parse(topic.configs, topic.name).mode == "upsert":
-            raise StateError(
-                f"{topic.name} is exported in mode upsert: its table has each key's newest record, "
-                "which verify does not compare; an append table of the same topic can be verified"
-            )
+        upsert = is_upsert(topic)
         with session.pinned(job):
-            verdict = verify_topic(job, topic)
+            verdict = (verify_upsert if upsert else verify_topic)(job, topic)
         session.progress.clear()
     older = (
         f"; {verdict.older} older ones are in the table alone, retention or compaction took them from the log"
         if verdict.older
         else ""
     )
+    if verdict.skipped:
+        older += f"; {verdict.skipped} keys lie in several partitions and were not compared"
     if not verdict.problems:
         print(
             f"{verdict.topic}: {verdict.records} records, each exactly once in table "

@@ -440,7 +440,7 @@ def _run_tasks(export: _Export, table: Table, piece: _Piece) -> list[SplitResult
             target=_target(job, table),
             typing=typing,
             bad=piece.bad,
-            timestamps=_timestamp_limits(job),
+            timestamps=timestamp_limits(job),
             upsert=export.upsert,
         )
         found = runner.run(
@@ -461,7 +461,8 @@ def _run_tasks(export: _Export, table: Table, piece: _Piece) -> list[SplitResult
     return list(results.values())
 
 
-def _timestamp_limits(job: Job) -> TimestampLimits | None:
+def timestamp_limits(job: Job) -> TimestampLimits | None:
+    """What timestamps are believed, now; None: all that a table can hold."""
     if job.settings["timestamp.sanity"] == "false":
         return None
     return TimestampLimits(TIMESTAMP_MS_MIN, job.clock_ms() + TIMESTAMP_AHEAD_MS_MAX)

@@ -107,7 +107,7 @@ class ShuffleWriter:
         self._column = bucket_column(self._metadata)
         self._io = load_file_io(target.io_properties, self._metadata.location)
         self._path = f"{self._metadata.location}/{FOLDER}/{name}.parquet"
-        self._schema = _schema(self._metadata)
+        self._schema = work_schema(self._metadata)
         self._gathered: list[pa.Table] = []
         self._bytes = 0
         self._taken = 0
@@ -151,7 +151,7 @@ class ShuffleWriter:
                 self._io.delete(self._path)
 
 
-def _schema(metadata: TableMetadata) -> pa.Schema:
+def work_schema(metadata: TableMetadata) -> pa.Schema:
     """The table's columns, and ours."""
     return pa.schema(
         [
@@ -180,9 +180,9 @@ def merge_bucket(task: BucketTask, attempt: int) -> BucketResult:
     writer = FileWriter(task.target, f"{task.name}-{task.bucket:05d}-{attempt}")
     finished = False
     try:
-        schema = _schema(metadata)
-        before = _rows_before(task.files, metadata, io, schema)
-        fresh = [_read_group(io, path, group, schema) for path, group in task.groups]
+        schema = work_schema(metadata)
+        before = rows_before(task.files, metadata, io, schema)
+        fresh = [read_group(io, path, group, schema) for path, group in task.groups]
         rows = pa.concat_tables([before, *fresh])
         places = newest(rows)
         same = len(places) == before.num_rows and bool((np.sort(places) == _upto(places)).all())
@@ -209,7 +209,7 @@ def _upto(places: Any) -> Any:
     return np.arange(len(places))
 
 
-def _rows_before(
+def rows_before(
     files: Sequence[FileScanTask], metadata: TableMetadata, io: Any, schema: pa.Schema
 ) -> pa.Table:
     """What the table has, deletes of others applied; its keys are what producers sent."""
@@ -224,7 +224,7 @@ def _rows_before(
     return pa.concat_tables(found)
 
 
-def _read_group(io: Any, path: str, group: int, schema: pa.Schema) -> pa.Table:
+def read_group(io: Any, path: str, group: int, schema: pa.Schema) -> pa.Table:
     try:
         with io.new_input(path).open() as source:
             return _aligned(pq.ParquetFile(source).read_row_group(group), schema)

@@ -110,6 +110,8 @@ class Verdict(NamedTuple):
     """Empty: every record is in the table, or a dead letter, exactly once."""
     dead: int = 0
     """Dead letters compared."""
+    skipped: int = 0
+    """Of mode upsert: keys in several partitions, which are not compared."""
 
 
 def sum_chunks(task: ChunkTask, _attempt: int) -> Found:

@@ -141,6 +141,7 @@ SHELLS = {
         "topic_types",
         "upsert_files",
         "upsert_job",
+        "upsert_verify",
         "verify",
         "work",
         "write_files",

@@ -1,14 +1,18 @@
 """Mode upsert from chunks to a table that DuckDB reads: the newest record of each key."""
 
 import duckdb
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_export import commit, upsert_files
+from iceberg_export import commit, upsert_files, upsert_verify
 from iceberg_export.catalog import find_table
 from iceberg_export.errors import FencedError, StateError
 from iceberg_export.job import export_topic
 from iceberg_export.steps import Step
+from iceberg_export.upsert import newest
+from iceberg_export.upsert_verify import verify_upsert
 from protocol.records import Record
 from tests.iceberg_export.world import NO_PAUSE, World, make_job, served
 
@@ -265,3 +269,101 @@ def test_what_tasks_left_for_each_other_is_deleted_after_the_commit(world, jobs,
     world.commit("users", {0: [some(range(9))]})
     export(jobs())
     assert not list((tmp_path / "data").rglob("shuffle/*.parquet"))
+
+
+def verify(job):
+    (topic,) = job.client.topics().topics
+    return verify_upsert(job, topic)
+
+
+def test_verify_finds_every_row_to_be_the_newest_of_its_key(world, jobs, tmp_path):
+    world.commit("users", {0: [some(range(20)), some(range(5), b"w"), some([7], None)]})
+    job = jobs()
+    export(job)
+    verdict = verify(job)
+    assert (verdict.records, verdict.problems, verdict.older) == (19, (), 0)
+    assert not list((tmp_path / "data").rglob("shuffle/*.parquet"))
+
+
+def test_verify_finds_rows_that_are_gone(world, jobs):
+    world.commit("users", {0: [some(range(20))]})
+    job = jobs()
+    export(job)
+    table = find_table(job.catalog, ("frazil", "users"))
+    file = next(iter(table.scan().plan_files())).file
+    change = commit.Change((), [file], table.current_snapshot().snapshot_id)
+    commit.rewrite(job.catalog, ("frazil", "users"), change, rewrite_id="theirs", pause=NO_PAUSE)
+    (problem,) = verify(job).problems
+    assert problem.startswith(f"{file.record_count} keys have no row")
+
+
+def test_verify_finds_rows_that_are_not_the_newest_any_more(world, jobs, monkeypatch):
+    world.commit("users", {0: [some(range(20))]})
+    job = jobs()
+    export(job)
+    world.commit("users", {0: [some([3], b"new"), some([4], None)]})
+    # A merge that believes the older record.
+    monkeypatch.setattr(upsert_files, "newest", lambda rows: np.arange(rows.num_rows - 2))
+    export(jobs())
+    assert set(verify(job).problems) == {
+        "1 keys have no row, or not that of their newest record",
+        "2 rows are not the newest records of their keys",
+    }
+
+
+def test_verify_finds_rows_that_are_there_twice_and_rows_that_were_changed(
+    world, jobs, monkeypatch
+):
+    world.commit("users", {0: [some(range(20))]})
+    job = jobs()
+    export(job)
+    world.commit("users", {0: [some([3])]})
+    monkeypatch.setattr(
+        upsert_files, "newest", lambda rows: np.array([0, *newest(rows)], dtype=np.int64)
+    )
+    export(jobs())
+    assert any("have another row" in problem for problem in verify(job).problems)
+
+
+def test_verify_counts_what_only_the_table_still_has(world, jobs):
+    world.commit("users", {0: [some(range(5))]})
+    world.commit("users", {0: [some(range(3, 9), b"w")]})
+    job = jobs()
+    export(job)
+    log = world.topics["users"][1][0]
+    log.log_start = log.spans[0][4]
+    del log.spans[0]
+    verdict = verify(job)
+    assert (verdict.records, verdict.older, verdict.problems) == (6, 3, ())
+
+
+def test_verify_leaves_keys_of_several_partitions_out(world, jobs):
+    world.commit("users", {0: [some(range(5))], 1: [some([3], b"w")]})
+    job = jobs()
+    export(job)
+    verdict = verify(job)
+    assert (verdict.records, verdict.skipped, verdict.problems) == (4, 1, ())
+
+
+def test_verify_compares_what_rows_hold(world, jobs, monkeypatch):
+    world.commit("users", {0: [some(range(9))]})
+    job = jobs()
+    export(job)
+    real = upsert_verify.rows_before
+
+    def changed(*parts):
+        rows = real(*parts)
+        values = pa.array([b"other"] * rows.num_rows, rows.schema.field("value").type)
+        return rows.set_column(rows.schema.get_field_index("value"), "value", values)
+
+    monkeypatch.setattr(upsert_verify, "rows_before", changed)
+    (problem,) = verify(job).problems
+    assert problem.startswith("9 rows lie among blocks of offsets whose contents differ")
+
+
+def test_tables_of_text_are_verified_too(world, jobs):
+    world.configs["users"] |= {"key.mode": "string", "value.mode": "string"}
+    world.commit("users", {0: [[record(b"a", b"1"), record(b"b", b"\xff"), record(b"a", b"2")]]})
+    job = jobs()
+    export(job)
+    assert (verify(job).records, verify(job).problems) == (1, ())
