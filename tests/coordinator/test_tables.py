@@ -126,6 +126,13 @@ def test_what_is_exported_goes_no_sooner_for_it():
     assert expire(story, 20, ms=-1, size=0, held=50_000) == (NONE, 20)
 
 
+def test_of_what_is_exported_nobody_asks_how_old_it_is():
+    story = aged(9_900, 100)
+    report(story, (0, 10))
+    assert expire(story, 20, ms=-1, size=0, held=50_000) == (HELD, 0)
+    assert expire(story, 20, ms=-1, size=0, held=5_000) == (NONE, 20)
+
+
 def test_a_table_that_was_rolled_back_is_waited_for_again():
     story = aged(100, 200)
     report(story, (0, 20))
