@@ -1,0 +1,222 @@
+"""Confluent's serializers, an agent with its own schema registry, and tables of what they wrote.
+
+Three topics, Avro, Protobuf and JSON, are written to while an export runs over and over in a
+thread; the schema of each grows twice meanwhile. One record in each is no record of its schema.
+"""
+
+import threading
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.message_factory import GetMessageClass
+
+from iceberg_export.agent_client import AgentClient, Pinned
+from iceberg_export.catalog import open_catalog
+from iceberg_export.job import Job, export_topic
+from iceberg_export.settings import parse
+from iceberg_export.verify import verify_topic
+from protocol.proto_text import load_files
+from tests.iceberg_export.world import NO_PAUSE, HereRunner
+from tests.parts.process import free_port
+from tests.parts.servers import FrazilDev
+
+AVRO = '{"type": "record", "name": "Order", "fields": [%s]}'
+AVRO_FIELDS = [
+    '{"name": "id", "type": "int"}, {"name": "city", "type": "string"}',
+    '{"name": "id", "type": "long"}, {"name": "city", "type": "string"}, '
+    + (PRICE := '{"name": "price", "type": ["null", "double"], "default": null}'),
+    '{"name": "id", "type": "long"}, {"name": "city", "type": "string"}, '
+    + PRICE
+    + ', {"name": "tags", "type": {"type": "map", "values": "string"}, "default": {}}',
+]
+PROTO = 'syntax = "proto3"; package shop; message Order { int64 id = 1; string city = 2; %s }'
+PROTO_FIELDS = [
+    "",
+    "optional double price = 3;",
+    "optional double price = 3; map<string, string> tags = 4;",
+]
+JSON = (
+    '{"type": "object", "title": "Order", "additionalProperties": false, "properties":'
+    ' {"id": {"type": "integer"}, "city": {"type": "string"}%s}}'
+)
+JSON_FIELDS = [
+    "",
+    ', "price": {"type": "number"}',
+    ', "price": {"type": "number"}, "tags": {"type": "array", "items": {"type": "string"}}',
+]
+VERSIONS = 3
+ROUNDS = 2
+"""Chunks of records of each version."""
+
+
+class Cluster(NamedTuple):
+    bootstrap: str
+    admin: str
+    registry_url: str
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    url = f"http://127.0.0.1:{free_port()}"
+    with FrazilDev(tmp_path, "--set", f"schema.registry.listeners={url}") as agent:
+        yield Cluster(agent.bootstrap, f"http://127.0.0.1:{agent.http_port}", url)
+        assert agent.stop() == 0
+
+
+@pytest.fixture
+def make_job(cluster, tmp_path):
+    made = []
+
+    def make(run_id: str, *sets: str, runner: Any = None) -> Job:
+        told = [f"agent={cluster.admin}", f"schema.registry.url={cluster.registry_url}", *sets]
+        settings = parse(data=tmp_path / "tables", config=None, assignments=told)
+        client = AgentClient(settings.agents, timeout_ms=30_000, sleep=lambda _seconds: None)
+        runner = runner or HereRunner()
+        catalog = open_catalog(settings.catalog, settings.data)
+        made.append(catalog)
+        return Job(
+            settings=settings,
+            client=client,
+            catalog=catalog,
+            cluster_id=client.topics().cluster_id,
+            run_id=run_id,
+            runner=lambda: runner,
+            pause=NO_PAUSE,
+        )
+
+    yield make
+    for catalog in made:
+        catalog.engine.dispose()
+
+
+def create_topics(cluster: Cluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    topics = [
+        NewTopic(mode, 2, config={"frazil.iceberg.value.mode": mode, **more})
+        for mode, more in [
+            ("avro", {"frazil.iceberg.partition.by": "bucket(2, id)"}),
+            ("protobuf", {"frazil.iceberg.key.mode": "string"}),
+            ("json", {"frazil.iceberg.layout": "nested"}),
+        ]
+    ]
+    for created in admin.create_topics(topics).values():
+        created.result(30)
+
+
+def serialized(registry: SchemaRegistryClient, version: int, first: int) -> dict[str, list[bytes]]:
+    """Ten orders in each format, written by that version's schema."""
+    at = {mode: SerializationContext(mode, MessageField.VALUE) for mode in ("avro", "json")}
+    avro = AvroSerializer(registry, AVRO % AVRO_FIELDS[version])
+    json = JSONSerializer(JSON % JSON_FIELDS[version], registry)
+    _, file = load_files(PROTO % PROTO_FIELDS[version], {}, "order.proto")
+    order_class = GetMessageClass(file.message_types_by_name["Order"])
+    proto = ProtobufSerializer(order_class, registry, {"use.deprecated.format": False})
+    made: dict[str, list[bytes]] = {"avro": [], "protobuf": [], "json": []}
+    for number in range(first, first + 10):
+        order: dict[str, Any] = {"id": number, "city": f"city {number}"}
+        if version >= 1:
+            order["price"] = number / 2
+        tags = {"n": str(number)} if version >= 2 else {}
+        made["avro"].append(avro(order | ({"tags": tags} if version >= 2 else {}), at["avro"]))
+        made["json"].append(json(order | ({"tags": list(tags)} if tags else {}), at["json"]))
+        made["protobuf"].append(
+            proto(order_class(**order, **({"tags": tags} if tags else {})),
+                  SerializationContext("protobuf", MessageField.VALUE))
+        )  # fmt: skip
+    return made
+
+
+def cut(value: bytes) -> bytes:
+    """Framed as the others; then a text that says it is longer than the record."""
+    return value[:6] + b"\x12\x7f"
+
+
+def send(producer: Producer, values: dict[str, list[bytes]]) -> None:
+    for topic, some in values.items():
+        for number, value in enumerate(some):
+            producer.produce(topic, key=b"k", value=value, partition=number % 2)
+    assert producer.flush(60) == 0
+
+
+def export_all(job: Job) -> None:
+    with Pinned(job.client, f"export-{job.run_id}", 60_000):
+        for topic in job.client.topics().topics:
+            if topic.name in {"avro", "protobuf", "json"}:
+                export_topic(job, topic)
+
+
+def wanted() -> list[tuple[int, str, float | None, bool]]:
+    found = []
+    for number in range(VERSIONS * ROUNDS * 10):
+        version = number // (ROUNDS * 10)
+        price = number / 2 if version >= 1 else None
+        found.append((number, f"city {number}", price, version >= 2))
+    return found
+
+
+def test_three_topics_whose_schemas_grow_while_they_are_exported(cluster, make_job, tasks):
+    create_topics(cluster)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    stopped = threading.Event()
+    failures: list[BaseException] = []
+    runs: list[str] = []
+
+    def go_on_exporting() -> None:
+        try:
+            while not stopped.is_set():
+                export_all(make_job(f"r{len(runs)}"))
+                runs.append("done")
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    exporter = threading.Thread(target=go_on_exporting)
+    exporter.start()
+    try:
+        with SchemaRegistryClient({"url": cluster.registry_url}) as registry:
+            for version in range(VERSIONS):
+                seen = len(runs)
+                for number in range(ROUNDS):
+                    values = serialized(registry, version, (version * ROUNDS + number) * 10)
+                    send(producer, values)
+                    if (version, number) == (1, 1):
+                        send(producer, {mode: [cut(some[0])] for mode, some in values.items()})
+                # So that some are exported before the next version is there.
+                while len(runs) == seen and not failures:
+                    stopped.wait(0.01)
+    finally:
+        stopped.set()
+        exporter.join()
+    assert failures == []
+    job = make_job("last", "verify.decoder=reference", runner=tasks)
+    export_all(job)
+    for topic in job.client.topics().topics:
+        verdict = verify_topic(job, topic)
+        assert (verdict.problems, verdict.records, verdict.dead) == ((), len(wanted()), 1)
+        table = job.catalog.load_table(("frazil", topic.name))
+        rows = table.scan().to_arrow().to_pylist()
+        if topic.name == "json":
+            rows = [row | row["value"] for row in rows]
+        rows.sort(key=lambda row: row["id"])
+        assert [
+            (row["id"], row["city"], row["price"], bool(row["tags"])) for row in rows
+        ] == wanted()
+        assert len({row["kafka_value_schema_id"] for row in rows}) == VERSIONS
+        letters = job.catalog.load_table(("frazil", f"{topic.name}__dlq")).scan().to_arrow()
+        (letter,) = letters.to_pylist()
+        assert (letter["error_code"], letter["schema_id"] in {r["kafka_value_schema_id"] for r in rows}) == (
+            "UNDECODABLE", True,
+        )  # fmt: skip
+        assert letter["error_message"]
+    avro = job.catalog.load_table(("frazil", "avro"))
+    assert str(avro.schema().find_field("id").field_type) == "long"
+    assert [field.name for field in avro.spec().fields] == ["id_bucket"]
+    keys = job.catalog.load_table(("frazil", "protobuf")).scan().to_arrow()["kafka_key"]
+    assert set(keys.to_pylist()) == {"k"}
