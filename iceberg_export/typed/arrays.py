@@ -219,6 +219,13 @@ def decimal_array(data: Bytes, starts: Ints, lengths: Ints, kind: pa.DataType) -
     return pa.Array.from_buffers(kind, len(starts), [bitmap(lengths >= 0), pa.py_buffer(out)])
 
 
+def unsigned_array(values: Ints, valid: Bools, kind: pa.DataType) -> pa.Array:
+    """Unsigned 64 bits as decimals."""
+    out = np.zeros((len(values), 2), np.int64)
+    out[:, 0] = values
+    return pa.Array.from_buffers(kind, len(values), [bitmap(valid), pa.py_buffer(out)])
+
+
 @compiled
 def _decimals(data: Bytes, starts: Ints, lengths: Ints, out: Any) -> None:
     for row in range(len(starts)):

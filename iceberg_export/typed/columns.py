@@ -8,10 +8,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from iceberg_export.decode import Bytes, Ints
+from iceberg_export.typed import json_columns, proto_columns
 from iceberg_export.typed.avro_columns import avro_column
 from iceberg_export.typed.avro_schema import AvroType
 from iceberg_export.typed.fields import Shape, shape_is_record
-from iceberg_export.typed.json_columns import is_fast, json_columns
 from iceberg_export.typed.json_schema import JsonType
 from iceberg_export.typed.reference import UndecodableError, decoder_of
 
@@ -61,9 +61,10 @@ def _fast(shape: Shape, payloads: Payloads) -> Fast | None:
     if isinstance(shape, AvroType):
         column, odd = avro_column(shape, *payloads)
         return as_columns(shape, column), odd
-    if isinstance(shape, JsonType) and is_fast(shape):
-        return json_columns(shape, *payloads)
-    return None
+    if isinstance(shape, JsonType):
+        return json_columns.json_columns(shape, *payloads) if json_columns.is_fast(shape) else None
+    fast = proto_columns.is_fast(shape.type)
+    return proto_columns.proto_columns(shape.type, *payloads) if fast else None
 
 
 def as_columns(shape: Shape, column: pa.Array) -> list[pa.Array]:

@@ -350,6 +350,9 @@ def _proto(shape: ProtoType, value: Any) -> Any:
             return value.seconds * 1_000_000 + value.nanos // 1000
         case "wrapper":
             return _proto(shape.fields[0].type, value.value)
+        case "string":
+            # Strings of proto2 may be any bytes to the runtime, which then hands out those.
+            return value if isinstance(value, str) else _text(value)
         case "enum":
             return dict(shape.symbols).get(value, str(value))
         case "uint64" | "fixed64":
