@@ -1,7 +1,7 @@
 """Writes `docs/settings.md`, the reference of all settings: `python -m broker.config_reference`.
 
-The page is a function of the tables in `broker.config`, `broker.kafka_table` and
-`broker.groups.group_configs`; a test fails when the page in the tree is not the one they make.
+The page is a function of the tables in `broker.config`, `broker.kafka_table`, `broker.table_configs`
+and `broker.groups.group_configs`; a test fails when the page in the tree is not the one they make.
 """
 
 import sys
@@ -13,6 +13,8 @@ from broker.groups.group_configs import TABLE_OF_GROUPS
 from broker.kafka_settings import TABLE as KAFKA_TABLE
 from broker.kafka_settings import KafkaSetting
 from broker.kafka_table import PREFIXES, Stance
+from broker.table_configs import TABLE_CONFIGS
+from broker.topic_config import TopicConfig
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 
@@ -34,6 +36,26 @@ Later sources win: defaults, the TOML file (`--config`), the environment, `--set
 
 | name | default | what | |
 |---|---|---|---|
+"""
+
+_TABLES = """
+## Configs of topics, for their tables
+
+A topic has Kafka's configs (`retention.ms`, `cleanup.policy`, ...), with Kafka's names, and these of
+the Iceberg table that it is exported to:
+`kafka-configs.sh --entity-type topics --entity-name <topic> --alter --add-config <name>=<value>`.
+They are checked when they are set, and can be set when all live agents know them.
+
+| name | default | type | what |
+|---|---|---|---|
+"""
+
+_HOLD = """
+With `frazil.iceberg.retention.hold` records that `retention.ms` or `retention.bytes` would delete stay
+until an exporter has said that they are in the table, but at most until they are older than
+`retention.ms` and `frazil.iceberg.retention.hold.max.ms` together; then they go. Before that the metric
+`frazil_export_hold_left_ms` falls below a day and the alert `FrazilExportStandsStill` fires.
+DeleteRecords, DeleteTopics and log compaction wait for no export.
 """
 
 _GROUPS = """
@@ -74,6 +96,14 @@ def page() -> str:
     ]
     lines += ["", "## Kafka's: served", "", "| name | default | type |", "|---|---|---|"]
     lines += [_row(row) for row in KAFKA_TABLE.values() if row.stance is Stance.SERVED]
+    lines += _TABLES.rstrip("\n").split("\n")
+    lines += [
+        f"| `{row.name}` | `{row.default}` | {_kind(row)} | {row.documentation} |"
+        if row.default
+        else f"| `{row.name}` | | {_kind(row)} | {row.documentation} |"
+        for row in TABLE_CONFIGS
+    ]
+    lines += _HOLD.rstrip("\n").split("\n")
     lines += _GROUPS.rstrip("\n").split("\n")
     lines += [
         f"| `{row.name}` | `{row.default}` | {row.kind.name.lower()} | {row.documentation} |"
@@ -98,6 +128,10 @@ def page() -> str:
             if its_stance is stance
         ]
     return _HEAD + "\n".join(lines) + "\n"
+
+
+def _kind(row: TopicConfig) -> str:
+    return ", ".join(row.choices) if row.choices else row.kind.name.lower()
 
 
 def _row(row: KafkaSetting) -> str:
