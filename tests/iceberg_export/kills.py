@@ -48,7 +48,7 @@ def victims(pid: int, kind: str) -> list[int]:
     """Ids of the processes to be killed; none when there is none of that kind at the moment."""
     below = descendants(pid)
     java = [one for one, command in below.items() if "java" in command.split(" ")[0]]
-    workers = [one for one, command in below.items() if "spark_daemon" in command]
+    workers = [one for one, text in below.items() if "-m iceberg_export.spark_daemon" in text]
     return {
         "driver": [pid],
         "jvm": java[:1],
@@ -94,7 +94,8 @@ class Kills:
         """One export that meets a kill; (what was killed, after how long, exit code)."""
         self.produce()
         process = self.start("run", "--once")
-        after_s = self.rng.uniform(0.1, 1.0) * longest_s
+        # Spark takes most of a run to start, during which there is little to break.
+        after_s = self.rng.uniform(self.rng.choice([0.1, 0.5, 0.5, 0.5]), 1.0) * longest_s
         kind = self.rng.choice(["driver", "driver", "jvm", "worker", "worker", "all"])
         began = time.monotonic()
         killed = "nothing"

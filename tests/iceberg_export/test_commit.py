@@ -469,6 +469,15 @@ def test_a_table_that_the_exporter_did_not_make_is_refused(catalog):
         initialise(catalog)
 
 
+def test_records_never_go_into_a_table_without_any_snapshot(catalog):
+    """Nessie 0.99 does not refuse a second first snapshot: so the first one is always empty."""
+    with pytest.raises(Killed):
+        initialise(catalog, at=Once(Step.TABLE_FOUND, Killed()))
+    with pytest.raises(StateError, match="was replaced"):
+        export(catalog, State("t1", {}, 0, "run-init"), 5, "run-1")
+    assert catalog.load_table(IDENTIFIER).metadata.snapshots == []
+
+
 def test_a_table_dropped_meanwhile_is_told(catalog):
     state = initialise(catalog)
     files = write(catalog, 0, 3, "run-1")
