@@ -5,13 +5,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 100000
 
-.PHONY: run test bench demo faults sim lint clean help
+.PHONY: run test bench bench-export readers demo faults sim lint clean help
 
 help:
 	@echo "make run    one agent on localhost:9092, everything embedded"
 	@echo "make test   installs what the tests need and runs them all"
 	@echo "make demo   produce, consume, export and query, with counts"
 	@echo "make bench  throughput, CPU and latency beside Apache Kafka; writes BENCHMARKS.md"
+	@echo "make bench-export   exports beside Spark's Kafka source and Kafka Connect's Iceberg sink"
+	@echo "make readers   tables as DuckDB, ClickHouse, Spark SQL and Trino read them"
 	@echo "make sim SEEDS=n   n fresh seeds of the simulator (100000: hours)"
 	@echo "make faults real processes, real etcd, a real S3 server, and what befalls them"
 	@echo "make lint   format, lint, types, structure"
@@ -51,6 +53,14 @@ demo: $(VENV)/.test
 bench: $(VENV)/.test
 	@$(BIN)/python -m tests.parts java kafka
 	@$(BIN)/python -m tests.bench
+
+bench-export: $(VENV)/.test
+	@$(BIN)/python -m tests.parts java kafka iceberg spark-kafka connect-iceberg
+	@$(BIN)/python -m tests.bench.bench_export
+
+readers: $(VENV)/.test
+	@$(BIN)/python -m tests.parts java iceberg trino
+	@$(BIN)/python -m pytest tests/iceberg_export/test_readers.py tests/iceberg_export/read_by_trino.py
 
 faults: $(VENV)/.test
 	@$(BIN)/python -m tests.parts etcd minio

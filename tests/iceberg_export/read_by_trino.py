@@ -1,0 +1,35 @@
+"""`make readers`: Trino reads what the exporter wrote, as the others do in `test_readers`.
+
+Not a part of `make test`, for its server is a download of 821 MB.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.iceberg_export.readers import TRINO, Engine, Rows
+from tests.iceberg_export.test_readers import check, written
+from tests.parts.trino import TrinoServer
+
+pytestmark = pytest.mark.integration
+
+__all__ = ["written"]
+
+
+@pytest.fixture(scope="module")
+def trino(tmp_path_factory):
+    server = TrinoServer(tmp_path_factory.mktemp("trino"))
+    server.start()
+    names: dict[Path, str] = {}
+
+    def ask(metadata: Path, query: str) -> Rows:
+        if metadata not in names:
+            names[metadata] = server.register(metadata)
+        return server.query(query.replace("{table}", names[metadata]))
+
+    yield Engine(TRINO, ask)
+    server.stop()
+
+
+def test_trino_reads_the_committed_records(trino, written):
+    check(trino, written)
