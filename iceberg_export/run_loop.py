@@ -213,7 +213,7 @@ class Runner:
     def _report(self, topic: Topic, offsets: Mapping[int, int]) -> None:
         """Tell the agents, unless they know."""
         known = topic.exported or self._reported.get(topic.topic_id, {})
-        if not offsets or dict(known) == dict(offsets):
+        if _told_of(known) == _told_of(offsets):
             return
         try:
             self.session.client.report_progress(topic, offsets)
@@ -241,6 +241,11 @@ class Runner:
             yield job
         if pin.lost:
             self.session.progress.say(f"the pin could not be renewed: {pin.lost}")
+
+
+def _told_of(offsets: Mapping[int, int]) -> dict[int, int]:
+    """What is worth telling: of a partition without a report nothing is exported anyway."""
+    return {partition: offset for partition, offset in offsets.items() if offset}
 
 
 def _sentence(report: Report, *, ended_early: bool) -> str:

@@ -5,6 +5,9 @@ import io
 import os
 import re
 import signal
+import subprocess
+import sys
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -22,6 +25,7 @@ from iceberg_export.settings import parse
 from iceberg_export.units import parse_bytes, parse_duration_ms, show_bytes
 from tests.iceberg_export.world import HereRunner, World, served, some_records
 
+ROOT = Path(__file__).parents[2]
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 
@@ -308,3 +312,21 @@ def test_a_bar_shows_the_part_that_is_done_and_the_time_that_is_left():
 )
 def test_how_many_tasks_run_at_a_time_is_read_from_the_settings(conf, tasks):
     assert spark.parallelism_of(conf) == tasks
+
+
+@pytest.mark.integration
+def test_a_process_that_runs_at_an_interval_ends_well_when_it_is_asked_to(world, tmp_path):
+    world.create("orders", 1)
+    with served(world) as address:
+        command = [sys.executable, "-m", "iceberg_export", "run", "--interval", "1s"]
+        command += ["--metrics-port", "0", "--agent", address, "--data", str(tmp_path / "data")]
+        with subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            first = process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+            _out, said = process.communicate()
+    assert first == "orders: 0 records in 0 files into table frazil.orders\n"
+    assert process.returncode == 0
+    assert "asked to stop: what was begun is in, or invisible" in said
+    assert world.pins == {}
