@@ -1,0 +1,121 @@
+"""How many values a core decodes: `python -m tests.bench.bench_typed [values]`.
+
+An order of six fields (long, two strings, double, timestamp, boolean) in Avro, JSON and Protobuf,
+framed, once also with a list of two strings; fast and by the reference. CPU seconds, best of five,
+compilation left out.
+"""
+
+import io
+import json
+import sys
+import time
+
+import fastavro
+import pyarrow as pa
+from google.protobuf import message_factory
+
+from iceberg_export.typed.decode_values import decode
+from iceberg_export.typed.fields import AVRO, JSON, PROTOBUF, Schema, fields_of
+from iceberg_export.typed.framing import frame
+from iceberg_export.typed.proto_schema import parse_protobuf
+
+TS = 1_790_000_000_123
+FIELDS = {
+    "id": "long",
+    "name": "string",
+    "country": ["null", "string"],
+    "amount": "double",
+    "at": {"type": "long", "logicalType": "timestamp-millis"},
+    "ok": "boolean",
+}
+JSON_FIELDS = {
+    "id": {"type": "integer"},
+    "name": {"type": "string"},
+    "country": {"type": ["null", "string"]},
+    "amount": {"type": "number"},
+    "at": {"type": "string", "format": "date-time"},
+    "ok": {"type": "boolean"},
+}
+PROTO = """syntax = "proto3"; import "google/protobuf/timestamp.proto";
+message Order { int64 id = 1; string name = 2; optional string country = 3; double amount = 4;
+  google.protobuf.Timestamp at = 5; bool ok = 6; TAGS }"""
+
+
+def value(number: int) -> dict:
+    return {
+        "id": number * 12_345,
+        "name": f"customer number {number}",
+        "country": None if number % 3 else "Norway",
+        "amount": number / 7,
+        "ok": number % 2 == 0,
+        "tags": ["abc", "defg"],
+    }
+
+
+def avro(count: int, *, tags: bool) -> tuple[Schema, list[bytes]]:
+    kinds = FIELDS | ({"tags": {"type": "array", "items": "string"}} if tags else {})
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    schema = {"type": "record", "name": "Order", "fields": fields}
+    parsed = fastavro.parse_schema(schema)
+    values = []
+    for number in range(count):
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, value(number) | {"at": TS + number})
+        values.append(frame(1, out.getvalue()))
+    return Schema(1, AVRO, json.dumps(schema)), values
+
+
+def json_values(count: int, *, tags: bool) -> tuple[Schema, list[bytes]]:
+    kinds = JSON_FIELDS | ({"tags": {"type": "array", "items": {"type": "string"}}} if tags else {})
+    schema = Schema(1, JSON, json.dumps({"type": "object", "properties": kinds}))
+    at = {"at": "2026-11-22T01:02:03.123Z"}
+    texts = [
+        json.dumps({name: (value(number) | at)[name] for name in kinds}) for number in range(count)
+    ]
+    return schema, [frame(1, text.encode()) for text in texts]
+
+
+def protobuf(count: int, *, tags: bool) -> tuple[Schema, list[bytes]]:
+    schema = Schema(1, PROTOBUF, PROTO.replace("TAGS", "repeated string tags = 7;" if tags else ""))
+    order = message_factory.GetMessageClass(parse_protobuf(schema).descriptor)
+    values = []
+    for number in range(count):
+        said = value(number)
+        if not tags:
+            del said["tags"]
+        message = order(**{name: one for name, one in said.items() if one is not None})
+        message.at.seconds, message.at.nanos = TS // 1000, 123_000_000
+        values.append(frame(1, message.SerializeToString(), (0,)))
+    return schema, values
+
+
+def measure(schema: Schema, values: list[bytes], *, reference: bool) -> float:
+    """Values per CPU second."""
+    column = pa.array(values[:5000] if reference else values, pa.large_binary())
+    target = fields_of(schema)
+    best = float("inf")
+    for _ in range(2 if reference else 5):
+        start = time.process_time()
+        found = decode(column, schema.kind.lower(), {1: schema}, target=target, reference=reference)
+        best = min(best, time.process_time() - start)
+        assert not found.poisons
+    return len(column) / best
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    print(f"{'':22}{'bytes':>8}{'fast k/s':>10}{'MB/s':>8}{'reference k/s':>15}")
+    for make in (avro, json_values, protobuf):
+        for tags in (False, True):
+            schema, values = make(count, tags=tags)
+            mean = sum(map(len, values)) / count
+            fast = measure(schema, values, reference=False)
+            slow = measure(schema, values, reference=True)
+            name = schema.kind + (" with a list" if tags else "")
+            print(
+                f"{name:22}{mean:8.0f}{fast / 1e3:10.0f}{fast * mean / 1e6:8.0f}{slow / 1e3:15.0f}"
+            )
+
+
+if __name__ == "__main__":
+    main()
