@@ -1,7 +1,9 @@
 """Typed tables: schemas that evolve, dead letters with reasons, each record in one of both."""
 
+import datetime as dt
 import io
 import json
+from decimal import Decimal
 
 import fastavro
 import pyarrow as pa
@@ -373,6 +375,63 @@ def test_a_registry_that_is_away_ends_the_run_and_makes_no_dead_letters(world, r
     registry.refuse = lambda _path: None
     job = jobs()
     assert (export(job).rows, dead(job)) == (1, [(1, "UNDECODABLE")])
+
+
+def test_columns_of_every_type_are_written_read_by_another_reader_and_proven(
+    world, registry, jobs, duck
+):
+    def logical(kind, name, **more):
+        return {"type": kind, "logicalType": name, **more}
+
+    record = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "float"}]}
+    kinds = {
+        "flag": ("boolean", True),
+        "half": ("double", float("nan")),
+        "data": ("bytes", b"\0\xff"),
+        "four": ({"type": "fixed", "name": "Four", "size": 4}, b"abcd"),
+        "sort": ({"type": "enum", "name": "Sort", "symbols": ["A", "B"]}, "B"),
+        "day": (logical("int", "date"), dt.date(1969, 7, 20)),
+        "clock": (logical("long", "time-micros"), dt.time(1, 2, 3, 4)),
+        "at": (logical("long", "timestamp-micros"), dt.datetime(1969, 7, 20, tzinfo=dt.UTC)),
+        "local": (logical("long", "local-timestamp-millis"), dt.datetime(2025, 1, 2, 3)),
+        "cash": (logical("bytes", "decimal", precision=30, scale=2), Decimal("-12.34")),
+        "many": ({"type": "array", "items": {"type": "array", "items": "int"}}, [[1], [], [2, 3]]),
+        "told": ({"type": "map", "values": ["null", "string"]}, {"a": "b", "c": None}),
+        "deep": ({"type": "array", "items": record}, [{"x": 0.5}]),
+        "either": (["null", "int", "string"], "text"),
+    }
+    schema = {
+        "type": "record",
+        "name": "All",
+        "fields": [{"name": n, "type": ["null", k] if not isinstance(k, list) else k}
+                   for n, (k, _) in kinds.items()],
+    }  # fmt: skip
+    one = registry.register("orders-value", schema)
+    values = {name: value for name, (_, value) in kinds.items()}
+    send(world, avro(one, schema, values), avro(one, schema, dict.fromkeys(kinds)), None)
+    job = jobs()
+    assert export(job).dead == 0
+    found = dict(zip(kinds, rows_of(job, *kinds)[0], strict=True))
+    assert found["half"] != found["half"]
+    wanted = values | {
+        "half": found["half"],
+        "told": [("a", "b"), ("c", None)],
+        "either": {"int": None, "string": "text"},
+    }
+    assert found == wanted
+    for decoder in ("compiled", "reference"):
+        told = jobs(f"verify.decoder={decoder}")
+        assert verify_topic(told, topic_of(told)).problems == ()
+    location = job.catalog.load_table(("frazil", "orders")).metadata_location
+    columns = "day, clock, local, cash, many, deep, either.string, sort, data, four"
+    (row, *nulls) = duck.execute(
+        f"SELECT {columns} FROM iceberg_scan('{location}') ORDER BY kafka_offset"
+    ).fetchall()
+    assert row == tuple(
+        wanted["either"]["string"] if name == "either.string" else wanted[name]
+        for name in columns.split(", ")
+    )
+    assert nulls == [(None,) * len(row)] * 2
 
 
 class Died(Exception):

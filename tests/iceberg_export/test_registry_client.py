@@ -1,0 +1,120 @@
+"""The registry client: what is asked once, what is an answer, and what ends the run."""
+
+import base64
+
+import pytest
+
+from iceberg_export.errors import SettingsError
+from iceberg_export.registry_client import RegistryClient, RegistryError
+from iceberg_export.settings import DEFAULTS
+from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
+
+
+@pytest.fixture
+def registry():
+    return FakeRegistry()
+
+
+@pytest.fixture
+def client(registry):
+    with served_registry(registry) as url:
+        yield lambda **more: make(url, **more)
+
+
+def make(url, **more):
+    told = {f"schema.registry.{name.replace('_', '.')}": value for name, value in more.items()}
+    given = DEFAULTS | {"schema.registry.url": url} | told
+    return RegistryClient(given, sleep=lambda _seconds: None)
+
+
+def test_versions_come_oldest_first_and_ids_are_asked_for_once(registry, client):
+    one = registry.register("t-value", '"int"')
+    two = registry.register("t-value", "{}", "JSON")
+    found = client()
+    schemas = found.versions("t-value")
+    assert [(s.schema_id, s.kind, s.text) for s in schemas] == [
+        (one, "AVRO", '"int"'),
+        (two, "JSON", "{}"),
+    ]
+    asked = len(registry.requests)
+    assert [found.by_id(one), found.by_id(two), found.by_id(one)] == [*schemas, schemas[0]]
+    assert len(registry.requests) == asked
+
+
+def test_what_is_not_there_is_an_answer(client):
+    found = client()
+    assert found.versions("nothing") == []
+    assert found.by_id(99) is None
+
+
+def test_references_are_gathered_those_first_that_others_need(registry, client):
+    registry.register("inner", "1", "PROTOBUF")
+    inner = {"name": "inner.proto", "subject": "inner", "version": 1}
+    registry.register("middle", "2", "PROTOBUF", [inner])
+    middle = {"name": "middle.proto", "subject": "middle", "version": 1}
+    outer = registry.register("a/b", "3", "PROTOBUF", [middle, inner])
+    (found,) = client().versions("a/b")
+    assert found == client().by_id(outer)
+    assert list(found.references.items()) == [("inner.proto", "1"), ("middle.proto", "2")]
+
+
+def test_a_lost_reference_and_one_in_circles_end_the_run(registry, client):
+    gone = registry.register("a", "1", "AVRO", [{"name": "n", "subject": "b", "version": 1}])
+    with pytest.raises(RegistryError, match="has lost version 1 of subject b"):
+        client().by_id(gone)
+    own = {"name": "n", "subject": "c", "version": 1}
+    round_and_round = registry.register("c", "1", "AVRO", [own])
+    with pytest.raises(RegistryError, match="in circles"):
+        client().by_id(round_and_round)
+
+
+@pytest.mark.parametrize(
+    ("more", "sent"),
+    [
+        ({}, None),
+        (
+            {"basic_auth_user_info": "ann:pw"},
+            "Basic " + base64.b64encode(b"ann:pw").decode(),
+        ),
+        ({"bearer_auth_token": "t0"}, "Bearer t0"),
+    ],
+)
+def test_credentials_are_sent_with_every_request(registry, client, more, sent):
+    client(**more).versions("t")
+    assert registry.authorization == [sent]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (401, {"error_code": 40101, "message": "who?"}, "refuses the credentials (who?)"),
+        (404, b"<html>", "does not answer like a schema registry"),
+        (200, b"<html>", "does not answer like a schema registry"),
+        (422, {"error_code": 42201, "message": "no"}, "refuses /schemas/ids/1: no"),
+        (503, {"error_code": 50001, "message": "busy"}, "no schema registry answers"),
+    ],
+)
+def test_what_is_no_answer_ends_the_run_in_one_sentence(registry, client, status, body, said):
+    registry.refuse = lambda _path: (status, body)
+    with pytest.raises(RegistryError) as refused:
+        client().by_id(1)
+    assert said in str(refused.value)
+
+
+def test_an_address_that_is_away_is_passed_over(registry):
+    registry.register("t", '"int"')
+    with served_registry(registry) as url:
+        assert make(f"http://127.0.0.1:1,{url}/").by_id(1).text == '"int"'
+
+
+@pytest.mark.parametrize(
+    ("url", "more", "said"),
+    [
+        ("registry:8081", {}, "is not an address like http://host:8081"),
+        ("http://r", {"ssl_ca_location": "/nowhere/ca.pem"}, "cannot be read"),
+        ("http://r", {"basic_auth_user_info": "a:b", "bearer_auth_token": "t"}, "cannot both"),
+    ],
+)
+def test_wrong_settings_are_refused_at_once(url, more, said):
+    with pytest.raises(SettingsError, match=said):
+        make(url, **more)
