@@ -69,10 +69,16 @@ def plan_table(
     starting = Bounds(EARLIEST, state.offsets)
     plan = ask(topic, client, wanted, starting, lambda part: part.stable)
     check_owner(table, topic=topic, topic_id=plan.topic_id, cluster_id=plan.cluster_id)
-    if topic_settings.parse(plan.configs, topic).mode == "upsert":
+    topic_table = topic_settings.parse(plan.configs, topic)
+    if topic_table.mode == "upsert":
         raise SettingsError(
             f"table {options.table} holds the newest record of each key; read it alone, or the "
             "topic alone"
+        )
+    if topic_table.typed:
+        # Raw rows beside decoded ones would look like records without any fields.
+        raise SettingsError(
+            f"table {options.table} has decoded columns; read it alone, or the topic alone (raw)"
         )
     check_named(topic, plan, (starting,))
     ranges = {number: (starting.at(part), part.stable) for number, part in plan.partitions.items()}

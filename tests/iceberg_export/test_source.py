@@ -376,6 +376,13 @@ def test_a_table_of_newest_records_is_refused(world, tmp_path):
             read_table(address, job)
 
 
+def test_a_table_with_decoded_columns_is_not_filled_up_with_raw_rows(world, tmp_path):
+    with exported(world, tmp_path) as (address, job):
+        world.configs["orders"] = {"value.mode": "json"}
+        with pytest.raises(SettingsError, match="has decoded columns"):
+            read_table(address, job)
+
+
 # Streams.
 
 
