@@ -129,9 +129,11 @@ def limit_timestamps(rows: pa.Table, limits: TimestampLimits) -> pa.Table:
     """Timestamps beyond the limits in `kafka_timestamp_raw`, so that one producer with a wild
     clock does not make thousands of table partitions."""
     micros = rows.column(names.TIMESTAMP).cast(pa.int64())
-    wild = pc.or_(pc.less(micros, limits.ms_min * 1000), pc.greater(micros, limits.ms_max * 1000))
-    if not pc.any(wild).as_py():
+    least, greatest = pc.min_max(micros).values()
+    low, high = limits.ms_min * 1000, limits.ms_max * 1000
+    if not least.is_valid or (least.as_py() >= low and greatest.as_py() <= high):
         return rows
+    wild = pc.or_(pc.less(micros, low), pc.greater(micros, high))
     wild = wild.fill_null(False)  # noqa: FBT003 - Arrow's signature.
     raw = pc.if_else(wild, pc.divide(micros, 1000), rows.column(names.TIMESTAMP_RAW))
     held = pc.if_else(
