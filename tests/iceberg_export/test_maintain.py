@@ -1,6 +1,8 @@
 """Upkeep: what may go goes, and nothing that anybody needs."""
 
 import os
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +14,7 @@ from iceberg_export.compact import Small as SmallFile
 from iceberg_export.errors import FencedError, OvertakenError, PlanError
 from iceberg_export.job import export_topic
 from iceberg_export.maintain import delete_orphans, expire, expired, store_now_ms
-from iceberg_export.run_markers import RunMarker, list_files
+from iceberg_export.run_markers import ALIVE_MS, RunMarker, list_files, live_runs
 from iceberg_export.steps import Step
 from tests.iceberg_export.direct import TABLE, place
 from tests.iceberg_export.hooks import Killed, Once
@@ -203,6 +205,25 @@ def test_marks_of_ended_runs_are_gone(here):
     exported(here, 2)
     store_now_ms(here.job(), TABLE)
     assert list(here.folder.rglob("runs/*")) == []
+
+
+def test_a_mark_is_written_again_while_its_run_lasts(here):
+    exported(here)
+    with RunMarker(here.table(), "slow", renew_s=0.001) as marker:
+        path = Path(marker.location.removeprefix("file://"))
+        path.unlink()
+        while not path.exists():
+            time.sleep(0.001)
+    assert not path.exists()
+
+
+def test_a_mark_that_was_not_renewed_is_of_no_live_run(here):
+    exported(here)
+    with RunMarker(here.table(), "asleep"):
+        files = list_files(here.table())
+        (mark,) = [file for file in files if file.location.endswith("/runs/asleep")]
+        assert live_runs(files, here.table(), mark.modified_ms + ALIVE_MS) == {"asleep"}
+        assert live_runs(files, here.table(), mark.modified_ms + ALIVE_MS + 1) == set()
 
 
 @pytest.mark.parametrize("by", ["none", "day", "hour"])
