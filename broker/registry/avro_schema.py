@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from broker.registry.differences import SchemaError
+from broker.registry.differences import PAIRS_MAX, SchemaError
 
 PRIMITIVES: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 DEPTH_MAX: Final = 100
@@ -83,6 +83,7 @@ class Named:
     props: dict[str, Any]
     fields: list[Field] = field(default_factory=list)
     symbols: tuple[str, ...] = ()
+    symbol_set: frozenset[str] = frozenset()
     default: Any = MISSING
     size: int = 0
 
@@ -235,9 +236,10 @@ class _Parser:
 
     def _fill_enum(self, named: Named, value: dict[str, Any]) -> None:
         named.symbols = tuple(_strings(value.get("symbols"), f"{named.full_name}: symbols"))
+        named.symbol_set = frozenset(named.symbols)
         for symbol in named.symbols:
             _check_name(symbol)
-        if len(set(named.symbols)) < len(named.symbols):
+        if len(named.symbol_set) < len(named.symbols):
             raise SchemaError(f"{named.full_name}: a symbol is there twice")
         named.default = value.get("default", MISSING)
         if named.default is not MISSING and named.default not in named.symbols:
@@ -266,7 +268,7 @@ class _Parser:
         avro = self.parse(item["type"], named.namespace, depth + 1)
         default = item.get("default", MISSING)
         where = f"{named.full_name}.{item['name']}"
-        if self._strict and default is not MISSING and not _fits(avro, default):
+        if self._strict and default is not MISSING and not _Default().fits(avro, default):
             raise SchemaError(
                 f"{where}: the default {_short(default)} is no value of {type_name(avro)}"
             )
@@ -317,27 +319,38 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _fits(avro: AvroType, value: Any) -> bool:
-    """Whether a JSON value is a default of a type. Of a union: of any branch."""
-    match avro:
-        case Primitive():
-            return _fits_primitive(avro.name, value)
-        case Array():
-            return isinstance(value, list) and all(_fits(avro.items, item) for item in value)
-        case Map():
-            return isinstance(value, dict) and all(
-                _fits(avro.values, item) for item in value.values()
-            )
-        case Union():
-            return any(_fits(branch, value) for branch in avro.branches)
-        case Named(kind="fixed"):
-            return isinstance(value, str)
-        case Named(kind="enum"):
-            return value in avro.symbols
-        case Named():
-            return isinstance(value, dict) and all(
-                _fits(each.type, value.get(each.name, each.default)) for each in avro.fields
-            )
+class _Default:
+    """Whether one JSON value is a default of a type."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def fits(self, avro: AvroType, value: Any) -> bool:
+        """Of a union: of any branch."""
+        self._looks += 1
+        if self._looks > PAIRS_MAX:
+            raise SchemaError("a default is too involved")
+        match avro:
+            case Primitive():
+                return _fits_primitive(avro.name, value)
+            case Array():
+                return isinstance(value, list) and all(
+                    self.fits(avro.items, each) for each in value
+                )
+            case Map():
+                return isinstance(value, dict) and all(
+                    self.fits(avro.values, each) for each in value.values()
+                )
+            case Union():
+                return any(self.fits(branch, value) for branch in avro.branches)
+            case Named(kind="fixed"):
+                return isinstance(value, str)
+            case Named(kind="enum"):
+                return isinstance(value, str) and value in avro.symbol_set
+            case Named():
+                return isinstance(value, dict) and all(
+                    self.fits(each.type, value.get(each.name, each.default)) for each in avro.fields
+                )
 
 
 def _fits_primitive(name: str, value: Any) -> bool:

@@ -107,7 +107,7 @@ class _Comparison:
                 f" ({reader.size}) does not match with the {{writer}} schema ({writer.size})"
             )
             return [Difference("FIXED_SIZE_MISMATCH", f"{path}/size", said)]
-        missing = [symbol for symbol in writer.symbols if symbol not in reader.symbols]
+        missing = [symbol for symbol in writer.symbols if symbol not in reader.symbol_set]
         if not missing or reader.default is not MISSING:
             return []
         said = (

@@ -8,10 +8,11 @@ property of an open object is *not* harmless, since older records may hold anyth
 A pair of schemas that is being compared counts as compatible within itself (recursive schemas).
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from broker.patterns import compiled
 from broker.registry.differences import PAIRS_MAX, Difference, SchemaError
@@ -96,6 +97,7 @@ class _Comparison:
         self._truncated = 0
         """How often a pair was met within itself: what rests on that is not kept."""
         self._pairs = 0
+        self._patterns: dict[str, Any] = {}
 
     def compare(self, original: Node | None, update: Node | None) -> Changes:
         original, update = _followed(original), _followed(update)
@@ -109,9 +111,7 @@ class _Comparison:
         if pair in self._under_way:
             self._truncated += 1
             return []
-        self._pairs += 1
-        if self._pairs > PAIRS_MAX:
-            raise SchemaError("too involved to be compared")
+        self._count()
         self._under_way.add(pair)
         truncated_before = self._truncated
         changes = self._compare(original, update)
@@ -152,6 +152,11 @@ class _Comparison:
         }
         compare = by_kind.get(original.kind)
         return changes + (compare(original, update) if compare is not None else [])
+
+    def _count(self) -> None:
+        self._pairs += 1
+        if self._pairs > PAIRS_MAX:
+            raise SchemaError("too involved to be compared")
 
     # Combinations.
 
@@ -228,14 +233,14 @@ class _Comparison:
                 assert new is not None
                 found = self._property_added(original, update, name, new)
             elif new is None:
-                found = self._removed(old, "PROPERTY", update, _partly_open(update, name))
+                found = self._removed(old, "PROPERTY", update, self._covering(update, name))
             else:
                 found = self.compare(old, new)
             changes += _under(f"properties/{name}", found)
         return changes
 
     def _property_added(self, original: Node, update: Node, name: str, new: Node) -> Changes:
-        is_required = name in _names_required(update)
+        is_required = name in update.required
         has_default = isinstance(new.raw, dict) and "default" in new.raw
         demand = "REQUIRED_PROPERTY" if is_required else "OPTIONAL_PROPERTY"
         if is_required and has_default:
@@ -245,7 +250,7 @@ class _Comparison:
                 return [Change("PROPERTY_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL", "")]
             return [Change(f"{demand}_ADDED_TO_OPEN_CONTENT_MODEL", "")]
         changes: Changes = []
-        covering = _partly_open(original, name)
+        covering = self._covering(original, name)
         if covering is not None:
             changes = self._covered(covering, new, "PROPERTY_ADDED")
         return [*changes, Change(f"{demand}_ADDED_TO_UNOPEN_CONTENT_MODEL", "")]
@@ -265,6 +270,17 @@ class _Comparison:
         if old.kind == "false":
             return [Change(f"{what}_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
         return [Change(f"{what}_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
+
+    def _covering(self, node: Node, name: str) -> Node | None:
+        """The schema that a property must have which is not named, if there is one."""
+        for pattern, schema in node.named["patternProperties"].items():
+            self._count()
+            if pattern not in self._patterns:
+                self._patterns[pattern] = _expression(pattern)
+            expression = self._patterns[pattern]
+            if expression is not None and expression.search(name) is not None:
+                return schema
+        return _partly_open(node)
 
     def _covered(self, original: Node, update: Node, what: str) -> Changes:
         changes = self.compare(original, update)
@@ -337,7 +353,7 @@ class _Comparison:
         before, after = original.items, update.items
         for index in range(max(len(before), len(after))):
             if index >= len(after):
-                covering = _partly_open(update, None)
+                covering = _partly_open(update)
                 found = self._removed(before[index], "ITEM", update, covering)
             elif index >= len(before):
                 found = self._item_added(original, after[index])
@@ -351,7 +367,7 @@ class _Comparison:
             if new.is_empty:
                 return [Change("ITEM_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL", "")]
             return [Change("ITEM_ADDED_TO_OPEN_CONTENT_MODEL", "")]
-        covering = _partly_open(original, None)
+        covering = _partly_open(original)
         if covering is not None:
             return self._covered(covering, new, "ITEM_ADDED")
         return [Change("ITEM_ADDED_TO_CLOSED_CONTENT_MODEL", "")]
@@ -435,11 +451,8 @@ def _open(node: Node) -> bool:
     )
 
 
-def _partly_open(node: Node, name: str | None) -> Node | None:
+def _partly_open(node: Node) -> Node | None:
     """The schema that something unnamed must have, if there is one."""
-    for pattern, schema in node.named.get("patternProperties", {}).items():
-        if name is not None and _found_in(pattern, name):
-            return schema
     suffix = _suffix(node)
     allowed, schema_of_extra = _extra(node, f"additional{suffix}")
     if schema_of_extra is not None or not allowed:
@@ -450,26 +463,20 @@ def _partly_open(node: Node, name: str | None) -> Node | None:
     return unevaluated
 
 
-def _found_in(pattern: str, name: str) -> bool:
-    """Whether a pattern of properties means this one; one that RE2 cannot do means none.
+def _expression(pattern: str) -> Any | None:
+    """A pattern of properties; None: RE2 cannot do it, and then it means no property.
 
     Java's and JavaScript's expressions could keep an agent busy for ever.
     """
     try:
-        expression = compiled(pattern, field="patternProperties")
+        return compiled(pattern, field="patternProperties")
     except KafkaError:
-        return False
-    return expression.search(name) is not None
-
-
-def _names_required(node: Node) -> list[str]:
-    said = node.get("required")
-    return said if isinstance(said, list) else []
+        return None
 
 
 def _required(original: Node, update: Node) -> Changes:
     changes: Changes = []
-    before, after = _names_required(original), _names_required(update)
+    before, after = original.required, update.required
     properties = update.named["properties"]
     for name in original.named["properties"]:
         if name not in properties or (name in before) == (name in after):
@@ -560,12 +567,13 @@ def _divides(divisor: float, number: float) -> bool:
 
 
 def _enums(original: Node, update: Node) -> Changes:
-    old, new = original.get("enum"), update.get("enum")
-    lost = any(value not in new for value in old)
-    gained = any(value not in old for value in new)
-    if not lost and not gained:
+    old, new = (
+        {json.dumps(value, sort_keys=True) for value in node.get("enum")}
+        for node in (original, update)
+    )
+    if old == new:
         return []
-    kind = "CHANGED" if lost and gained else "NARROWED" if lost else "EXTENDED"
+    kind = "EXTENDED" if old < new else "NARROWED" if new < old else "CHANGED"
     return [Change(f"ENUM_ARRAY_{kind}", "/enum")]
 
 

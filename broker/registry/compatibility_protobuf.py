@@ -152,6 +152,9 @@ class _Comparison:
         """Messages and enums of a file, or of a message."""
         changes: Changes = []
         before, after = _messages(original), _messages(update)
+        places, places_after = (
+            {name: place for place, name in enumerate(names)} for names in (before, after)
+        )
         for name in dict.fromkeys([*before, *after]):
             here = f"{path}/{name}"
             if name not in after:
@@ -160,7 +163,7 @@ class _Comparison:
                 changes.append(Change("MESSAGE_ADDED", f"#{here}"))
             else:
                 changes += self.messages(before[name], after[name], here)
-                if list(before).index(name) != list(after).index(name):
+                if places[name] != places_after[name]:
                     changes.append(Change("MESSAGE_MOVED", f"#{here}"))
         enums_before = {enum.name: enum for enum in original.enum_type}
         enums_after = {enum.name: enum for enum in update.enum_type}

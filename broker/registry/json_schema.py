@@ -21,6 +21,8 @@ from broker.registry.differences import SchemaError
 
 DEPTH_MAX: Final = 200
 NODES_MAX: Final = 50_000
+PARTS_MAX: Final = 1_000
+"""Of one combination: each is compared with each."""
 
 _OF_KIND: Final[Mapping[str, tuple[str, ...]]] = {
     "string": ("minLength", "maxLength", "pattern", "format"),
@@ -60,6 +62,7 @@ class Node:
     """additionalProperties, items, additionalItems, unevaluated…: where it is a schema."""
     items: "list[Node]" = field(default_factory=list)
     """Of tuples."""
+    required: frozenset[str] = frozenset()
 
     def get(self, name: str) -> Any:
         return self.raw.get(name) if isinstance(self.raw, dict) else None
@@ -182,8 +185,8 @@ class _Parser:
         for criterion in _COMBINATORS:
             if criterion in value:
                 branches = value[criterion]
-                if not isinstance(branches, list) or not branches:
-                    raise SchemaError(f"{criterion}: a list of schemas, at least one")
+                if not isinstance(branches, list) or not 0 < len(branches) <= PARTS_MAX:
+                    raise SchemaError(f"{criterion}: a list of 1 to {PARTS_MAX} schemas")
                 parts = [self._node(branch, document, depth + 1) for branch in branches]
                 found.append(Node("combined", value, criterion=criterion, parts=parts))
         return found
@@ -191,8 +194,8 @@ class _Parser:
     def _typed(self, value: dict[str, Any], document: str, depth: int) -> list[Node]:
         said = value.get("type")
         if isinstance(said, list):
-            if not said:
-                raise SchemaError("type: at least one")
+            if not 0 < len(said) <= len(_TYPES):
+                raise SchemaError(f"type: 1 to {len(_TYPES)} of {', '.join(_TYPES)}")
             parts = [self._of_type(name, value, document, depth) for name in said]
             if len(parts) == 1:
                 return parts
@@ -229,6 +232,7 @@ class _Parser:
             not isinstance(required, list) or not all(isinstance(name, str) for name in required)
         ):
             raise SchemaError("required: a list of names")
+        node.required = frozenset(required if isinstance(required, list) else ())
         for keyword in ("properties", "patternProperties", "dependentSchemas"):
             members = value.get(keyword, {})
             if not isinstance(members, dict):

@@ -14,7 +14,7 @@ from broker.registry.avro_schema import AvroSchema, canonical_avro, parse_avro
 from broker.registry.compatibility_avro import avro_differences
 from broker.registry.compatibility_json import json_differences
 from broker.registry.compatibility_protobuf import ProtoSchema, protobuf_differences
-from broker.registry.differences import Difference
+from broker.registry.differences import Difference, SchemaError
 from broker.registry.json_schema import Node, canonical_json, parse_json
 from broker.registry.proto_schema import parse_protobuf
 from coordinator.table_commands import Reference, SchemaKind
@@ -57,6 +57,15 @@ def parse(
 
     A new one is held to more than one that was taken before. Raises SchemaError.
     """
+    try:
+        return _parse(kind, text, references, is_new=is_new, normalize=normalize)
+    except RecursionError as error:
+        raise SchemaError("nested too deeply") from error
+
+
+def _parse(
+    kind: SchemaKind, text: str, references: Mapping[str, str], *, is_new: bool, normalize: bool
+) -> Parsed:
     if kind == SchemaKind.AVRO:
         avro = parse_avro(text, list(references.values()), strict=is_new)
         return Parsed(kind, canonical_avro(avro, normalize=normalize), avro)
@@ -102,6 +111,13 @@ def incompatibilities(level: str, new: Parsed, earlier: Sequence[Earlier]) -> li
 
 
 def _differences(*, reader: Parsed, writer: Parsed) -> list[Difference]:
+    try:
+        return _compared(reader=reader, writer=writer)
+    except RecursionError as error:
+        raise SchemaError("too involved to be compared") from error
+
+
+def _compared(*, reader: Parsed, writer: Parsed) -> list[Difference]:
     match reader.schema, writer.schema:
         case AvroSchema() as one, AvroSchema() as other:
             return avro_differences(reader=one, writer=other)

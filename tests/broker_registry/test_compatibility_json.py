@@ -198,6 +198,37 @@ def test_references_that_only_lead_to_themselves_are_refused() -> None:
         json_differences(reader=ring, writer=ring)
 
 
+@pytest.mark.parametrize("kind", ["parts", "patterns"])
+def test_schemas_that_multiply_are_refused_not_pondered(kind: str) -> None:
+    if kind == "parts":
+        before = after = {"oneOf": [{"const": number} for number in range(300)]}
+    else:
+        after = {
+            "type": "object",
+            "patternProperties": {f"(a|b)*x{number}": {} for number in range(300)},
+        }
+        before = after | {"properties": {f"{'a' * 30}{number}": {} for number in range(300)}}
+    old, new = parse_json(json.dumps(before)), parse_json(json.dumps(after))
+    with pytest.raises(SchemaError, match="involved"):
+        json_differences(reader=new, writer=old)
+
+
+def test_patterns_of_properties_cover_those_that_they_mean() -> None:
+    def patterned(*names: str) -> dict:
+        return {
+            "type": "object",
+            "properties": dict.fromkeys(names, TEXT),
+            "patternProperties": {"^x_": TEXT, "^(?=y)": TEXT},
+            "additionalProperties": NUMBER,
+        }
+
+    # RE2 has no look-ahead, so y_a is taken for an additional property: refused, to be safe.
+    for name, kinds in (("x_a", []), ("y_a", ["TYPE_CHANGED", "PROPERTY_ADDED_NOT_COVERED"])):
+        old, new = parse_json(json.dumps(patterned())), parse_json(json.dumps(patterned(name)))
+        found = [each.kind for each in json_differences(reader=new, writer=old)]
+        assert [kind.removesuffix("_BY_PARTIALLY_OPEN_CONTENT_MODEL") for kind in found] == kinds
+
+
 def test_canonical_text_keeps_the_order_unless_it_is_normalized() -> None:
     text = '{ "type" : "object",\n "properties" : {"b" : {}, "a": {"title": "é"}} }'
     kept = '{"type":"object","properties":{"b":{},"a":{"title":"é"}}}'

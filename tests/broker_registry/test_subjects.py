@@ -188,6 +188,18 @@ def test_any_text_is_a_schema_that_follows_itself_or_is_refused(text: str, kind:
     assert incompatibilities("FULL", again, [Earlier(1, offered.parsed)]) == []
 
 
+def test_what_is_nested_beyond_reason_is_refused_not_a_failure() -> None:
+    library = Library(Schemas)
+    deep: object = 1
+    for _ in range(400):
+        deep = {"n": deep}
+    inner = '{"type":"record","name":"A","fields":[{"name":"n","type":["null","A"]}]}'
+    field = f'{{"name":"x","type":{inner},"default":{json.dumps(deep)}}}'
+    body = {"schema": f'{{"type":"record","name":"R","fields":[{field}]}}'}
+    with pytest.raises(RegistryError, match=r"default|nested"):
+        library.offered(body, normalize=False, is_new=True)
+
+
 AGAIN = RECORD.replace('"int"', '"string"')
 
 
