@@ -95,6 +95,15 @@ class TopicTypes:
             columns = evolve(columns, side.wanted(), may_grow=True).columns
         return columns
 
+    def reading(self, columns: pa.Schema) -> tuple[pa.Schema, RowTyping]:
+        """Columns grown by what the schemas need, and how rows come into them: for who reads
+        records that are not in the table yet, which may not have grown so far."""
+        refused = {}
+        for side in self._sides:
+            found = evolve(columns, side.wanted(), may_grow=True)
+            columns, refused[side.source] = found.columns, found.refused
+        return columns, self._typing(columns, refused)
+
     def typing(self, table: Table) -> RowTyping:
         """What tasks need for the table as it is."""
         columns = schema.columns_of(table)

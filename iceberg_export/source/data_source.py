@@ -118,7 +118,7 @@ def _columns(options: ReadOptions) -> StructType:
         return TOPIC_SCHEMA
     from iceberg_export.source.tables import columns_of, open_options
 
-    return spark_schema(columns_of(open_options(options)))
+    return spark_schema(columns_of(options, open_options(options), lambda: _client(options)))
 
 
 def _client(options: ReadOptions) -> AgentClient:

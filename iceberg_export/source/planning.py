@@ -6,7 +6,7 @@ Tables are `tables`' business: who reads a topic alone needs no catalog, nor tim
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from iceberg_export.agent_client import AgentClient
 from iceberg_export.errors import PlanError, SettingsError
@@ -27,6 +27,16 @@ class Ranges(NamedTuple):
 
     plan: TopicPlan
     by_partition: Mapping[int, tuple[int, int]]
+
+
+class Decoding(NamedTuple):
+    """What becomes of keys and values, see `ChunkTask`."""
+
+    typing: Any = None
+    fails: bool = False
+
+
+RAW = Decoding()
 
 
 def pin(client: AgentClient, lifetime_ms: int, now_ms: int, pinned: dict[str, int]) -> None:
@@ -90,7 +100,9 @@ def check_named(topic: str, plan: TopicPlan, bounds: tuple[Bounds, ...]) -> None
             )
 
 
-def chunk_tasks(options: ReadOptions, ranges: Ranges, wanted: Wanted) -> list[Task]:
+def chunk_tasks(
+    options: ReadOptions, ranges: Ranges, wanted: Wanted, decoding: Decoding = RAW
+) -> list[Task]:
     """Tasks for the records of `ranges` that lie in the box. Raises PlanError at lost records."""
     plan = ranges.plan
     spans: list[PlannedSpan] = []
@@ -112,7 +124,10 @@ def chunk_tasks(options: ReadOptions, ranges: Ranges, wanted: Wanted) -> list[Ta
         bytes_max=options.settings.number("split.bytes.max"),
         parallelism=PARALLELISM,
     )
-    return [ChunkTask(plan.store, options.store_options, split) for split in splits]
+    return [
+        ChunkTask(plan.store, options.store_options, split, decoding.typing, decoding.fails)
+        for split in splits
+    ]
 
 
 def _present(

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from iceberg_export import names
+from iceberg_export.errors import PlanError
 from iceberg_export.read_chunks import open_reader, span_bytes
 from iceberg_export.rows import span_rows
 from iceberg_export.source.filters import Wanted
@@ -52,7 +53,23 @@ def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
     for span, data in span_bytes(reader, task.split.spans):
         for rows, _tally in span_rows(span, data):
             if rows.num_rows:
-                yield rows
+                yield rows if task.typing is None else _decoded(task, rows)
+
+
+def _decoded(task: ChunkTask, rows: pa.Table) -> pa.Table:
+    """The rows with decoded columns, as the exporter would write them; bad ones are left out, as
+    they will not be in the table, or are an error."""
+    from iceberg_export.typed_rows import judge, reason_of
+
+    judged = judge(task.typing, rows)
+    for source, ids in judged.unknown.items():
+        raise PlanError(
+            f"schema {min(ids)} of {source} is no version of the topic's subject; set "
+            "frazil.iceberg.value.subject (or key.subject) of the topic"
+        )
+    if judged.bad.num_rows and task.fails:
+        raise PlanError(reason_of(judged.bad))
+    return judged.rows
 
 
 def fit(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -5,7 +5,8 @@ the last stable offset in chunks: each record is there once. The table is looked
 is exported in between is still read from chunks.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,18 +16,30 @@ from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.types import BinaryType
 from pyiceberg.utils.datetime import to_human_timestamptz
 
-from iceberg_export import names, topic_settings
+from iceberg_export import names, schema, topic_settings
 from iceberg_export.agent_client import AgentClient
 from iceberg_export.catalog import find_table, guarded, open_catalog, view_of
 from iceberg_export.commit import check_owner
 from iceberg_export.errors import CatalogError, SettingsError, StateError
+from iceberg_export.registry_client import RegistryClient
 from iceberg_export.source.filters import OFFSET_END, Wanted
-from iceberg_export.source.planning import Ranges, ask, check_named, chunk_tasks
+from iceberg_export.source.planning import (
+    BEYOND_ALL,
+    RAW,
+    Decoding,
+    Ranges,
+    ask,
+    check_named,
+    chunk_tasks,
+)
 from iceberg_export.source.read_options import EARLIEST, Bounds, ReadOptions
 from iceberg_export.source.tasks import TableTask, Task
 from iceberg_export.state import TOPIC, State, read_state
+from iceberg_export.topic_settings import TopicTable
+from iceberg_export.topic_types import TopicTypes
 
 TABLE_TASK_BYTES = 128 * 1024 * 1024
 
@@ -49,8 +62,28 @@ def table_state(table: Table) -> State:
     return state
 
 
-def columns_of(table: Table) -> pa.Schema:
-    return table.schema().as_arrow()
+def is_typed(table: Table) -> bool:
+    """Are keys or values decoded in it?"""
+    raw = {names.KEY, names.VALUE}
+    plain = {
+        field.name for field in table.schema().fields if isinstance(field.field_type, BinaryType)
+    }
+    return not raw <= plain
+
+
+def columns_of(options: ReadOptions, table: Table, client: Callable[[], AgentClient]) -> pa.Schema:
+    """Columns of the table; of a typed one also those that it will get for what is not in it."""
+    columns = schema.columns_of(table)
+    if not is_typed(table):
+        return columns
+    topic = table.metadata.properties.get(TOPIC, "")
+    plan = client().plan_by_name(topic, {}, others=BEYOND_ALL)
+    topic_table = topic_settings.parse(plan.configs, topic)
+    return _types(options, topic_table).reading(columns)[0]
+
+
+def _types(options: ReadOptions, topic_table: TopicTable) -> TopicTypes:
+    return TopicTypes(topic_table, RegistryClient(options.settings.values, sleep=time.sleep))
 
 
 def open_options(options: ReadOptions) -> Table:
@@ -75,16 +108,20 @@ def plan_table(
             f"table {options.table} holds the newest record of each key; read it alone, or the "
             "topic alone"
         )
-    if topic_table.typed:
+    decoding = RAW
+    if topic_table.typed != is_typed(table):
         # Raw rows beside decoded ones would look like records without any fields.
         raise SettingsError(
-            f"table {options.table} has decoded columns; read it alone, or the topic alone (raw)"
+            f"the modes of topic {topic} are not those that table {options.table} was made with"
         )
+    if topic_table.typed:
+        _columns, typing = _types(options, topic_table).reading(schema.columns_of(table))
+        decoding = Decoding(typing, topic_table.bad_records == "fail")
     check_named(topic, plan, (starting,))
     ranges = {number: (starting.at(part), part.stable) for number, part in plan.partitions.items()}
     return [
         *_table_tasks(options, table, wanted),
-        *chunk_tasks(options, Ranges(plan, ranges), wanted),
+        *chunk_tasks(options, Ranges(plan, ranges), wanted, decoding),
     ]
 
 
@@ -131,10 +168,10 @@ def _row_filter(wanted: Wanted) -> str | BooleanExpression:
     return " and ".join(terms) if terms else AlwaysTrue()
 
 
-def table_rows(task: TableTask, schema: pa.Schema, box: Wanted) -> Iterator[pa.Table]:
-    """Rows of a task, in the table's own columns where `schema` has them, and little more."""
+def table_rows(task: TableTask, columns: pa.Schema, box: Wanted) -> Iterator[pa.Table]:
+    """Rows of a task, in the table's own columns where `columns` has them, and little more."""
     metadata = TableMetadataUtil.parse_raw(task.metadata_json)
-    needed = [*schema.names, names.PARTITION, names.TIMESTAMP]
+    needed = [*columns.names, names.PARTITION, names.TIMESTAMP]
     here = [field for field in metadata.schema().fields if field.name in needed]
     scan = ArrowScan(
         metadata,

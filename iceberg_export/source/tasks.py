@@ -11,6 +11,10 @@ class ChunkTask(NamedTuple):
     store: StoreAddress
     store_options: dict[str, str]
     split: Split
+    typing: Any = None
+    """`typed_rows.RowTyping`; None: keys and values as they are."""
+    fails: bool = False
+    """A record that cannot be decoded ends the query; else it is left out."""
 
 
 class TableTask(NamedTuple):

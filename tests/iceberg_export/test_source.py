@@ -1,7 +1,9 @@
 """What a query over a topic or a table reads, without Spark: options, boxes, plans, tasks, streams."""
 
+import io
 from contextlib import contextmanager
 
+import fastavro
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -17,7 +19,9 @@ from iceberg_export.source.planning import pin, plan_topic
 from iceberg_export.source.read_options import Bounds, parse_options
 from iceberg_export.source.reading import read_task
 from iceberg_export.source.streaming import Stream, limited
-from iceberg_export.source.tables import open_table, plan_table
+from iceberg_export.source.tables import columns_of, open_table, plan_table
+from protocol.records import Record
+from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
 from tests.iceberg_export.world import InTransaction, World, make_job, served, some_records
 
 NOW = 1_790_000_000_000
@@ -379,8 +383,45 @@ def test_a_table_of_newest_records_is_refused(world, tmp_path):
 def test_a_table_with_decoded_columns_is_not_filled_up_with_raw_rows(world, tmp_path):
     with exported(world, tmp_path) as (address, job):
         world.configs["orders"] = {"value.mode": "json"}
-        with pytest.raises(SettingsError, match="has decoded columns"):
+        with pytest.raises(SettingsError, match="modes of topic orders are not those"):
             read_table(address, job)
+
+
+def avro_orders(registry, **more):
+    """Three orders of a new version of the schema, with `more` fields."""
+    fields = [{"name": "id", "type": "int"}, *({"name": one, "type": "long"} for one in more)]
+    schema = {"type": "record", "name": "Order", "fields": fields}
+    number = registry.register("orders-value", schema)
+    found = []
+    for i in range(3):
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(dict(schema)), {"id": i, **more})
+        framed = b"\0" + number.to_bytes(4, "big") + out.getvalue()
+        found.append(Record(timestamp=NOW, key=b"k", value=framed))
+    return found
+
+
+def test_what_is_not_exported_yet_is_decoded_also_into_columns_that_the_table_will_get(tmp_path):
+    world, registry = World(tmp_path / "store"), FakeRegistry()
+    world.create("orders", 1)
+    world.configs["orders"] = {"value.mode": "avro"}
+    world.commit("orders", {0: [avro_orders(registry)]})
+    with (
+        served_registry(registry) as url,
+        exported(world, tmp_path, f"schema.registry.url={url}") as (address, job),
+    ):
+        # The last one cannot be decoded: it will be a dead letter.
+        later = [*avro_orders(registry, price=7), Record(timestamp=NOW, value=b"bad")]
+        world.commit("orders", {0: [later]})
+        found = options(address, table="orders", **{"schema.registry.url": url})
+        table = open_table(found, job.catalog)
+        columns = columns_of(found, table, lambda: client(found))
+        tasks = plan_table(found, client(found), table, found.box)
+        batches = [b for task in tasks for b in read_task(task, columns, found.box)]
+        rows = pa.Table.from_batches(batches).sort_by(names.OFFSET).to_pylist()
+        assert [(row[names.OFFSET], row["id"], row["price"]) for row in rows] == [
+            (0, 0, None), (1, 1, None), (2, 2, None), (3, 0, 7), (4, 1, 7), (5, 2, 7),
+        ]  # fmt: skip
 
 
 # Streams.
