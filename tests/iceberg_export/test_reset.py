@@ -52,7 +52,7 @@ def test_going_back_in_one_partition_takes_its_later_rows_and_no_others(here):
     assert [row[:2] for row in here.rows()] == [(0, o) for o in range(3)] + [
         (1, o) for o in range(10)
     ]
-    assert here.state().offsets == {0: 3, 1: 10}
+    assert (here.state().offsets, here.state().seq) == ({0: 3, 1: 10}, 3)
     assert export(here).rows == 7
     assert here.rows() == here.wanted()
 
@@ -132,6 +132,8 @@ def test_a_table_that_does_not_say_where_it_stands_is_reset_as_a_whole(here):
     with pytest.raises(SettingsError, match="partition 1 has none"):
         reset(here, {0: 0})
     assert reset(here, None).rows_removed == 8
+    # Above whatever any commit has had, also those that no history shows any more.
+    assert here.state().seq == 3
     export(here)
     assert here.rows() == here.wanted()
 
