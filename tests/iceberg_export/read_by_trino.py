@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.iceberg_export.readers import TRINO, Engine, Rows
-from tests.iceberg_export.test_readers import check, written
+from tests.iceberg_export.test_readers import check, check_typed, typed, written
 from tests.parts.trino import TrinoServer
 
 pytestmark = pytest.mark.integration
 
-__all__ = ["written"]
+__all__ = ["typed", "written"]
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +33,7 @@ def trino(tmp_path_factory):
 
 def test_trino_reads_the_committed_records(trino, written):
     check(trino, written)
+
+
+def test_trino_reads_columns_that_grew_and_widened(trino, typed):
+    check_typed(trino, typed)

@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.types import LongType, StringType
 
 from iceberg_export.job import export_topic
+from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
 from tests.iceberg_export.readers import (
     Engine,
     Rows,
@@ -20,6 +21,7 @@ from tests.iceberg_export.readers import (
     wanted_rows,
     wanted_summary,
 )
+from tests.iceberg_export.test_typed_export import ORDER_1, ORDER_2, ORDER_3, avro, send
 from tests.iceberg_export.world import InTransaction, World, make_job, served, some_records
 
 DAY_MS = 86_400_000
@@ -116,3 +118,52 @@ def test_clickhouse_reads_the_committed_records(clickhouse, written):
 
 def test_spark_sql_reads_the_committed_records(spark, written):
     check(spark, written)
+
+
+TYPED_ROWS = [
+    (0, 7, "Ulm", None, None),
+    (1, None, None, None, None),
+    (2, 1 << 40, "Köln", 2.5, None),
+    (3, 9, None, None, "Ada"),
+]
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory) -> Path:
+    """A table whose Avro schema grew twice: a wider number, a new column, then a struct."""
+    folder = tmp_path_factory.mktemp("typed")
+    world, registry = World(folder / "store"), FakeRegistry()
+    world.create("orders", 1)
+    world.configs["orders"] = {"value.mode": "avro"}
+    with served(world) as address, served_registry(registry) as url:
+        job = make_job(world, address, folder / "data", sets=[f"schema.registry.url={url}"])
+        (topic,) = job.client.topics().topics
+        for schema, *values in (
+            (ORDER_1, {"id": 7, "city": "Ulm"}, None),
+            (ORDER_2, {"id": 1 << 40, "city": "Köln", "price": 2.5}),
+            (ORDER_3, {"id": 9, "who": {"name": "Ada"}}),
+        ):
+            number = registry.register("orders-value", schema)
+            send(world, *(value and avro(number, schema, value) for value in values))
+            assert export_topic(job, topic).commits == 1
+        location = job.catalog.load_table(("frazil", "orders")).metadata_location
+        job.catalog.engine.dispose()
+    return Path(location.removeprefix("file://"))
+
+
+def check_typed(engine: Engine, metadata: Path) -> None:
+    name = engine.member("who", "name")
+    query = f"SELECT kafka_offset, id, city, price, {name} FROM {{table}} ORDER BY 1"
+    assert engine.ask(metadata, query) == TYPED_ROWS
+
+
+def test_duckdb_reads_columns_that_grew_and_widened(duckdb, typed):
+    check_typed(duckdb, typed)
+
+
+def test_clickhouse_reads_columns_that_grew_and_widened(clickhouse, typed):
+    check_typed(clickhouse, typed)
+
+
+def test_spark_sql_reads_columns_that_grew_and_widened(spark, typed):
+    check_typed(spark, typed)
