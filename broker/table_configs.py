@@ -46,7 +46,8 @@ TABLE_CONFIGS: Final = (
         f"{PREFIX}key.subject",
         Kind.STRING,
         "",
-        "Subject of the schema registry that has the schemas of keys; empty: the topic's name and -key.",
+        "Subject of the schema registry that has the schemas of keys; empty: the topic's name and"
+        " -key.",
     ),
     TopicConfig(
         f"{PREFIX}layout",
@@ -115,7 +116,8 @@ TABLE_CONFIGS: Final = (
         f"{PREFIX}value.subject",
         Kind.STRING,
         "",
-        "Subject of the schema registry that has the schemas of values; empty: the topic's name and -value.",
+        "Subject of the schema registry that has the schemas of values; empty: the topic's name and"
+        " -value.",
     ),
 )
 

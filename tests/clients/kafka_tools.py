@@ -17,6 +17,8 @@ LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 """kafka-log-dirs.sh"""
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
 """kafka-features.sh"""
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+"""kafka-topics.sh"""
 
 
 class KafkaTools:
