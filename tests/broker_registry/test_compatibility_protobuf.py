@@ -40,6 +40,8 @@ TABLE = [
     ("an integer becomes fixed", of("int32 a"), of("fixed32 a"),
      "! FIELD_SCALAR_KIND_CHANGED #/M/1"),
     ("fixed loses its sign", of("sfixed64 a"), of("fixed64 a"), ""),
+    ("fixed of another width", of("fixed32 a"), of("fixed64 a"),
+     "! FIELD_SCALAR_KIND_CHANGED #/M/1"),
     ("float becomes double", of("float a"), of("double a"), "! FIELD_SCALAR_KIND_CHANGED #/M/1"),
     ("a string becomes bytes", of("string a"), of("bytes a"), ""),
     ("a string becomes a number", of("string a"), of("int32 a"),
