@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.expressions import EqualTo
+from pyiceberg.table.update import AssertRefSnapshotId
 
 from iceberg_export import commit, schema
 from iceberg_export.catalog import open_catalog, view_of
@@ -158,6 +159,22 @@ def test_files_state_and_property_arrive_together(catalog):
     assert offsets_in(catalog) == list(range(10))
     assert state_in(catalog) == state
     assert catalog.load_table(IDENTIFIER).metadata.properties["frazil.offsets"] == '{"0":10}'
+
+
+def test_every_commit_demands_the_head_that_was_looked_at(catalog, monkeypatch):
+    """Some catalogs would merge it into any head: a race on SQLite alone does not show that."""
+    demanded = []
+    real = catalog.commit_table
+
+    def commit_table(table, requirements, updates):
+        demanded.extend(one for one in requirements if isinstance(one, AssertRefSnapshotId))
+        return real(table, requirements, updates)
+
+    monkeypatch.setattr(catalog, "commit_table", commit_table)
+    state = initialise(catalog)
+    first = head_of(catalog)
+    export(catalog, state, 10, "run-1")
+    assert [(one.ref, one.snapshot_id) for one in demanded] == [("main", None), ("main", first)]
 
 
 def test_a_refused_commit_is_tried_again_on_the_new_head(catalog):
