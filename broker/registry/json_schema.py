@@ -203,8 +203,6 @@ class _Parser:
         if said is not None:
             return [self._of_type(said, value, document, depth)]
         kinds = [kind for kind, keys in _OF_KIND.items() if any(key in value for key in keys)]
-        if kinds == ["string"] and "format" in value and len(_spoken(value, "string")) == 1:
-            kinds = ["string"]
         return [self._of_type(kind, value, document, depth) for kind in kinds]
 
     def _of_type(self, name: Any, value: dict[str, Any], document: str, depth: int) -> Node:
@@ -300,10 +298,6 @@ class _Parser:
             if name in self._bases:
                 return self._bases[name]
         return None
-
-
-def _spoken(value: dict[str, Any], kind: str) -> list[str]:
-    return [key for key in _OF_KIND[kind] if key in value]
 
 
 def _id(document: Any) -> str:
