@@ -64,3 +64,8 @@ def test_what_is_no_frame_of_protobuf_is_unframed_and_whole(raw):
     found = split_frames(column([raw]), indexes=True)
     assert found.schema_ids.tolist() == [UNFRAMED]
     assert (found.starts.tolist(), found.lengths.tolist()) == ([0], [len(raw)])
+
+
+def test_an_id_beyond_31_bits_is_no_frame():
+    values = column([b"\0\x80\0\0\0x", b"\0\x7f\xff\xff\xffx"])
+    assert split_frames(values, indexes=False).schema_ids.tolist() == [UNFRAMED, 0x7FFFFFFF]

@@ -197,3 +197,34 @@ def test_references_to_other_schemas_and_into_them_are_followed():
 def test_schemas_that_make_no_table_are_refused_with_the_reason(schema, sentence):
     with pytest.raises(SchemaError, match=sentence.replace("$", r"\$")):
         fields_of(Schema(7, JSON, schema))
+
+
+def test_the_calendar_is_that_of_the_reference_to_its_edges():
+    years = (1, 4, 100, 400, 1582, 1900, 1969, 1970, 2000, 2022, 2023, 2024, 2100, 9999)
+    ends = (
+        "01-31",
+        "02-28",
+        "02-29",
+        "03-01",
+        "04-30",
+        "04-31",
+        "07-31",
+        "08-31",
+        "09-31",
+        "12-31",
+    )
+    days = [f"{year:04}-{end}" for year in years for end in ends]
+    decoded = decode_both(of(ORDER), [b'{"day": "%s"}' % day.encode() for day in days])
+    found = [None if one is None else one.isoformat() for one in decoded.columns["day"].to_pylist()]
+    leap = {4, 400, 2000, 2024}
+    real = [
+        not day.endswith(("04-31", "09-31")) and (not day.endswith("02-29") or int(day[:4]) in leap)
+        for day in days
+    ]
+    assert found == [day if is_day else None for day, is_day in zip(days, real, strict=True)]
+    good_days = [day for day, is_day in zip(days, real, strict=True) if is_day]
+    assert not decode_both(
+        of(ORDER), [b'{"day": "%s"}' % day.encode() for day in good_days]
+    ).poisons
+    for day in days:
+        decode_both(of(ORDER), [b'{"day": "%s"}' % day.encode()] * 2)

@@ -69,7 +69,9 @@ orders = st.fixed_dictionaries(
         "kind": kinds,
         "at": times,
         "note": texts.map(lambda one: {"value": one}),
+        "yes": st.booleans(),
         "many": st.integers(0, (1 << 64) - 1),
+        "one": items,
         "list": st.lists(items, max_size=3),
         "tags": st.lists(texts, max_size=3),
         "some": st.lists(kinds, max_size=3),
@@ -243,3 +245,27 @@ def test_imports_are_found_among_the_references():
     text = 'syntax = "proto3"; import "dir/other.proto"; message A { o.B inner = 1; }'
     schema = Schema(7, PROTOBUF, text, {"dir/other.proto": other})
     assert decode_both(schema, [b"\x0a\x02\x08\x07"]).columns.to_pylist() == [{"inner": {"b": 7}}]
+
+
+def test_of_two_fields_of_a_oneof_the_later_counts_and_pieces_of_a_message_are_merged():
+    first = Order(yes=True, one=None).SerializeToString()
+    second = Order(many=5).SerializeToString()
+    third = (
+        Order(one={"count": 1}).SerializeToString() + Order(one={"label": "x"}).SerializeToString()
+    )
+    decoded = decode_both(order, [first + second, second + first, second + third])
+    rows = decoded.columns.select(["yes", "many", "one"]).to_pylist()
+    assert rows == [
+        {"yes": None, "many": Decimal(5), "one": None},
+        {"yes": True, "many": None, "one": None},
+        {"yes": None, "many": None, "one": {"count": 1, "label": "x", "parts": []}},
+    ]
+
+
+def test_an_entry_of_a_map_without_key_and_value_has_empty_ones():
+    decoded = decode_both(order, [b"\x22\x00", b"\xa2\x01\x00"])
+    assert decoded.columns["items"].to_pylist() == [
+        [("", {"count": 0, "label": None, "parts": []})],
+        [],
+    ]
+    assert decoded.columns["kinds"].to_pylist() == [[], [(0, "NONE")]]
