@@ -160,10 +160,6 @@ def _add_column(hashes: Hashes, array: pa.Array) -> None:
         for child in array.flatten():
             _add_column(hashes, child)
     elif pa.types.is_map(kind) or pa.types.is_large_list(kind) or pa.types.is_list(kind):
-        # PyIceberg 0.12 reads a null list of structs as an empty one: there, and only there, the
-        # two are the same.
-        if not pa.types.is_map(kind) and pa.types.is_struct(kind.value_type):
-            null[:] = 0
         _add_nullable(hashes, np.zeros(len(array), np.int64), null)
         _add_elements(hashes, array)
     elif pa.types.is_floating(kind):

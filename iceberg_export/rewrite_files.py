@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import (
-    AlwaysTrue,
     And,
     BooleanExpression,
     EqualTo,
@@ -20,7 +19,6 @@ from pyiceberg.expressions import (
     Or,
 )
 from pyiceberg.io import load_file_io
-from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadataUtil
@@ -28,6 +26,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from iceberg_export import names
 from iceberg_export.catalog import CATALOG_ERRORS, first_line, guarded
 from iceberg_export.errors import StateError
+from iceberg_export.read_files import NullKeepingScan
 from iceberg_export.write_files import FileWriter, Target
 
 
@@ -85,7 +84,7 @@ def rewrite_task(payload: Rewrite, attempt: int) -> Rewritten:
     read = written = 0
     finished = False
     try:
-        scan = ArrowScan(metadata, io, metadata.schema(), AlwaysTrue())
+        scan = NullKeepingScan(metadata, io, metadata.schema())
         for file in payload.files:
             for batch in scan.to_record_batches([file]):
                 rows = pa.Table.from_batches([batch])

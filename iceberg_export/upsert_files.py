@@ -18,9 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import load_file_io
-from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
@@ -31,6 +30,7 @@ from iceberg_export import names
 from iceberg_export.catalog import CATALOG_ERRORS, first_line
 from iceberg_export.errors import CorruptSpanError, StateError
 from iceberg_export.partition_values import Column, partition_columns, split_rows
+from iceberg_export.read_files import NullKeepingScan
 from iceberg_export.upsert import GONE, KEY_BYTES, last_in_partition, newest
 from iceberg_export.write_files import FileWriter, Target
 
@@ -213,7 +213,7 @@ def rows_before(
     files: Sequence[FileScanTask], metadata: TableMetadata, io: Any, schema: pa.Schema
 ) -> pa.Table:
     """What the table has, deletes of others applied; its keys are what producers sent."""
-    scan = ArrowScan(metadata, io, metadata.schema(), AlwaysTrue())
+    scan = NullKeepingScan(metadata, io, metadata.schema())
     found = [schema.empty_table()]
     for batch in scan.to_record_batches(files) if files else ():
         rows = pa.Table.from_batches([batch])

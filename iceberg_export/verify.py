@@ -24,9 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import load_file_io
-from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
@@ -41,6 +39,7 @@ from iceberg_export.job import Job, locate, types_of
 from iceberg_export.names import KEY, VALUE
 from iceberg_export.plan import PlannedSpan, Split, StoreAddress, TopicPlan, clip, make_splits
 from iceberg_export.read_chunks import open_reader, span_bytes
+from iceberg_export.read_files import NullKeepingScan
 from iceberg_export.rows import ROW_SCHEMA, span_rows
 from iceberg_export.state import read_state
 from iceberg_export.typed_rows import RowTyping, judge, reason_of, typed_columns
@@ -261,9 +260,7 @@ def sum_table(task: TableTask, _attempt: int) -> Found:
     """Sums of the rows of some data files, deletes applied, within the ranges."""
     metadata = TableMetadataUtil.parse_raw(task.metadata_json)
     projected = metadata.schema().select(*task.columns.names)
-    scan = ArrowScan(
-        metadata, load_file_io(task.io_properties, metadata.location), projected, AlwaysTrue()
-    )
+    scan = NullKeepingScan(metadata, load_file_io(task.io_properties, metadata.location), projected)
     sums: dict[Block, Sums] = {}
     older = beyond = 0
     for batch in scan.to_record_batches(task.files):

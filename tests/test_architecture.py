@@ -121,6 +121,7 @@ SHELLS = {
         "partition_values",
         "preview",
         "read_chunks",
+        "read_files",
         "registry_client",
         "reset",
         "rewrite_files",

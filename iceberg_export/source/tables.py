@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import load_file_io
-from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.types import BinaryType
@@ -24,6 +23,7 @@ from iceberg_export.agent_client import AgentClient
 from iceberg_export.catalog import find_table, guarded, open_catalog, view_of
 from iceberg_export.commit import check_owner
 from iceberg_export.errors import CatalogError, SettingsError, StateError
+from iceberg_export.read_files import NullKeepingScan
 from iceberg_export.registry_client import RegistryClient
 from iceberg_export.source.filters import OFFSET_END, Wanted
 from iceberg_export.source.planning import (
@@ -173,11 +173,10 @@ def table_rows(task: TableTask, columns: pa.Schema, box: Wanted) -> Iterator[pa.
     metadata = TableMetadataUtil.parse_raw(task.metadata_json)
     needed = [*columns.names, names.PARTITION, names.TIMESTAMP]
     here = [field for field in metadata.schema().fields if field.name in needed]
-    scan = ArrowScan(
+    scan = NullKeepingScan(
         metadata,
         load_file_io(task.io_properties, metadata.location),
         metadata.schema().select(*(field.name for field in here)),
-        AlwaysTrue(),
     )
     for batch in scan.to_record_batches(task.files):
         rows = pa.Table.from_batches([batch])

@@ -37,6 +37,7 @@ CASES = {
     "struct": (STRUCT, [{"x": None, "y": None}, {"x": 1, "y": ""}, None]),
     "list": (pa.large_list(pa.int64()), [[], [None], None]),
     "lists": (pa.large_list(pa.large_list(pa.int64())), [[[]], [[1], [2]], [[1, 2]]]),
+    "structs": (pa.large_list(STRUCT), [[], [None], None]),
     "map": (pa.map_(pa.large_string(), pa.int64()), [[], [("a", 1)], None]),
 }
 
