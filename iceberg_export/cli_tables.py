@@ -70,6 +70,10 @@ def _reset(arguments: argparse.Namespace) -> int:
                 "say --yes to do it"
             )
         report = reset_offsets(job, topic, to)
+        try:
+            session.client.report_progress(topic, report.offsets)
+        except AgentError as error:
+            session.progress.say(f"the agents did not hear of it, the next run tells them: {error}")
         session.progress.clear()
         print(
             f"{topic.name}: the export goes on at "

@@ -77,7 +77,7 @@ class Runner:
     _caught_up_ms: dict[str, int] = field(default_factory=dict)
     """By topic id."""
     _reported: dict[str, dict[int, int]] = field(default_factory=dict)
-    """By topic id: for agents that do not say what they were told."""
+    """By topic id: what agents say they were told, or what they were told from here since."""
     _unheard: bool = False
     """That agents do not take reports was told once."""
 
@@ -141,10 +141,13 @@ class Runner:
         self._numbers(topic).looked(status, self.clock.wall_ms())
         if status.problem or status.commits < 0:
             return True  # The export makes the table, or says what is wrong.
+        offsets = {row.partition: row.exported for row in status.partitions}
         if status.lag == 0:
             self._caught_up_ms[topic.topic_id] = now_ms
             # A report that was lost is made up for here.
-            self._report(topic, {row.partition: row.exported for row in status.partitions})
+            self._report(topic, offsets)
+        else:
+            self._take_back(topic, offsets)
         caught_up_ms = self._caught_up_ms.get(topic.topic_id)
         return is_due(
             Waiting(status.lag, status.byte_count, table.max_lag_ms, caught_up_ms),
@@ -166,6 +169,8 @@ class Runner:
                 continue
             if table.enable:
                 found.append((topic, table))
+            if topic.exported:
+                self._reported[topic.topic_id] = dict(topic.exported)
         return found, code
 
     def _numbers(self, topic: Topic) -> TopicNumbers:
@@ -182,6 +187,7 @@ class Runner:
         began_ms = self.clock.now_ms()
         taken = _Taken()
         try:
+            self._take_back(topic, table_offsets(job, locate(job, topic)))
             report = export_topic(
                 job._replace(after_commit=partial(self._after_commit, taken)), topic
             )
@@ -212,7 +218,7 @@ class Runner:
 
     def _report(self, topic: Topic, offsets: Mapping[int, int]) -> None:
         """Tell the agents, unless they know."""
-        known = topic.exported or self._reported.get(topic.topic_id, {})
+        known = self._reported.get(topic.topic_id, {})
         if _told_of(known) == _told_of(offsets):
             return
         try:
@@ -224,6 +230,14 @@ class Runner:
             return
         self._unheard = False
         self._reported[topic.topic_id] = dict(offsets)
+
+    def _take_back(self, topic: Topic, offsets: Mapping[int, int]) -> None:
+        """The table may be behind what the agents were told: rolled back, reset, or another one.
+        They hear of it before it is filled again, or retention lets go of what it lacks."""
+        known = self._reported.get(topic.topic_id, {})
+        behind = {one: offsets.get(one, 0) for one in known if offsets.get(one, 0) < known[one]}
+        if behind:
+            self._report(topic, {**offsets, **behind})
 
     def _print(self, text: str) -> None:
         self.session.progress.clear()

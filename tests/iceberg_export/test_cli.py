@@ -375,6 +375,13 @@ def test_reset_offsets_wants_a_yes_and_then_the_next_run_brings_the_rows_again(f
     assert "5 records, each exactly once" in frazil("verify", "--topic", "orders")[1]
 
 
+def test_agents_that_hold_records_for_the_export_hear_of_a_reset(frazil, world):
+    frazil("run", "--once")
+    assert world.exported == {"orders": {"0": 5}}
+    frazil("reset-offsets", "--topic", "orders", "--to", "earliest", "--yes")
+    assert world.exported == {"orders": {"0": 0}}
+
+
 def test_reset_offsets_to_nowhere_is_wrong_use(frazil):
     code, _out, err = frazil("reset-offsets", "--topic", "orders", "--to", "latest", "--yes")
     assert code == 2

@@ -176,6 +176,48 @@ def test_a_wish_to_stop_is_heard_after_the_commit_that_is_under_way(world, loop)
     assert world.exported == {"orders": {"0": 5}}
 
 
+def roll_back(loop):
+    """To the snapshot of the first export."""
+    table = find_table(loop.session.catalog, ("frazil", "orders"))
+    first = table.metadata.snapshots[1].snapshot_id
+    table.manage_snapshots().rollback_to_snapshot(first).commit()
+
+
+def test_agents_hear_of_a_table_that_went_back_before_it_is_filled_again(world, loop):
+    """Else retention lets go of what is not in the table any more."""
+    loop.once()
+    world.commit("orders", {0: [some_records(2, 5)]})
+    loop.once()
+    assert world.exported == {"orders": {"0": 7}}
+    roll_back(loop)
+    told = []
+    world.refuse = lambda path: told.append((path, dict(world.exported["orders"]))) and None
+    assert loop.once() == 0
+    assert next(known for path, known in told if path.startswith("/export/plan")) == {"0": 5}
+    assert world.exported == {"orders": {"0": 7}}
+
+
+def test_agents_hear_of_a_table_that_went_back_and_waits_to_be_due(world, loop):
+    world.configs["orders"] = {"max.lag.ms": str(HOUR_MS)}
+    run_for(loop, 1)
+    world.commit("orders", {0: [some_records(2, 5)]})
+    loop.once()
+    roll_back(loop)
+    loop.output.truncate(0)
+    assert run_for(loop, 1) == []
+    assert world.exported == {"orders": {"0": 5}}
+
+
+def test_agents_hear_that_another_table_has_nothing_yet(world, loop):
+    loop.once()
+    world.configs["orders"] = {"table": "later"}
+    told = []
+    world.refuse = lambda path: told.append((path, dict(world.exported["orders"]))) and None
+    loop.once()
+    assert next(known for path, known in told if path.startswith("/export/plan")) == {"0": 0}
+    assert world.exported == {"orders": {"0": 5}}
+
+
 def test_the_signal_that_ends_pods_ends_the_loop(world, loop):
     before = signal.signal(signal.SIGTERM, loop.stop.ask)
     try:
