@@ -135,6 +135,8 @@ class _Intent(NamedTuple):
     check: Callable[[state.TableView, bool], None]
     """(view, whether an attempt's outcome is unknown); raises ExportError when it may not."""
     keys: Callable[[Table], _Keys]
+    look_tells: bool = False
+    """`check` proves of an attempt without an answer that it is not in."""
 
 
 def _bring_in(
@@ -163,6 +165,12 @@ def _bring_in(
             raise CatalogError(f"table {name} was dropped while it was exported to") from error
         except CATALOG_ERRORS as error:
             unknown, reason = True, error
+        except OvertakenError as error:
+            # It may be in, under what others did since: Nessie shows the newest snapshot alone.
+            if not unknown or intent.look_tells:
+                raise
+            reason = error
+            break
         else:
             return
     what = first_line(reason) if reason else "no reason given"
@@ -228,6 +236,7 @@ def commit(
         landed=lambda view: state.has_run(view, new.run_id),
         check=lambda view, unknown: _check_unmoved(view, expected, unknown=unknown),
         keys=keys,
+        look_tells=True,
     )
     _bring_in(catalog, identifier, intent, pause, at)
 

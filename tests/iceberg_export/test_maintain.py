@@ -1,23 +1,27 @@
 """Upkeep: what may go goes, and nothing that anybody needs."""
 
 import os
+import random
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.expressions import EqualTo
+from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from iceberg_export import maintain
+from iceberg_export.commit import Pause
 from iceberg_export.compact import CLOSED_MS, compact, groups_of
 from iceberg_export.compact import Small as SmallFile
-from iceberg_export.errors import FencedError, OvertakenError, PlanError
+from iceberg_export.errors import CommitUnknownError, FencedError, OvertakenError, PlanError
 from iceberg_export.job import export_topic
 from iceberg_export.maintain import delete_orphans, expire, expired, store_now_ms
 from iceberg_export.run_markers import ALIVE_MS, RunMarker, list_files, live_runs
 from iceberg_export.steps import Step
 from tests.iceberg_export.direct import TABLE, place
-from tests.iceberg_export.hooks import Killed, Once
+from tests.iceberg_export.hooks import Answers, Killed, Once
 from tests.iceberg_export.world import HereRunner, some_records
 
 DAY = 86_400_000
@@ -321,4 +325,24 @@ def test_a_joining_that_would_lose_a_row_is_not_committed(here):
     exported(here, 3)
     with pytest.raises(PlanError, match="is as it was"):
         compact(here.job(runner=LosingRunner()), TABLE, FAR)
+    assert here.rows() == here.wanted()
+
+
+def test_files_of_a_joining_without_an_answer_stay_though_its_snapshot_is_not_shown(here):
+    """Nessie shows the newest snapshot alone: an export that came next hides the joining's."""
+    exported(here, 3)
+    lost = CommitStateUnknownException("the answer is lost")
+
+    def others(_seconds):
+        fill(here)
+        export(here)
+        table = here.table()
+        keep = {table.current_snapshot().snapshot_id}
+        ids = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id not in keep]
+        update = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids})
+        here.catalog.commit_table(table, (), (update,))
+
+    job = here.job(at=Answers(("after", lost)))._replace(pause=Pause(others, random.Random(1)))
+    with pytest.raises(CommitUnknownError):
+        compact(job, TABLE, FAR)
     assert here.rows() == here.wanted()
