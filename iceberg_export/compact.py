@@ -20,7 +20,7 @@ from iceberg_export import commit, names
 from iceberg_export.catalog import Identifier, guarded
 from iceberg_export.errors import CommitUnknownError, ExportError, PlanError
 from iceberg_export.job import Job
-from iceberg_export.maintain import load
+from iceberg_export.maintain import COMPACTION, load
 from iceberg_export.rewrite_files import (
     Rewrite,
     Rewritten,
@@ -121,7 +121,7 @@ def compact(job: Job, identifier: Identifier, now_ms: int) -> Compacted:
     groups = groups_of(small_files(table, bytes_max, now_ms), bytes_max)
     if not groups:
         return Compacted(name)
-    run_id = f"{job.run_id}-compact"
+    run_id = f"{job.run_id}{COMPACTION}"
     target = target_of(table, bytes_max)
     tasks = [
         Rewrite(number, target, f"{run_id}-{number:05d}", tuple(one.file for one in group), {})

@@ -5,7 +5,8 @@ it, it is older than the caller says (by the store's clock) and its run has no y
 (`run_markers`). That alone would not hold off a run that slept for days and then commits: so before
 files go an empty commit moves the table's state on, and such a run is fenced. With a run alive
 nothing is moved, since it would be fenced, too: then only files go that are older than the state's
-last move by more than clocks differ, and the others stay for another time.
+last move by more than clocks differ, and the others stay for another time. So do files that join
+small ones: no move of the state refuses their commit, it goes onto any number of appends.
 
 Only files whose names end as data and metadata of Iceberg do are ever deleted. Leaves out small
 files (`compact`).
@@ -39,6 +40,8 @@ SNAPSHOTS_KEPT_MIN = 100
 KEPT_MS_MIN = 24 * 3_600_000
 CLOCKS_APART_MS = 3_600_000
 """Between the store's clock and that of whoever made a snapshot."""
+COMPACTION = "-compact"
+"""Of the names of runs that join files, and so of those files."""
 _REFUSALS: tuple[type[Exception], ...] = (*CATALOG_ERRORS, ValueError)
 _ORPHAN_ENDINGS = (".parquet", ".avro", ".metadata.json", ".puffin", ".orc", ".stats")
 
@@ -174,7 +177,8 @@ def delete_orphans(
         sure = orphans
         if live:
             moved_ms = _moved_ms(table)
-            sure = [one for one in orphans if one.modified_ms < moved_ms - CLOCKS_APART_MS]
+            before_ms = moved_ms - CLOCKS_APART_MS
+            sure = [one for one in orphans if one.modified_ms < before_ms and not _joins(one)]
         elif orphans:
             for one in (owner, table):
                 if one is not None:
@@ -209,6 +213,10 @@ def _may_go(file: Listed, live: set[str], before_ms: int) -> bool:
     if file.modified_ms >= before_ms or not name.endswith(_ORPHAN_ENDINGS):
         return False
     return not any(name.startswith(f"{run_id}-") for run_id in live)
+
+
+def _joins(file: Listed) -> bool:
+    return f"{COMPACTION}-" in file.location.rsplit("/", 1)[-1]
 
 
 def _owner(job: Job, identifier: Identifier) -> Table | None:

@@ -312,6 +312,24 @@ def test_a_joining_that_slept_while_orphans_were_deleted_is_refused(here):
     assert here.rows() == here.wanted()
 
 
+def test_a_joining_that_slept_while_another_run_was_alive_finds_its_files(here):
+    """Exports only append, so nothing refuses its commit."""
+    exported(here, 3)
+
+    def slept():
+        for path in here.folder.rglob("runs/*"):
+            path.unlink()
+        age(here, 9)
+        exported(here)
+        with RunMarker(here.table(), "somebody"):
+            done = delete_orphans(here.job(), TABLE, DAY)
+        assert (done.files_deleted, done.orphans_left) == (0, 1)
+
+    done = compact(here.job(at=Once(Step.COMMIT_LOOKED, slept)), TABLE, FAR)
+    assert done.files_before == 3
+    assert here.rows() == here.wanted()
+
+
 class LosingRunner(HereRunner):
     """Tells of a row less than it has read."""
 
