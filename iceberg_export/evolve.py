@@ -5,16 +5,18 @@ Iceberg reads old files under the wider type (int to long, float to double, a de
 also inside of structs, lists and maps. All else (text where there were numbers) refuses the
 whole schema, in one sentence that names the column; its records are dead letters then.
 
-Schemas are taken in the order of their ids, each whole or not at all, so that every exporter
+Schemas are taken in the order of their keys (ids, and messages in them), each whole or not at all, so that every exporter
 comes to the same columns. Applying the same schemas again changes nothing. Pure, in Arrow's types;
 `schema.grow` makes it a commit of the table.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
+Key = TypeVar("Key", int, tuple[int, tuple[int, ...]])
+"""What names a schema: its id, or its id and a message in it."""
 DIGITS_MAX = 38
 """Of Iceberg's decimal."""
 
@@ -23,14 +25,14 @@ class ClashError(Exception):
     """A schema does not fit the table. The message says which column, and why."""
 
 
-class Evolution(NamedTuple):
+class Evolution(NamedTuple, Generic[Key]):
     """What became of the columns."""
 
     columns: pa.Schema
     """Those of the table and those to be added, in types of `plain`."""
     changed: bool
-    refused: dict[int, str]
-    """By schema id: why its records cannot be in this table."""
+    refused: dict[Key, str]
+    """By schema: why its records cannot be in this table."""
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
@@ -49,21 +51,21 @@ def plain(kind: pa.DataType) -> pa.DataType:
 
 
 def evolve(
-    table: pa.Schema, wanted: Mapping[int, Iterable[pa.Field]], *, may_grow: bool
-) -> Evolution:
+    table: pa.Schema, wanted: Mapping[Key, Iterable[pa.Field]], *, may_grow: bool
+) -> Evolution[Key]:
     """Columns that hold the table's and those of every schema that fits.
 
-    `wanted` are the columns by schema id; without `may_grow` a schema that needs anything
+    `wanted` are the columns by schema; without `may_grow` a schema that needs anything
     that the table has not is refused.
     """
     before = pa.schema([pa.field(one.name, plain(one.type)) for one in table])
     columns = {one.name: one.type for one in before}
-    refused: dict[int, str] = {}
-    for schema_id in sorted(wanted):
+    refused: dict[Key, str] = {}
+    for key in sorted(wanted):
         try:
-            grown = _with_fields(columns, wanted[schema_id], may_grow=may_grow)
+            grown = _with_fields(columns, wanted[key], may_grow=may_grow)
         except ClashError as clash:
-            refused[schema_id] = str(clash)
+            refused[key] = str(clash)
         else:
             columns = grown
     after = pa.schema([pa.field(name, kind) for name, kind in columns.items()])

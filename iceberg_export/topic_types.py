@@ -1,7 +1,8 @@
 """What the driver knows of a topic's schemas, and the table's columns that follow from it.
 
 Once per run all versions of the topic's subjects are read; an id that a task meets and that was not
-among them is asked for when it is met. Tasks are told everything, so they ask nobody, and a task
+among them is asked for when it is met. Of a Protobuf file the first message counts from the
+beginning, the others from when a record is one. Tasks are told everything, so they ask nobody, and a task
 that runs twice comes to the same rows. The table grows in commits of its own before any file
 of the new columns exists; growing is repeated against the table as it is until nothing is left
 to add, so another exporter, or a person, may change it at the same time.
@@ -21,7 +22,9 @@ from iceberg_export.errors import CatalogError, StateError
 from iceberg_export.evolve import evolve
 from iceberg_export.registry_client import RegistryClient
 from iceberg_export.topic_settings import TopicTable
+from iceberg_export.typed.decode_values import INCOMPATIBLE, SCHEMA_INVALID, SCHEMA_UNKNOWN, Message
 from iceberg_export.typed.fields import STRING_FIELDS, fields_of
+from iceberg_export.typed.framing import FIRST_MESSAGE
 from iceberg_export.typed.types import Schema, SchemaError
 from iceberg_export.typed_rows import (
     Refusal,
@@ -31,12 +34,9 @@ from iceberg_export.typed_rows import (
     side_columns,
 )
 
-UNKNOWN = "SCHEMA_UNKNOWN"
-INVALID = "SCHEMA_INVALID"
-INCOMPATIBLE = "INCOMPATIBLE"
 GROW_ATTEMPTS_MAX = 10
-_ALWAYS = -1
-"""In the place of a schema's id: columns that the mode has without any schema."""
+_ALWAYS: Message = (-1, ())
+"""In the place of a message: columns that the mode has without any schema."""
 
 
 class _Known(NamedTuple):
@@ -46,8 +46,8 @@ class _Known(NamedTuple):
     mode: str
     nested: bool
     schemas: dict[int, Schema]
-    fields: dict[int, pa.Schema]
-    refused: dict[int, Refusal]
+    fields: dict[Message, pa.Schema]
+    refused: dict[Message, Refusal]
     newest: list[int]
     """Ids of the subject's versions, oldest first."""
 
@@ -55,12 +55,12 @@ class _Known(NamedTuple):
     def has_schemas(self) -> bool:
         return self.mode not in {"raw", "string"}
 
-    def wanted(self) -> dict[int, list[pa.Field]]:
-        """The table's columns by schema id."""
+    def wanted(self) -> dict[Message, list[pa.Field]]:
+        """The table's columns by message."""
         always = side_columns(self.source, self.mode, pa.schema([]), nested=self.nested)
         return {_ALWAYS: always} | {
-            schema_id: side_columns(self.source, self.mode, fields, nested=self.nested)
-            for schema_id, fields in self.fields.items()
+            message: side_columns(self.source, self.mode, fields, nested=self.nested)
+            for message, fields in self.fields.items()
         }
 
 
@@ -79,14 +79,16 @@ class TopicTypes:
             if not side.has_schemas:
                 continue
             for one in registry.versions(subject):
-                _learn(side, one.schema_id, one)
+                _learn(side, (one.schema_id, FIRST_MESSAGE), one)
                 side.newest.append(one.schema_id)
 
-    def learn(self, unknown: Mapping[str, Iterable[int]]) -> None:
-        """Ask the registry about ids that tasks met, by `Side.source`."""
+    def learn(self, unknown: Mapping[str, Iterable[Message]]) -> None:
+        """Ask the registry about what tasks met, by `Side.source`."""
         for side in self._sides:
-            for schema_id in sorted(unknown.get(side.source, ())):
-                _learn(side, schema_id, self._registry.by_id(schema_id))
+            for message in sorted(unknown.get(side.source, ())):
+                schema_id, _ = message
+                found = side.schemas.get(schema_id) or self._registry.by_id(schema_id)
+                _learn(side, message, found)
 
     def columns(self) -> pa.Schema:
         """Columns of a new table, beside those that every table has."""
@@ -131,7 +133,7 @@ class TopicTypes:
             if attempt:
                 pause.before(attempt)
             columns = schema.columns_of(table)
-            refused: dict[str, dict[int, str]] = {}
+            refused: dict[str, dict[Message, str]] = {}
             changed = False
             for side in self._sides:
                 found = evolve(columns, side.wanted(), may_grow=may_grow)
@@ -150,7 +152,9 @@ class TopicTypes:
             f"the columns of table {'.'.join(identifier)} cannot be brought to what schemas need"
         )
 
-    def _typing(self, columns: pa.Schema, refused: Mapping[str, Mapping[int, str]]) -> RowTyping:
+    def _typing(
+        self, columns: pa.Schema, refused: Mapping[str, Mapping[Message, str]]
+    ) -> RowTyping:
         value, key = (_side(one, columns, refused[one.source]) for one in self._sides)
         return RowTyping(key, value)
 
@@ -159,37 +163,39 @@ def _known(source: str, mode: str, *, nested: bool) -> _Known:
     return _Known(source, mode, nested, {}, {}, {}, [])
 
 
-def _learn(side: _Known, schema_id: int, found: Schema | None) -> None:
+def _learn(side: _Known, message: Message, found: Schema | None) -> None:
+    schema_id, indexes = message
     if found is None:
-        side.refused[schema_id] = Refusal(UNKNOWN, f"the registry has no schema {schema_id}")
+        said = f"the registry has no schema {schema_id}"
+        side.refused[message] = Refusal(SCHEMA_UNKNOWN, said)
         return
     if found.kind.lower() != side.mode:
-        side.refused[schema_id] = Refusal(
-            INVALID, f"schema {schema_id} is {found.kind}, the topic's mode is {side.mode}"
-        )
+        said = f"schema {schema_id} is {found.kind}, the topic's mode is {side.mode}"
+        side.refused[message] = Refusal(SCHEMA_INVALID, said)
         return
+    # Also when its first message is refused: others may be good.
+    side.schemas[schema_id] = found
     try:
-        side.fields[schema_id] = fields_of(found)
+        side.fields[message] = fields_of(found, indexes)
     except SchemaError as error:
-        side.refused[schema_id] = Refusal(INVALID, f"schema {schema_id}: {error}")
-    else:
-        side.schemas[schema_id] = found
+        side.refused[message] = Refusal(SCHEMA_INVALID, f"schema {schema_id}: {error}")
 
 
-def _side(known: _Known, columns: pa.Schema, clashes: Mapping[int, str]) -> Side:
+def _side(known: _Known, columns: pa.Schema, clashes: Mapping[Message, str]) -> Side:
     """What tasks need, for the columns as the table has them."""
     refused = dict(known.refused)
-    for schema_id, reason in clashes.items():
-        refused[schema_id] = Refusal(INCOMPATIBLE, f"schema {schema_id}: {reason}")
-    schemas = {one: known.schemas[one] for one in known.schemas if one not in refused}
-    fields = [field.name for one in sorted(schemas) for field in known.fields[one]]
+    for message, reason in clashes.items():
+        refused[message] = Refusal(INCOMPATIBLE, f"schema {message[0]}: {reason}")
+    messages = known.fields.keys() - refused.keys()
+    fields = [field.name for one in sorted(messages) for field in known.fields[one]]
     target = list(_target(known, columns, dict.fromkeys(fields)))
-    newest = [one for one in known.newest if one in schemas]
+    newest = [one for one in known.newest if (one, FIRST_MESSAGE) in messages]
     return Side(
         source=known.source,
         mode=known.mode,
         nested=known.nested,
-        schemas=schemas,
+        schemas=dict(known.schemas),
+        messages=frozenset(messages),
         refused=refused,
         default=newest[-1] if newest and known.mode == "json" else None,
         target=pa.schema(target),

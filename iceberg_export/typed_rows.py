@@ -3,7 +3,8 @@
 `RowTyping` is all that a task needs: schemas by id, what was refused and why, and which of the
 table's columns each field fills. A record is bad when its value or its key is: then the whole
 record, as it was, is a dead letter with the reason. Nothing is guessed: an id that the driver
-has not told is neither good nor bad, it is `unknown`, and the split is read again later.
+has not told, or a message of a Protobuf file, is neither good nor bad: it is `unknown`, and the
+split is read again later.
 
 Layouts: of values `flat` (fields are columns of the table; one that begins like ours gets a `_`)
 or `nested` (one struct `value`); keys are always one struct, `kafka_key`. Text is a column of its
@@ -20,7 +21,7 @@ import pyarrow as pa
 from iceberg_export import names
 from iceberg_export.evolve import plain
 from iceberg_export.rows import ROW_SCHEMA
-from iceberg_export.typed.decode_values import Decoded, Poison, decode
+from iceberg_export.typed.decode_values import Decoded, Message, Poison, Told, decode
 from iceberg_export.typed.types import Schema
 
 KEY_SCHEMA_ID = "kafka_key_schema_id"
@@ -58,7 +59,9 @@ class Side(NamedTuple):
     mode: str = "raw"
     nested: bool = False
     schemas: Mapping[int, Schema] = {}
-    refused: Mapping[int, Refusal] = {}
+    messages: frozenset[Message] = frozenset()
+    """Whose fields are in `target`."""
+    refused: Mapping[Message, Refusal] = {}
     default: int | None = None
     """Schema id of what has no frame, in json."""
     target: pa.Schema = pa.schema([])
@@ -91,8 +94,8 @@ class Judged(NamedTuple):
     """The good ones, with columns of the table."""
     bad: pa.Table
     """The others, of DEAD_ROW_SCHEMA; without the run's id."""
-    unknown: dict[str, set[int]]
-    """Schema ids that are not told, by `Side.source`; when there are any, the rest is void."""
+    unknown: dict[str, set[Message]]
+    """What is not told, by `Side.source`; when there are any, the rest is void."""
 
 
 def column_name(field: str) -> str:
@@ -138,19 +141,20 @@ def judge(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> Judg
     """Decode the keys and values of rows of `ROW_SCHEMA`; `reference` by the slow, plain way."""
     columns: dict[str, pa.Array] = {}
     poisons: dict[int, Poison] = {}
-    unknown: dict[str, set[int]] = {}
+    unknown: dict[str, set[Message]] = {}
     for side in (typing.value, typing.key):
         values = _one(rows.column(side.source))
         if side.mode == "raw":
             columns[side.source] = values
             continue
         decoded = _decoded(side, values, reference=reference)
-        if missing := decoded.unknown_ids - side.refused.keys():
-            unknown[side.source] = set(missing)
+        if decoded.unknown:
+            unknown[side.source] = set(decoded.unknown)
             continue
         columns |= _columns(side, values, decoded)
         for one in decoded.poisons:
-            poisons.setdefault(one.row, _with_reason(side, one))
+            what = "" if side.source == names.VALUE else "key: "
+            poisons.setdefault(one.row, one._replace(message=what + one.message))
     if unknown:
         return Judged(rows.slice(0, 0), DEAD_ROW_SCHEMA.empty_table(), unknown)
     kept = {
@@ -184,15 +188,14 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 def _decoded(side: Side, values: pa.Array, *, reference: bool) -> Decoded:
     default = side.schemas[side.default] if side.default is not None else None
     return decode(
-        values, side.mode, side.schemas, default=default, target=side.target, reference=reference
+        values,
+        side.mode,
+        side.schemas,
+        default=default,
+        told=Told(side.messages, side.refused),
+        target=side.target,
+        reference=reference,
     )
-
-
-def _with_reason(side: Side, poison: Poison) -> Poison:
-    """What the driver found out about a schema is a better reason than that it is not told."""
-    code, message = side.refused.get(poison.schema_id, (poison.code, poison.message))
-    what = "" if side.source == names.VALUE else "key: "
-    return poison._replace(code=code, message=what + message)
 
 
 def _columns(side: Side, values: pa.Array, decoded: Decoded) -> dict[str, pa.Array]:

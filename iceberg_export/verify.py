@@ -42,6 +42,7 @@ from iceberg_export.read_chunks import open_reader, span_bytes
 from iceberg_export.read_files import NullKeepingScan
 from iceberg_export.rows import ROW_SCHEMA, span_rows
 from iceberg_export.state import read_state
+from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed_rows import RowTyping, judge, reason_of, typed_columns
 from iceberg_export.work import is_among
 from protocol import records
@@ -94,8 +95,8 @@ class Found(NamedTuple):
     """Records that cannot be decoded and are no dead letters."""
     said: str = ""
     """Why the first of them cannot."""
-    unknown: Mapping[str, set[int]] = {}
-    """Schema ids to be told; when there are any, the rest is void."""
+    unknown: Mapping[str, set[Message]] = {}
+    """What of schemas is to be told; when there are any, the rest is void."""
 
 
 class Verdict(NamedTuple):
@@ -143,7 +144,7 @@ class _Log:
         self._dead: dict[Block, Sums] = {}
         self._bad = 0
         self._said = ""
-        self._unknown: dict[str, set[int]] = {}
+        self._unknown: dict[str, set[Message]] = {}
 
     def add(self, rows: pa.Table) -> None:
         task = self._task
@@ -465,7 +466,7 @@ def _joined(found: list[Found]) -> Found:
     sums: dict[Block, Sums] = {}
     dead: dict[Block, Sums] = {}
     holes: dict[int, list[Ints]] = {}
-    unknown: dict[str, set[int]] = {}
+    unknown: dict[str, set[Message]] = {}
     for one in found:
         add_sums(sums, one.sums)
         add_sums(dead, one.dead)

@@ -21,6 +21,7 @@ from iceberg_export.errors import ExportError, PlanError
 from iceberg_export.plan import Split, StoreAddress, Work
 from iceberg_export.read_chunks import open_reader, span_bytes
 from iceberg_export.rows import TimestampLimits, limit_timestamps, span_rows
+from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed_rows import (
     RUN_ID,
     Judged,
@@ -73,8 +74,8 @@ class SplitResult(NamedTuple):
     """Rows in no file: dropped, or dead letters since an earlier run."""
     said: str = ""
     """Why the first bad record is one."""
-    unknown: Mapping[str, set[int]] = {}
-    """Schema ids to be told; when there are any, nothing was written."""
+    unknown: Mapping[str, set[Message]] = {}
+    """What of schemas is to be told; when there are any, nothing was written."""
     shuffled: Sequence[ShuffleFile] = ()
     """In mode upsert: what there is instead of `files`."""
 
@@ -90,7 +91,7 @@ class _Rows:
         self._dead_files = FileWriter(bad.target, name) if bad.target is not None else None
         self.left_out = 0
         self.said = ""
-        self.unknown: dict[str, set[int]] = {}
+        self.unknown: dict[str, set[Message]] = {}
 
     def take(self, rows: pa.Table) -> None:
         if self._setup.timestamps is not None:

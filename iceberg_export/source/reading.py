@@ -63,8 +63,14 @@ def _decoded(task: ChunkTask, rows: pa.Table) -> pa.Table:
 
     judged = judge(task.typing, rows)
     for source, ids in judged.unknown.items():
+        number, indexes = min(ids)
+        if number in (task.typing.value if source == names.VALUE else task.typing.key).schemas:
+            raise PlanError(
+                f"message {list(indexes)} of schema {number} of {source} has fields that the table "
+                "has no columns for yet; export the topic first"
+            )
         raise PlanError(
-            f"schema {min(ids)} of {source} is no version of the topic's subject; set "
+            f"schema {number} of {source} is no version of the topic's subject; set "
             "frazil.iceberg.value.subject (or key.subject) of the topic"
         )
     if judged.bad.num_rows and task.fails:

@@ -2,8 +2,9 @@
 
 Every row of the input is a row of the output. A null value is a row of nulls; so is a poisoned one,
 and it is named in `poisons` with a code and a sentence, never dropped, never guessed at. Values of
-an id that the caller did not give are poison `SCHEMA_UNKNOWN` and their ids are told apart
-(`unknown_ids`): whoever can ask the registry does, and decodes again.
+an id that the caller did not give are poison `SCHEMA_UNKNOWN` and named in `unknown`: whoever can
+ask the registry does, and decodes again. So are messages of a Protobuf file beside its first that
+the caller did not reckon with and that the target has no room for: it may become wider.
 
 Columns come in the target's types and order. A schema that says a field that the target has not, or
 has in a type that cannot hold it, makes all its values poison (`INCOMPATIBLE`): nothing is left out
@@ -11,7 +12,7 @@ silently. Fast decoders take whole columns; what they cannot tell, they leave to
 by record, so that both give the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +55,20 @@ class Poison(NamedTuple):
     """UNFRAMED when there is none."""
 
 
+Message = tuple[int, tuple[int, ...]]
+"""A schema's id and, in Protobuf, which message of its file; else `FIRST_MESSAGE`."""
+
+
+class Told(NamedTuple):
+    """What the caller has found out about messages."""
+
+    messages: Collection[Message] = ()
+    """The target has room for them. First messages count always."""
+    refused: Mapping[Message, tuple[str, str]] = {}
+    """Code and sentence why values are poison; of a first message also for all of an id that is
+    not given."""
+
+
 class Decoded(NamedTuple):
     columns: pa.Table
     """As many rows as values, in the target's columns."""
@@ -61,7 +76,9 @@ class Decoded(NamedTuple):
     """In order of rows."""
     schema_ids: npt.NDArray[np.int32]
     """Of each row; UNFRAMED or NULL_VALUE when it has none."""
-    unknown_ids: frozenset[int]
+    unknown: frozenset[Message]
+    """To be found out about before the rest counts. Of an id that is not given the first message,
+    so that what is named is never more than schemas have, whatever values say."""
 
 
 class _Group(NamedTuple):
@@ -78,6 +95,7 @@ def decode(
     schemas: Mapping[int, Schema],
     *,
     default: Schema | None = None,
+    told: Told | None = None,
     target: pa.Schema,
     reference: bool = False,
 ) -> Decoded:
@@ -89,14 +107,21 @@ def decode(
         return _decode_strings(values, target)
     frames = split_frames(values, indexes=mode == "protobuf")
     poisons: list[Poison] = []
-    groups, unknown = _groups(frames, mode, schemas, default, poisons)
+    told = told or Told()
+    groups, unknown = _groups(frames, mode, (schemas, default, told), poisons)
     pieces: list[tuple[Ints, pa.Table]] = []
     for group in groups:
-        found = _decode_group(frames, mode, group, target, poisons, reference=reference)
-        if found is not None:
-            pieces.append(found)
+        code, reason = _unusable(mode, group, target)
+        if code:
+            poisons += _poisoned(frames, group.rows, code, reason)
+            message = (group.schema.schema_id, group.indexes)
+            is_first = group.indexes == FIRST_MESSAGE
+            if code == INCOMPATIBLE and not is_first and message not in told.messages:
+                unknown.add(message)
+            continue
+        pieces.append(_decode_group(frames, group, target, poisons, reference=reference))
     columns = _assemble(pieces, len(values), target)
-    return Decoded(columns, sorted(poisons), frames.schema_ids, unknown)
+    return Decoded(columns, sorted(poisons), frames.schema_ids, frozenset(unknown))
 
 
 def _decode_strings(values: pa.Array, target: pa.Schema) -> Decoded:
@@ -116,12 +141,12 @@ def _decode_strings(values: pa.Array, target: pa.Schema) -> Decoded:
 def _groups(
     frames: Frames,
     mode: str,
-    schemas: Mapping[int, Schema],
-    default: Schema | None,
+    given: tuple[Mapping[int, Schema], Schema | None, Told],
     poisons: list[Poison],
-) -> tuple[list[_Group], frozenset[int]]:
+) -> tuple[list[_Group], set[Message]]:
+    schemas, default, told = given
     groups: list[_Group] = []
-    unknown: set[int] = set()
+    unknown: set[Message] = set()
     for number in np.unique(frames.schema_ids).tolist():
         rows = np.flatnonzero(frames.schema_ids == number)
         if number == NULL_VALUE:
@@ -131,19 +156,29 @@ def _groups(
                 groups.append(_Group(default, FIRST_MESSAGE, rows))
             else:
                 said = "the value does not begin with the id of a schema"
-                poisons += [Poison(row, NOT_FRAMED, said, UNFRAMED) for row in rows.tolist()]
+                poisons += _poisoned(frames, rows, NOT_FRAMED, said)
         elif number not in schemas:
-            unknown.add(number)
+            first = (number, FIRST_MESSAGE)
+            if first not in told.refused:
+                unknown.add(first)
             said = f"the schema registry has no schema {number}"
-            poisons += [Poison(row, SCHEMA_UNKNOWN, said, number) for row in rows.tolist()]
-        elif mode == "protobuf":
-            groups += _by_message(frames, schemas[number], rows)
+            poisons += _poisoned(frames, rows, *told.refused.get(first, (SCHEMA_UNKNOWN, said)))
         else:
-            groups.append(_Group(schemas[number], FIRST_MESSAGE, rows))
-    return groups, frozenset(unknown)
+            whole = _Group(schemas[number], FIRST_MESSAGE, rows)
+            for group in _by_message(frames, whole) if mode == "protobuf" else [whole]:
+                if refusal := told.refused.get((number, group.indexes)):
+                    poisons += _poisoned(frames, group.rows, *refusal)
+                else:
+                    groups.append(group)
+    return groups, unknown
 
 
-def _by_message(frames: Frames, schema: Schema, rows: Ints) -> list[_Group]:
+def _poisoned(frames: Frames, rows: Ints, code: str, message: str) -> list[Poison]:
+    return [Poison(row, code, message, int(frames.schema_ids[row])) for row in rows.tolist()]
+
+
+def _by_message(frames: Frames, whole: _Group) -> list[_Group]:
+    schema, rows = whole.schema, whole.rows
     sizes = frames.starts[rows] - frames.index_starts[rows]
     # One byte of indexes can only be the zero that stands for the first message.
     first = sizes == 1
@@ -157,20 +192,15 @@ def _by_message(frames: Frames, schema: Schema, rows: Ints) -> list[_Group]:
 
 def _decode_group(
     frames: Frames,
-    mode: str,
     group: _Group,
     target: pa.Schema,
     poisons: list[Poison],
     *,
     reference: bool,
-) -> tuple[Ints, pa.Table] | None:
-    """(rows that are good, their columns); None when none can be."""
+) -> tuple[Ints, pa.Table]:
+    """(rows that are good, their columns)."""
     schema, rows = group.schema, group.rows
-    code, reason = _unusable(mode, group, target)
     ids = frames.schema_ids
-    if code:
-        poisons += [Poison(row, code, reason, int(ids[row])) for row in rows.tolist()]
-        return None
     shape = shape_of(schema, group.indexes)
     payloads = Payloads(frames.data, frames.starts[rows], frames.lengths[rows])
     fields = fields_of(schema, group.indexes)

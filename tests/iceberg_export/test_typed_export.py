@@ -14,6 +14,7 @@ from iceberg_export.errors import StateError
 from iceberg_export.job import export_topic
 from iceberg_export.registry_client import RegistryError
 from iceberg_export.steps import Step
+from iceberg_export.typed.framing import frame
 from iceberg_export.verify import verify_topic
 from iceberg_export.work import BadRecordError
 from protocol.records import Record
@@ -245,6 +246,52 @@ def test_an_id_of_no_version_is_asked_for_and_its_columns_come(world, registry, 
     assert export(job).dead == 0
     assert rows_of(job, "id", "city") == [(1 << 40, "Bonn")]
     assert registry.requests.count(f"/schemas/ids/{moved}") == 1
+
+
+EVENTS = """syntax = "proto3";
+message Order { int32 id = 1; }
+message Refund { int32 id = 1; string why = 2; message Line { int64 id = 1; repeated int32 no = 2; } }
+message Loop { Loop in = 1; }
+message Clash { string id = 1; }"""
+
+
+def test_every_message_of_a_protobuf_file_is_decoded_and_only_misfits_are_dead_letters(
+    world, registry, jobs
+):
+    world.configs["orders"] = {"value.mode": "protobuf"}
+    one = registry.register("orders-value", EVENTS, "PROTOBUF")
+    paths = [(0,), (1,), (1, 0), (2,), (3,), (9,), (1, 7)]
+    payloads = [b"\x08\x01", b"\x08\x02\x12\x01w", b"\x08\x03\x12\x01\x04", *[b""] * 4]
+    send(world, *(frame(one, data, path) for data, path in zip(payloads, paths, strict=True)))
+    job = jobs()
+    assert export(job).rows == 3
+    assert rows_of(job, "id", "why", "no") == [(1, None, None), (2, "w", None), (3, None, [4])]
+    assert dead(job) == [
+        (3, "SCHEMA_INVALID"),
+        (4, "INCOMPATIBLE"),
+        (5, "SCHEMA_INVALID"),
+        (6, "SCHEMA_INVALID"),
+    ]
+    assert dead(job, "error_message")[1] == (
+        f"schema {one}: column id of the table is int64, the schema has large_string",
+    )
+    assert registry.requests.count(f"/schemas/ids/{one}") == 0
+    for decoder in ("compiled", "reference"):
+        told = jobs(f"verify.decoder={decoder}")
+        assert verify_topic(told, topic_of(told)).problems == ()
+
+
+def test_messages_are_good_whose_files_first_one_is_not_or_is_of_no_version(world, registry, jobs):
+    world.configs["orders"] = {"value.mode": "protobuf", "layout": "nested"}
+    loop = 'syntax = "proto3"; message L { L in = 1; } message M { int32 a = 1; }'
+    one = registry.register("orders-value", loop, "PROTOBUF")
+    moved = registry.register("another-subject", loop.replace("a =", "b ="), "PROTOBUF")
+    send(world, frame(one, b"\x08\x05", (1,)), frame(one, b"", (0,)))
+    send(world, frame(moved, b"\x08\x06", (1,)), frame(moved + 1, b"", (1,)))
+    job = jobs()
+    assert export(job).rows == 2
+    assert rows_of(job, "value") == [({"a": 5, "b": None},), ({"a": None, "b": 6},)]
+    assert dead(job) == [(1, "SCHEMA_INVALID"), (3, "SCHEMA_UNKNOWN")]
 
 
 def test_a_strict_table_does_not_grow_once_it_has_records(world, registry, jobs):

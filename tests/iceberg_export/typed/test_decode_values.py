@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from iceberg_export.typed.arrays import utf8_rows
 from iceberg_export.typed.decode_values import decode
 from iceberg_export.typed.fields import AVRO, JSON, Schema, fields_of
-from iceberg_export.typed.framing import column_bytes, frame
+from iceberg_export.typed.framing import FIRST_MESSAGE, column_bytes, frame
 from iceberg_export.typed.types import misfit
 from tests.iceberg_export.typed.helpers import column
 
@@ -78,7 +78,7 @@ def test_values_of_several_schemas_become_the_tables_columns_in_their_order():
     assert messages[3] == "schema 3: field id is string, in the table long"
     assert messages[4] == "schema 4: field surplus is not in the table"
     assert messages[6] == "schema 6 is JSON, the topic's mode avro"
-    assert decoded.unknown_ids == {9}
+    assert decoded.unknown == {(9, FIRST_MESSAGE)}
     assert decoded.schema_ids.tolist() == [-2, 2, 1, 3, 4, 5, 6, 9, -1, 1, 2, 7]
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from iceberg_export.typed.decode_values import decode
 from iceberg_export.typed.fields import JSON, Schema, SchemaError, fields_of
+from iceberg_export.typed.framing import FIRST_MESSAGE
 from tests.iceberg_export.typed.helpers import column, decode_both
 
 ORDER = {
@@ -172,7 +173,7 @@ def test_unframed_json_is_decoded_by_the_default_schema_beside_framed():
         {"id": None, "old": None},
         {"id": None, "old": None},
     ]
-    assert decoded.unknown_ids == {8}
+    assert decoded.unknown == {(8, FIRST_MESSAGE)}
     assert decoded.schema_ids.tolist() == [-1, 7, -2, 8]
 
 
