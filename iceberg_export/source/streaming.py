@@ -89,14 +89,18 @@ class Stream:
 def limited(starts: Mapping[int, int], ends: Mapping[int, int], limit: int) -> dict[int, int]:
     """Ends that are at most `limit` offsets in all away, shared out by how much each has.
 
-    Every partition that has something gets at least one, so that none waits for ever.
+    Every partition that has something gets one, so that none waits for ever, also where that is
+    more than the limit; the rest of the limit is shared.
     """
     sizes = {number: max(ends[number] - starts[number], 0) for number in ends}
     total = sum(sizes.values())
     if total <= limit:
         return dict(ends)
+    busy = sum(size > 0 for size in sizes.values())
+    # With nothing but ones there is neither: 1 is there to be divided by.
+    room, rest = max(limit - busy, 0), max(total - busy, 1)
     return {
-        number: starts[number] + min(size, max(size * limit // total, 1)) if size else ends[number]
+        number: starts[number] + 1 + (size - 1) * room // rest if size else ends[number]
         for number, size in sizes.items()
     }
 
