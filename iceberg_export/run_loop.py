@@ -141,6 +141,8 @@ class Runner:
         self._numbers(topic).looked(status, self.clock.wall_ms())
         if status.problem or status.commits < 0:
             return True  # The export makes the table, or says what is wrong.
+        if status.names_dead_letters and topic.topic_id not in self._caught_up_ms:
+            return True  # It begins with what a crash left undone.
         offsets = {row.partition: row.exported for row in status.partitions}
         if status.lag == 0:
             self._caught_up_ms[topic.topic_id] = now_ms
@@ -194,9 +196,11 @@ class Runner:
             if not report.commits:
                 self._report(topic, table_offsets(job, locate(job, topic)))
         except (AgentError, SparkError):
+            self._caught_up_ms.pop(topic.topic_id, None)
             self._numbers(topic).errors += 1
             raise
         except ExportError as error:
+            self._caught_up_ms.pop(topic.topic_id, None)
             # The other topics need not wait for this one.
             return self._failed(topic, error)
         if not taken.ended_early:

@@ -59,6 +59,8 @@ class TopicStatus(NamedTuple):
     """In the table of records that could not be decoded."""
     gaps: int = 0
     """Offsets that retention had removed before they could be exported."""
+    names_dead_letters: bool = False
+    """The newest commit came with some, which a crash may have kept from their table."""
 
     @property
     def lag(self) -> int:
@@ -102,6 +104,7 @@ def topic_status(job: Job, topic: Topic, *, bytes_enough: int = 0) -> TopicStatu
         rows=_row_count(table),
         dlq_rows=dead or 0,
         gaps=sum(gap.end - gap.start for gap in state.gaps) if state else 0,
+        names_dead_letters=bool(state and state.dead_letters),
     )
     head = table.metadata.snapshot_by_name("main") if table is not None else None
     if head is None:

@@ -22,7 +22,9 @@ from iceberg_export.progress import Progress
 from iceberg_export.run_loop import STOPPED, Clock, Runner, Stop
 from iceberg_export.session import Session
 from iceberg_export.settings import parse
+from iceberg_export.steps import Step
 from iceberg_export.units import parse_bytes, parse_duration_ms, show_bytes
+from tests.iceberg_export.hooks import Killed, Once
 from tests.iceberg_export.world import HereRunner, World, served, some_records
 
 ROOT = Path(__file__).parents[2]
@@ -216,6 +218,19 @@ def test_agents_hear_that_another_table_has_nothing_yet(world, loop):
     loop.once()
     assert next(known for path, known in told if path.startswith("/export/plan")) == {"0": 0}
     assert world.exported == {"orders": {"0": 5}}
+
+
+def test_a_loop_brings_dead_letters_in_that_a_crash_left_though_nothing_new_comes(world, loop):
+    world.configs["orders"] = {"mode": "upsert"}
+    job = loop.session.job
+    loop.session.job = lambda cluster: job(cluster)._replace(at=Once(Step.COMMITTED, Killed()))
+    with pytest.raises(Killed):
+        loop.forever(MINUTE_MS)
+    loop.session.job = job
+    run_for(loop, 1)
+    dead = find_table(loop.session.catalog, ("frazil", "orders__dlq"))
+    assert dead.scan().to_arrow()["kafka_offset"].to_pylist() == [1]
+    assert run_for(loop, 5 * 60) == ["orders: nothing new for table frazil.orders"]
 
 
 def test_the_signal_that_ends_pods_ends_the_loop(world, loop):
