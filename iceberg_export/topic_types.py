@@ -8,6 +8,7 @@ of the new columns exists; growing is repeated against the table as it is until 
 to add, so another exporter, or a person, may change it at the same time.
 """
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from iceberg_export.topic_settings import TopicTable
 from iceberg_export.typed.decode_values import INCOMPATIBLE, SCHEMA_INVALID, SCHEMA_UNKNOWN, Message
 from iceberg_export.typed.fields import STRING_FIELDS, fields_of
 from iceberg_export.typed.framing import FIRST_MESSAGE
+from iceberg_export.typed.proto_schema import message_paths
 from iceberg_export.typed.types import Schema, SchemaError
 from iceberg_export.typed_rows import (
     Refusal,
@@ -102,6 +104,7 @@ class TopicTypes:
         records that are not in the table yet, which may not have grown so far."""
         refused = {}
         for side in self._sides:
+            _learn_exported(side, columns)
             found = evolve(columns, side.wanted(), may_grow=True)
             columns, refused[side.source] = found.columns, found.refused
         return columns, self._typing(columns, refused)
@@ -179,6 +182,25 @@ def _learn(side: _Known, message: Message, found: Schema | None) -> None:
         side.fields[message] = fields_of(found, indexes)
     except SchemaError as error:
         side.refused[message] = Refusal(SCHEMA_INVALID, f"schema {schema_id}: {error}")
+
+
+def _learn_exported(side: _Known, columns: pa.Schema) -> None:
+    """Messages that the columns have room for: whoever only reads is told of no others."""
+    if side.mode != "protobuf":
+        return
+    for schema_id, found in side.schemas.items():
+        paths: list[tuple[int, ...]] = []
+        with contextlib.suppress(SchemaError):
+            paths = message_paths(found)
+        for indexes in paths:
+            message = (schema_id, indexes)
+            if message in side.fields or message in side.refused:
+                continue
+            with contextlib.suppress(SchemaError):
+                fields = fields_of(found, indexes)
+                wanted = side_columns(side.source, side.mode, fields, nested=side.nested)
+                if not evolve(columns, {schema_id: wanted}, may_grow=False).refused:
+                    side.fields[message] = fields
 
 
 def _side(known: _Known, columns: pa.Schema, clashes: Mapping[Message, str]) -> Side:

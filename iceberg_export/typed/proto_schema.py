@@ -85,12 +85,31 @@ class ProtoMessage(NamedTuple):
 
 def parse_protobuf(schema: Schema, indexes: tuple[int, ...] = FIRST_MESSAGE) -> ProtoMessage:
     """The message that these indexes name in the schema's file. Raises SchemaError."""
+    descriptor = _find(_load(schema), indexes)
+    return ProtoMessage(_message(descriptor, ()), descriptor)
+
+
+def message_paths(schema: Schema) -> list[tuple[int, ...]]:
+    """The indexes of all messages of a schema's file. Raises SchemaError."""
+    file = _load(schema)
+    paths: list[tuple[int, ...]] = []
+    todo: list[tuple[tuple[int, ...], list[Any]]] = [
+        ((), list(file.message_types_by_name.values()))
+    ]
+    while todo:
+        above, messages = todo.pop()
+        for index, message in enumerate(messages):
+            paths.append((*above, index))
+            todo.append((paths[-1], _inner(message)))
+    return paths
+
+
+def _load(schema: Schema) -> Any:
     try:
         _, file = load_files(schema.text, schema.references)
     except ProtoTextError as error:
         raise SchemaError(f"the Protobuf schema cannot be read: {error}") from error
-    descriptor = _find(file, indexes)
-    return ProtoMessage(_message(descriptor, ()), descriptor)
+    return file
 
 
 def _find(file: Any, indexes: tuple[int, ...]) -> Any:
@@ -100,9 +119,13 @@ def _find(file: Any, indexes: tuple[int, ...]) -> Any:
         if index >= len(inner):
             raise SchemaError(f"the Protobuf schema has no message {list(indexes)}")
         found = inner[index]
-        # Java's serializer counts the messages that are written; those of maps are made up.
-        inner = [one for one in found.nested_types if not one.GetOptions().map_entry]
+        inner = _inner(found)
     return found
+
+
+def _inner(descriptor: Any) -> list[Any]:
+    """Java's serializer counts the messages that are written; those of maps are made up."""
+    return [one for one in descriptor.nested_types if not one.GetOptions().map_entry]
 
 
 def _message(descriptor: Any, above: tuple[str, ...]) -> ProtoType:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iceberg_export import names
@@ -19,7 +19,8 @@ from iceberg_export.source.planning import pin, plan_topic
 from iceberg_export.source.read_options import Bounds, parse_options
 from iceberg_export.source.reading import read_task
 from iceberg_export.source.streaming import Stream, limited
-from iceberg_export.source.tables import columns_of, open_table, plan_table
+from iceberg_export.source.tables import columns_of, open_options, open_table, plan_table
+from iceberg_export.typed.framing import frame
 from protocol.records import Record
 from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
 from tests.iceberg_export.world import InTransaction, World, make_job, served, some_records
@@ -373,6 +374,15 @@ def test_tables_of_others_and_none_are_refused(world, tmp_path):
             read_table(address, job)
 
 
+def test_reading_a_table_makes_no_warehouse_where_there_is_none(tmp_path):
+    options = parse_options(
+        {"table": "frazil.orders", "data": str(tmp_path / "typo")}, streaming=None
+    )
+    with pytest.raises(CatalogError, match=r"no warehouse .*typo/warehouse; say option"):
+        open_options(options)
+    assert not (tmp_path / "typo").exists()
+
+
 def test_a_table_of_newest_records_is_refused(world, tmp_path):
     with exported(world, tmp_path) as (address, job):
         world.configs["orders"] = {"mode": "upsert"}
@@ -422,6 +432,40 @@ def test_what_is_not_exported_yet_is_decoded_also_into_columns_that_the_table_wi
         assert [(row[names.OFFSET], row["id"], row["price"]) for row in rows] == [
             (0, 0, None), (1, 1, None), (2, 2, None), (3, 0, 7), (4, 1, 7), (5, 2, 7),
         ]  # fmt: skip
+
+
+def test_a_message_that_the_table_has_no_columns_for_yet_is_an_error_with_its_cure(tmp_path):
+    world, registry = World(tmp_path / "store"), FakeRegistry()
+    world.create("orders", 1)
+    world.configs["orders"] = {"value.mode": "protobuf"}
+    text = 'syntax = "proto3"; message A { int32 a = 1; } message B { int32 b = 1; }'
+    registry.register("orders-value", "no schema at all", "PROTOBUF")
+    number = registry.register("orders-value", text, "PROTOBUF")
+
+    def send(*paths):
+        sent = [Record(timestamp=NOW, value=frame(number, b"\x08\x05", path)) for path in paths]
+        world.commit("orders", {0: [sent]})
+
+    send((0,))
+    with (
+        served_registry(registry) as url,
+        exported(world, tmp_path, f"schema.registry.url={url}") as (address, job),
+    ):
+        send((0,), (1,))
+        found = options(address, table="orders", **{"schema.registry.url": url})
+        table = open_table(found, job.catalog)
+        columns = columns_of(found, table, lambda: client(found))
+        tasks = plan_table(found, client(found), table, found.box)
+        with pytest.raises(PlanError, match=r"message \[1\] of schema 2 .* export the topic first"):
+            [list(read_task(task, columns, found.box)) for task in tasks]
+        export_topic(job, *job.client.topics().topics)
+        send((1,))
+        table = open_table(found, job.catalog)
+        columns = columns_of(found, table, lambda: client(found))
+        tasks = plan_table(found, client(found), table, found.box)
+        batches = [b for task in tasks for b in read_task(task, columns, found.box)]
+        rows = pa.Table.from_batches(batches).sort_by(names.OFFSET).to_pylist()
+        assert [(row["a"], row["b"]) for row in rows] == [(5, None)] * 2 + [(None, 5)] * 2
 
 
 # Streams.
@@ -508,6 +552,8 @@ def test_a_stream_does_not_go_on_in_another_topic_of_the_name(world):
     st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 50), st.integers(0, 50))),
     st.integers(1, 100),
 )
+@example({0: (0, 1), 1: (0, 1), 2: (0, 4)}, 3)
+@example({0: (0, 1), 1: (0, 1)}, 1)
 def test_a_limited_batch_moves_every_partition_that_has_something_and_none_too_far(logs, limit):
     starts = {number: start for number, (start, _) in logs.items()}
     ends = {number: start + size for number, (start, size) in logs.items()}
