@@ -44,7 +44,8 @@ run: $(VENV)/.run
 
 test: $(VENV)/.test
 	@$(BIN)/python -m tests.parts
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -m "not integration" --numprocesses logical
+	@$(BIN)/python -m pytest -m integration --durations=15
 
 demo: $(VENV)/.test
 	@$(BIN)/python -m tests.parts java iceberg
