@@ -20,7 +20,7 @@ from iceberg_export.catalog import Identifier, find_table, table_name
 from iceberg_export.commit import Pause, RecreatedError
 from iceberg_export.dead_letters import Pending, encode_pending
 from iceberg_export.errors import CatalogError, FencedError
-from iceberg_export.names import KEY
+from iceberg_export.names import KEY, TIMESTAMP_AHEAD_MS_MAX, TIMESTAMP_MS_MIN
 from iceberg_export.partition_values import partition_columns
 from iceberg_export.plan import TopicPlan, Work, make_splits, next_work
 from iceberg_export.registry_client import RegistryClient
@@ -46,9 +46,6 @@ from iceberg_export.work import (
 from iceberg_export.write_files import Target
 
 TASKS_PER_CORE = 2
-TIMESTAMP_MS_MIN = 946_684_800_000
-"""The year 2000. What is older, or a day ahead, is a producer's mistake."""
-TIMESTAMP_AHEAD_MS_MAX = 86_400_000
 Result = TypeVar("Result")
 
 

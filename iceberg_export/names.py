@@ -12,3 +12,6 @@ VALUE = "value"
 
 TIMESTAMP_MS_MAX = 253_402_300_799_999
 """The last millisecond of the year 9999, the end of every engine's calendar."""
+TIMESTAMP_MS_MIN = 946_684_800_000
+"""The year 2000. What is older, or a day ahead, is a producer's mistake."""
+TIMESTAMP_AHEAD_MS_MAX = 86_400_000

@@ -30,10 +30,11 @@ class Ranges(NamedTuple):
 
 
 class Decoding(NamedTuple):
-    """What becomes of keys and values, see `ChunkTask`."""
+    """What becomes of keys, values and timestamps, see `ChunkTask`."""
 
     typing: Any = None
     fails: bool = False
+    timestamps: tuple[int, int] | None = None
 
 
 RAW = Decoding()
@@ -124,10 +125,7 @@ def chunk_tasks(
         bytes_max=options.settings.number("split.bytes.max"),
         parallelism=PARALLELISM,
     )
-    return [
-        ChunkTask(plan.store, options.store_options, split, decoding.typing, decoding.fails)
-        for split in splits
-    ]
+    return [ChunkTask(plan.store, options.store_options, split, *decoding) for split in splits]
 
 
 def _present(

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from iceberg_export import names
 from iceberg_export.errors import PlanError
 from iceberg_export.read_chunks import open_reader, span_bytes
-from iceberg_export.rows import span_rows
+from iceberg_export.rows import TimestampLimits, limit_timestamps, span_rows
 from iceberg_export.source.filters import Wanted
 from iceberg_export.source.tasks import ChunkTask, Task
 
@@ -53,6 +53,8 @@ def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
     for span, data in span_bytes(reader, task.split.spans):
         for rows, _tally in span_rows(span, data):
             if rows.num_rows:
+                if task.timestamps is not None:
+                    rows = limit_timestamps(rows, TimestampLimits(*task.timestamps))  # noqa: PLW2901
                 yield rows if task.typing is None else _decoded(task, rows)
 
 

@@ -15,6 +15,8 @@ class ChunkTask(NamedTuple):
     """`typed_rows.RowTyping`; None: keys and values as they are."""
     fails: bool = False
     """A record that cannot be decoded ends the query; else it is left out."""
+    timestamps: tuple[int, int] | None = None
+    """Milliseconds: what lies before or behind is in the raw column alone, as in the table."""
 
 
 class TableTask(NamedTuple):
