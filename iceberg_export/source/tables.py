@@ -28,7 +28,6 @@ from iceberg_export.registry_client import RegistryClient
 from iceberg_export.source.filters import OFFSET_END, Wanted
 from iceberg_export.source.planning import (
     BEYOND_ALL,
-    RAW,
     Decoding,
     Ranges,
     ask,
@@ -108,7 +107,7 @@ def plan_table(
             f"table {options.table} holds the newest record of each key; read it alone, or the "
             "topic alone"
         )
-    decoding = RAW
+    decoding = Decoding(timestamps=_believed(options))
     if topic_table.typed != is_typed(table):
         # Raw rows beside decoded ones would look like records without any fields.
         raise SettingsError(
@@ -116,13 +115,22 @@ def plan_table(
         )
     if topic_table.typed:
         _columns, typing = _types(options, topic_table).reading(schema.columns_of(table))
-        decoding = Decoding(typing, topic_table.bad_records == "fail")
+        fails = topic_table.bad_records == "fail"
+        decoding = decoding._replace(typing=typing, fails=fails)
     check_named(topic, plan, (starting,))
     ranges = {number: (starting.at(part), part.stable) for number, part in plan.partitions.items()}
     return [
         *_table_tasks(options, table, wanted),
         *chunk_tasks(options, Ranges(plan, ranges), wanted, decoding),
     ]
+
+
+def _believed(options: ReadOptions) -> tuple[int, int] | None:
+    """Timestamps that an export would put into the table's column for them, in milliseconds."""
+    if options.settings["timestamp.sanity"] == "false":
+        return None
+    now_ms = time.time_ns() // 1_000_000
+    return names.TIMESTAMP_MS_MIN, now_ms + names.TIMESTAMP_AHEAD_MS_MAX
 
 
 def _table_tasks(options: ReadOptions, table: Table, wanted: Wanted) -> list[Task]:
