@@ -61,6 +61,12 @@ def guarded(doing: str, call: Callable[[], Result]) -> Result:
         raise CatalogError(f"cannot {doing}: {first_line(error)}") from error
 
 
+def missing_warehouse(properties: Mapping[str, str], data: Path) -> Path | None:
+    """The embedded warehouse, when it is what is meant and nobody has made it yet."""
+    warehouse = (data / "warehouse").absolute()
+    return None if properties or (warehouse / "catalog.db").exists() else warehouse
+
+
 def open_catalog(properties: Mapping[str, str], data: Path) -> Catalog:
     """The catalog of the settings `catalog.*` (without that prefix).
 

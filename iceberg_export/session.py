@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from iceberg_export import spark
 from iceberg_export.agent_client import AgentClient, Pinned, Topic, Topics
-from iceberg_export.catalog import open_catalog
+from iceberg_export.catalog import missing_warehouse, open_catalog
 from iceberg_export.commit import Pause
 from iceberg_export.errors import ExportError, SettingsError
 from iceberg_export.job import Committed, Job, go_on, new_run_id
@@ -31,12 +31,17 @@ class Session:
         self.client = AgentClient(
             settings.agents, timeout_ms=settings.number("agent.timeout.ms"), sleep=time.sleep
         )
+        self._new_warehouse = missing_warehouse(settings.catalog, settings.data)
         self.catalog = open_catalog(settings.catalog, settings.data)
         self._rng = random.SystemRandom()
         self._tasks: spark.Tasks | None = None
 
     def job(self, cluster_id: str, after_commit: Callable[[Committed], bool] = go_on) -> Job:
         """A new run over that cluster."""
+        if self._new_warehouse is not None:
+            # From another working directory, all topics would be exported once more.
+            self.progress.say(f"no warehouse yet, made an empty one: {self._new_warehouse}")
+            self._new_warehouse = None
         return Job(
             settings=self.settings,
             client=self.client,

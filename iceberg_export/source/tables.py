@@ -20,7 +20,7 @@ from pyiceberg.utils.datetime import to_human_timestamptz
 
 from iceberg_export import names, schema, topic_settings
 from iceberg_export.agent_client import AgentClient
-from iceberg_export.catalog import find_table, guarded, open_catalog, view_of
+from iceberg_export.catalog import find_table, guarded, missing_warehouse, open_catalog, view_of
 from iceberg_export.commit import check_owner
 from iceberg_export.errors import CatalogError, SettingsError, StateError
 from iceberg_export.read_files import NullKeepingScan
@@ -86,8 +86,16 @@ def _types(options: ReadOptions, topic_table: TopicTable) -> TopicTypes:
 
 
 def open_options(options: ReadOptions) -> Table:
-    """The table, in the catalog that the options name. Raises CatalogError."""
-    return open_table(options, open_catalog(options.settings.catalog, options.settings.data))
+    """The table, in the catalog that the options name. Raises CatalogError.
+
+    A reader makes no warehouse: an empty one would hide that the folder is the wrong one.
+    """
+    settings = options.settings
+    if (missing := missing_warehouse(settings.catalog, settings.data)) is not None:
+        raise CatalogError(
+            f'there is no warehouse {missing}; say option("data", folder), or catalog.* options'
+        )
+    return open_table(options, open_catalog(settings.catalog, settings.data))
 
 
 def plan_table(

@@ -132,6 +132,13 @@ def test_a_data_folder_that_cannot_be_made_is_told(frazil, tmp_path):
     assert "cannot create the warehouse folder" in err
 
 
+def test_a_new_warehouse_is_told_once_with_its_folder(frazil, tmp_path):
+    _code, _out, err = frazil("status")
+    assert f"no warehouse yet, made an empty one: {tmp_path}" in err
+    _code, _out, err = frazil("status")
+    assert "no warehouse" not in err
+
+
 def test_a_wrong_table_does_not_keep_other_topics_waiting(frazil, world):
     frazil("run", "--once")
     world.create("orders", 1, topic_id="ff" * 16)
