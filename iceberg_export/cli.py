@@ -8,6 +8,7 @@ to stop before `run --once` was done.
 """
 
 import argparse
+import os
 import re
 import signal
 import sys
@@ -217,4 +218,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("frazil export: interrupted; nothing half-done is visible", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough (`frazil export status --json | head`).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     return code

@@ -28,6 +28,7 @@ from protocol.types import Incarnation, TopicId, position
 from storage.spans import Item, ObjectId, ObjectKind
 from tests.coordinator.group_values import GROUP_COMMANDS
 from tests.coordinator.job_values import JOB_COMMANDS
+from tests.coordinator.table_values import TABLE_COMMANDS
 from tests.coordinator.transaction_values import TRANSACTION_COMMANDS
 
 AT = position(1, 42)
@@ -50,6 +51,7 @@ COMMANDS: list[Command] = [
     *GROUP_COMMANDS,
     *TRANSACTION_COMMANDS,
     *JOB_COMMANDS,
+    *TABLE_COMMANDS,
 ]
 
 

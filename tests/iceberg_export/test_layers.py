@@ -20,8 +20,9 @@ from iceberg_export.decode import Tally
 from iceberg_export.errors import CorruptSpanError, PlanError
 from iceberg_export.job import export_topic
 from iceberg_export.plan import PlannedSpan, Split, TopicPlan, join_parts, next_work, parse_plan
-from iceberg_export.rows import span_rows
+from iceberg_export.rows import ROW_SCHEMA, span_rows
 from iceberg_export.status import topic_status
+from iceberg_export.typed_rows import RowTyping
 from iceberg_export.verify import ChunkTask, _in_holes, _reference_rows, sum_chunks, verify_topic
 from protocol.records import Record, build_batch, empty_batch
 from tests.broker_hot.layers import LayeredLog, play, steps
@@ -247,7 +248,7 @@ def test_rows_that_compaction_removed_are_told_from_rows_that_should_not_be(tmp_
     log.write([(None, 1)])
     plan = piece(log, tmp_path, None, 10)
     split = Split(0, (segment_span(data, 100, 130, offset_from=102),))
-    task = ChunkTask(plan.store, {}, split, False, frozenset([0]))
+    task = ChunkTask(plan.store, {}, split, False, frozenset([0]), RowTyping(), ROW_SCHEMA, {})
     holes = sum_chunks(task, 0).holes
     assert holes[0].tolist() == [[102, 106, 109, 121], [105, 108, 120, 130]]
     assert sum_chunks(task._replace(compacted=frozenset()), 0).holes == {}
