@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from iceberg_export import commit, dead_letters, schema, topic_settings
@@ -19,7 +21,7 @@ from iceberg_export.agent_client import AgentClient, Topic
 from iceberg_export.catalog import Identifier, find_table, table_name
 from iceberg_export.commit import Pause, RecreatedError
 from iceberg_export.dead_letters import Pending, encode_pending
-from iceberg_export.errors import CatalogError, FencedError
+from iceberg_export.errors import CatalogError, FencedError, SettingsError
 from iceberg_export.names import KEY, TIMESTAMP_AHEAD_MS_MAX, TIMESTAMP_MS_MIN
 from iceberg_export.partition_values import partition_columns
 from iceberg_export.plan import TopicPlan, Work, make_splits, next_work
@@ -195,7 +197,7 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
         topic_id=topic.topic_id,
         cluster_id=job.cluster_id,
         # Of a table that exists its own counts: it may have been made from other columns.
-        partition_spec=schema.partition_spec(by if is_new else (), columns),
+        partition_spec=_partition_spec(by if is_new else (), columns, types),
         table_schema=columns,
         run_id=f"{job.run_id}-init",
         pause=job.pause,
@@ -224,6 +226,20 @@ def _partitioning(job: Job, told: TopicTable) -> str | tuple[PartitionTerm, ...]
     if told.mode == "upsert":
         return (PartitionTerm("bucket", KEY, BUCKETS_DEFAULT),)
     return job.settings["table.partition.by"]
+
+
+def _partition_spec(
+    by: str | Sequence[PartitionTerm], columns: Schema, types: TopicTypes | None
+) -> PartitionSpec:
+    try:
+        return schema.partition_spec(by, columns)
+    except SettingsError as error:
+        missing = types.subjects_without_schema if types is not None else []
+        if not missing:
+            raise
+        raise SettingsError(
+            f"{error}; no schema is registered under {' and '.join(missing)} yet, which may bring it"
+        ) from error
 
 
 def export_topic(job: Job, topic: Topic) -> Report:

@@ -84,6 +84,16 @@ class TopicTypes:
                 _learn(side, (one.schema_id, FIRST_MESSAGE), one)
                 side.newest.append(one.schema_id)
 
+    @property
+    def subjects_without_schema(self) -> list[str]:
+        """Subjects whose schemas are to become columns and that have none yet."""
+        subjects = (self._settings.value_subject, self._settings.key_subject)
+        return [
+            subject
+            for side, subject in zip(self._sides, subjects, strict=True)
+            if side.has_schemas and not side.newest
+        ]
+
     def learn(self, unknown: Mapping[str, Iterable[Message]]) -> None:
         """Ask the registry about what tasks met, by `Side.source`."""
         for side in self._sides:

@@ -178,13 +178,15 @@ def test_three_topics_whose_schemas_grow_while_they_are_exported(cluster, make_j
             raise
 
     exporter = threading.Thread(target=go_on_exporting)
-    exporter.start()
     try:
         with SchemaRegistryClient({"url": cluster.registry_url}) as registry:
             for version in range(VERSIONS):
                 seen = len(runs)
                 for number in range(ROUNDS):
                     values = serialized(registry, version, (version * ROUNDS + number) * 10)
+                    if exporter.ident is None:
+                        # A table is partitioned by a column, which the first schema brings.
+                        exporter.start()
                     send(producer, values)
                     if (version, number) == (1, 1):
                         send(producer, {mode: [cut(some[0])] for mode, some in values.items()})
@@ -193,7 +195,8 @@ def test_three_topics_whose_schemas_grow_while_they_are_exported(cluster, make_j
                     stopped.wait(0.01)
     finally:
         stopped.set()
-        exporter.join()
+        if exporter.ident is not None:
+            exporter.join()
     assert failures == []
     job = make_job("last", "verify.decoder=reference", runner=tasks)
     export_all(job)

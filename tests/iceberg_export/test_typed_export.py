@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from iceberg_export.dead_letters import decode_pending
-from iceberg_export.errors import StateError
+from iceberg_export.errors import SettingsError, StateError
 from iceberg_export.job import export_topic
 from iceberg_export.registry_client import RegistryError
 from iceberg_export.steps import Step
@@ -387,6 +387,15 @@ def test_json_without_frames_is_read_by_the_newest_schema(world, registry, jobs)
     job = jobs()
     assert export(job).dead == 1
     assert rows_of(job, "a", "b", "kafka_value_schema_id") == [(1, "x", None), (1, "x", two)]
+
+
+def test_a_column_that_the_first_schema_will_bring_is_waited_for(world, jobs, registry):
+    world.configs["orders"]["partition.by"] = "bucket(4,id)"
+    with pytest.raises(SettingsError, match=r"no schema is registered under orders-value yet"):
+        export(jobs())
+    schema_id = registry.register("orders-value", ORDER_1)
+    send(world, avro(schema_id, ORDER_1, {"id": 1, "city": "x"}))
+    assert export(jobs()).rows == 1
 
 
 def test_tables_are_partitioned_by_columns_of_the_schema(world, registry, jobs):
