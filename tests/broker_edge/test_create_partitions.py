@@ -137,7 +137,10 @@ def test_nothing_is_added_while_an_agent_of_an_older_release_is_live():
     run(scenario)
 
 
-def test_a_lagging_agent_judges_by_what_another_agent_has_told():
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_a_lagging_agent_judges_by_what_another_agent_has_told(validate_only):
+    """What is only validated is judged by nobody else: without a barrier it would pass."""
+
     async def scenario(world):
         async with world.agents("one", "lagging") as (one, lagging):
             await one.create_topic("logs", 1)
@@ -145,7 +148,7 @@ def test_a_lagging_agent_judges_by_what_another_agent_has_told():
             lagging.lag()
             assert await ask(one, ("logs", 3)) == [("logs", 0)]
             peer = lagging.peer()
-            peer.send(apis.CREATE_PARTITIONS, 3, wider(("logs", 3)))
+            peer.send(apis.CREATE_PARTITIONS, 3, wider(("logs", 3), validate_only=validate_only))
             await asyncio.sleep(1)
             assert not peer.frames()
             lagging.catch_up()

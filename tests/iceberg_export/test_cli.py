@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 
@@ -57,6 +58,25 @@ def test_run_then_verify_then_status(frazil):
     code, out, _err = frazil("status")
     assert code == 0
     assert out.splitlines()[1].split()[:7] == ["orders", "0", "5", "5", "0", "-", "frazil.orders"]
+
+
+class Gone:
+    """Standard output whose reader has seen enough."""
+
+    def __init__(self, file):
+        self.fileno = file.fileno
+
+    def write(self, _text):
+        raise BrokenPipeError
+
+    def flush(self):
+        """Nothing was taken."""
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(frazil, tmp_path, monkeypatch):
+    with (tmp_path / "out").open("w") as file:
+        monkeypatch.setattr(sys, "stdout", Gone(file))
+        assert frazil("status")[0] == 0
 
 
 def test_nothing_new_starts_no_spark(frazil, monkeypatch):
