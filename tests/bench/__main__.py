@@ -10,19 +10,16 @@ afterwards a fetch from the beginning finds more than Frazil keeps in memory, so
 
 import argparse
 import os
-import platform
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from tests.bench import bench_groups, load
+from tests.bench import bench_groups, load, report
 from tests.bench.cpu import cpu_seconds
+from tests.bench.report import machine, write_section
 from tests.parts.servers import FrazilDev, KafkaServer
-
-ROOT = Path(__file__).parent.parent.parent
 
 FILL_BYTES = 400_000_000
 """Written before a case is measured: more than the 256 MiB that `frazil dev` caches."""
@@ -236,9 +233,7 @@ def _measure(brokers: list[Broker], *, seconds: float, turns: int) -> tuple[list
     return rows, [paced_row]
 
 
-REPORT = """# Benchmarks
-
-Written by `make bench`. One `frazil dev` (local-disk store and SQLite log, both with fsync) beside
+REPORT = """`make bench`: one `frazil dev` (local-disk store and SQLite log, both with fsync) beside
 one Apache Kafka {kafka} node (KRaft, its defaults: no fsync per write, heap 1 GB), on one machine
 at the same time, taking turns; the same raw client and load for both (`tests/bench/load.py`:
 records of 1 KiB, incompressible, requests of about 1 MiB with at most one batch of a partition,
@@ -247,7 +242,7 @@ records of 1 KiB, incompressible, requests of about 1 MiB with at most one batch
 keeps up reads them (Frazil from its memory, Kafka from the page cache), and to catch up {fetch_mb} MB
 from the beginning (Frazil from the files of its store, since newer records fill its own memory).
 
-{date} · {machine} · load average {load_before:.1f} before, {load_after:.1f} after (the benchmark
+{machine} · load average {load_before:.1f} before, {load_after:.1f} after (the benchmark
 itself included)
 
 | case (Frazil / Kafka) | MB/s | broker's CPU s per GB | ratio of CPU | request p50, p99 ms | ratio of p50 |
@@ -282,7 +277,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
     parser.add_argument("--seconds", type=float, default=3.0, help="of one turn, at most")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=ROOT / "BENCHMARKS.md")
+    parser.add_argument("--out", type=Path, default=report.PATH)
     options = parser.parse_args()
     load_before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="frazil-bench-") as folder:
@@ -302,7 +297,8 @@ def main() -> None:
         finally:
             frazil.stop()
             kafka.stop()
-    options.out.write_text(
+    write_section(
+        "Brokers",
         REPORT.format(
             kafka="4.3.1",
             turns=options.turns,
@@ -311,9 +307,7 @@ def main() -> None:
             fill_mb=FILL_BYTES // 1_000_000,
             newest_mb=NEWEST_BYTES // 1_000_000,
             fetch_mb=FETCH_BYTES // 1_000_000,
-            date=time.strftime("%Y-%m-%d"),
-            machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
-            f"Python {platform.python_version()}",
+            machine=machine(),
             load_before=load_before,
             load_after=os.getloadavg()[0],
             rows="\n".join(rows),
@@ -322,9 +316,9 @@ def main() -> None:
             members=MEMBERS,
             groups_seconds=GROUPS_SECONDS,
             heartbeats="\n".join(heartbeats),
-        )
+        ),
+        options.out,
     )
-    print(f"written to {options.out.name}")
 
 
 if __name__ == "__main__":
