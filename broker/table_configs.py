@@ -18,6 +18,7 @@ RETENTION_HOLD: Final = f"{PREFIX}retention.hold"
 RETENTION_HOLD_MAX_MS: Final = f"{PREFIX}retention.hold.max.ms"
 
 _DECODERS = ("raw", "string", "json", "avro", "protobuf")
+_SCHEMAS = ("by-id", "latest")
 _NAME_MAX = 255
 _TABLE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TERM = re.compile(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^\s(),]+)\s*\)|([^\s(),]+))\s*(?:,|$)\s*")
@@ -41,6 +42,13 @@ TABLE_CONFIGS: Final = (
         "raw",
         "How keys are decoded.",
         choices=_DECODERS,
+    ),
+    TopicConfig(
+        f"{PREFIX}key.schema",
+        Kind.STRING,
+        "by-id",
+        "As value.schema, for keys.",
+        choices=_SCHEMAS,
     ),
     TopicConfig(
         f"{PREFIX}key.subject",
@@ -111,6 +119,15 @@ TABLE_CONFIGS: Final = (
         "raw",
         "How values are decoded.",
         choices=_DECODERS,
+    ),
+    TopicConfig(
+        f"{PREFIX}value.schema",
+        Kind.STRING,
+        "by-id",
+        "by-id: the schema that a value's frame or the record's header names (JSON without either is"
+        " read by the newest); latest: no value has a frame, all are read by the subject's newest"
+        " schema as it is when an export begins.",
+        choices=_SCHEMAS,
     ),
     TopicConfig(
         f"{PREFIX}value.subject",

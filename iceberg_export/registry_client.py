@@ -63,6 +63,27 @@ class RegistryClient:
             self._by_id[schema_id] = None if found is None else self._schema(schema_id, found)
         return self._by_id[schema_id]
 
+    def by_guid(self, guid: str) -> Schema | None:
+        """The schema that record headers name so; None when the registry knows no id of it."""
+        path = f"/schemas/guids/{quote(guid, safe='')}"
+        found = self._call(path, {_SCHEMA_UNKNOWN})
+        if found is None:
+            return None
+        if "id" not in found:
+            # A GUID is the same in all contexts of a registry, ids are not.
+            ids = self._call(f"{path}/ids", {_SCHEMA_UNKNOWN}) or []
+            here = [one for one in ids if one.get("context", ".") == "."]
+            if not here:
+                return None
+            found = found | here[0]
+        return self._kept(found)
+
+    def latest(self, subject: str) -> Schema | None:
+        """The newest version of a subject; None when it has none."""
+        path = f"/subjects/{quote(subject, safe='')}/versions/latest"
+        found = self._call(path, {_SUBJECT_UNKNOWN, _VERSION_UNKNOWN})
+        return None if found is None else self._kept(found)
+
     def versions(self, subject: str) -> list[Schema]:
         """All versions of a subject, oldest first; none when there is no such subject."""
         path = f"/subjects/{quote(subject, safe='')}/versions"
@@ -72,21 +93,23 @@ class RegistryClient:
         schemas = []
         for number in sorted(numbers):
             found = self._call(f"{path}/{number}", {_SUBJECT_UNKNOWN, _VERSION_UNKNOWN})
-            if found is None:
-                continue  # Deleted just now.
-            schema_id = _number(found, "id")
-            if schema_id not in self._by_id or self._by_id[schema_id] is None:
-                self._by_id[schema_id] = self._schema(schema_id, found)
-            schema = self._by_id[schema_id]
-            assert schema is not None
-            schemas.append(schema)
+            if found is not None:  # Else it was deleted just now.
+                schemas.append(self._kept(found))
         return schemas
+
+    def _kept(self, found: Mapping[str, Any]) -> Schema:
+        """A schema that was told with its id."""
+        schema_id = _number(found, "id")
+        schema = self._by_id.get(schema_id) or self._schema(schema_id, found)
+        self._by_id[schema_id] = schema
+        return schema
 
     def _schema(self, schema_id: int, found: Mapping[str, Any]) -> Schema:
         references: dict[str, str] = {}
         self._gather(found, references, deep=0)
         # The registry leaves the kind out when it is Avro.
-        return Schema(schema_id, _kind(found), _text(found), references)
+        guid = str(found.get("guid") or "")
+        return Schema(schema_id, _kind(found), _text(found), references, guid)
 
     def _gather(self, found: Mapping[str, Any], into: dict[str, str], *, deep: int) -> None:
         """Texts of all that a schema refers to, those that others need first."""

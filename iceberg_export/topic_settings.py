@@ -18,6 +18,8 @@ PREFIX = "frazil.iceberg."
 MODES = ("raw", "string", "json", "avro", "protobuf")
 REGISTRY_MODES = frozenset({"avro", "protobuf"})
 """Modes that cannot do without a schema; json can have one."""
+SCHEMA_CHOICES = ("by-id", "latest")
+"""The schema that a record names, or the newest of the subject for all records."""
 _TERM = re.compile(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^\s(),]+)\s*\)|([^\s(),]+))\s*(?:,|$)\s*")
 _PLAIN_TRANSFORMS = frozenset({"year", "month", "day", "hour", "identity"})
 _NUMBERED_TRANSFORMS = frozenset({"bucket", "truncate"})
@@ -49,6 +51,8 @@ class TopicTable:
     """Never empty after `parse`."""
     key_subject: str = ""
     """Never empty after `parse`."""
+    value_schema: str = "by-id"
+    key_schema: str = "by-id"
     partition_by: tuple[PartitionTerm, ...] | None = None
     """None: as the exporter's own settings say; (): not partitioned."""
     bad_records: str = "dlq"
@@ -143,6 +147,8 @@ _PARTS: dict[str, Callable[[str], object]] = {
     "layout": _choice("flat", "nested"),
     "value.subject": str,
     "key.subject": str,
+    "value.schema": _choice(*SCHEMA_CHOICES),
+    "key.schema": _choice(*SCHEMA_CHOICES),
     "partition.by": lambda text: parse_partition_by(text) if text.strip() else None,
     "bad.records": _choice("dlq", "fail", "drop"),
     "schema.evolution": _choice("add", "strict"),

@@ -1,7 +1,8 @@
 """What the driver knows of a topic's schemas, and the table's columns that follow from it.
 
-Once per run all versions of the topic's subjects are read; an id that a task meets and that was not
-among them is asked for when it is met. Of a Protobuf file the first message counts from the
+Once per run all versions of the topic's subjects are read; an id, or a GUID in a header, that a task
+meets and that was not among them is asked for when it is met. With `value.schema=latest` (or
+`key.schema`) only the newest version is read, and decodes everything of the run. Of a Protobuf file the first message counts from the
 beginning, the others from when a record is one. Tasks are told everything, so they ask nobody, and a task
 that runs twice comes to the same rows. The table grows in commits of its own before any file
 of the new columns exists; growing is repeated against the table as it is until nothing is left
@@ -19,13 +20,14 @@ from pyiceberg.table import Table
 from iceberg_export import names, schema
 from iceberg_export.catalog import Identifier
 from iceberg_export.commit import Pause
-from iceberg_export.errors import CatalogError, StateError
+from iceberg_export.errors import CatalogError, SettingsError, StateError
 from iceberg_export.evolve import evolve
 from iceberg_export.registry_client import RegistryClient
 from iceberg_export.topic_settings import TopicTable
 from iceberg_export.typed.decode_values import INCOMPATIBLE, SCHEMA_INVALID, SCHEMA_UNKNOWN, Message
 from iceberg_export.typed.fields import STRING_FIELDS, fields_of
 from iceberg_export.typed.framing import FIRST_MESSAGE
+from iceberg_export.typed.heads import GUID, guid_number, guid_text
 from iceberg_export.typed.proto_schema import message_paths
 from iceberg_export.typed.types import Schema, SchemaError
 from iceberg_export.typed_rows import (
@@ -51,7 +53,11 @@ class _Known(NamedTuple):
     fields: dict[Message, pa.Schema]
     refused: dict[Message, Refusal]
     newest: list[int]
-    """Ids of the subject's versions, oldest first."""
+    """Ids of the subject's versions, oldest first; of `latest` the newest alone."""
+    guids: dict[int, int]
+    """Ids by GUIDs (`typed.heads`)."""
+    latest: bool
+    """The newest schema decodes everything."""
 
     @property
     def has_schemas(self) -> bool:
@@ -73,24 +79,30 @@ class TopicTypes:
         self._settings = settings
         self._registry = registry
         self._sides = (
-            _known(names.VALUE, settings.value_mode, nested=settings.layout == "nested"),
-            _known(names.KEY, settings.key_mode, nested=True),
+            _known(
+                names.VALUE,
+                settings.value_mode,
+                nested=settings.layout == "nested",
+                latest=settings.value_schema == "latest",
+            ),
+            _known(
+                names.KEY, settings.key_mode, nested=True, latest=settings.key_schema == "latest"
+            ),
         )
-        subjects = (settings.value_subject, settings.key_subject)
-        for side, subject in zip(self._sides, subjects, strict=True):
+        self._subjects = (settings.value_subject, settings.key_subject)
+        for side, subject in zip(self._sides, self._subjects, strict=True):
             if not side.has_schemas:
                 continue
-            for one in registry.versions(subject):
+            for one in _versions(registry, subject, newest=side.latest):
                 _learn(side, (one.schema_id, FIRST_MESSAGE), one)
                 side.newest.append(one.schema_id)
 
     @property
     def subjects_without_schema(self) -> list[str]:
         """Subjects whose schemas are to become columns and that have none yet."""
-        subjects = (self._settings.value_subject, self._settings.key_subject)
         return [
             subject
-            for side, subject in zip(self._sides, subjects, strict=True)
+            for side, subject in zip(self._sides, self._subjects, strict=True)
             if side.has_schemas and not side.newest
         ]
 
@@ -98,9 +110,16 @@ class TopicTypes:
         """Ask the registry about what tasks met, by `Side.source`."""
         for side in self._sides:
             for message in sorted(unknown.get(side.source, ())):
-                schema_id, _ = message
-                found = side.schemas.get(schema_id) or self._registry.by_id(schema_id)
-                _learn(side, message, found)
+                number, _ = message
+                if number < GUID:
+                    found = side.schemas.get(number) or self._registry.by_id(number)
+                    _learn(side, message, found)
+                elif (found := self._registry.by_guid(guid_text(number))) is not None:
+                    side.guids[number] = found.schema_id
+                    _learn(side, (found.schema_id, FIRST_MESSAGE), found)
+                else:
+                    said = f"the registry has no schema {guid_text(number)}"
+                    side.refused[message] = Refusal(SCHEMA_UNKNOWN, said)
 
     def columns(self) -> pa.Schema:
         """Columns of a new table, beside those that every table has."""
@@ -168,12 +187,26 @@ class TopicTypes:
     def _typing(
         self, columns: pa.Schema, refused: Mapping[str, Mapping[Message, str]]
     ) -> RowTyping:
+        for side, subject in zip(self._sides, self._subjects, strict=True):
+            if side.latest and side.has_schemas and not side.newest:
+                what = "values" if side.source == names.VALUE else "keys"
+                raise SettingsError(
+                    f"no schema is registered under {subject} yet, by whose newest one all {what} "
+                    "are to be decoded (frazil.iceberg.value.schema, key.schema)"
+                )
         value, key = (_side(one, columns, refused[one.source]) for one in self._sides)
         return RowTyping(key, value)
 
 
-def _known(source: str, mode: str, *, nested: bool) -> _Known:
-    return _Known(source, mode, nested, {}, {}, {}, [])
+def _versions(registry: RegistryClient, subject: str, *, newest: bool) -> list[Schema]:
+    if not newest:
+        return registry.versions(subject)
+    found = registry.latest(subject)
+    return [] if found is None else [found]
+
+
+def _known(source: str, mode: str, *, nested: bool, latest: bool) -> _Known:
+    return _Known(source, mode, nested, {}, {}, {}, [], {}, latest)
 
 
 def _learn(side: _Known, message: Message, found: Schema | None) -> None:
@@ -182,6 +215,9 @@ def _learn(side: _Known, message: Message, found: Schema | None) -> None:
         said = f"the registry has no schema {schema_id}"
         side.refused[message] = Refusal(SCHEMA_UNKNOWN, said)
         return
+    if found.guid:
+        with contextlib.suppress(ValueError):  # A registry of other names.
+            side.guids[guid_number(found.guid)] = schema_id
     if found.kind.lower() != side.mode:
         said = f"schema {schema_id} is {found.kind}, the topic's mode is {side.mode}"
         side.refused[message] = Refusal(SCHEMA_INVALID, said)
@@ -229,7 +265,9 @@ def _side(known: _Known, columns: pa.Schema, clashes: Mapping[Message, str]) -> 
         schemas=dict(known.schemas),
         messages=frozenset(messages),
         refused=refused,
-        default=newest[-1] if newest and known.mode == "json" else None,
+        default=newest[-1] if newest and known.mode == "json" and not known.latest else None,
+        pinned=known.newest[-1] if known.latest and known.has_schemas else None,
+        guids=dict(known.guids),
         target=pa.schema(target),
     )
 

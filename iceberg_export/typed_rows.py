@@ -21,7 +21,8 @@ import pyarrow as pa
 from iceberg_export import names
 from iceberg_export.evolve import plain
 from iceberg_export.rows import ROW_SCHEMA
-from iceberg_export.typed.decode_values import Decoded, Message, Poison, Told, decode
+from iceberg_export.typed.decode_values import Decoded, Message, Naming, Poison, Told, decode
+from iceberg_export.typed.heads import KEY_HEADER, VALUE_HEADER, find_heads
 from iceberg_export.typed.types import Schema
 
 KEY_SCHEMA_ID = "kafka_key_schema_id"
@@ -64,12 +65,21 @@ class Side(NamedTuple):
     refused: Mapping[Message, Refusal] = {}
     default: int | None = None
     """Schema id of what has no frame, in json."""
+    pinned: int | None = None
+    """Schema id of everything: then nothing has a frame, and headers count for nothing."""
+    guids: Mapping[int, int] = {}
+    """Schema ids by GUIDs, as `typed.heads` has them."""
     target: pa.Schema = pa.schema([])
     """Fields of the schemas, with the types that the table's columns have."""
 
     @property
     def has_schemas(self) -> bool:
         return self.mode not in {"raw", "string"}
+
+    @property
+    def header(self) -> str:
+        """Name of the records' header that may name a schema."""
+        return KEY_HEADER if self.source == names.KEY else VALUE_HEADER
 
     @property
     def id_column(self) -> str:
@@ -147,7 +157,7 @@ def judge(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> Judg
         if side.mode == "raw":
             columns[side.source] = values
             continue
-        decoded = _decoded(side, values, reference=reference)
+        decoded = _decoded(side, values, rows.column(names.HEADERS), reference=reference)
         if decoded.unknown:
             unknown[side.source] = set(decoded.unknown)
             continue
@@ -185,13 +195,19 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
 
 
-def _decoded(side: Side, values: pa.Array, *, reference: bool) -> Decoded:
-    default = side.schemas[side.default] if side.default is not None else None
+def _decoded(side: Side, values: pa.Array, headers: pa.ChunkedArray, *, reference: bool) -> Decoded:
+    naming = Naming(pinned=side.pinned)
+    if side.has_schemas and side.pinned is None:
+        naming = Naming(
+            default=side.schemas[side.default] if side.default is not None else None,
+            heads=find_heads(_one(headers), side.header),
+            guids=side.guids,
+        )
     return decode(
         values,
         side.mode,
         side.schemas,
-        default=default,
+        naming=naming,
         told=Told(side.messages, side.refused),
         target=side.target,
         reference=reference,

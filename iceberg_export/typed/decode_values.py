@@ -12,7 +12,7 @@ silently. Fast decoders take whole columns; what they cannot tell, they leave to
 by record, so that both give the same.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +33,9 @@ from iceberg_export.typed.framing import (
     is_valid,
     message_indexes,
     split_frames,
+    whole_values,
 )
+from iceberg_export.typed.heads import GUID, NO_HEAD, Heads, read_head
 from iceberg_export.typed.types import AVRO, JSON, PROTOBUF, Schema, SchemaError
 
 NOT_FRAMED = "NOT_FRAMED"
@@ -57,6 +59,19 @@ class Poison(NamedTuple):
 
 Message = tuple[int, tuple[int, ...]]
 """A schema's id and, in Protobuf, which message of its file; else `FIRST_MESSAGE`."""
+
+
+class Naming(NamedTuple):
+    """What says which schema decodes a value, beside its frame."""
+
+    default: Schema | None = None
+    """Of JSON that is not framed."""
+    pinned: int | None = None
+    """The id of the schema of all values, none of which is framed."""
+    heads: Heads | None = None
+    """What the rows' headers say; not with `pinned`."""
+    guids: Mapping[int, int] = {}
+    """Ids by the GUIDs that headers name, as `heads` has them."""
 
 
 class Told(NamedTuple):
@@ -94,21 +109,22 @@ def decode(
     mode: str,
     schemas: Mapping[int, Schema],
     *,
-    default: Schema | None = None,
+    naming: Naming | None = None,
     told: Told | None = None,
     target: pa.Schema,
     reference: bool = False,
 ) -> Decoded:
     """Values (a large binary array) of mode string, json, avro or protobuf.
 
-    `default` decodes JSON that is not framed. `reference`: record by record throughout.
+    `reference`: record by record throughout.
     """
     if mode == STRING:
         return _decode_strings(values, target)
-    frames = split_frames(values, indexes=mode == "protobuf")
+    naming = naming or Naming()
+    frames, named = _named(values, mode, naming)
     poisons: list[Poison] = []
     told = told or Told()
-    groups, unknown = _groups(frames, mode, (schemas, default, told), poisons)
+    groups, unknown = _groups(frames, named, (mode, schemas, naming.default, told), poisons)
     pieces: list[tuple[Ints, pa.Table]] = []
     for group in groups:
         code, reason = _unusable(mode, group, target)
@@ -138,34 +154,78 @@ def _decode_strings(values: pa.Array, target: pa.Schema) -> Decoded:
     return Decoded(columns, poisons, ids, frozenset())
 
 
+class _Named(NamedTuple):
+    """Rows that name the same schema."""
+
+    number: int
+    """An id, `UNFRAMED`, or what a header says (`heads`)."""
+    rows: Ints
+    indexes: tuple[int, ...] | None = None
+    """As a header says; None: as the frames do."""
+
+
+def _named(values: pa.Array, mode: str, naming: Naming) -> tuple[Frames, list[_Named]]:
+    """Where the payloads are, and which schema each row names; rows without a value name none."""
+    if naming.pinned is not None:
+        frames = whole_values(values)
+        frames.schema_ids[frames.schema_ids == UNFRAMED] = naming.pinned
+    else:
+        frames = split_frames(values, indexes=mode == "protobuf")
+    named: list[_Named] = []
+    by_frame = frames.schema_ids != NULL_VALUE
+    if naming.heads is not None:
+        named += _named_by_heads(frames, values, naming, indexes=mode == "protobuf")
+        by_frame &= naming.heads.codes < 0
+    for number in np.unique(frames.schema_ids[by_frame]).tolist():
+        named.append(_Named(number, np.flatnonzero(by_frame & (frames.schema_ids == number))))
+    return frames, named
+
+
+def _named_by_heads(
+    frames: Frames, values: pa.Array, naming: Naming, *, indexes: bool
+) -> Iterator[_Named]:
+    """Rows by their headers; in `frames` their values are all payload then."""
+    assert naming.heads is not None
+    codes = np.where(frames.schema_ids == NULL_VALUE, -1, naming.heads.codes)
+    here = codes >= 0
+    _, starts, lengths = column_bytes(values)
+    frames.starts[here], frames.lengths[here] = starts[here], lengths[here]
+    for code in np.unique(codes[here]).tolist():
+        rows = np.flatnonzero(codes == code)
+        head = read_head(naming.heads.said[code], indexes=indexes)
+        number = NO_HEAD if head is None else naming.guids.get(head.number, head.number)
+        frames.schema_ids[rows] = number if 0 <= number < GUID else UNFRAMED
+        yield _Named(number, rows, None if head is None else head.indexes)
+
+
 def _groups(
     frames: Frames,
-    mode: str,
-    given: tuple[Mapping[int, Schema], Schema | None, Told],
+    named: list[_Named],
+    given: tuple[str, Mapping[int, Schema], Schema | None, Told],
     poisons: list[Poison],
 ) -> tuple[list[_Group], set[Message]]:
-    schemas, default, told = given
+    mode, schemas, default, told = given
     groups: list[_Group] = []
     unknown: set[Message] = set()
-    for number in np.unique(frames.schema_ids).tolist():
-        rows = np.flatnonzero(frames.schema_ids == number)
-        if number == NULL_VALUE:
-            continue
+    for one in named:
+        number, rows, _ = one
+        first = (number, FIRST_MESSAGE)
         if number == UNFRAMED:
             if default is not None and mode == "json":
                 groups.append(_Group(default, FIRST_MESSAGE, rows))
             else:
                 said = "the value does not begin with the id of a schema"
                 poisons += _poisoned(frames, rows, NOT_FRAMED, said)
+        elif number == NO_HEAD:
+            said = "the record's header for the schema names none"
+            poisons += _poisoned(frames, rows, NOT_FRAMED, said)
         elif number not in schemas:
-            first = (number, FIRST_MESSAGE)
             if first not in told.refused:
                 unknown.add(first)
             said = f"the schema registry has no schema {number}"
             poisons += _poisoned(frames, rows, *told.refused.get(first, (SCHEMA_UNKNOWN, said)))
         else:
-            whole = _Group(schemas[number], FIRST_MESSAGE, rows)
-            for group in _by_message(frames, whole) if mode == "protobuf" else [whole]:
+            for group in _by_message(frames, one, schemas[number], mode):
                 if refusal := told.refused.get((number, group.indexes)):
                     poisons += _poisoned(frames, group.rows, *refusal)
                 else:
@@ -177,11 +237,13 @@ def _poisoned(frames: Frames, rows: Ints, code: str, message: str) -> list[Poiso
     return [Poison(row, code, message, int(frames.schema_ids[row])) for row in rows.tolist()]
 
 
-def _by_message(frames: Frames, whole: _Group) -> list[_Group]:
-    schema, rows = whole.schema, whole.rows
+def _by_message(frames: Frames, named: _Named, schema: Schema, mode: str) -> list[_Group]:
+    rows = named.rows
+    if mode != "protobuf" or named.indexes is not None:
+        return [_Group(schema, named.indexes or FIRST_MESSAGE, rows)]
     sizes = frames.starts[rows] - frames.index_starts[rows]
-    # One byte of indexes can only be the zero that stands for the first message.
-    first = sizes == 1
+    # One byte of indexes can only be the zero that stands for the first message; none at all too.
+    first = sizes <= 1
     groups = [_Group(schema, FIRST_MESSAGE, rows[first])] if bool(first.any()) else []
     others: dict[tuple[int, ...], list[int]] = {}
     for row in rows[~first].tolist():

@@ -5,9 +5,7 @@ zig-zag varint, the common path [0] written as the single byte 0. Frames are tol
 code over a whole column; nothing is copied. A value that does not begin like a frame is `UNFRAMED`,
 never an error: what that means is the caller's to say.
 
-Newer serializers write the id into a record header instead (`__key_schema_id`,
-`__value_schema_id`): one byte of version, then the schema's GUID (version 1), which only a registry
-can turn into an id, or, version 0, the id itself. `header_id` reads the latter.
+Newer serializers name the schema in a record's header instead: `heads`.
 """
 
 from typing import Any, NamedTuple
@@ -24,9 +22,6 @@ NULL_VALUE = -2
 HEADER_BYTES = 5
 INDEXES_MAX = 16
 """Messages lie in each other at most this deep; a longer path is no frame."""
-
-KEY_HEADER = "__key_schema_id"
-VALUE_HEADER = "__value_schema_id"
 
 FIRST_MESSAGE: tuple[int, ...] = (0,)
 
@@ -59,6 +54,13 @@ def column_bytes(values: pa.Array) -> tuple[Bytes, Ints, Ints]:
 def is_valid(values: pa.Array) -> npt.NDArray[np.bool_]:
     valid: npt.NDArray[np.bool_] = values.is_valid().to_numpy(zero_copy_only=False)
     return valid
+
+
+def whole_values(values: pa.Array) -> Frames:
+    """A column whose values are all payload: no value has a schema's id, and no message's path."""
+    data, starts, lengths = column_bytes(values)
+    ids = np.where(is_valid(values), UNFRAMED, NULL_VALUE).astype(np.int32)
+    return Frames(data, ids, starts, lengths, starts)
 
 
 def split_frames(values: pa.Array, *, indexes: bool) -> Frames:
@@ -165,11 +167,3 @@ def _varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
-
-
-def header_id(header: bytes) -> int | None:
-    """The id that a schema header carries; None for a GUID or anything else."""
-    if len(header) < HEADER_BYTES or header[0] != 0:
-        return None
-    number = int.from_bytes(header[1:HEADER_BYTES], "big")
-    return number if number <= 0x7FFFFFFF else None

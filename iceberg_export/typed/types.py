@@ -47,6 +47,8 @@ class Schema(NamedTuple):
     text: str
     references: Mapping[str, str] = {}
     """Texts of the schemas it refers to, also indirectly, by the name it uses for each."""
+    guid: str = ""
+    """Its name in record headers; empty when the registry gives none."""
 
 
 def list_of(element: pa.DataType) -> pa.DataType:

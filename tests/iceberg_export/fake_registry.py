@@ -8,6 +8,7 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
+from uuid import UUID
 
 
 class FakeRegistry:
@@ -25,16 +26,27 @@ class FakeRegistry:
         text = schema if isinstance(schema, str) else json.dumps(schema)
         schema_id = len(self.schemas) + 1
         self.schemas[schema_id] = {"schema": text, "references": list(references)}
+        self.schemas[schema_id]["guid"] = str(UUID(int=0xABC << 100 | schema_id))
         if kind != "AVRO":
             self.schemas[schema_id]["schemaType"] = kind
         self.subjects.setdefault(subject, []).append(schema_id)
         return schema_id
+
+    def by_guid(self, schema_id: int, found: dict) -> dict:
+        """As the agents' registry has it; Confluent's does not tell the id there."""
+        return found | {"id": schema_id}
 
     def answer(self, path: str) -> tuple[int, object]:
         parts = [unquote(part) for part in urlsplit(path).path.strip("/").split("/")]
         if parts[:2] == ["schemas", "ids"]:
             found = self.schemas.get(int(parts[2]))
             return (200, found) if found else (404, {"error_code": 40403, "message": "no schema"})
+        if parts[:2] == ["schemas", "guids"]:
+            for schema_id, found in self.schemas.items():
+                if found["guid"] == parts[2]:
+                    ids = [{"context": ".other", "id": 7}, {"context": ".", "id": schema_id}]
+                    return 200, ids if parts[3:] == ["ids"] else self.by_guid(schema_id, found)
+            return 404, {"error_code": 40403, "message": "no schema"}
         assert parts[0] == "subjects"
         assert parts[2] == "versions"
         ids = self.subjects.get(parts[1])
@@ -42,7 +54,7 @@ class FakeRegistry:
             return 404, {"error_code": 40401, "message": "no subject"}
         if len(parts) == 3:
             return 200, list(range(1, len(ids) + 1))
-        number = int(parts[3])
+        number = len(ids) if parts[3] == "latest" else int(parts[3])
         if not 1 <= number <= len(ids):
             return 404, {"error_code": 40402, "message": "no version"}
         schema_id = ids[number - 1]

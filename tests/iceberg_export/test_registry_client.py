@@ -47,6 +47,29 @@ def test_what_is_not_there_is_an_answer(client):
     assert found.by_id(99) is None
 
 
+@pytest.mark.parametrize("tells_ids", [True, False])
+def test_a_guid_is_a_schema_with_its_id_in_the_default_context(registry, client, tells_ids):
+    registry.register("t-value", "{}", "JSON")
+    number = registry.register("t-value", '"int"')
+    if not tells_ids:
+        registry.by_guid = lambda _schema_id, found: found
+    guid = registry.schemas[number]["guid"]
+    found = client()
+    schema = found.by_guid(guid)
+    assert (schema.schema_id, schema.text, schema.guid) == (number, '"int"', guid)
+    assert found.by_id(number) is schema
+    assert found.by_guid("0" * 8) is None
+
+
+def test_the_newest_version_is_one_question(registry, client):
+    registry.register("t-value", '"int"')
+    number = registry.register("t-value", '"long"')
+    found = client()
+    assert found.latest("t-value").schema_id == number
+    assert len(registry.requests) == 1
+    assert found.latest("nothing") is None
+
+
 def test_references_are_gathered_those_first_that_others_need(registry, client):
     registry.register("inner", "1", "PROTOBUF")
     inner = {"name": "inner.proto", "subject": "inner", "version": 1}

@@ -20,6 +20,8 @@ def test_every_setting_is_read():
         "layout": "nested",
         "value.subject": "com.example.Order",
         "key.subject": "k",
+        "value.schema": "latest",
+        "key.schema": "by-id",
         "partition.by": "none",
         "bad.records": "fail",
         "schema.evolution": "strict",
@@ -30,7 +32,7 @@ def test_every_setting_is_read():
     found = parse({f"frazil.iceberg.{name}": value for name, value in said.items()}, "orders")
     assert found == TopicTable(
         False, "lake.orders", "upsert", "avro", "string", "nested", "com.example.Order", "k",
-        (), "fail", "strict", 1000, True, 5,
+        "latest", "by-id", (), "fail", "strict", 1000, True, 5,
     )  # fmt: skip
 
 
@@ -45,6 +47,7 @@ def test_empty_values_mean_the_defaults_and_unknown_names_are_left_alone():
     [
         ("mode", "merge", "must be one of append, upsert, not 'merge'"),
         ("value.mode", "xml", "raw, string, json, avro, protobuf"),
+        ("key.schema", "newest", "one of by-id, latest"),
         ("enable", "yes", "one of true, false"),
         ("max.lag.ms", "-1", "a whole number of milliseconds"),
         ("partition.by", "day(", "cannot be read at 'day('"),

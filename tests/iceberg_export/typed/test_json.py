@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iceberg_export.typed.decode_values import decode
+from iceberg_export.typed.decode_values import Naming, decode
 from iceberg_export.typed.fields import JSON, Schema, SchemaError, fields_of
 from iceberg_export.typed.framing import FIRST_MESSAGE
 from tests.iceberg_export.typed.helpers import column, decode_both
@@ -166,7 +166,7 @@ def test_unframed_json_is_decoded_by_the_default_schema_beside_framed():
     target = pa.schema([("id", pa.int64()), ("old", pa.large_string())])
     values = column([b'{"id": 1}', b'\0\0\0\0\x07{"id": 2}', None, b"\0\0\0\0\x08{}"])
     known = {7: of({"properties": {"id": {"type": "integer"}}})}
-    decoded = decode(values, "json", known, default=known[7], target=target)
+    decoded = decode(values, "json", known, naming=Naming(default=known[7]), target=target)
     assert decoded.columns.to_pylist() == [
         {"id": 1, "old": None},
         {"id": 2, "old": None},

@@ -1,0 +1,94 @@
+"""Schemas named in record headers, as Confluent's newer serializers name them instead of in frames.
+
+`__key_schema_id` and `__value_schema_id` hold one byte of version, then the schema's id (version 0,
+four bytes) or its GUID (version 1, sixteen); for Protobuf the message's path follows, as in a frame.
+The value is then all payload. As Confluent's DualSchemaIdDeserializer has it, the last header of
+the name counts, and before what the value begins with; one that is null says nothing.
+
+A GUID is a number beyond all ids here (`GUID` and its 128 bits), so that one kind of name goes
+wherever ids go; which id it is, only a registry knows. Pure.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from iceberg_export.decode import Ints
+from iceberg_export.typed.framing import FIRST_MESSAGE, UNFRAMED, message_indexes, split_frames
+
+KEY_HEADER = "__key_schema_id"
+VALUE_HEADER = "__value_schema_id"
+GUID = 1 << 128
+NO_HEAD = -3
+"""In the place of an id: there is a header, which names no schema."""
+
+_BYTES = {0: 4, 1: 16}
+"""Of what names the schema, by version."""
+_ID_MAX = 0x7FFFFFFF
+
+
+class Heads(NamedTuple):
+    """What the headers of some rows say."""
+
+    codes: Ints
+    """Of each row: where in `said`; -1: nothing."""
+    said: Sequence[bytes]
+
+
+class Head(NamedTuple):
+    """One header, understood."""
+
+    number: int
+    """An id, or `GUID` and more."""
+    indexes: tuple[int, ...]
+
+
+def find_heads(headers: pa.Array, name: str) -> Heads | None:
+    """The headers of that name in a column of lists of (key, value); None when no row has one."""
+    offsets = headers.offsets.to_numpy()
+    keys = headers.values.field("key")
+    hits = np.flatnonzero(pc.equal(keys, name).to_numpy(zero_copy_only=False))
+    hits = hits[(hits >= offsets[0]) & (hits < offsets[-1])]
+    if not len(hits):
+        return None
+    # Of several headers of a row the last is assigned last.
+    places = np.full(len(headers), -1, np.int64)
+    places[np.searchsorted(offsets, hits, side="right") - 1] = hits
+    rows = np.flatnonzero(places >= 0)
+    found = headers.values.field("value").take(pa.array(places[rows])).dictionary_encode()
+    codes = np.full(len(headers), -1, np.int64)
+    codes[rows] = found.indices.fill_null(-1).to_numpy()
+    return Heads(codes, found.dictionary.to_pylist())
+
+
+def read_head(raw: bytes, *, indexes: bool) -> Head | None:
+    """What a header says, with the message's path (`indexes`) for Protobuf; None: no schema."""
+    size = _BYTES.get(raw[0], len(raw)) if raw else 0
+    if not raw or len(raw) <= size:
+        return None
+    number = int.from_bytes(raw[1 : 1 + size], "big")
+    if raw[0] == 0 and number > _ID_MAX:
+        return None
+    number |= GUID if raw[0] == 1 else 0
+    if not indexes:
+        return Head(number, FIRST_MESSAGE)
+    # The path is written as in a frame, and so it is checked as one.
+    framed = split_frames(pa.array([bytes(5) + raw[1 + size :]], pa.large_binary()), indexes=True)
+    if framed.schema_ids[0] == UNFRAMED:
+        return None
+    path = framed.data[framed.index_starts[0] : framed.starts[0]].tobytes()
+    return Head(number, message_indexes(path))
+
+
+def guid_text(number: int) -> str:
+    """A GUID as registries write it."""
+    return str(UUID(int=number - GUID))
+
+
+def guid_number(text: str) -> int:
+    """The number of a GUID. Raises ValueError for a text that is none."""
+    return GUID | UUID(text).int
