@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from iceberg_export import loop_metrics, spark
+from iceberg_export import failures, loop_metrics, spark
 from iceberg_export.agent_client import Topic
 from iceberg_export.catalog import find_table
 from iceberg_export.errors import ExportError, StateError
@@ -149,13 +149,15 @@ def _status(arguments: argparse.Namespace) -> int:
         topics = session.client.topics()
         job = session.job(topics.cluster_id)
         wanted = chosen(topics, arguments.topics)
+        failed = failures.load(session.settings.data)
         statuses = []
         for count, topic in enumerate(wanted):
             session.progress.bar("asking about topics", count, len(wanted), topic.name)
-            statuses.append(topic_status(job, topic))
+            status = topic_status(job, topic)
+            statuses.append(status._replace(failure=failed.get(topic.name)))
         session.progress.clear()
         print((render_json if arguments.json else render)(statuses, _wall_ms()))
-    return 1 if any(status.problem for status in statuses) else 0
+    return 1 if any(status.problem or status.failure for status in statuses) else 0
 
 
 def _plan(arguments: argparse.Namespace) -> int:

@@ -2,14 +2,20 @@
 
 Two bounds: records wait no longer than the topic's `frazil.iceberg.max.lag.ms`, and what waits is
 exported before it is more than a file's worth, so that busy topics get full files without
-waiting and quiet ones get few small files. Times are milliseconds of one monotonic clock.
+waiting and quiet ones get few small files. A topic whose export fails is tried again after a pause
+that doubles, and told of only when there is something new. Times are milliseconds of one monotonic
+clock.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 LOOK_MS_MIN = 1_000
 """Looks come no faster than this, whatever a topic demands: each asks an agent and the catalog."""
+
+
+FAILURE_PAUSE_MS_MAX = 600_000
+"""Pauses after failures grow up to this, or up to the interval of looks when that is longer."""
 
 
 class Waiting(NamedTuple):
@@ -36,3 +42,42 @@ def is_due(topic: Waiting, *, next_look_ms: int, bytes_enough: int) -> bool:
         return True
     # The oldest record may have come right after the topic was last seen without any.
     return next_look_ms - topic.caught_up_ms > topic.max_lag_ms
+
+
+class Failing(NamedTuple):
+    """A topic whose last exports failed."""
+
+    times: int
+    """In a row."""
+    reason: str
+    """Of the last one."""
+    pause_ms: int
+    again_ms: int
+    """It is not tried before."""
+    configs: Mapping[str, str]
+    """Under which it failed: others are worth a try at once."""
+
+
+def failed(
+    before: Failing | None,
+    reason: str,
+    *,
+    configs: Mapping[str, str],
+    look_ms: int,
+    interval_ms: int,
+) -> Failing:
+    """One more failure, of a try that began with the look at `look_ms`."""
+    times = before.times + 1 if before else 1
+    most = max(interval_ms, FAILURE_PAUSE_MS_MAX)
+    pause_ms = min(2 * before.pause_ms, most) if before else interval_ms
+    return Failing(times, reason, pause_ms, look_ms + pause_ms, configs)
+
+
+def is_news(before: Failing | None, now: Failing) -> bool:
+    """Is it worth a line, or has it been told, and that the next try is so long away, too?"""
+    return before is None or (before.reason, before.pause_ms) != (now.reason, now.pause_ms)
+
+
+def may_try(failing: Failing | None, configs: Mapping[str, str], now_ms: int) -> bool:
+    """Has the topic paused for long enough, or have its settings changed?"""
+    return failing is None or now_ms >= failing.again_ms or failing.configs != configs

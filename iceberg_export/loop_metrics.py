@@ -29,6 +29,8 @@ class TopicNumbers:
     files: int = 0
     commits: int = 0
     errors: int = 0
+    in_a_row: int = 0
+    """Exports that failed since one ended well."""
     bad: int = 0
     exported_ms: int = 0
     """When an export last ended well, wall clock."""
@@ -39,6 +41,10 @@ class TopicNumbers:
         self.lag, self.lag_bytes = status.lag, status.byte_count
         self.lag_seconds = status.seconds(now_ms) or 0
         self.dlq_rows = status.dlq_rows
+
+    def failed(self, in_a_row: int) -> None:
+        self.errors += 1
+        self.in_a_row = in_a_row
 
     def committed(self, committed: Committed) -> None:
         self.rows += committed.rows
@@ -72,6 +78,11 @@ _TOPIC_GAUGES: tuple[tuple[str, str, Callable[[TopicNumbers], float]], ...] = (
     ("lag_bytes", "Bytes of the log that wait, as far as looked at", lambda one: one.lag_bytes),
     ("lag_seconds", "How long the oldest of them has waited", lambda one: one.lag_seconds),
     ("dead_letters", "Rows of the dead-letter table", lambda one: one.dlq_rows),
+    (
+        "failures_in_a_row",
+        "Exports of the topic that failed since one ended well",
+        lambda one: one.in_a_row,
+    ),
     (
         "last_export_timestamp_seconds",
         "When an export of the topic last ended well",

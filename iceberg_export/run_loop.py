@@ -1,7 +1,7 @@
 """`frazil export run`: every topic once, or again and again as topics are due.
 
-One topic's error never stops the others; what concerns all of them (no agent, no Spark) ends the
-round, and in a loop the next round tries again. After each commit the agents are told how far the
+One topic's error never stops the others, and a loop tries that topic again after growing pauses;
+what concerns all of them (no agent, no Spark) ends the round, and the next round tries again. After each commit the agents are told how far the
 table is; that is advice (retention may wait for it), so a failure of it is told and no more.
 A wish to stop is heard between commits: nothing is ever half done.
 """
@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TextIO
 
+from iceberg_export import failures
 from iceberg_export.agent_client import Topic
-from iceberg_export.due import Waiting, is_due, look_ms
+from iceberg_export.due import Failing, Waiting, failed, is_due, is_news, look_ms, may_try
 from iceberg_export.errors import AgentError, ExportError, SparkError
 from iceberg_export.job import Committed, Job, Report, export_topic, locate
 from iceberg_export.loop_metrics import LoopNumbers, TopicNumbers
 from iceberg_export.session import Session, chosen
 from iceberg_export.status import table_offsets, topic_status
 from iceberg_export.topic_settings import TopicTable, parse
+from iceberg_export.units import show_duration
 
 PAUSE_SLICE_S = 0.2
 STOPPED = 143
@@ -80,6 +82,13 @@ class Runner:
     """By topic id: what agents say they were told, or what they were told from here since."""
     _unheard: bool = False
     """That agents do not take reports was told once."""
+    _interval_ms: int = 0
+    _look_ms: int = 0
+    """When the round began."""
+    _failing: dict[str, Failing] = field(default_factory=dict)
+    """By topic id."""
+    _round_failed: tuple[str, int] = ("", 0)
+    """Why the last rounds failed, and how many in a row for that reason."""
 
     def once(self) -> int:
         """One round over all topics; the exit code. Raises what concerns all of them."""
@@ -95,21 +104,34 @@ class Runner:
 
     def forever(self, interval_ms: int) -> int:
         """Rounds until asked to stop; 0. Nothing but that ends it."""
+        self._interval_ms = interval_ms
         while not self.stop.asked:
-            started_ms = self.clock.now_ms()
+            started_ms = self._look_ms = self.clock.now_ms()
             wait_ms = interval_ms
             try:
                 wait_ms = self._round(interval_ms)
                 self.numbers.round_done(self.clock.wall_ms(), self.clock.now_ms() - started_ms)
+                self._round_failed = ("", 0)
             except ExportError as error:
                 # Of all topics: an agent, Spark, the catalog. They may come back.
                 self.numbers.rounds_failed += 1
-                self.session.progress.say(f"this round failed, the next one tries again: {error}")
+                self._say_round_failed(str(error))
                 if isinstance(error, SparkError):
                     self.session.close()
             self._pause(started_ms + wait_ms)
         self.session.progress.say("asked to stop: what was begun is in, or invisible")
         return 0
+
+    def _say_round_failed(self, reason: str) -> None:
+        """The first time, and ever more seldom when it stays so."""
+        before, times = self._round_failed
+        times = times + 1 if reason == before else 1
+        self._round_failed = (reason, times)
+        if times & (times - 1) == 0:
+            again = f" (for the {times}th time)" if times > 1 else ""
+            self.session.progress.say(
+                f"this round failed, the next one tries again{again}: {reason}"
+            )
 
     def _pause(self, until_ms: int) -> None:
         while not self.stop.asked and (left := until_ms - self.clock.now_ms()) > 0:
@@ -139,6 +161,8 @@ class Runner:
         now_ms = self.clock.now_ms()
         status = topic_status(job, topic, bytes_enough=bytes_enough)
         self._numbers(topic).looked(status, self.clock.wall_ms())
+        if not self._may_try(topic):
+            return False
         if status.problem or status.commits < 0:
             return True  # The export makes the table, or says what is wrong.
         if status.names_dead_letters and topic.topic_id not in self._caught_up_ms:
@@ -146,6 +170,7 @@ class Runner:
         offsets = {row.partition: row.exported for row in status.partitions}
         if status.lag == 0:
             self._caught_up_ms[topic.topic_id] = now_ms
+            self._worked(topic)
             # A report that was lost is made up for here.
             self._report(topic, offsets)
         else:
@@ -167,10 +192,14 @@ class Runner:
             try:
                 table = parse(topic.configs, topic.name)
             except ExportError as error:
-                code = max(code, self._failed(topic, error))
+                if self._may_try(topic):
+                    self._failed(topic, error)
+                code = max(code, error.exit_code)
                 continue
             if table.enable:
                 found.append((topic, table))
+            else:
+                self._worked(topic)
             if topic.exported:
                 self._reported[topic.topic_id] = dict(topic.exported)
         return found, code
@@ -178,10 +207,40 @@ class Runner:
     def _numbers(self, topic: Topic) -> TopicNumbers:
         return self.numbers.topics.setdefault(topic.name, TopicNumbers())
 
+    def _may_try(self, topic: Topic) -> bool:
+        return may_try(self._failing.get(topic.topic_id), topic.configs, self.clock.now_ms())
+
     def _failed(self, topic: Topic, error: ExportError) -> int:
-        self.session.progress.say(f"{topic.name}: {error}")
-        self._numbers(topic).errors += 1
+        """Remember it, and tell what is new; the exit code."""
+        before = self._failing.get(topic.topic_id)
+        now = self._remember(topic, error)
+        if is_news(before, now):
+            then = f"; the next try is in {show_duration(now.pause_ms)}" if now.pause_ms else ""
+            self.session.progress.say(f"{topic.name}: {error}{then}")
         return error.exit_code
+
+    def _remember(self, topic: Topic, error: ExportError) -> Failing:
+        self._caught_up_ms.pop(topic.topic_id, None)
+        now = failed(
+            self._failing.get(topic.topic_id),
+            str(error),
+            configs=topic.configs,
+            look_ms=self._look_ms,
+            interval_ms=self._interval_ms,
+        )
+        self._failing[topic.topic_id] = now
+        self._numbers(topic).failed(now.times)
+        self._note(topic, failures.Failure(now.times, self.clock.wall_ms(), now.reason))
+        return now
+
+    def _worked(self, topic: Topic) -> None:
+        """Whatever was wrong with the topic is not any more."""
+        self._failing.pop(topic.topic_id, None)
+        self._numbers(topic).in_a_row = 0
+        self._note(topic, None)
+
+    def _note(self, topic: Topic, failure: failures.Failure | None) -> None:
+        failures.note(self.session.settings.data, topic.name, failure)
 
     def _export(self, job: Job, topic: Topic) -> int:
         """One topic; the exit code. Raises AgentError and SparkError, which concern all."""
@@ -195,14 +254,18 @@ class Runner:
             )
             if not report.commits:
                 self._report(topic, table_offsets(job, locate(job, topic)))
-        except (AgentError, SparkError):
+        except AgentError:
             self._caught_up_ms.pop(topic.topic_id, None)
             self._numbers(topic).errors += 1
             raise
+        except SparkError as error:
+            # Whether Spark or this topic is to blame: the others are tried before it next time.
+            self._remember(topic, error)
+            raise SparkError(f"{topic.name}: {error}") from error
         except ExportError as error:
-            self._caught_up_ms.pop(topic.topic_id, None)
             # The other topics need not wait for this one.
             return self._failed(topic, error)
+        self._worked(topic)
         if not taken.ended_early:
             self._caught_up_ms[topic.topic_id] = began_ms
         numbers = self._numbers(topic)

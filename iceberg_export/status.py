@@ -10,9 +10,11 @@ from pyiceberg.table import Table
 from iceberg_export.agent_client import Topic
 from iceberg_export.catalog import Identifier, find_table, view_of
 from iceberg_export.errors import AgentError, ExportError
+from iceberg_export.failures import Failure
 from iceberg_export.job import Job, locate
 from iceberg_export.plan import PartitionPlan
 from iceberg_export.state import State, read_state
+from iceberg_export.units import show_duration
 
 _COLUMNS = ("topic", "partition", "exported to", "log end", "lag", "seconds", "table", "commits",
             "last run")  # fmt: skip
@@ -61,6 +63,8 @@ class TopicStatus(NamedTuple):
     """Offsets that retention had removed before they could be exported."""
     names_dead_letters: bool = False
     """The newest commit came with some, which a crash may have kept from their table."""
+    failure: Failure | None = None
+    """Of the last export, if whoever ran it has left word."""
 
     @property
     def lag(self) -> int:
@@ -157,6 +161,10 @@ def render(statuses: Sequence[TopicStatus], now_ms: int) -> str:
     for status in statuses:
         if status.problem:
             remarks.append(f"{status.topic}: {status.problem}")
+        elif (failure := status.failure) is not None:
+            ago = show_duration(max(0, now_ms - failure.at_ms))
+            row = f", the last {failure.times} have" if failure.times > 1 else ""
+            remarks.append(f"{status.topic}: the export failed {ago} ago{row}: {failure.reason}")
         if status.dlq_rows:
             remarks.append(f"{status.topic}: {status.dlq_rows} records in {status.table}__dlq")
         if status.gaps:
@@ -177,6 +185,7 @@ def render_json(statuses: Sequence[TopicStatus], now_ms: int) -> str:
             "topic": status.topic,
             "table": None if status.table == "-" else status.table,
             "problem": status.problem or None,
+            "failure": status.failure._asdict() if status.failure else None,
             "lag": status.lag,
             "lag_seconds": status.seconds(now_ms),
             "seq": None if status.commits < 0 else status.commits,

@@ -34,3 +34,11 @@ def show_bytes(count: int) -> str:
             break
         size, unit = size / 1024, larger
     return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+
+
+def show_duration(milliseconds: int) -> str:
+    """For people: one number of at most two digits, or of hours, and a unit."""
+    seconds = milliseconds // 1000
+    if seconds < 100:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 6000 else f"{seconds // 3600} h"

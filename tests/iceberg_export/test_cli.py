@@ -302,6 +302,22 @@ def test_status_for_programs_tells_a_table_that_cannot_be_used(frazil, world):
     assert "deleted and created again" in topic["problem"]
 
 
+def test_status_tells_why_the_last_export_failed(frazil, world):
+    world.configs["orders"] = {"mode": "upsert", "bad.records": "fail"}
+    code, _out, err = frazil("run", "--once")
+    assert code == 1
+    assert "orders: " in err
+    code, out, _err = frazil("status")
+    assert code == 1
+    assert re.search(r"^orders: the export failed 0 s ago: .*without a key", out, re.MULTILINE)
+    (topic,) = json.loads(frazil("status", "--json")[1])["topics"]
+    assert topic["failure"]["times"] == 1
+    assert topic["problem"] is None
+    world.configs["orders"] = {"mode": "upsert"}
+    frazil("run", "--once")
+    assert frazil("status")[0] == 0
+
+
 def test_a_view_of_the_newest_records_is_printed_as_the_engine_wants_it(frazil):
     assert frazil("view", "--topic", "orders")[0] == 1
     frazil("run", "--once")

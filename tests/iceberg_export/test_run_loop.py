@@ -14,16 +14,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iceberg_export import loop_metrics, spark
+from iceberg_export import failures, loop_metrics, spark
 from iceberg_export.catalog import find_table
-from iceberg_export.due import LOOK_MS_MIN, Waiting, is_due, look_ms
+from iceberg_export.due import (
+    FAILURE_PAUSE_MS_MAX,
+    LOOK_MS_MIN,
+    Waiting,
+    failed,
+    is_due,
+    is_news,
+    look_ms,
+    may_try,
+)
 from iceberg_export.errors import SettingsError, SparkError
 from iceberg_export.progress import Progress
 from iceberg_export.run_loop import STOPPED, Clock, Runner, Stop
 from iceberg_export.session import Session
 from iceberg_export.settings import parse
 from iceberg_export.steps import Step
-from iceberg_export.units import parse_bytes, parse_duration_ms, show_bytes
+from iceberg_export.units import parse_bytes, parse_duration_ms, show_bytes, show_duration
 from tests.iceberg_export.hooks import Killed, Once
 from tests.iceberg_export.world import HereRunner, World, served, some_records
 
@@ -152,6 +161,103 @@ def test_one_topics_trouble_is_counted_and_leaves_the_others_alone(world, loop):
     assert run_for(loop, 1)[1:] == ["zebras: 3 records in 1 files into table frazil.zebras"]
     assert loop.numbers.topics["orders"].errors == 1
     assert loop.numbers.topics["zebras"].errors == 0
+
+
+def test_a_topic_that_keeps_failing_is_tried_and_told_ever_more_seldom(world, loop):
+    world.configs["orders"] = {"mode": "sideways"}
+    run_for(loop, 120 * 60)
+    lines = [line for line in loop.said.getvalue().splitlines() if line.startswith("orders: ")]
+    assert [line.rpartition("; the next try is in ")[2] for line in lines] == [
+        *("60 s", "2 min", "4 min", "8 min", "10 min")
+    ]
+    # At 0, 1, 3, 7 and 15 minutes, then every ten.
+    assert loop.numbers.topics["orders"].errors == 15
+    assert loop.numbers.topics["orders"].in_a_row == 15
+
+
+def test_a_topic_whose_settings_were_mended_is_tried_at_the_next_look(world, loop):
+    world.configs["orders"] = {"mode": "sideways"}
+    loop.time.after(16 * 60, lambda: world.configs.update(orders={}))
+    out = run_for(loop, 17 * 60 + 30)
+    assert out == ["orders: 5 records in 1 files into table frazil.orders"]
+    assert loop.numbers.topics["orders"].in_a_row == 0
+
+
+def test_another_reason_of_a_failing_topic_is_told(world, loop):
+    world.configs["orders"] = {"mode": "sideways"}
+    loop.time.after(50 * 60, lambda: world.configs.update(orders={"layout": "square"}))
+    run_for(loop, 52 * 60)
+    told = [line for line in loop.said.getvalue().splitlines() if "the next try is in" in line]
+    assert "frazil.iceberg.layout must be" in told[-1]
+
+
+def test_a_topic_that_breaks_spark_does_not_keep_the_others_waiting_for_ever(
+    world, loop, monkeypatch
+):
+    class Breaks(HereTasks):
+        def run(self, task, payloads, *, sizes, title):
+            if title.startswith("orders"):
+                raise SparkError("a worker was killed")
+            return super().run(task, payloads, sizes=sizes, title=title)
+
+    monkeypatch.setattr(spark, "start", lambda _given, _progress: Breaks())
+    world.create("zebras", 1, topic_id="ee" * 16)
+    world.commit("zebras", {0: [some_records(3)]})
+    assert run_for(loop, 5 * 60) == ["zebras: 3 records in 1 files into table frazil.zebras"]
+    assert "tries again: orders: a worker was killed" in loop.said.getvalue()
+
+
+def test_agents_that_stay_away_are_told_ever_more_seldom(world, loop):
+    world.refuse = lambda _path: (503, '{"error": "no session"}')
+    run_for(loop, 60 * 60)
+    lines = [line for line in loop.said.getvalue().splitlines() if "this round failed" in line]
+    assert len(lines) == 6
+    assert "(for the 32th time)" in lines[-1]
+    assert loop.numbers.rounds_failed == 60
+
+
+def test_the_reason_of_a_failure_is_kept_for_status_until_the_topic_works(world, loop):
+    data = loop.session.settings.data
+    world.configs["orders"] = {"mode": "sideways"}
+    run_for(loop, 90)
+    kept = failures.load(data)["orders"]
+    assert (kept.times, kept.at_ms) == (2, 1_060_000)
+    assert "not 'sideways'" in kept.reason
+    world.configs["orders"] = {}
+    run_for(loop, 60)
+    assert failures.load(data) == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"orders": 3}', '{"orders": {"times": 1}}', "\xff"])
+def test_a_file_of_failures_that_cannot_be_read_is_as_none(tmp_path, text):
+    (tmp_path / failures.FILE).write_bytes(text.encode("latin-1"))
+    assert failures.load(tmp_path) == {}
+    failures.note(tmp_path, "orders", failures.Failure(1, 2, "three"))
+    assert failures.load(tmp_path) == {"orders": failures.Failure(1, 2, "three")}
+
+
+@given(interval=st.integers(1, 2 * HOUR_MS), count=st.integers(1, 40))
+def test_pauses_after_failures_double_up_to_ten_minutes_or_the_interval(interval, count):
+    found, pauses = None, []
+    for number in range(count):
+        look = found.again_ms if found else 0
+        assert may_try(found, {}, look)
+        found = failed(found, "why", configs={}, look_ms=look, interval_ms=interval)
+        assert found.times == number + 1
+        assert not may_try(found, {}, found.again_ms - 1)
+        assert may_try(found, {"other": "settings"}, look)
+        pauses.append(found.pause_ms)
+    most = max(interval, FAILURE_PAUSE_MS_MAX)
+    assert pauses == [min(interval << number, most) for number in range(count)]
+
+
+def test_a_failure_is_news_when_its_reason_or_its_pause_is():
+    first = failed(None, "why", configs={}, look_ms=0, interval_ms=2 * HOUR_MS)
+    again = failed(first, "why", configs={}, look_ms=0, interval_ms=2 * HOUR_MS)
+    assert is_news(None, first)
+    assert not is_news(first, again)
+    assert is_news(again, again._replace(reason="other"))
+    assert is_news(again, again._replace(pause_ms=5))
 
 
 def test_each_round_is_a_run_of_its_own(world, loop):
@@ -336,6 +442,11 @@ def test_what_is_no_size_and_no_time_is_refused(text):
 def test_sizes_are_shown_with_three_digits():
     shown = [show_bytes(count) for count in (0, 999, 1000, 1 << 20, 150 << 20, 3 << 40)]
     assert shown == ["0 B", "999 B", "1.0 KiB", "1.0 MiB", "150 MiB", "3.0 TiB"]
+
+
+def test_lengths_of_time_are_shown_with_two_digits_or_in_hours():
+    shown = [show_duration(ms) for ms in (999, 99_999, 100_000, 5_999_999, 6_000_000, 864_000_000)]
+    assert shown == ["0 s", "99 s", "1 min", "99 min", "1 h", "240 h"]
 
 
 def test_a_bar_shows_the_part_that_is_done_and_the_time_that_is_left():
