@@ -7,6 +7,7 @@ back as values, so that Spark does not try four times; all others end the task, 
 again. The JVM never sees a record.
 """
 
+import contextlib
 import logging
 import os
 import pickle
@@ -82,7 +83,12 @@ def parallelism_of(given: Mapping[str, str]) -> int:
 def _configuration(given: Mapping[str, str]) -> dict[str, str]:
     """Our defaults, then what the user said. `spark.master` decides where it runs."""
     master = given.get("spark.master", "local[*]")
+    log4j = Path(__file__).with_name("log4j2.properties")
     conf = {
+        # Of the JVM that starts with this process; `spark-submit` has started its own.
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile=file:{log4j} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+        ),
         "spark.master": master,
         "spark.app.name": "frazil-export",
         "spark.python.daemon.module": "iceberg_export.spark_daemon",
@@ -100,10 +106,12 @@ def _configuration(given: Mapping[str, str]) -> dict[str, str]:
         if found := re.fullmatch(r"local\[([0-9]+|\*)\]", master):
             # Without the second number a local task is never tried again.
             conf["spark.master"] = f"local[{found[1]},4]"
-        log4j = Path(__file__).with_name("log4j2.properties")
-        conf["spark.driver.extraJavaOptions"] = (
-            f"-Dlog4j2.configurationFile=file:{log4j} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-        )
+    elif shipped := given.get("spark.submit.pyFiles"):
+        # They lie in an executor's working directory before its first task. Spark tells tasks of
+        # them, but not the daemon, which is ours and starts before any task.
+        path = [one.strip().rsplit("/", 1)[-1] for one in shipped.split(",") if one.strip()]
+        path += filter(None, [given.get("spark.executorEnv.PYTHONPATH")])
+        given = {**given, "spark.executorEnv.PYTHONPATH": ":".join(path)}
     return {**conf, **given, "spark.master": conf["spark.master"]}
 
 
@@ -178,7 +186,9 @@ class Tasks:
         self._progress.bar(title, finished, task_count, f"tasks, {show_bytes(byte_count)} in all")
 
     def close(self) -> None:
-        self._session.stop()
+        # A JVM that is gone has stopped already.
+        with contextlib.suppress(*_spark_errors()):
+            self._session.stop()
 
 
 def _runner(shared: Any) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
