@@ -81,7 +81,7 @@ def lines(view: Mapping[str, Any]) -> list[str]:
     age_ms = view.get("export_age_ms")  # An agent of an older release does not tell.
     columns = _COLUMNS
     if age_ms is not None:
-        said.append(f"export: {_behind(partitions)} to go, as was said {age_ms // 1000} s ago")
+        said.append(_export(partitions, age_ms))
         columns = {**_COLUMNS, _EXPORTED: "exported"}
     said.append("")
     return said + table(tuple(columns), _rows(partitions, columns.values()))
@@ -92,13 +92,16 @@ def _rows(partitions: Iterable[Mapping[str, int | None]], names: Iterable[str]) 
     return [[row[name] for name in names] for row in partitions]
 
 
-def _behind(partitions: Iterable[Mapping[str, int]]) -> str:
-    """How many offsets are not in the table: at most so many records."""
-    left = [
+def _export(partitions: Iterable[Mapping[str, int]], age_ms: int) -> str:
+    """How many offsets are not in the table, at most so many records. The age of the last report
+    says nothing while there is nothing to export: exporters report what is new."""
+    left = sum(
         max(row["last_stable"] - max(row["exported"] or 0, row["log_start"]), 0)
         for row in partitions
-    ]
-    return _count(sum(left), "offset")
+    )
+    if not left:
+        return "export: nothing to go"
+    return f"export: {_count(left, 'offset')} to go, last report {age_ms // 1000} s ago"
 
 
 def _count(number: int, noun: str) -> str:

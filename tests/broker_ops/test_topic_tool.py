@@ -145,9 +145,16 @@ def test_a_topic_that_is_exported_is_told_with_how_far_its_table_is() -> None:
     ]
     view = {"name": "t", "topic_id": "00ff", "partition_count": 3, "partitions": rows}
     lines = topic_report.lines(view | {"configs": {}, "export_age_ms": 61_500})
-    assert lines[2:4] == ["export: 8 offsets to go, as was said 61 s ago", ""]
+    assert lines[2:4] == ["export: 8 offsets to go, last report 61 s ago", ""]
     assert lines[4].split()[-1] == "EXPORTED"
     assert [line.split()[-1] for line in lines[5:]] == ["7", "-", "9"]
+
+
+def test_the_age_of_the_last_report_is_not_told_when_nothing_is_left_to_export() -> None:
+    rows = [row(0, log_start=2, last_stable=10, end=12, exported=10)]
+    view = {"name": "t", "topic_id": "00ff", "partition_count": 1, "partitions": rows}
+    lines = topic_report.lines(view | {"configs": {}, "export_age_ms": 86_400_000})
+    assert lines[2] == "export: nothing to go"
 
 
 @pytest.mark.parametrize(
