@@ -1,8 +1,8 @@
 """Record batches to columns, by compiled code, with every length checked.
 
 Three steps. `split_batches` walks the headers of a span, verifies each CRC, drops control batches
-and those of aborted transactions, decompresses the others. `index_records` (compiled) walks the
-records of many batches at once and notes where each field lies. `gather` (compiled) copies fields
+and those of aborted transactions, decompresses the others into one buffer for many of them.
+`index_records` (compiled) walks the records of such a unit and notes where each field lies. `gather` (compiled) copies fields
 into one buffer with 64-bit offsets, the layout of Arrow's large binary, so that no column has a
 limit of 2 GiB.
 
@@ -24,9 +24,8 @@ import numpy.typing as npt
 
 from iceberg_export.errors import CorruptSpanError
 from iceberg_export.plan import PlannedSpan
-from protocol import records
+from protocol import compression, records
 from protocol.errors import ProtocolError
-from protocol.types import Buffer
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -37,6 +36,15 @@ CRC_START = 21
 
 BATCH_BYTES_MAX = 1 << 30
 """Bound on what one batch may decompress to."""
+
+UNIT_BYTES = 8 * 1024 * 1024
+"""Decompressed records that are decoded together."""
+
+_ROOM_BYTES = 2 * UNIT_BYTES
+"""Of their buffer. Memory that nothing is put in costs nothing."""
+
+_RATIO = 16
+"""Room for a compressed batch, in its own size; one that needs more is tried again with more."""
 
 _SLICE_BYTES_MIN = 24
 """From here on copying as a block beats a loop over bytes."""
@@ -55,9 +63,10 @@ def compiled(function: Function) -> Function:
 
 
 class Payload(NamedTuple):
-    """The records of one batch, decompressed, and what its header says of them."""
+    """Where the records of one batch lie, decompressed, and what its header says of them."""
 
-    records: Buffer
+    start: int
+    end: int
     record_count: int
     base_offset: int
     last_offset_delta: int
@@ -65,6 +74,17 @@ class Payload(NamedTuple):
     append_timestamp: int
     """Newest timestamp when the topic stamps records on append, else -1."""
     append_stamped: bool
+
+
+class Unit(NamedTuple):
+    """Batches that lie one behind the other in `data`."""
+
+    data: Bytes
+    payloads: list[Payload]
+
+    @property
+    def offset_count(self) -> int:
+        return sum(payload.last_offset_delta + 1 for payload in self.payloads)
 
 
 class Columns(NamedTuple):
@@ -127,31 +147,72 @@ def _corrupt(span: PlannedSpan, at: int, what: str) -> CorruptSpanError:
     )
 
 
+class _Units:
+    """Decompresses batches one behind the other; a new buffer when one is full."""
+
+    def __init__(self, bytes_ahead: int) -> None:
+        self._data = np.empty(min(_ROOM_BYTES, _RATIO * bytes_ahead), np.uint8)
+        self._size = 0
+        self._payloads: list[Payload] = []
+
+    def add(self, header: records.BatchHeader, data: memoryview, offset: int) -> Unit | None:
+        """Take the batch whose first offset is `offset`; a unit that ended before it, if one did.
+
+        Raises ProtocolError.
+        """
+        is_plain = header.codec == compression.Codec.NONE
+        need = min(BATCH_BYTES_MAX, len(data) * (1 if is_plain else _RATIO))
+        ended = None
+        taken = compression.NO_ROOM
+        while taken == compression.NO_ROOM:
+            room = len(self._data) - self._size
+            if need > room or self._size >= UNIT_BYTES:
+                ended = self.end() or ended
+                room = max(_ROOM_BYTES, need)
+                self._data = np.empty(room, np.uint8)
+            taken = compression.decompress_into(
+                header.codec, data, self._data.data[self._size :], bytes_max=BATCH_BYTES_MAX
+            )
+            if taken == compression.NO_ROOM and room >= BATCH_BYTES_MAX:
+                raise ProtocolError(f"data inflates to more than {BATCH_BYTES_MAX} bytes")
+            need = min(BATCH_BYTES_MAX, _RATIO * room)
+        stamped = header.is_log_append_time
+        payload = Payload(
+            self._size,
+            self._size + taken,
+            header.record_count,
+            offset,
+            header.last_offset_delta,
+            header.base_timestamp,
+            header.max_timestamp if stamped else -1,
+            append_stamped=stamped,
+        )
+        self._payloads.append(payload)
+        self._size += taken
+        return ended
+
+    def end(self) -> Unit | None:
+        """What was taken since the last unit."""
+        unit = Unit(self._data, self._payloads) if self._payloads else None
+        self._size = 0
+        self._payloads = []
+        return unit
+
+
 def split_batches(
     span: PlannedSpan, data: memoryview, dropped: Dropped | None = None
-) -> Iterator[Payload]:
-    """The committed data batches of a span, with the offsets that the log gave them.
+) -> Iterator[Unit]:
+    """The committed data batches of a span, many at a time, with the offsets of the log.
 
     Counts the others in `dropped`. Raises CorruptSpanError.
     """
     counts = Dropped() if dropped is None else dropped
+    units = _Units(len(data))
     at = 0
     offset = span.base_offset
     while at < len(data):
-        if len(data) - at < records.HEADER_BYTES:
-            raise _corrupt(span, at, f"{len(data) - at} bytes are no record batch")
-        header = records.read_header(data, at)
-        end = at + header.size
-        count, taken = header.record_count, header.last_offset_delta + 1
-        if (
-            header.magic != records.MAGIC
-            or header.size < records.HEADER_BYTES
-            or end > len(data)
-            or taken < 1
-        ):
-            raise _corrupt(span, at, "not a whole record batch of format 2")
-        if not 0 <= count <= taken:
-            raise _corrupt(span, at, f"{count} records cannot take {taken} offsets")
+        header = _read_header(span, data, at)
+        end, taken = at + header.size, header.last_offset_delta + 1
         if crc32c.crc32c(data[at + CRC_START : end]) != header.crc:
             raise _corrupt(span, at, "the checksum (CRC-32C) does not match")
         hole = _hole_before(span, at, header.base_offset, offset)
@@ -163,25 +224,37 @@ def split_batches(
             counts.aborted += taken
         else:
             try:
-                _, payload = records.payload(data, at, bytes_max=BATCH_BYTES_MAX)
+                ended = units.add(header, data[at + records.HEADER_BYTES : end], offset)
             except ProtocolError as error:
                 raise _corrupt(span, at, f"cannot be decompressed: {error}") from error
-            stamped = header.is_log_append_time
-            yield Payload(
-                payload,
-                count,
-                offset,
-                header.last_offset_delta,
-                header.base_timestamp,
-                header.max_timestamp if stamped else -1,
-                append_stamped=stamped,
-            )
+            if ended is not None:
+                yield ended
         offset += taken
         at = end
     if offset != span.next_offset:
         raise _corrupt(
             span, 0, f"holds {offset - span.base_offset} offsets, the log says {span.records}"
         )
+    if (last := units.end()) is not None:
+        yield last
+
+
+def _read_header(span: PlannedSpan, data: memoryview, at: int) -> records.BatchHeader:
+    """That of the whole batch at byte `at`."""
+    if len(data) - at < records.HEADER_BYTES:
+        raise _corrupt(span, at, f"{len(data) - at} bytes are no record batch")
+    header = records.read_header(data, at)
+    taken = header.last_offset_delta + 1
+    if (
+        header.magic != records.MAGIC
+        or header.size < records.HEADER_BYTES
+        or at + header.size > len(data)
+        or taken < 1
+    ):
+        raise _corrupt(span, at, "not a whole record batch of format 2")
+    if not 0 <= header.record_count <= taken:
+        raise _corrupt(span, at, f"{header.record_count} records cannot take {taken} offsets")
+    return header
 
 
 def _hole_before(span: PlannedSpan, at: int, base_offset: int, offset: int) -> int:
@@ -201,7 +274,7 @@ def _is_aborted(span: PlannedSpan, producer_id: int, offset: int) -> bool:
     )
 
 
-# Rows of the table of batches that the compiled passes are given.
+# Rows of the table of batches that the compiled passes are given: the fields of `Payload`.
 _START, _END, _COUNT, _BASE, _LAST_DELTA, _BASE_TIMESTAMP, _APPEND_TIMESTAMP, _STAMPED = range(8)
 # Rows of the table of records that they fill; starts are followed by lengths.
 _OFFSET, _TIMESTAMP, _TYPE, _KEY, _KEY_LENGTH, _VALUE, _VALUE_LENGTH, _HEADERS = range(8)
@@ -337,13 +410,11 @@ def gather(data: Bytes, starts: Ints, lengths: Ints) -> tuple[Ints, Bytes]:
     return places, out
 
 
-def index_records(payloads: list[Payload]) -> Columns:
+def index_records(unit: Unit) -> Columns:
     """Where the fields of all records of these batches lie. Raises CorruptSpanError."""
-    data = np.frombuffer(b"".join(payload.records for payload in payloads), np.uint8)
-    sizes = np.array([len(payload.records) for payload in payloads], np.int64)
-    facts = np.array([payload[1:] for payload in payloads], np.int64).reshape(-1, 6).T
-    ends = np.cumsum(sizes)
-    batches = np.vstack([ends - sizes, ends, facts])
+    data, payloads = unit
+    batches = np.ascontiguousarray(np.array(payloads, np.int64).T)
+    sizes = batches[_END] - batches[_START]
     # Each record takes seven bytes at least; a lying count must not make us allocate for it.
     lying = batches[_COUNT] * 7 > sizes
     if bool(lying.any()):

@@ -1,11 +1,11 @@
 """Spans to Arrow tables with the columns of `iceberg_export.schema`, in order of offset.
 
-Batches are decoded many at a time (`UNIT_BYTES` of decompressed records), since a compiled call
-has a fixed cost and topics may have batches of one record. Memory: one unit and its table.
+Batches are decoded many at a time (`decode.UNIT_BYTES` of decompressed records), since a compiled
+call has a fixed cost and topics may have batches of one record. Memory: one unit and its table.
 Pure; leaves out files and partitions of the table (`write_files`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,15 +18,12 @@ from iceberg_export.decode import (
     NULL,
     Columns,
     Dropped,
-    Payload,
     Tally,
     gather,
     index_records,
     split_batches,
 )
 from iceberg_export.plan import PlannedSpan
-
-UNIT_BYTES = 8 * 1024 * 1024
 
 HEADER_TYPE = pa.struct(
     [pa.field("key", pa.large_string(), nullable=False), pa.field("value", pa.large_binary())]
@@ -147,20 +144,6 @@ def limit_timestamps(rows: pa.Table, limits: TimestampLimits) -> pa.Table:
     )
 
 
-def _units(payloads: Iterable[Payload]) -> Iterator[list[Payload]]:
-    unit: list[Payload] = []
-    size = 0
-    for payload in payloads:
-        unit.append(payload)
-        size += len(payload.records)
-        if size >= UNIT_BYTES:
-            yield unit
-            unit = []
-            size = 0
-    if unit:
-        yield unit
-
-
 def span_rows(span: PlannedSpan, data: memoryview) -> Iterator[tuple[pa.Table, Tally]]:
     """The wanted, committed records of a span, in order, and what became of its offsets.
 
@@ -168,7 +151,7 @@ def span_rows(span: PlannedSpan, data: memoryview) -> Iterator[tuple[pa.Table, T
     """
     dropped = Dropped()
     covered = 0
-    for unit in _units(split_batches(span, data, dropped)):
+    for unit in split_batches(span, data, dropped):
         columns = index_records(unit)
         table = to_table(columns, span.partition)
         total = table.num_rows
@@ -176,7 +159,7 @@ def span_rows(span: PlannedSpan, data: memoryview) -> Iterator[tuple[pa.Table, T
         if total and (offsets[0] < span.offset_from or offsets[-1] >= span.offset_to):
             first, after = np.searchsorted(offsets, [span.offset_from, span.offset_to])
             table = table.slice(int(first), int(after - first))
-        taken = sum(payload.last_offset_delta + 1 for payload in unit)
+        taken = unit.offset_count
         covered += taken
         yield (
             table,

@@ -45,8 +45,16 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _LENGTH: Final = struct.Struct(">i")
 
+NO_ROOM: Final = -1
 _NO_ROOM: Final = "failed to write whole buffer"
 """How cramjam says that the output buffer is too small, and nothing else is wrong."""
+
+_STREAMS: Final[dict[int, Callable[[Any, Any], int]]] = {
+    Codec.GZIP: cramjam.gzip.decompress_into,
+    Codec.LZ4: cramjam.lz4.decompress_into,
+    Codec.ZSTD: cramjam.zstd.decompress_into,
+}
+"""Those whose data need not say how much it becomes."""
 
 
 def compress(codec: int, data: Buffer) -> bytes:
@@ -77,16 +85,37 @@ def decompress(codec: int, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_
     match codec:
         case Codec.NONE:
             return data
-        case Codec.GZIP:
-            return _inflate(cramjam.gzip.decompress_into, data, bytes_max)
         case Codec.SNAPPY:
             return _decompress_snappy(memoryview(data), bytes_max)
-        case Codec.LZ4:
-            return _inflate(cramjam.lz4.decompress_into, data, bytes_max)
         case Codec.ZSTD:
-            return _inflate(cramjam.zstd.decompress_into, data, bytes_max, _zstd_size(data))
+            return _inflate(_STREAMS[codec], data, bytes_max, _zstd_size(data))
+        case Codec.GZIP | Codec.LZ4:
+            return _inflate(_STREAMS[codec], data, bytes_max)
         case _:
             raise ProtocolError(f"compression codec {codec} is not known")
+
+
+def decompress_into(
+    codec: int, data: Buffer, output: memoryview, *, bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> int:
+    """How many bytes came to the front of `output`, NO_ROOM when they do not fit.
+
+    For many batches in one buffer: `decompress` makes, and zeroes, one for each, and twice where
+    the data does not say its size. Raises ProtocolError as `decompress` does.
+    """
+    into = _STREAMS.get(codec)
+    if into is None or not len(data):
+        found = decompress(codec, data, bytes_max=bytes_max)
+        if len(found) > len(output):
+            return NO_ROOM
+        output[: len(found)] = found
+        return len(found)
+    try:
+        return into(data, output)
+    except cramjam.DecompressionError as error:
+        if str(error) != _NO_ROOM:
+            raise ProtocolError(f"compressed data is broken: {error}") from error
+        return NO_ROOM
 
 
 def _zstd_size(data: Buffer) -> int:

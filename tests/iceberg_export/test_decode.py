@@ -4,6 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from iceberg_export import decode as decoder
 from iceberg_export import names, rows
 from iceberg_export.decode import index_records, split_batches
 from iceberg_export.errors import CorruptSpanError
@@ -268,8 +269,36 @@ def test_base_offsets_in_the_chunk_mean_nothing():
 def test_batches_of_one_record_are_decoded_together():
     data = b"".join(build_batch(some_records(1, i)) for i in range(500))
     span = span_of(data, 500)
-    columns = index_records(list(split_batches(span, memoryview(data))))
+    (unit,) = split_batches(span, memoryview(data))
+    columns = index_records(unit)
     assert columns.offsets.tolist() == list(range(100, 600))
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_batches_that_inflate_beyond_the_room_made_for_them_come_whole_and_in_order(codec):
+    few = [build_batch(some_records(3), codec=codec) for _ in range(3)]
+    large = build_batch([Record(value=bytes(5_000_000)), Record(value=b"end")], codec=codec)
+    data = b"".join([few[0], large, few[1], large, large, large, few[2]])
+    span = span_of(data, 17)
+    units = list(split_batches(span, memoryview(data)))
+    assert len(units) > 1, "one unit would be beyond its bound"
+    assert [payload.base_offset - 100 for unit in units for payload in unit.payloads] == [
+        *(0, 3, 5, 8, 10, 12, 14)
+    ]
+    found = decode(data, span)["value"].to_pylist()
+    one = [record.value for record in some_records(3)]
+    big = [bytes(5_000_000), b"end"]
+    assert found == [*one, *big, *one, *big, *big, *big, *one]
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_a_batch_that_inflates_beyond_the_bound_is_refused(codec, monkeypatch):
+    monkeypatch.setattr(decoder, "BATCH_BYTES_MAX", decoder.UNIT_BYTES)
+    monkeypatch.setattr(decoder, "_ROOM_BYTES", decoder.UNIT_BYTES)
+    data = build_batch(some_records(3), codec=codec)
+    data += build_batch([Record(value=bytes(decoder.UNIT_BYTES))], codec=codec)
+    with pytest.raises(CorruptSpanError, match=r"offsets 100 to 103.*inflates to more than"):
+        decode(data, span_of(data, 4))
 
 
 @pytest.mark.parametrize("codec", [0, 4])

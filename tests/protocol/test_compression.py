@@ -10,7 +10,14 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.compression import Codec, _zstd_size, compress, decompress
+from protocol.compression import (
+    NO_ROOM,
+    Codec,
+    _zstd_size,
+    compress,
+    decompress,
+    decompress_into,
+)
 from protocol.errors import ProtocolError
 
 COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -108,6 +115,28 @@ def test_snappy_with_a_bad_length_of_a_block_is_refused(length):
 
 def test_an_empty_snappy_stream_is_no_bytes():
     assert decompress(Codec.SNAPPY, compress(Codec.SNAPPY, b"")) == b""
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("content", [b"", b"a", bytes(range(256)) * 40])
+def test_decompressing_into_a_buffer_says_how_far_it_is_filled_or_that_there_is_no_room(
+    codec, content
+):
+    data = compress(codec, content)
+    output = bytearray(b"~" * (len(content) + 9))
+    assert decompress_into(codec, data, memoryview(output)) == len(content)
+    assert output[: len(content)] == content
+    exact = memoryview(bytearray(len(content)))
+    assert decompress_into(codec, data, exact) == len(content)
+    if content:
+        assert decompress_into(codec, data, exact[1:]) == NO_ROOM
+
+
+@pytest.mark.parametrize("codec", [*list(Codec)[1:], 7])
+def test_what_is_broken_is_not_decompressed_into_a_buffer(codec):
+    for data in (b"", b"\xff" * 40):
+        with pytest.raises(ProtocolError):
+            decompress_into(codec, data, memoryview(bytearray(1 << 16)))
 
 
 def test_lz4_is_written_with_independent_blocks_kip_57():
