@@ -13,6 +13,8 @@ ETCD_VERSION = "3.6.16"
 MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 KAFKA_VERSION = "4.3.1"
 KAFKAJS_VERSION = "2.2.4"
+KAFKAJS_REGISTRY_VERSION = "3.9.0"
+"""The last that runs on Debian's Node.js."""
 ICEBERG_VERSION = "1.12.0"
 ICEBERG_SPARK = ("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", ICEBERG_VERSION)
 SPARK_KAFKA = (
@@ -97,6 +99,11 @@ def kafkajs() -> Path:
     return made_once(f"kafkajs-{KAFKAJS_VERSION}", _fetch_kafkajs)
 
 
+def kafkajs_registry() -> Path:
+    """A folder that holds node_modules/kafkajs, and its client of schema registries beside it."""
+    return made_once(f"kafkajs-registry-{KAFKAJS_REGISTRY_VERSION}", _fetch_kafkajs_registry)
+
+
 def java() -> str:
     """A `java` of a JDK of at least version 17, installed when there is none."""
     if _java_version() < JAVA_VERSION_MIN or shutil.which("javac") is None:
@@ -123,6 +130,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "iceberg": iceberg_spark,
     "iceberg-rest": iceberg_rest,
     "kafkajs": kafkajs,
+    "kafkajs-registry": kafkajs_registry,
 }
 """What tests need."""
 
@@ -287,7 +295,16 @@ def _fetch_trino(result: Path, scratch: Path) -> None:
 
 
 def _fetch_kafkajs(result: Path, scratch: Path) -> None:
+    _fetch_node_modules(result, scratch, f"kafkajs@{KAFKAJS_VERSION}")
+
+
+def _fetch_kafkajs_registry(result: Path, scratch: Path) -> None:
+    client = f"@kafkajs/confluent-schema-registry@{KAFKAJS_REGISTRY_VERSION}"
+    _fetch_node_modules(result, scratch, f"kafkajs@{KAFKAJS_VERSION}", client)
+
+
+def _fetch_node_modules(result: Path, scratch: Path, *packages: str) -> None:
     node()
     result.mkdir()
     install = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(result)]
-    run([*install, f"kafkajs@{KAFKAJS_VERSION}"], folder=scratch)
+    run([*install, *packages], folder=scratch)
