@@ -115,6 +115,7 @@ SHELLS = {
         "compact",
         "dead_letters",
         "durable_io",
+        "failures",
         "job",
         "loop_metrics",
         "maintain",
