@@ -54,6 +54,7 @@ class RegistryClient:
         self._context = _tls(given["schema.registry.ssl.ca.location"])
         self._sleep = sleep
         self._by_id: dict[int, Schema | None] = {}
+        self._by_version: dict[tuple[str, int], Schema] = {}
         self._references: dict[tuple[str, int], Any] = {}
 
     def by_id(self, schema_id: int) -> Schema | None:
@@ -92,9 +93,13 @@ class RegistryClient:
             return []
         schemas = []
         for number in sorted(numbers):
-            found = self._call(f"{path}/{number}", {_SUBJECT_UNKNOWN, _VERSION_UNKNOWN})
-            if found is not None:  # Else it was deleted just now.
-                schemas.append(self._kept(found))
+            kept = self._by_version.get((subject, number))
+            if kept is None:
+                found = self._call(f"{path}/{number}", {_SUBJECT_UNKNOWN, _VERSION_UNKNOWN})
+                if found is None:
+                    continue  # Deleted just now.
+                kept = self._by_version[subject, number] = self._kept(found)
+            schemas.append(kept)
         return schemas
 
     def _kept(self, found: Mapping[str, Any]) -> Schema:

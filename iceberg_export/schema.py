@@ -166,9 +166,25 @@ def _iceberg(columns: pa.Schema) -> Schema:
     return assign_fresh_schema_ids(found, itertools.count(1000).__next__)
 
 
+def table_properties(columns: Schema) -> dict[str, str]:
+    """`TABLE_PROPERTIES` for a table of these columns. Java's catalogs refuse one that names a
+    column which the table has not: `value`, where its fields have become columns."""
+    prefix = "write.metadata.metrics.column."
+    return {
+        name: value
+        for name, value in TABLE_PROPERTIES.items()
+        if not name.startswith(prefix) or name.removeprefix(prefix) in columns.column_names
+    }
+
+
 def columns_of(table: Table) -> pa.Schema:
     """The columns of a table, in Arrow's types."""
-    return schema_to_pyarrow(table.schema(), include_field_ids=False)
+    return arrow_schema(table.schema())
+
+
+def arrow_schema(columns: Schema) -> pa.Schema:
+    """Columns in Arrow's types."""
+    return schema_to_pyarrow(columns, include_field_ids=False)
 
 
 def grow(catalog: Catalog, identifier: Identifier, table: Table, columns: pa.Schema) -> Table:

@@ -21,7 +21,15 @@ import pyarrow as pa
 from iceberg_export import names
 from iceberg_export.evolve import plain
 from iceberg_export.rows import ROW_SCHEMA
-from iceberg_export.typed.decode_values import Decoded, Message, Naming, Poison, Told, decode
+from iceberg_export.typed.decode_values import (
+    SCHEMA_UNKNOWN,
+    Decoded,
+    Message,
+    Naming,
+    Poison,
+    Told,
+    decode,
+)
 from iceberg_export.typed.heads import KEY_HEADER, VALUE_HEADER, find_heads
 from iceberg_export.typed.types import Schema
 
@@ -145,6 +153,19 @@ def reason_of(bad: pa.Table) -> str:
         f"partition {first[names.PARTITION]}, offset {first[names.OFFSET]}: "
         f"{first[ERROR_MESSAGE]} ({first[ERROR_CODE]})"
     )
+
+
+def refusing(typing: RowTyping, unknown: Mapping[str, set[Message]]) -> RowTyping:
+    """The same, but records of what is unknown are bad ones."""
+
+    def side(one: Side) -> Side:
+        said = "no version of the topic's subject is this schema, or has room for this message"
+        refusal = Refusal(SCHEMA_UNKNOWN, said)
+        return one._replace(
+            refused={**one.refused, **dict.fromkeys(unknown.get(one.source, ()), refusal)}
+        )
+
+    return RowTyping(side(typing.key), side(typing.value))
 
 
 def judge(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> Judged:

@@ -17,8 +17,8 @@ composition root of this package: clocks are read here.
 
 import datetime as dt
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -46,9 +46,10 @@ from iceberg_export.errors import SettingsError
 from iceberg_export.plan import TopicPlan
 from iceberg_export.source.filters import Filter, wanted_by
 from iceberg_export.source.planning import pin, plan_topic
-from iceberg_export.source.read_options import ReadOptions, parse_options
+from iceberg_export.source.read_options import KEEP, ReadOptions, parse_options
 from iceberg_export.source.streaming import Stream
-from iceberg_export.source.tasks import Task
+from iceberg_export.source.tasks import CORRUPT, CORRUPT_TYPE, Task
+from iceberg_export.source.topics import TopicColumns, TopicDecoding, topic_columns
 
 TOPIC_SCHEMA = StructType(
     [
@@ -91,18 +92,49 @@ class FrazilDataSource(DataSource):
     def name(cls) -> str:
         return "frazil"
 
+    _told: "_Told | None" = None
+    """Spark asks for columns, and then for a reader of this object or of a pickled one."""
+
     @override
     def schema(self) -> StructType:
-        return _columns(parse_options(self.options, streaming=None))
+        self._told = _columns(parse_options(self.options, streaming=None))
+        return self._told.schema
 
     @override
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = _checked(self.options, schema, streaming=False)
-        return (PushingReader if options.push_filters else FrazilReader)(options, schema)
+        options = parse_options(self.options, streaming=False)
+        topic = self._checked(options, schema)
+        return (PushingReader if options.push_filters else FrazilReader)(options, schema, topic)
 
     @override
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return FrazilStreamReader(_checked(self.options, schema, streaming=True), schema)
+        options = parse_options(self.options, streaming=True)
+        return FrazilStreamReader(options, schema, self._checked(options, schema))
+
+    def _checked(self, options: ReadOptions, schema: StructType) -> TopicColumns | None:
+        """A schema that the user gave must be a part of ours. Raises SettingsError."""
+        if self._told is None:
+            self._told = _columns(options)
+        ours = {field.name: field for field in self._told.schema.fields}
+        for field in schema.fields:
+            if field.name not in ours:
+                raise SettingsError(
+                    f"there is no column {field.name}; columns are {', '.join(ours)}"
+                )
+            if field.dataType != ours[field.name].dataType:
+                raise SettingsError(
+                    f"column {field.name} is {ours[field.name].dataType.simpleString()}, "
+                    f"not {field.dataType.simpleString()}"
+                )
+        return self._told.topic
+
+
+class _Told(NamedTuple):
+    """The columns of a query, as they were told when it was loaded."""
+
+    schema: StructType
+    topic: TopicColumns | None = None
+    """Of a topic alone whose keys or values are decoded."""
 
 
 def spark_schema(columns: pa.Schema) -> StructType:
@@ -113,12 +145,17 @@ def spark_schema(columns: pa.Schema) -> StructType:
     return found
 
 
-def _columns(options: ReadOptions) -> StructType:
-    if not options.table:
-        return TOPIC_SCHEMA
-    from iceberg_export.source.tables import columns_of, open_options
+def _columns(options: ReadOptions) -> _Told:
+    if options.table:
+        from iceberg_export.source.tables import columns_of, open_options
 
-    return spark_schema(columns_of(options, open_options(options), lambda: _client(options)))
+        columns = columns_of(options, open_options(options), lambda: _client(options))
+        return _Told(spark_schema(columns))
+    topic = topic_columns(options, _client(options))
+    if topic is None:
+        return _Told(TOPIC_SCHEMA)
+    corrupt = [pa.field(CORRUPT, CORRUPT_TYPE)] if options.mode == KEEP else []
+    return _Told(spark_schema(pa.schema([*topic.columns, *corrupt])), topic)
 
 
 def _client(options: ReadOptions) -> AgentClient:
@@ -133,27 +170,15 @@ def _client(options: ReadOptions) -> AgentClient:
     return client
 
 
-def _checked(options: Mapping[str, str], schema: StructType, *, streaming: bool) -> ReadOptions:
-    """The options; a schema that the user gave must be a part of ours. Raises SettingsError."""
-    parsed = parse_options(options, streaming=streaming)
-    ours = {field.name: field for field in _columns(parsed).fields}
-    for field in schema.fields:
-        if field.name not in ours:
-            raise SettingsError(f"there is no column {field.name}; columns are {', '.join(ours)}")
-        if field.dataType != ours[field.name].dataType:
-            raise SettingsError(
-                f"column {field.name} is {ours[field.name].dataType.simpleString()}, "
-                f"not {field.dataType.simpleString()}"
-            )
-    return parsed
-
-
 class FrazilReader(DataSourceReader):
     """One query over what is there now."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: StructType, topic: TopicColumns | None
+    ) -> None:
         self._options = options
         self._schema = schema
+        self._topic = topic
         self._wanted = options.box
 
     @override
@@ -166,7 +191,8 @@ class FrazilReader(DataSourceReader):
             table = open_options(options)
             tasks = plan_table(options, _client(options), table, self._wanted)
         else:
-            tasks = plan_topic(options, _client(options), self._wanted)
+            decide = TopicDecoding(options, self._topic)
+            tasks = plan_topic(options, _client(options), self._wanted, decide)
         return [TaskPartition(task) for task in tasks]
 
     @override
@@ -203,10 +229,12 @@ def _plain(value: Any) -> Any:
 class FrazilStreamReader(DataSourceStreamReader):
     """A query that goes on; where it stands is in Spark's checkpoint."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: StructType, topic: TopicColumns | None
+    ) -> None:
         self._options = options
         self._schema = schema
-        self._stream = Stream(options)
+        self._stream = Stream(options, TopicDecoding(options, topic))
         self._asked_s = float("-inf")
 
     @override

@@ -35,9 +35,17 @@ class Decoding(NamedTuple):
     typing: Any = None
     fails: bool = False
     timestamps: tuple[int, int] | None = None
+    keeps: bool = False
+    topic: str = ""
 
 
 RAW = Decoding()
+Decide = Callable[[TopicPlan], Decoding]
+"""By a plan, which tells the topic's settings."""
+
+
+def as_they_are(_plan: TopicPlan) -> Decoding:
+    return RAW
 
 
 def pin(client: AgentClient, lifetime_ms: int, now_ms: int, pinned: dict[str, int]) -> None:
@@ -52,7 +60,9 @@ def pin(client: AgentClient, lifetime_ms: int, now_ms: int, pinned: dict[str, in
     pinned[name] = now_ms
 
 
-def plan_topic(options: ReadOptions, client: AgentClient, wanted: Wanted) -> list[Task]:
+def plan_topic(
+    options: ReadOptions, client: AgentClient, wanted: Wanted, decide: Decide = as_they_are
+) -> list[Task]:
     """Tasks that read a topic between the offsets of the options. Raises ExportError."""
     starting = options.starting or Bounds(EARLIEST)
     ending = options.ending or Bounds(LATEST)
@@ -61,7 +71,7 @@ def plan_topic(options: ReadOptions, client: AgentClient, wanted: Wanted) -> lis
         number: (starting.at(part), ending.at(part)) for number, part in plan.partitions.items()
     }
     check_named(options.topic, plan, (starting, ending))
-    return chunk_tasks(options, Ranges(plan, ranges), wanted)
+    return chunk_tasks(options, Ranges(plan, ranges), wanted, decide(plan))
 
 
 def ask(

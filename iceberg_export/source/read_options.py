@@ -31,6 +31,7 @@ OWN = (
     "endingoffsets",
     "failondataloss",
     "maxoffsetspertrigger",
+    "mode",
     "partitions",
     "path",
     "pushfilters",
@@ -39,8 +40,11 @@ OWN = (
     "timestampfrom",
     "timestampto",
     "topic",
+    "typed",
 )
 """In lower case, as Spark gives them."""
+FAIL, DROP, KEEP = MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
+"""What becomes of a record that cannot be decoded, as Spark's sources name it."""
 _SPELLED = {
     "endingoffsets": "endingOffsets",
     "failondataloss": "failOnDataLoss",
@@ -84,6 +88,10 @@ class ReadOptions:
     fail_on_data_loss: bool
     push_filters: bool
     """May Spark tell its filters? See `data_source`: not when a DataFrame is used twice."""
+    typed: bool
+    """Of a topic alone: decode keys and values as its table would; else they are as they are."""
+    mode: str
+    """Of a topic alone: `FAIL`, `DROP` or `KEEP`."""
     box: Wanted
     """`partitions`, `timestampFrom` and `timestampTo`: nothing else is read."""
 
@@ -126,6 +134,12 @@ def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("true or false")
     return text.lower() == "true"
+
+
+def _mode(text: str) -> str:
+    if text.upper() not in MODES:
+        raise ValueError(f"one of {', '.join(MODES)}")
+    return text.upper()
 
 
 def _count(text: str) -> int:
@@ -192,6 +206,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
     per_trigger = found.read("maxoffsetspertrigger", _count, no_number)
     fail_on_data_loss = found.read("failondataloss", _boolean, default=True)
     push_filters = found.read("pushfilters", _boolean, default=False)
+    typed = found.read("typed", _boolean, default=True)
+    mode = found.read("mode", _mode, FAIL)
     box = Wanted(
         partitions=found.read("partitions", _partitions, no_set),
         micros_from=found.read("timestampfrom", _micros, no_number),
@@ -200,6 +216,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
     if table and (streaming or starting or ending):
         what = "a stream" if streaming else "startingOffsets and endingOffsets"
         found.mistakes.append(f"{what} cannot be had of a table; say topic alone")
+    if table and ("typed" in options or "mode" in options):
+        found.mistakes.append("typed and mode are of a topic alone; a table has dead letters")
     if streaming and (ending or push_filters or box != Wanted()):
         found.mistakes.append(
             "a stream has no endingOffsets, pushFilters, partitions or timestamps to begin or end"
@@ -223,5 +241,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
         offsets_per_trigger_max=per_trigger,
         fail_on_data_loss=fail_on_data_loss,
         push_filters=push_filters,
+        typed=typed,
+        mode=mode,
         box=box,
     )

@@ -14,7 +14,7 @@ from iceberg_export.errors import PlanError
 from iceberg_export.read_chunks import open_reader, span_bytes
 from iceberg_export.rows import TimestampLimits, limit_timestamps, span_rows
 from iceberg_export.source.filters import Wanted
-from iceberg_export.source.tasks import ChunkTask, Task
+from iceberg_export.source.tasks import CORRUPT, CORRUPT_TYPE, ChunkTask, Task
 
 
 def read_task(task: Task, schema: pa.Schema, box: Wanted) -> Iterator[pa.RecordBatch]:
@@ -60,32 +60,68 @@ def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
 
 def _decoded(task: ChunkTask, rows: pa.Table) -> pa.Table:
     """The rows with decoded columns, as the exporter would write them; bad ones are left out, as
-    they will not be in the table, or are an error."""
-    from iceberg_export.typed_rows import judge, reason_of
+    they will not be in the table, are kept as they are, or are an error."""
+    from iceberg_export.typed.heads import GUID, guid_text
+    from iceberg_export.typed_rows import judge, reason_of, refusing
 
-    judged = judge(task.typing, rows)
+    typing = task.typing
+    judged = judge(typing, rows)
+    while judged.unknown and task.topic and not task.fails:
+        # Nobody can be asked here: what the driver does not know is no record of the topic's.
+        typing = refusing(typing, judged.unknown)
+        judged = judge(typing, rows)
     for source, ids in judged.unknown.items():
         number, indexes = min(ids)
         if number in (task.typing.value if source == names.VALUE else task.typing.key).schemas:
             raise PlanError(
-                f"message {list(indexes)} of schema {number} of {source} has fields that the table "
-                "has no columns for yet; export the topic first"
+                f"message {list(indexes)} of schema {number} of {source} has fields that there are "
+                "no columns for yet; export the topic first, and read its table"
             )
+        named = number if number < GUID else guid_text(number)
         raise PlanError(
-            f"schema {number} of {source} is no version of the topic's subject; set "
+            f"schema {named} of {source} is no version of the topic's subject; set "
             "frazil.iceberg.value.subject (or key.subject) of the topic"
         )
-    if judged.bad.num_rows and task.fails:
-        raise PlanError(reason_of(judged.bad))
-    return judged.rows
+    if judged.bad.num_rows == 0:
+        return judged.rows
+    if task.fails:
+        if not task.topic:
+            raise PlanError(reason_of(judged.bad))
+        raise PlanError(
+            f"topic {task.topic} {reason_of(judged.bad)}; mode=PERMISSIVE shows such records as they "
+            f"are in {CORRUPT}, DROPMALFORMED leaves them out"
+        )
+    return _with_corrupt(judged.rows, judged.bad) if task.keeps else judged.rows
+
+
+def _with_corrupt(rows: pa.Table, bad: pa.Table) -> pa.Table:
+    """Good and bad rows of one partition, in their order."""
+    parts = [
+        bad.column(name).combine_chunks().cast(field.type)
+        for name, field in zip(
+            ("error_code", "error_message", "schema_id", names.KEY, names.VALUE),
+            CORRUPT_TYPE,
+            strict=True,
+        )
+    ]
+    whole = pa.StructArray.from_arrays(parts, fields=list(CORRUPT_TYPE))
+    of_record = [name for name in bad.column_names if name.startswith("kafka_")]
+    kept = bad.select([name for name in of_record if name != names.KEY])
+    both = [rows, kept.append_column(CORRUPT, whole)]
+    return pa.concat_tables(both, promote_options="default").sort_by(names.OFFSET)
 
 
 def fit(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of `schema`, by name."""
-    columns = [
-        rows.column(field.name).cast(field.type)
-        if field.name in rows.column_names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
+    """The columns of `schema`, by name. Raises PlanError where a value is beyond its column."""
+    return pa.Table.from_arrays([_column(rows, field) for field in schema], schema=schema)
+
+
+def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
+    if field.name not in rows.column_names:
+        return pa.nulls(rows.num_rows, field.type)
+    try:
+        return rows.column(field.name).cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise PlanError(
+            f"column {field.name} has become wider since the columns were told; load again ({error})"
+        ) from error

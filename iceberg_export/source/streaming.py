@@ -14,7 +14,7 @@ from iceberg_export.agent_client import AgentClient
 from iceberg_export.errors import PlanError
 from iceberg_export.plan import TopicPlan
 from iceberg_export.source.filters import Wanted
-from iceberg_export.source.planning import BEYOND_ALL, Ranges, chunk_tasks
+from iceberg_export.source.planning import BEYOND_ALL, Decide, Ranges, as_they_are, chunk_tasks
 from iceberg_export.source.read_options import LATEST, Bounds, ReadOptions
 from iceberg_export.source.tasks import Task
 
@@ -22,10 +22,11 @@ Offset = dict[str, Any]
 
 
 class Stream:
-    """One stream in the process that plans it. `clock` counts seconds."""
+    """One stream in the process that plans it."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, decide: Decide = as_they_are) -> None:
         self._options = options
+        self._decide = decide
         self._at: Mapping[int, int] | None = None
         """The end of the newest batch; None: not seen yet in this process."""
 
@@ -83,7 +84,7 @@ class Stream:
             number: (starts.get(number, plan.partitions[number].log_start), offset)
             for number, offset in ends.items()
         }
-        return chunk_tasks(self._options, Ranges(plan, ranges), Wanted())
+        return chunk_tasks(self._options, Ranges(plan, ranges), Wanted(), self._decide(plan))
 
 
 def limited(starts: Mapping[int, int], ends: Mapping[int, int], limit: int) -> dict[int, int]:

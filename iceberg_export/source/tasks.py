@@ -2,7 +2,22 @@
 
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from iceberg_export.plan import Split, StoreAddress
+
+CORRUPT = "_corrupt_record"
+"""The column of records that cannot be decoded, which Spark's sources name so."""
+CORRUPT_TYPE = pa.struct(
+    [
+        ("error_code", pa.string()),
+        ("error_message", pa.string()),
+        ("schema_id", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+"""As in the table of dead letters; key and value as they are."""
 
 
 class ChunkTask(NamedTuple):
@@ -17,6 +32,10 @@ class ChunkTask(NamedTuple):
     """A record that cannot be decoded ends the query; else it is left out."""
     timestamps: tuple[int, int] | None = None
     """Milliseconds: what lies before or behind is in the raw column alone, as in the table."""
+    keeps: bool = False
+    """It has a row all the same, with `CORRUPT` instead of fields."""
+    topic: str = ""
+    """Of a topic alone, for errors."""
 
 
 class TableTask(NamedTuple):

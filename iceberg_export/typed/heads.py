@@ -11,7 +11,6 @@ wherever ids go; which id it is, only a registry knows. Pure.
 
 from collections.abc import Sequence
 from typing import NamedTuple
-from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -86,9 +85,13 @@ def read_head(raw: bytes, *, indexes: bool) -> Head | None:
 
 def guid_text(number: int) -> str:
     """A GUID as registries write it."""
-    return str(UUID(int=number - GUID))
+    digits = f"{number - GUID:032x}"
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def guid_number(text: str) -> int:
     """The number of a GUID. Raises ValueError for a text that is none."""
-    return GUID | UUID(text).int
+    digits = text.replace("-", "")
+    if len(digits) != 32:
+        raise ValueError(f"{text!r} is no GUID")
+    return GUID | int.from_bytes(bytes.fromhex(digits), "big")

@@ -9,6 +9,8 @@ import pytest
 from iceberg_export.job import export_topic
 from iceberg_export.rows import ROW_SCHEMA
 from iceberg_export.source.data_source import TOPIC_SCHEMA, register, spark_schema
+from protocol.records import Record
+from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
 from tests.iceberg_export.world import World, make_job, served, some_records
 
 NOW = 1_790_000_000_000
@@ -66,8 +68,9 @@ def test_a_topic_is_a_dataframe_with_every_field_of_its_records(load, world):
                 record.timestamp,
             )
             assert [(h.key, h.value) for h in row.kafka_headers] == list(record.headers)
-    # One plan, although the DataFrame was used twice; and what came later is in a new one.
-    assert world.requests.count("POST /export/plan") == 1
+    # One question for columns and one plan, although the DataFrame was used twice; and what came
+    # later is in a new one.
+    assert world.requests.count("POST /export/plan") == 2
     world.commit("orders", {0: [some_records(1)]})
     assert load().count() == 81
 
@@ -125,6 +128,44 @@ def test_a_stream_goes_on_from_its_checkpoint_and_has_each_record_once(
     world.commit("orders", {1: [some_records(2)]})
     run()
     assert places(session.read.parquet(str(tmp_path / "out"))) == [*EVERYTHING, (1, 40), (1, 41)]
+
+
+def test_a_topic_of_decoded_values_is_a_dataframe_and_a_stream_of_their_fields(
+    load, session, world, tmp_path
+):
+    registry = FakeRegistry()
+    world.create("json", 1)
+    world.configs["json"] = {"value.mode": "json", "key.mode": "string"}
+    text = '{"properties": {"id": {"type": "integer"}, "tags": {"items": {"type": "string"}}}}'
+    text = text.replace('"items"', '"type": "array", "items"')
+    registry.register("json-value", text, "JSON")
+
+    def send(*values):
+        sent = [Record(timestamp=NOW, key=b"k", value=value) for value in values]
+        world.commit("json", {0: [sent]})
+
+    with served_registry(registry) as url:
+        told = {"topic": "json", "schema.registry.url": url}
+        send(b'{"id": 1, "tags": ["a", null]}', None)
+        rows = load(**told).orderBy("kafka_offset").select("id", "tags", "kafka_key").collect()
+        assert [tuple(row) for row in rows] == [(1, ["a", None], "k"), (None, None, "k")]
+        assert load(typed="false", **told).schema == TOPIC_SCHEMA
+        send(b'{"id": 2}', b"bad")
+        with pytest.raises(Exception, match=r"topic json partition 0, offset 3: .*UNDECODABLE"):
+            load(**told).count()
+        kept = load(mode="PERMISSIVE", **told).filter("_corrupt_record IS NOT NULL").collect()
+        assert [(row.kafka_offset, row._corrupt_record.value) for row in kept] == [(3, b"bad")]
+        frame = load(session.readStream, mode="DROPMALFORMED", startingOffsets="earliest", **told)
+        query = (
+            frame.writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("path", str(tmp_path / "out"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    found = session.read.parquet(str(tmp_path / "out")).select("kafka_offset", "id").collect()
+    assert sorted(tuple(row) for row in found) == [(0, 1), (1, None), (2, 2)]
 
 
 def test_mistakes_are_told_in_a_sentence(load):

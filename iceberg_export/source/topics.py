@@ -1,0 +1,84 @@
+"""Topics alone with the columns that their tables have: which, and how records come into them.
+
+What a topic's own settings say about its table holds here as well, but no table is needed and none
+is looked at. The columns are those of the schemas that are registered when a query is loaded, and
+stay so, for a stream as long as it runs; its schemas are read again for every plan, so that
+what newer ones write is decoded: of their new fields nothing is shown, and what does not fit
+is a bad record. Tasks ask nobody.
+"""
+
+import time
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from iceberg_export import topic_settings
+from iceberg_export.agent_client import AgentClient
+from iceberg_export.errors import PlanError
+from iceberg_export.plan import TopicPlan
+from iceberg_export.registry_client import RegistryClient, RegistryError
+from iceberg_export.source.planning import BEYOND_ALL, RAW, Decoding
+from iceberg_export.source.read_options import FAIL, KEEP, ReadOptions
+from iceberg_export.topic_settings import TopicTable
+
+
+class TopicColumns(NamedTuple):
+    """What was told when a query was loaded."""
+
+    settings: TopicTable
+    columns: pa.Schema
+    """Those that a new table of the topic would have."""
+
+
+def topic_columns(options: ReadOptions, client: AgentClient) -> TopicColumns | None:
+    """The columns of a topic; None when keys and values are read as they are. Raises ExportError."""
+    if not options.typed:
+        return None
+    plan = client.plan_by_name(options.topic, {}, others=BEYOND_ALL)
+    settings = topic_settings.parse(plan.configs, options.topic)
+    if not settings.typed:
+        return None
+    # PyIceberg takes longer to load than a small topic to be read.
+    from iceberg_export.schema import arrow_schema, table_schema
+    from iceberg_export.topic_types import TopicTypes
+
+    try:
+        types = TopicTypes(settings, registry(options))
+    except RegistryError as error:
+        raise RegistryError(f"{error}; typed=false reads keys and values as they are") from error
+    return TopicColumns(settings, arrow_schema(table_schema(types.columns())))
+
+
+def registry(options: ReadOptions) -> RegistryClient:
+    return RegistryClient(options.settings.values, sleep=time.sleep)
+
+
+class TopicDecoding:
+    """How the records of one query come into its columns, plan by plan."""
+
+    def __init__(self, options: ReadOptions, told: TopicColumns | None) -> None:
+        self._options = options
+        self._told = told
+        self._registry: RegistryClient | None = None
+
+    def __call__(self, plan: TopicPlan) -> Decoding:
+        """What tasks of a plan need. Raises ExportError."""
+        if self._told is None:
+            return RAW
+        now = topic_settings.parse(plan.configs, plan.topic)
+        if _shape(now) != _shape(self._told.settings):
+            raise PlanError(
+                f"the modes or the layout of topic {plan.topic} have changed since its columns were "
+                "told; load it again"
+            )
+        from iceberg_export.topic_types import TopicTypes
+
+        if self._registry is None:
+            self._registry = registry(self._options)
+        _columns, typing = TopicTypes(now, self._registry).reading(self._told.columns)
+        mode = self._options.mode
+        return Decoding(typing, mode == FAIL, keeps=mode == KEEP, topic=plan.topic)
+
+
+def _shape(settings: TopicTable) -> tuple[str, str, str]:
+    return settings.value_mode, settings.key_mode, settings.layout
