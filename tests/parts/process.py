@@ -6,20 +6,54 @@ whose end is shown when the child does not come up.
 
 import atexit
 import contextlib
+import fcntl
 import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
+
+PORTS: Final = range(10_000, 32_700)
+"""Below those that systems give to whoever connects (from 32768 on Linux, 49152 on macOS): a port
+that is handed out before its server listens, or while that is down, is not taken by a client."""
+PORTS_A_BLOCK: Final = 100
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nothing listened on a moment ago."""
+    """A TCP port of the loopback interface that nobody else is given while this process lives."""
+    return next(port for port in _OWN_PORTS if _is_free(port))
+
+
+def _own_ports() -> Iterator[int]:
+    """Each once, of blocks that this process locks: others run tests beside it."""
+    folder = Path(tempfile.gettempdir()) / f"frazil-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    for first in PORTS[::PORTS_A_BLOCK]:
+        lock = os.open(folder / str(first), os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            continue
+        # Never closed: servers have these ports until the process ends.
+        yield from range(first, first + PORTS_A_BLOCK)
+    raise AssertionError("all ports for tests are in use")
+
+
+_OWN_PORTS: Final = _own_ports()
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def answers(port: int) -> bool:
@@ -50,7 +84,7 @@ class Child:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def start(self, ready: Callable[[], bool], *, seconds: float = 60.0) -> None:
+    def start(self, ready: Callable[[], bool], *, seconds: float = 120.0) -> None:
         """Start and wait until `ready()`; AssertionError with the log's end when it never is."""
         assert not self.running
         self.log.parent.mkdir(parents=True, exist_ok=True)
