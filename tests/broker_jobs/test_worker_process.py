@@ -177,7 +177,7 @@ def test_a_worker_ends_when_its_agent_is_killed(tmp_path: Path) -> None:
 
 
 def _wait_for(condition):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (found := condition()):
         assert time.monotonic() < deadline
         time.sleep(0.05)

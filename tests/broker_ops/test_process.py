@@ -32,7 +32,7 @@ class Dev:
 
     def port(self) -> int:
         """The port that it printed."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while (found := re.search(r"Kafka clients +localhost:(\d+)", self.printed)) is None:
             assert self.child.poll() is None, self.printed
             assert time.monotonic() < deadline, self.printed
