@@ -4,6 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 100000
+# Integration tests wait more than they compute, so two processes of them also on one core; each
+# has servers of its own: 3 GB of memory.
+SIDE_BY_SIDE ?= 2
+# Downloads break off now and then.
+patiently = $(1) || { echo "again in 15 s ..."; sleep 15; $(1); }
 
 .PHONY: run test bench bench-export readers demo faults sim lint clean help
 
@@ -27,16 +32,17 @@ $(BIN)/python:
 	    $$(test "$$(id -u)" = 0 || echo sudo) apt-get install -y python3-venv >/dev/null || \
 	    { echo "please install python3-venv and try again"; exit 1; }; }
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(call patiently,$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1')
 
 $(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
 	@echo "installing Frazil into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[export]'
+	@$(call patiently,$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+	  --editable '.[export]')
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run
 	@echo "installing what the tests need into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev
+	@$(call patiently,$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev)
 	@touch $@
 
 run: $(VENV)/.run
@@ -44,8 +50,11 @@ run: $(VENV)/.run
 
 test: $(VENV)/.test
 	@$(BIN)/python -m tests.parts
-	@$(BIN)/python -m pytest -m "not integration" --numprocesses logical
-	@$(BIN)/python -m pytest -m integration --durations=15
+	@$(BIN)/python -m pytest -m "not integration and not sim" --numprocesses logical --dist worksteal
+	@$(BIN)/python -m pytest -m sim tests/sim
+	@$(BIN)/python -m pytest -m "integration and not alone" --durations=15 \
+	  --numprocesses $(SIDE_BY_SIDE) --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/python -m pytest -m "integration and alone" tests/faults
 
 demo: $(VENV)/.test
 	@$(BIN)/python -m tests.parts java iceberg

@@ -141,6 +141,7 @@ def _raw_commits_again(
     _until(committed, "a commit is taken again", 30)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_group_of_twenty_outlives_its_coordinator(
     tmp_path: Path, etcd: EtcdServer, minio: MinioServer, java: Host, kind: str
@@ -256,6 +257,7 @@ def test_a_coordinator_that_stood_still_moves_no_offset_back(
         assert cluster.stop() == [0, 0, 0]
 
 
+@pytest.mark.alone
 def test_a_rolling_restart_disturbs_no_group(
     tmp_path: Path, etcd: EtcdServer, minio: MinioServer, java: Host
 ) -> None:

@@ -57,6 +57,7 @@ def _create(agent: Frazil, topic: str) -> None:
     create_topic(admin, topic, 1)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("which", ["etcd", "s3"])
 def test_an_outage_while_running_loses_nothing_and_ends_by_itself(
     tmp_path: Path, parts: Parts, which: str

@@ -51,11 +51,16 @@ def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[spark.Tasks]
     }
     found = spark.start(settings, Progress(io.StringIO(), time.perf_counter))
     yield found
+    gateway = found._session.sparkContext._gateway
     with warnings.catch_warnings():
         # This may run in the teardown of a test without Spark.
         warnings.simplefilter("ignore", ResourceWarning)
         found.close()
+        gateway.shutdown()
         gc.collect()
+    # The JVM would end with this process only; it ends with its input.
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)
 
 
 @pytest.fixture
