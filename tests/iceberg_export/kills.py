@@ -3,7 +3,8 @@
 Each round produces records and starts `frazil export run --once` as a process of its own, with
 real Spark; at a random moment SIGKILL ends the driver, its JVM, one of the Python workers, or all
 of them at once. At the end one run is let through and `frazil export verify` must say exact. Prints
-what was killed and when, and the seed, so that a run can be repeated (as far as chance goes).
+what was killed and when, and the seed, so that a run can be repeated (as far as chance goes). With
+`--mode upsert` the topic is of that mode, its keys are few, and some records have no key.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from protocol.records import Record
 from tests.iceberg_export.world import World, served, some_records
 
 PARTITIONS = 4
@@ -57,18 +59,41 @@ def victims(pid: int, kind: str) -> list[int]:
     }[kind]
 
 
+def newest(records: list[Record]) -> dict[bytes, Record]:
+    """What a table of mode upsert should have of one partition, by key."""
+    last = {one.key: one for one in records if one.key is not None}
+    return {key: one for key, one in last.items() if one.value is not None}
+
+
 class Kills:
-    def __init__(self, folder: Path, rng: random.Random):
+    def __init__(self, folder: Path, rng: random.Random, mode: str = "append"):
         self.world = World(folder / "store")
         self.world.create("orders", PARTITIONS)
+        self.world.configs["orders"] = {"mode": mode}
+        self.mode = mode
         self.folder = folder
         self.rng = rng
         self.address = ""
 
+    def records(self, partition: int) -> list[Record]:
+        made = some_records(self.rng.randint(1, 900))
+        if self.mode == "append":
+            return made
+        keys = [self.rng.randrange(5000) for _ in made]
+        return [
+            one._replace(key=b"%d-%d" % (partition, key) if key % 500 else None)
+            for one, key in zip(made, keys, strict=True)
+        ]
+
     def produce(self) -> None:
         for _ in range(self.rng.randint(1, 3)):
-            some = {p: [some_records(self.rng.randint(1, 900))] for p in range(PARTITIONS)}
+            some = {p: [self.records(p)] for p in range(PARTITIONS)}
             self.world.commit("orders", some)
+
+    def wanted(self) -> int:
+        """How many rows the table should have."""
+        logs = [log.wanted for log in self.world.topics["orders"][1]]
+        return sum(map(len, logs if self.mode == "append" else map(newest, logs)))
 
     def start(self, command: str, *more: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -114,11 +139,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.iceberg_export.kills")
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--mode", choices=["append", "upsert"], default="append")
     parser.add_argument("--seconds", type=float, default=3600.0, help="no new round after that")
     arguments = parser.parse_args()
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        kills = Kills(Path(name), random.Random(arguments.seed))
+        kills = Kills(Path(name), random.Random(arguments.seed), arguments.mode)
         with served(kills.world) as kills.address:
             kills.produce()
             began = time.monotonic()
@@ -137,9 +163,8 @@ def main() -> int:
             print(f"last run: exit {code}; {out.strip()}")
             code, out = kills.end(kills.start("verify", "--topic", "orders"))
             print(out.strip())
-        logs = kills.world.topics["orders"][1]
-        wanted = sum(len(log.wanted) for log in logs)
-        print(f"kills: {dict(counts)}; {wanted} records in the log")
+        wanted = kills.wanted()
+        print(f"kills: {dict(counts)}; the table should have {wanted} records")
         exact = code == 0 and f" {wanted} records, each exactly once" in out
         return 0 if exact else 1
 
