@@ -3,13 +3,11 @@ a code.
 
 The composition root of this package: clock, streams and signals are named here. Commands that
 change tables by hand are in `cli_tables`.
-Exit codes: 0 done; 1 it failed, or the proof did; 2 wrong use; 3 another exporter won; 143 asked
-to stop before `run --once` was done.
+Exit codes are `EXIT_CODES`; 130 when it was interrupted.
 """
 
 import argparse
 import os
-import re
 import signal
 import sys
 import time
@@ -26,19 +24,25 @@ from iceberg_export.latest_view import QUOTES, create_view_statement
 from iceberg_export.preview import preview_topic, render_preview
 from iceberg_export.progress import Progress
 from iceberg_export.run_loop import Clock, Runner, Stop
-from iceberg_export.session import Session, chosen
+from iceberg_export.session import Session, chosen, named
 from iceberg_export.settings import parse
 from iceberg_export.status import render, render_json, topic_status
 from iceberg_export.units import parse_bytes, parse_duration_ms
 from iceberg_export.upsert_verify import is_upsert, verify_upsert
 from iceberg_export.verify import verify_topic
 
+EXIT_CODES = (
+    "Exit codes: 0 done (verify: exact; status: nothing is wrong); 1 something failed, or differs; "
+    "2 wrong use or settings; 3 another exporter was first; 143 run --once was asked to stop."
+)
 INTERRUPTED = 130
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="frazil export", description="Turns topics into Iceberg tables, each record once."
+        prog="frazil export",
+        description="Turns topics into Iceberg tables, each record once.",
+        epilog=EXIT_CODES,
     )
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="export what is new in every topic")
@@ -112,8 +116,7 @@ def opened(arguments: argparse.Namespace) -> Iterator[Session]:
 def one_topic(session: Session, name: str) -> tuple[Job, Topic]:
     """A job over the cluster, and its topic of that name. Raises ExportError."""
     topics = session.client.topics()
-    (topic,) = chosen(topics, re.escape(name))
-    return session.job(topics.cluster_id), topic
+    return session.job(topics.cluster_id), named(topics, name)
 
 
 def _wall_ms() -> int:

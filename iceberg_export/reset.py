@@ -73,7 +73,7 @@ def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> Reset
         raise StateError(f"topic {topic.name} has no table {name} yet: there is nothing to reset")
     plan = job.client.plan(topic, {}, bytes_enough=0)
     bounds = {p: (part.log_start, part.stable) for p, part in plan.partitions.items()}
-    offsets = _checked(to, bounds)
+    offsets = checked(to, bounds)
     dead = find_table(job.catalog, dead_letters.dead_identifier(identifier))
     if dead is not None:
         _bring_pending(job, identifier, table, dead)
@@ -91,7 +91,7 @@ def _bring_pending(job: Job, identifier: Identifier, table: Table, dead: Table) 
         dead_letters.roll_forward(job.catalog, identifier, main, letters, job.pause)
 
 
-def _checked(to: Mapping[int, int] | None, bounds: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+def checked(to: Mapping[int, int] | None, bounds: Mapping[int, tuple[int, int]]) -> dict[int, int]:
     """Offsets as they may be. Raises SettingsError for what the log does not have."""
     if to is None:
         return {partition: start for partition, (start, _) in bounds.items()}

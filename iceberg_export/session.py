@@ -5,6 +5,7 @@ id that comes twice would be taken for a commit that is in already. Leaves out w
 with it, and their arguments (`cli`).
 """
 
+import difflib
 import random
 import re
 import time
@@ -86,3 +87,15 @@ def chosen(topics: Topics, pattern: str | None) -> list[Topic]:
             f"no topic matches {pattern!r} (topics: {', '.join(names) or 'there is none'})"
         )
     return found
+
+
+def named(topics: Topics, name: str) -> Topic:
+    """The topic of that name. Raises ExportError, with the nearest name that there is."""
+    for topic in topics.topics:
+        if topic.name == name:
+            return topic
+    names = [topic.name for topic in topics.topics]
+    if near := difflib.get_close_matches(name, names, n=1):
+        raise ExportError(f"there is no topic {name}; is it {near[0]}?")
+    some = ", ".join(names[:TOPICS_NAMED_MAX]) + (", …" if len(names) > TOPICS_NAMED_MAX else "")
+    raise ExportError(f"there is no topic {name} (topics: {some or 'there is none'})")

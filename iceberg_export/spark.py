@@ -31,6 +31,7 @@ JAVA_MIN = 17
 POLL_S = 0.2
 _DEFINITE = (CorruptSpanError, StoreReadError, ExportError)
 _RESULT = "result binary"
+_OF_PYTHON = re.compile(r"(?!org\.|java|scala\.)[A-Za-z_.]+(Error|Exception): ")
 
 Result = TypeVar("Result")
 Task = Callable[[Any, int], Any]
@@ -225,8 +226,14 @@ def _understood(error: Exception) -> ExportError:
     ours = [line for line in lines if line.startswith("iceberg_export.errors.")]
     if ours:
         return SparkError(ours[0].split(": ", 1)[-1])
-    python = [line for line in lines if re.match(r"^[A-Za-z_.]+(Error|Exception): ", line)]
-    return SparkError(f"a Spark task failed: {(python or lines or [type(error).__name__])[-1]}")
+    python = [line for line in lines if _OF_PYTHON.match(line)]
+    return SparkError(f"a Spark task failed: {python[-1] if python else _java_said(error)}")
+
+
+def _java_said(error: Exception) -> str:
+    """Of a failure in the JVM what it says, not which call of Python met it."""
+    found = re.search(r"^: (?:[\w.$]+(?:Exception|Error): )?(.+)$", str(error), re.MULTILINE)
+    return found[1].strip().rstrip(".") if found else first_line(error)
 
 
 def _submitted() -> dict[str, str]:
@@ -260,5 +267,5 @@ def start(given: Mapping[str, str], progress: Progress) -> Tasks:
     try:
         session = builder.getOrCreate()
     except _spark_errors() as error:
-        raise SparkError(f"Spark does not start: {first_line(error)}") from error
+        raise SparkError(f"Spark does not start: {_java_said(error)}") from error
     return Tasks(session, progress)

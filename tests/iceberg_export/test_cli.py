@@ -115,7 +115,9 @@ def test_an_address_that_is_none_is_told(frazil):
 def test_a_topic_that_does_not_exist_is_told(frazil):
     code, _out, err = frazil("verify", "--topic", "odrers")
     assert code == 1
-    assert "no topic matches 'odrers' (topics: orders)" in err
+    assert err.endswith("frazil export: there is no topic odrers; is it orders?\n")
+    _code, _out, err = frazil("plan", "--topic", "my-clicks")
+    assert err.endswith("frazil export: there is no topic my-clicks (topics: orders)\n")
 
 
 def test_a_topic_that_was_not_exported_cannot_be_verified(frazil):
@@ -382,6 +384,30 @@ def test_no_java_is_one_sentence(monkeypatch):
         spark.find_java()
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            (
+                "An error occurred while calling None.org.apache.spark.SparkSession.\n: org.apache.spark."
+                "SparkException: All masters are unresponsive! Giving up.\n\tat org.apache.spark.X(X:1)"
+            ),
+            "All masters are unresponsive! Giving up",
+        ),
+        (
+            (
+                "Job aborted due to stage failure: ExecutorLostFailure (executor 3 exited).\n"
+                "Driver stacktrace:\njava.lang.RuntimeError: x\n\tat java.base/Thread.run(T:840)\n"
+            ),
+            "Job aborted due to stage failure: ExecutorLostFailure (executor 3 exited)",
+        ),
+    ],
+)
+def test_of_a_failure_in_the_jvm_what_java_said_is_told(text, said):
+    assert str(spark._understood(RuntimeError(text))) == f"a Spark task failed: {said}"
+    assert spark._java_said(RuntimeError(text)) == said
+
+
 def test_a_java_home_without_java_is_told(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SparkError, match="JAVA_HOME is"):
@@ -399,6 +425,14 @@ def test_an_old_java_is_told(monkeypatch, tmp_path, said):
         spark.find_java()
 
 
+def test_files_that_come_with_a_run_are_on_the_path_of_the_daemon_of_workers():
+    given = {"spark.master": "spark://m:7077", "spark.executorEnv.PYTHONPATH": "/opt"}
+    files = {"spark.submit.pyFiles": "s3://jars/frazil-1.whl, /home/me/more.zip"}
+    conf = spark._configuration({**given, **files})
+    assert conf["spark.executorEnv.PYTHONPATH"] == "frazil-1.whl:more.zip:/opt"
+    assert spark._configuration(given)["spark.executorEnv.PYTHONPATH"] == "/opt"
+
+
 def test_init_makes_a_table_that_has_a_snapshot(frazil):
     code, out, _err = frazil("init", "--topic", "orders")
     assert (code, out) == (0, "orders: table frazil.orders is ready\n")
@@ -410,12 +444,30 @@ def test_reset_offsets_wants_a_yes_and_then_the_next_run_brings_the_rows_again(f
     frazil("run", "--once")
     code, out, err = frazil("reset-offsets", "--topic", "orders", "--to", "{0:2}")
     assert (code, out) == (2, "")
-    assert "--yes" in err
+    assert err.endswith(
+        "this would take the rows from 0:2 on out of table frazil.orders, 3 offsets, for the next "
+        "run to bring them again; say --yes to do it\n"
+    )
     code, out, _err = frazil("reset-offsets", "--topic", "orders", "--to", "{0:2}", "--yes")
     said = "orders: the export goes on at 0:2; 3 rows left table frazil.orders\n"
     assert (code, out) == (0, said)
     assert frazil("run", "--once")[1].startswith("orders: 3 records")
     assert "5 records, each exactly once" in frazil("verify", "--topic", "orders")[1]
+
+
+def test_reset_offsets_checks_what_is_wanted_also_without_a_yes(frazil, world):
+    code, _out, err = frazil("reset-offsets", "--topic", "orders", "--to", "earliest")
+    assert code == 1
+    assert "has no table frazil.orders yet" in err
+    frazil("run", "--once")
+    for wrong, said in (("{0:9}", "offsets 0 to 5, 9 is not"), ("{7:0}", "no partition 7")):
+        code, _out, err = frazil("reset-offsets", "--topic", "orders", "--to", wrong)
+        assert code == 2
+        assert said in err
+        assert "--yes" not in err
+    world.commit("orders", {0: [some_records(4, 5)]})
+    _code, _out, err = frazil("reset-offsets", "--topic", "orders", "--to", "{0:7}")
+    assert "this would skip 2 offsets for good before 0:7; say --yes" in err
 
 
 def test_agents_that_hold_records_for_the_export_hear_of_a_reset(frazil, world):
