@@ -2,7 +2,8 @@
 
 The default keeps catalog and tables under the data folder (`warehouse/`), so that an embedded
 agent has tables without any server. All else (REST, Glue, Hive, SQL on Postgres) is what
-`catalog.*` settings say, handed to PyIceberg as they are.
+`catalog.*` settings say, handed to PyIceberg as they are; only what it wants as trees (`auth.*`,
+`ssl.*` of REST catalogs) is made one.
 """
 
 import contextlib
@@ -14,12 +15,14 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg import exceptions
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
 from iceberg_export.durable_io import NAME as DURABLE_IO
 from iceberg_export.errors import CatalogError
+from iceberg_export.rest_catalog import limit_waiting, nested
 from iceberg_export.state import SnapshotView, TableView
 
 Identifier = tuple[str, str]
@@ -28,6 +31,8 @@ Result = TypeVar("Result")
 CATALOG_ERRORS: tuple[type[Exception], ...] = (
     BotoCoreError,
     ClientError,
+    # What PyIceberg makes of 501.
+    NotImplementedError,
     OSError,
     RequestException,
     SQLAlchemyError,
@@ -44,7 +49,8 @@ CATALOG_ERRORS: tuple[type[Exception], ...] = (
 leave open whether a commit took place; only CommitFailedException says that it did not."""
 
 
-_REFUSALS: tuple[type[Exception], ...] = (*CATALOG_ERRORS, ValueError, TypeError)
+# ImportError: only some catalogs and ways to sign in need certain packages.
+_REFUSALS: tuple[type[Exception], ...] = (*CATALOG_ERRORS, ImportError, ValueError, TypeError)
 
 
 def first_line(error: BaseException) -> str:
@@ -70,7 +76,7 @@ def missing_warehouse(properties: Mapping[str, str], data: Path) -> Path | None:
 def open_catalog(properties: Mapping[str, str], data: Path) -> Catalog:
     """The catalog of the settings `catalog.*` (without that prefix).
 
-    Raises CatalogError. Nothing said but perhaps the name: SQLite under `data`.
+    Raises CatalogError, SettingsError. Nothing said but perhaps the name: SQLite under `data`.
     """
     given = dict(properties)
     name = given.pop("name", "")
@@ -90,10 +96,28 @@ def open_catalog(properties: Mapping[str, str], data: Path) -> Catalog:
         }
     if given.get("warehouse", "").startswith("file:"):
         given.setdefault("py-io-impl", DURABLE_IO)
-    return guarded(
-        f"open the Iceberg catalog {name or 'frazil'}",
-        lambda: load_catalog(name or "frazil", **given),
-    )
+
+    def load() -> Catalog:
+        catalog = load_catalog(name or "frazil", **nested(given))
+        if isinstance(catalog, RestCatalog):
+            limit_waiting(catalog)
+        return catalog
+
+    return guarded(f"open the Iceberg catalog {name or 'frazil'}", load)
+
+
+def io_properties(table: Table) -> dict[str, str]:
+    """What tasks need to reach the table's files, fit to travel.
+
+    Among them PyIceberg leaves what it signs in with at REST catalogs: connections and locks.
+    """
+    return {name: value for name, value in table.io.properties.items() if isinstance(value, str)}
+
+
+def keeps_branches(catalog: Catalog) -> bool:
+    """Does it name files of a table that the table's own metadata does not? Nessie does: in its
+    branches, tags and history, of which a table shows one snapshot."""
+    return catalog.properties.get("nessie.is-nessie-catalog") == "true"
 
 
 def table_name(topic: str) -> str:

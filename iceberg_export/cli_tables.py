@@ -4,14 +4,15 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from iceberg_export.catalog import Identifier, find_table
+from iceberg_export.catalog import Identifier, find_table, keeps_branches
 from iceberg_export.cli import add_options, one_topic, opened
 from iceberg_export.compact import compact
 from iceberg_export.dead_letters import dead_identifier
 from iceberg_export.errors import AgentError, ExportError, SettingsError, SparkError
 from iceberg_export.job import Job, locate, open_tables, types_of
-from iceberg_export.maintain import delete_orphans, expire, store_now_ms
+from iceberg_export.maintain import ORPHANS_UNKNOWN, delete_orphans, expire, store_now_ms
 from iceberg_export.reset import parse_target, reset_offsets
+from iceberg_export.reset_preview import preview_reset
 from iceberg_export.session import Session, chosen
 from iceberg_export.units import parse_duration_ms
 
@@ -62,13 +63,8 @@ def _reset(arguments: argparse.Namespace) -> int:
     to = parse_target(arguments.to)
     with opened(arguments) as session:
         job, topic = one_topic(session, arguments.topic)
-        table = ".".join(locate(job, topic))
         if not arguments.yes:
-            raise SettingsError(
-                f"this would take all rows at and after {arguments.to} out of table {table}, for "
-                "the next run to bring them again (going ahead, it would skip what lies between); "
-                "say --yes to do it"
-            )
+            raise SettingsError(f"{preview_reset(job, topic, to)}; say --yes to do it")
         report = reset_offsets(job, topic, to)
         try:
             session.client.report_progress(topic, report.offsets)
@@ -94,7 +90,8 @@ def _maintain(arguments: argparse.Namespace) -> int:
     if every or arguments.expire:
         steps.append(_expired)
     if every or arguments.orphans:
-        steps.append(lambda job, table, _now: _orphans(job, table, arguments.older_than))
+        older_than_ms = arguments.older_than
+        steps.append(lambda job, table, _now: _orphans(job, table, older_than_ms, asked=not every))
     code = 0
     with opened(arguments) as session:
         topics = session.client.topics()
@@ -148,7 +145,10 @@ def _expired(job: Job, table: Identifier, now_ms: int) -> str:
     return f"{expire(job, table, now_ms).snapshots_expired} snapshots expired"
 
 
-def _orphans(job: Job, table: Identifier, older_than_ms: int) -> str:
+def _orphans(job: Job, table: Identifier, older_than_ms: int, *, asked: bool) -> str:
+    """Where orphans cannot be known, only who asked for them hears an error."""
+    if not asked and keeps_branches(job.catalog):
+        return ORPHANS_UNKNOWN
     done = delete_orphans(job, table, older_than_ms)
     left = f"; {done.orphans_left} wait for the end of a live run" if done.orphans_left else ""
     return f"{done.files_deleted} orphans deleted ({done.bytes_deleted} bytes){left}"

@@ -41,6 +41,7 @@ from iceberg_export.catalog import (
     create_table,
     find_table,
     first_line,
+    guarded,
     view_of,
 )
 from iceberg_export.errors import (
@@ -150,7 +151,7 @@ def _bring_in(
         if attempt > 0:
             pause.before(attempt)
         try:
-            table = catalog.load_table(identifier)
+            table = _look(catalog, identifier)
             view = view_of(table)
             if intent.landed(view):
                 return
@@ -182,6 +183,14 @@ def _bring_in(
     raise CatalogError(
         f"table {name} changed {ATTEMPTS_MAX} times under the commit ({what}); run again"
     ) from reason
+
+
+def _look(catalog: Catalog, identifier: Identifier) -> Table:
+    try:
+        return catalog.load_table(identifier)
+    except ValueError as error:
+        # An answer of another form, as of a gateway: it tells nothing.
+        raise CommitStateUnknownException(first_line(error)) from error
 
 
 def _check_base(table: Table, change: Change) -> None:
@@ -303,7 +312,8 @@ def fence(
 
     Raises as `move` does, and StateError when the state cannot be read.
     """
-    view = view_of(catalog.load_table(identifier))
+    name = ".".join(identifier)
+    view = view_of(guarded(f"load table {name}", lambda: catalog.load_table(identifier)))
     found = state.read_state(view)
     if found is None:
         raise StateError(f"table {view.name} has no export state yet")
@@ -359,7 +369,7 @@ def initialise(
                 schema=table_schema,
                 partition_spec=partition_spec,
                 properties={
-                    **schema.TABLE_PROPERTIES,
+                    **schema.table_properties(table_schema),
                     state.TOPIC: topic,
                     state.TOPIC_ID: topic_id,
                     state.CLUSTER_ID: cluster_id,

@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 
 from iceberg_export import commit, dead_letters, schema, topic_settings
 from iceberg_export.agent_client import AgentClient, Topic
-from iceberg_export.catalog import Identifier, find_table, table_name
+from iceberg_export.catalog import Identifier, find_table, io_properties, table_name
 from iceberg_export.commit import Pause, RecreatedError
 from iceberg_export.dead_letters import Pending, encode_pending
 from iceberg_export.errors import CatalogError, FencedError, SettingsError
@@ -397,7 +397,7 @@ def _bad_records(export: _Export, work: Work, dead: State | None) -> BadRecords:
 def _target(job: Job, table: Table) -> Target:
     return Target(
         table.metadata.model_dump_json(),
-        dict(table.io.properties),
+        io_properties(table),
         job.settings.number("file.bytes.max"),
     )
 

@@ -8,6 +8,9 @@ nothing is moved, since it would be fenced, too: then only files go that are old
 last move by more than clocks differ, and the others stay for another time. So do files that join
 small ones: no move of the state refuses their commit, it goes onto any number of appends.
 
+A catalog with branches of its own (Nessie) names files that its tables do not tell of. There no
+orphan can be known, and none is deleted: that catalog's own garbage collection does it.
+
 Only files whose names end as data and metadata of Iceberg do are ever deleted. Leaves out small
 files (`compact`).
 """
@@ -28,6 +31,7 @@ from iceberg_export.catalog import (
     find_table,
     first_line,
     guarded,
+    keeps_branches,
     view_of,
 )
 from iceberg_export.commit import ATTEMPTS_MAX
@@ -42,6 +46,10 @@ CLOCKS_APART_MS = 3_600_000
 """Between the store's clock and that of whoever made a snapshot."""
 COMPACTION = "-compact"
 """Of the names of runs that join files, and so of those files."""
+ORPHANS_UNKNOWN = (
+    "no orphans are deleted: Nessie's branches, tags and history may name files that the table "
+    "does not; its own nessie-gc deletes what none of them names"
+)
 _REFUSALS: tuple[type[Exception], ...] = (*CATALOG_ERRORS, ValueError)
 _ORPHAN_ENDINGS = (".parquet", ".avro", ".metadata.json", ".puffin", ".orc", ".stats")
 
@@ -155,6 +163,8 @@ def delete_orphans(
     job: Job, identifier: Identifier, older_than_ms: int, at: Hook = pass_by
 ) -> Upkeep:
     """Delete files that nobody refers to. Raises CatalogError, StateError."""
+    if keeps_branches(job.catalog):
+        raise CatalogError(ORPHANS_UNKNOWN)
     name = ".".join(identifier)
     table = load(job, identifier)
     with RunMarker(table, f"{job.run_id}-maintain") as marker:

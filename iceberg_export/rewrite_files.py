@@ -24,7 +24,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_export import names
-from iceberg_export.catalog import CATALOG_ERRORS, first_line, guarded
+from iceberg_export.catalog import CATALOG_ERRORS, first_line, guarded, io_properties
 from iceberg_export.errors import StateError
 from iceberg_export.read_files import NullKeepingScan
 from iceberg_export.write_files import FileWriter, Target
@@ -105,7 +105,7 @@ def rewrite_task(payload: Rewrite, attempt: int) -> Rewritten:
 
 def target_of(table: Table, file_bytes_max: int) -> Target:
     """The table for tasks."""
-    return Target(table.metadata.model_dump_json(), dict(table.io.properties), file_bytes_max)
+    return Target(table.metadata.model_dump_json(), io_properties(table), file_bytes_max)
 
 
 def delete_files(table: Table, files: Sequence[DataFile]) -> None:

@@ -177,6 +177,17 @@ def table_properties(columns: Schema) -> dict[str, str]:
     }
 
 
+def table_properties(columns: Schema) -> dict[str, str]:
+    """`TABLE_PROPERTIES` for a table of these columns. Java's catalogs refuse one that names a
+    column which the table has not: `value`, where its fields have become columns."""
+    prefix = "write.metadata.metrics.column."
+    return {
+        name: value
+        for name, value in TABLE_PROPERTIES.items()
+        if not name.startswith(prefix) or name.removeprefix(prefix) in columns.column_names
+    }
+
+
 def columns_of(table: Table) -> pa.Schema:
     """The columns of a table, in Arrow's types."""
     return arrow_schema(table.schema())
@@ -198,7 +209,7 @@ def grow(catalog: Catalog, identifier: Identifier, table: Table, columns: pa.Sch
     transaction = table.transaction()
     with transaction.update_schema() as update:
         update.union_by_name(_iceberg(pa.schema(more)))
-    with contextlib.suppress(CommitFailedException, *CATALOG_ERRORS):
+    with contextlib.suppress(CommitFailedException, ValueError, *CATALOG_ERRORS):
         catalog.commit_table(
             table,
             (AssertTableUUID(uuid=table.metadata.table_uuid), *transaction._requirements),  # noqa: SLF001

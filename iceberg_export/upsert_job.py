@@ -13,7 +13,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
-from iceberg_export.catalog import CATALOG_ERRORS, Identifier, find_table, guarded
+from iceberg_export.catalog import CATALOG_ERRORS, Identifier, find_table, guarded, io_properties
 from iceberg_export.errors import CatalogError, OvertakenError, PlanError, StateError
 from iceberg_export.upsert_files import (
     BucketResult,
@@ -80,7 +80,7 @@ def _merge(means: Means, table: Table, shuffled: Sequence[ShuffleFile], name: st
     there = _files_of(table, set(groups))
     target = Target(
         table.metadata.model_dump_json(),
-        dict(table.io.properties),
+        io_properties(table),
         means.file_bytes_max,
     )
     tasks = [

@@ -20,7 +20,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_export import names, topic_settings
 from iceberg_export.agent_client import Topic
-from iceberg_export.catalog import find_table, guarded, view_of
+from iceberg_export.catalog import find_table, guarded, io_properties, view_of
 from iceberg_export.checksum import Sums, sum_rows
 from iceberg_export.errors import PlanError, StateError
 from iceberg_export.job import Job, locate, timestamp_limits, types_of
@@ -244,7 +244,7 @@ def _leave(payload: Any, attempt: int) -> SplitResult:
 
 
 def _target(table: Table) -> Target:
-    return Target(table.metadata.model_dump_json(), dict(table.io.properties), 1 << 62)
+    return Target(table.metadata.model_dump_json(), io_properties(table), 1 << 62)
 
 
 def _check(

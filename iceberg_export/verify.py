@@ -30,7 +30,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_export import dead_letters, names, schema, topic_settings
 from iceberg_export.agent_client import Topic
-from iceberg_export.catalog import find_table, guarded, view_of
+from iceberg_export.catalog import find_table, guarded, io_properties, view_of
 from iceberg_export.checksum import BLOCK_BITS, Block, Sums, add_sums, sum_rows
 from iceberg_export.decode import Ints, split_batches
 from iceberg_export.errors import CorruptSpanError, PlanError, StateError
@@ -443,7 +443,7 @@ class _Sides:
             room -= size
         if not groups:
             return _joined([])
-        shared = (table.metadata.model_dump_json(), dict(table.io.properties))
+        shared = (table.metadata.model_dump_json(), io_properties(table))
         return _joined(
             self._job.runner().run(
                 sum_table,

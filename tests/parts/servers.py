@@ -72,7 +72,8 @@ class MinioServer:
     secret_key = "frazil-test-secret"
     region = "us-east-1"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, md5: bool = False) -> None:
+        """`md5`: ETags are MD5 sums, as clients expect that were made before 2025."""
         self.port = free_port()
         self.endpoint = f"http://127.0.0.1:{self.port}"
         self._folder = folder / "data"
@@ -80,7 +81,8 @@ class MinioServer:
         self._buckets = itertools.count()
         self.child = Child(
             [
-                *(str(install.minio()), "server", "--no-compat", str(self._folder)),
+                *(str(install.minio()), "server", str(self._folder)),
+                *(() if md5 else ("--no-compat",)),
                 *("--address", f"127.0.0.1:{self.port}"),
             ],
             log=folder / "minio.log",
@@ -188,6 +190,71 @@ class RestCatalogServer:
 
     def stop(self) -> None:
         self.child.stop()
+
+
+class NessieServer:
+    """The Nessie catalog, in memory; tables lie in a bucket of their own."""
+
+    START_S = 300.0
+
+    def __init__(self, folder: Path, store: MinioServer) -> None:
+        """`store` has ETags that are MD5 sums."""
+        self.store = store
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}/iceberg"
+        folder.mkdir(parents=True, exist_ok=True)
+        s3 = "nessie.catalog.service.s3.default-options"
+        key = "frazil.key"
+        told = {
+            "quarkus.http.host": "127.0.0.1",
+            "quarkus.http.port": self.port,
+            "quarkus.management.host": "127.0.0.1",
+            "quarkus.management.port": free_port(),
+            "nessie.catalog.default-warehouse": "warehouse",
+            "nessie.catalog.warehouses.warehouse.location": f"s3://{store.new_bucket()}/",
+            f"{s3}.endpoint": store.endpoint,
+            f"{s3}.region": store.region,
+            f"{s3}.path-style-access": "true",
+            f"{s3}.request-signing-enabled": "false",
+            f"{s3}.access-key": f"urn:nessie-secret:quarkus:{key}",
+            f"{key}.name": store.access_key,
+            f"{key}.secret": store.secret_key,
+        }
+        self.child = Child(
+            [
+                *(str(install.jre_25()), "-Xmx512m", "-XX:+UseSerialGC"),
+                *("-XX:TieredStopAtLevel=1", "--sun-misc-unsafe-memory-access=allow"),
+                *(f"-D{name}={value}" for name, value in told.items()),
+                *("-jar", str(install.nessie())),
+            ],
+            log=folder / "nessie.log",
+        )
+
+    def start(self) -> None:
+        ready = "/iceberg/v1/config"
+        self.child.start(lambda: http_ok(self.port, ready), seconds=self.START_S)
+
+    def stop(self) -> None:
+        self.child.stop()
+
+    def head(self) -> str:
+        """The commit that branch main is at."""
+        found = get_json(self.port, "/api/v2/trees/main")
+        assert isinstance(found, dict)
+        return str(found["reference"]["hash"])
+
+    def go_back(self, commit: str) -> None:
+        """Set branch main to an earlier commit of its own, as `nessie reset` does."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            body = json.dumps({"type": "BRANCH", "name": "main", "hash": commit})
+            headers = {"Content-Type": "application/json"}
+            connection.request("PUT", f"/api/v2/trees/main@{self.head()}", body, headers)
+            answer = connection.getresponse()
+            text = answer.read()
+            assert answer.status == 200, text
+        finally:
+            connection.close()
 
 
 def get_text(port: int, path: str) -> str:

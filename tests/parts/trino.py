@@ -48,7 +48,7 @@ class TrinoServer:
         config.write_text(CONFIG.format(port=self.port, folder=folder, parts=parts))
         self.child = Child(
             [
-                *(str(parts / "jre" / "bin" / "java"), "-Xmx1g", "-XX:+UseSerialGC"),
+                *(str(install.jre_25()), "-Xmx1g", "-XX:+UseSerialGC"),
                 *("-XX:TieredStopAtLevel=1", "-Djdk.attach.allowAttachSelf=true"),
                 *("--sun-misc-unsafe-memory-access=allow", f"-Dconfig={config}"),
                 f"-Dnode.data-dir={folder}/data",

@@ -1,0 +1,62 @@
+"""What REST catalogs need beside PyIceberg's client: settings as trees, and an end to waiting.
+
+PyIceberg wants `auth` and `ssl` as trees, where our settings are flat; and it would wait for ever
+for a server that has stopped answering. Leaves out opening catalogs (`catalog`).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyiceberg.catalog.rest import RestCatalog
+from requests import PreparedRequest, Response
+from requests.adapters import HTTPAdapter
+from typing_extensions import override
+
+from iceberg_export.errors import SettingsError
+
+CONNECT_MS_MAX = 10_000
+ANSWER_MS_MAX = 300_000
+_TREES = frozenset({"auth", "ssl"})
+_NUMBERS = frozenset({"expires_in", "refresh_margin"})
+"""Of `auth.*`: PyIceberg reckons with them."""
+
+
+def nested(properties: Mapping[str, str]) -> dict[str, Any]:
+    """`auth.basic.username=x` as `{"auth": {"basic": {"username": "x"}}}`, `ssl.*` likewise.
+
+    Raises SettingsError for a name that is both a value and a tree.
+    """
+    found: dict[str, Any] = {}
+    for name, value in properties.items():
+        *path, last = name.split(".") if name.split(".")[0] in _TREES else [name]
+        tree = found
+        for part in path:
+            tree = tree.setdefault(part, {})
+            if not isinstance(tree, dict):
+                raise SettingsError(f"catalog.{name}: {part} is a value, it cannot have parts")
+        tree[last] = int(value) if path and last in _NUMBERS and value.isdigit() else value
+    return found
+
+
+class _Patience(HTTPAdapter):
+    def __init__(self, connect_s: float, answer_s: float) -> None:
+        super().__init__()
+        self._seconds = (connect_s, answer_s)
+
+    @override
+    def send(self, request: PreparedRequest, *given: Any, **named: Any) -> Response:
+        """Send, and wait no longer than that for each piece of the answer."""
+        return super().send(request, *given, **{**named, "timeout": self._seconds})
+
+
+def limit_waiting(catalog: RestCatalog) -> None:
+    """Let requests fail that wait too long: `rest.client.connection-timeout-ms` and
+    `rest.client.socket-timeout-ms`, as Iceberg's own client has them. Raises ValueError.
+    """
+    told = catalog.properties
+    seconds = (
+        int(told.get("rest.client.connection-timeout-ms", CONNECT_MS_MAX)) / 1000,
+        int(told.get("rest.client.socket-timeout-ms", ANSWER_MS_MAX)) / 1000,
+    )
+    for scheme in ("http://", "https://"):
+        catalog._session.mount(scheme, _Patience(*seconds))  # noqa: SLF001
