@@ -1,8 +1,8 @@
 """Topic configs of the tables that topics are exported to: `frazil.iceberg.*`. Pure.
 
 Set and shown like Kafka's own. The exporter takes their effective values from its plans and reads
-them as they are checked here; what only it can know (whether a column to partition by exists) it
-says when it runs.
+them as they are checked here; what only it can know (whether a schema has the column to partition
+by) it says when it runs.
 """
 
 import re
@@ -19,6 +19,17 @@ RETENTION_HOLD_MAX_MS: Final = f"{PREFIX}retention.hold.max.ms"
 
 _DECODERS = ("raw", "string", "json", "avro", "protobuf")
 _SCHEMAS = ("by-id", "latest")
+_PARTITION_BY = f"{PREFIX}partition.by"
+_COLUMNS: Final = {
+    "kafka_partition": "number",
+    "kafka_offset": "number",
+    "kafka_timestamp": "time",
+    "kafka_timestamp_type": "number",
+    "kafka_timestamp_raw": "number",
+    "kafka_key": "text",
+    "value": "text",
+}
+"""That a table can be partitioned by, when keys and values are raw or text: `iceberg_export.schema`."""
 _NAME_MAX = 255
 _TABLE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TERM = re.compile(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^\s(),]+)\s*\)|([^\s(),]+))\s*(?:,|$)\s*")
@@ -79,7 +90,7 @@ TABLE_CONFIGS: Final = (
         choices=("append", "upsert"),
     ),
     TopicConfig(
-        f"{PREFIX}partition.by",
+        _PARTITION_BY,
         Kind.STRING,
         "",
         "How the table is partitioned: a list of day(column), hour(column), month(column),"
@@ -151,7 +162,7 @@ def check_value(name: str, value: str) -> None:
             if len(value) > _NAME_MAX or any(each < " " or each == "\x7f" for each in value):
                 raise ValueError(f"a subject has no control characters, at most {_NAME_MAX}")
         case "partition.by":
-            _check_partition_by(value)
+            _terms(value)
         case "retention.hold.max.ms":
             if int(value) > LONG_MAX // 4:
                 raise ValueError(f"at most {LONG_MAX // 4}")
@@ -164,7 +175,29 @@ def check_together(configs: Mapping[str, str]) -> str | None:
     holds = configs.get(RETENTION_HOLD, "false").strip().lower() == "true"
     if holds and configs.get(ENABLE, "true").strip().lower() == "false":
         return f"{RETENTION_HOLD}=true waits for an export that {ENABLE}=false forbids"
+    return _unpartitionable(in_force(configs))
+
+
+def _unpartitionable(held: Mapping[str, str]) -> str | None:
+    """Why a table whose columns need no schema cannot be partitioned so; None when it can."""
+    modes = {held[f"{PREFIX}value.mode"], held[f"{PREFIX}key.mode"]}
+    if not modes <= {"raw", "string"}:
+        return None
+    for transform, _, column in _terms(held[_PARTITION_BY]):
+        if column not in _COLUMNS:
+            return (
+                f"{_PARTITION_BY} names the column {column}; without a value.mode that makes columns of"
+                f" fields a table has {', '.join(_COLUMNS)}"
+            )
+        if not _takes(transform, _COLUMNS[column]):
+            return f"{_PARTITION_BY} says {transform} of {column}, which is a {_COLUMNS[column]}"
     return None
+
+
+def _takes(transform: str, kind: str) -> bool:
+    if transform in ("identity", "bucket"):
+        return True
+    return (kind == "time") != (transform == "truncate")
 
 
 def in_force(configs: Mapping[str, str]) -> dict[str, str]:
@@ -178,11 +211,14 @@ def hold_ms(configs: Mapping[str, str]) -> int:
     return int(held[RETENTION_HOLD_MAX_MS]) if held[RETENTION_HOLD].lower() == "true" else -1
 
 
-def _check_partition_by(text: str) -> None:
-    """As the exporter reads it (`iceberg_export.topic_settings`)."""
+def _terms(text: str) -> list[tuple[str, int, str]]:
+    """(transform, number, column), as the exporter reads them (`iceberg_export.topic_settings`).
+
+    Raises ValueError with the end of a sentence.
+    """
     text = text.strip()
     if text.lower() in ("", "none"):
-        return
+        return []
     terms = []
     at = 0
     while at < len(text):
@@ -195,12 +231,15 @@ def _check_partition_by(text: str) -> None:
         transform, number, column, plain = found.groups()
         if plain is None:
             _check_transform(transform.lower(), number)
-        terms.append((transform and transform.lower(), number and int(number), column, plain))
+            terms.append((transform.lower(), int(number or 0), column))
+        else:
+            terms.append(("identity", 0, plain))
         at = found.end()
     if text.endswith(","):
         raise ValueError("it ends with a comma")
     if len(dict.fromkeys(terms)) != len(terms):
         raise ValueError("one field is named twice")
+    return terms
 
 
 def _check_transform(transform: str, number: str | None) -> None:

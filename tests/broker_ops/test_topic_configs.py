@@ -1,5 +1,6 @@
 """Topic configs: values that a topic may have, and what holds for it in the end."""
 
+import pyarrow as pa
 import pytest
 
 from broker.kafka_settings import TABLE, KafkaSettings, parse
@@ -16,6 +17,7 @@ from broker.topic_configs import (
 )
 from iceberg_export import topic_settings
 from iceberg_export.errors import SettingsError
+from iceberg_export.schema import partition_spec, table_schema
 
 
 def entry(name: str, configs: dict[str, str], **given: str) -> ConfigEntry:
@@ -195,6 +197,34 @@ def test_a_partitioning_that_agents_take_is_one_that_the_exporter_reads_alike() 
             assert not taken, text
         else:
             assert taken, text
+
+
+@pytest.mark.parametrize("mode", ["raw", "string"])
+def test_agents_take_the_partitionings_of_known_columns_that_the_exporter_takes(mode: str) -> None:
+    kind = pa.large_binary() if mode == "raw" else pa.large_string()
+    columns = table_schema(pa.schema([("kafka_key", kind), ("value", kind)]))
+    transforms = ("{}", "year({})", "day({})", "hour({})", "bucket(2,{})", "truncate(3,{})")
+    names = [field.name for field in columns.fields]
+    for text in (one.format(name) for one in transforms for name in [*names, "city", "value.city"]):
+        configs = {f"frazil.iceberg.{side}.mode": mode for side in ("key", "value")}
+        taken = check_together(configs | {"frazil.iceberg.partition.by": text}) is None
+        try:
+            partition_spec(topic_settings.parse_partition_by(text), columns)
+        except SettingsError:
+            assert not taken, text
+        else:
+            assert taken, text
+
+
+def test_a_partitioning_by_a_column_that_is_not_there_is_refused_unless_a_schema_may_bring_it() -> (
+    None
+):
+    by = {"frazil.iceberg.partition.by": "bucket(16, user_id)"}
+    reason = check_together(by)
+    assert reason is not None
+    assert "names the column user_id; without a value.mode" in reason
+    assert check_together(by | {"frazil.iceberg.value.mode": "avro"}) is None
+    assert check_together(by | {"frazil.iceberg.key.mode": "json"}) is None
 
 
 def test_a_topics_table_is_as_it_was_set_or_by_default() -> None:
