@@ -9,6 +9,7 @@ agent has tables without any server. All else (REST, Glue, Hive, SQL on Postgres
 import contextlib
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,14 +17,17 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg import exceptions
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
 from iceberg_export.durable_io import NAME as DURABLE_IO
 from iceberg_export.errors import CatalogError
 from iceberg_export.rest_catalog import limit_waiting, nested
-from iceberg_export.state import SnapshotView, TableView
+from iceberg_export.state import OFFSETS, SnapshotView, TableView, tells_state
 
 Identifier = tuple[str, str]
 Result = TypeVar("Result")
@@ -154,20 +158,57 @@ def create_table(catalog: Catalog, identifier: Identifier, **arguments: Any) -> 
 
 
 def view_of(table: Table) -> TableView:
-    """What the rules of `iceberg_export.state` need to know of it."""
+    """What the rules of `iceberg_export.state` need to know of it.
+
+    Raises CatalogError when the state has expired and earlier metadata files cannot be read.
+    """
     head = table.metadata.snapshot_by_name("main")
-    snapshots = [
-        SnapshotView(
-            snapshot.snapshot_id,
-            snapshot.parent_snapshot_id,
-            snapshot.sequence_number or 0,
-            snapshot.summary.additional_properties if snapshot.summary else {},
-        )
-        for snapshot in table.metadata.snapshots
-    ]
-    return TableView(
+    view = TableView(
         ".".join(table.name()),
         head.snapshot_id if head else None,
-        snapshots,
+        [_view_of(snapshot) for snapshot in table.metadata.snapshots],
         table.metadata.properties,
+        keeps_metadata=bool(table.metadata.metadata_log) and not _keeps_branches(table),
     )
+    if head is None or OFFSETS not in view.properties or tells_state(view):
+        return view
+    return _with_expired(table, view)
+
+
+def _keeps_branches(table: Table) -> bool:
+    """Is it in a catalog (Nessie) that has its own history, in which a table goes back as a whole?"""
+    return bool(table.catalog.properties.get("nessie.is-nessie-catalog") == "true")
+
+
+def _view_of(snapshot: Snapshot) -> SnapshotView:
+    return SnapshotView(
+        snapshot.snapshot_id,
+        snapshot.parent_snapshot_id,
+        snapshot.sequence_number or 0,
+        snapshot.summary.additional_properties if snapshot.summary else {},
+    )
+
+
+def _with_expired(table: Table, view: TableView) -> TableView:
+    """The view with snapshots of earlier metadata files, until one says where the head stands."""
+    name = ".".join(table.name())
+
+    def read(location: str) -> TableMetadata | None:
+        source = table.io.new_input(location)
+        return FromInputFile.table_metadata(source) if source.exists() else None
+
+    for entry in reversed(table.metadata.metadata_log):
+        doing = f"read earlier metadata of {name}"
+        earlier = guarded(doing, partial(read, entry.metadata_file))
+        if earlier is None:
+            return view
+        known = {one.snapshot_id: one for one in view.snapshots}
+        for one in map(_view_of, earlier.snapshots):
+            ours = known.get(one.snapshot_id, one)
+            # PyIceberg forgets whose child a snapshot is when its parent expires.
+            parent_id = one.parent_id if ours.parent_id is None else ours.parent_id
+            known[one.snapshot_id] = ours._replace(parent_id=parent_id)
+        view = view._replace(snapshots=list(known.values()))
+        if tells_state(view):
+            return view
+    return view

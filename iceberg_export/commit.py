@@ -51,7 +51,7 @@ from iceberg_export.errors import (
     OvertakenError,
     StateError,
 )
-from iceberg_export.state import State
+from iceberg_export.state import FOLLOWS_NOTHING, Follows, State
 from iceberg_export.steps import Hook, Step, pass_by
 
 ATTEMPTS_MAX = 10
@@ -332,8 +332,8 @@ def _check_unmoved(view: state.TableView, expected: State, *, unknown: bool) -> 
     # was refused, ours never was in, and cannot come any more. One without an answer might still
     # be under way, and land when a rollback brings back the head that it demands.
     raise FencedError(
-        f"another exporter moved table {view.name} on while this one was at work; "
-        "its records are in, this run's are not needed",
+        f"another exporter moved table {view.name} on while this one was at work, or a rollback "
+        "moved it back; this run's records are not in, what is missing comes with the next run",
         files_unused=found.seq == expected.seq + 1 and not unknown,
     )
 
@@ -349,13 +349,14 @@ def initialise(
     run_id: str,
     pause: Pause,
     table_schema: Schema = schema.TABLE_SCHEMA,
+    follows: Follows = FOLLOWS_NOTHING,
     at: Hook = pass_by,
 ) -> State:
     """Make the table and its first, empty snapshot where either is missing; its state then.
 
     Idempotent, also after a crash in the middle and against another exporter at the same time.
     """
-    empty = State(topic_id=topic_id, offsets={}, seq=0, run_id=run_id)
+    empty = State(topic_id=topic_id, offsets={}, seq=0, run_id=run_id, follows=follows)
     name = ".".join(identifier)
     reason: Exception | None = None
     for attempt in range(ATTEMPTS_MAX):

@@ -3,10 +3,13 @@
 Every record is in exactly one of the two, whatever crashes and whatever the registry says later:
 
 * The main table's commit comes first and names the files of dead letters in its state; then they
-  are committed to their own table, as the same run. Whoever exports next and finds that this
-  second commit is missing makes it (`roll_forward`), before anything else.
+  are committed to their own table (`add`).
+* Both states name each other: the dead letters which state of the main table they fit to, and this
+  which dead letters its records were judged beside. Whoever exports next and finds that they do not
+  fit, after a crash or a rollback of either table, makes them fit before anything else (`settle`).
+  That also refuses whoever is about to add to what was found.
 * After a rollback of the main table its records are judged anew. Those that lie among the dead
-  letters already stay there alone (`already_dead`).
+  letters already stay there alone (`already_dead`), whatever the topic says of bad records now.
 
 The dead letters' table has Kafka's columns as they are, the reason, and a state of its own; it is
 not partitioned. People may delete what they have dealt with.
@@ -28,15 +31,22 @@ from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, NestedField, StringType
 
 from iceberg_export import commit, names, schema
-from iceberg_export.catalog import Identifier, find_table, guarded, view_of
+from iceberg_export.catalog import Identifier, find_table, guarded
 from iceberg_export.commit import Pause
 from iceberg_export.decode import Ints
 from iceberg_export.errors import StateError
-from iceberg_export.state import State, has_run
+from iceberg_export.state import TOPIC_ID, Follows, State
+from iceberg_export.steps import Hook, Step, pass_by
 from iceberg_export.typed_rows import ERROR_CODE, ERROR_MESSAGE, RUN_ID, SCHEMA_ID
-from iceberg_export.write_files import describe_file
 
 SUFFIX = "__dlq"
+LINES_MAX = 100
+"""Of the main table, that dead letters remember: each rollback or reset begins one."""
+STEPS = {
+    Step.COMMIT_LOOKED: Step.LETTERS_LOOKED,
+    Step.COMMIT_WRITTEN: Step.LETTERS_WRITTEN,
+    Step.COMMIT_ANSWERED: Step.LETTERS_ANSWERED,
+}
 DEAD_TABLE_SCHEMA = Schema(
     *schema.TABLE_SCHEMA.fields,
     NestedField(20, ERROR_CODE, StringType(), required=False),
@@ -55,6 +65,8 @@ class Pending(NamedTuple):
     """Dead letters that belong to a commit of the main table."""
 
     run_id: str
+    line: str
+    seq: int
     paths: tuple[str, ...]
 
 
@@ -62,7 +74,7 @@ def encode_pending(pending: Pending) -> str:
     """For the main table's state, which may outlive the commit that it came with; "" for none."""
     if not pending.paths:
         return ""
-    text = json.dumps([pending.run_id, *pending.paths])
+    text = json.dumps([pending.run_id, pending.line, pending.seq, *pending.paths])
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
@@ -71,10 +83,10 @@ def decode_pending(text: str) -> Pending | None:
     if not text:
         return None
     try:
-        run_id, *paths = json.loads(zlib.decompress(base64.b64decode(text)))
+        run_id, line, seq, *paths = json.loads(zlib.decompress(base64.b64decode(text)))
     except (ValueError, zlib.error) as error:
         raise StateError(f"the list of dead letters cannot be read: {error}") from error
-    return Pending(str(run_id), tuple(map(str, paths)))
+    return Pending(str(run_id), str(line), int(seq), tuple(map(str, paths)))
 
 
 def initialise(
@@ -84,10 +96,14 @@ def initialise(
     topic: str,
     topic_id: str,
     cluster_id: str,
+    main: State,
     run_id: str,
     pause: Pause,
 ) -> State:
-    """Make the dead letters' table of the main table `identifier`; its state."""
+    """Make the dead letters' table of the main table `identifier` and state `main`; its state.
+
+    One that is missing was dropped by people with all its letters, or there were none.
+    """
     return commit.initialise(
         catalog,
         dead_identifier(identifier),
@@ -96,9 +112,18 @@ def initialise(
         cluster_id=cluster_id,
         partition_spec=PartitionSpec(),
         table_schema=DEAD_TABLE_SCHEMA,
+        follows=Follows(main.mark, {main.line: main.seq}),
         run_id=run_id,
         pause=pause,
     )
+
+
+def exist(catalog: Catalog, identifier: Identifier, topic_id: str) -> bool:
+    """Has the main table `identifier` of that topic a table of dead letters?"""
+    table = find_table(catalog, dead_identifier(identifier))
+    if table is None or table.metadata.properties.get(TOPIC_ID) != topic_id:
+        return False
+    return any(field.name == ERROR_CODE for field in table.schema().fields)
 
 
 def load(catalog: Catalog, identifier: Identifier) -> Table:
@@ -110,33 +135,6 @@ def load(catalog: Catalog, identifier: Identifier) -> Table:
     return table
 
 
-def roll_forward(
-    catalog: Catalog, identifier: Identifier, main: State, dead: State, pause: Pause
-) -> State:
-    """Commit the dead letters that the main table's newest commit names, if nobody has.
-
-    `dead` is the state of their table; that after it.
-    """
-    pending = decode_pending(main.dead_letters)
-    if pending is None or dead.run_id == pending.run_id:
-        return dead
-    table = load(catalog, identifier)
-    if has_run(view_of(table), pending.run_id):
-        return dead
-    # The snapshot of that commit may have expired: then its rows tell.
-    mine = table.scan(
-        row_filter=f"{RUN_ID} == '{pending.run_id}'", selected_fields=(RUN_ID,), limit=1
-    )
-    if guarded("read the dead letters", lambda: mine.to_arrow().num_rows):
-        return dead
-    files = guarded(
-        "read files of dead letters",
-        lambda: [describe_file(table, path) for path in pending.paths],
-    )
-    new = main._replace(run_id=pending.run_id)
-    return add(catalog, identifier, files, expected=dead, main=new, pause=pause)
-
-
 def add(
     catalog: Catalog,
     identifier: Identifier,
@@ -145,13 +143,43 @@ def add(
     expected: State,
     main: State,
     pause: Pause,
+    at: Hook = pass_by,
 ) -> State:
     """Commit dead letters of the main table's commit `main`; the state of their table then."""
-    new = State(expected.topic_id, main.offsets, expected.seq + 1, main.run_id)
+    new = following(expected, main, f"{main.run_id}-dead", {main.line: main.seq})
     commit.commit(
-        catalog, dead_identifier(identifier), files, expected=expected, new=new, pause=pause
+        catalog,
+        dead_identifier(identifier),
+        files,
+        expected=expected,
+        new=new,
+        pause=pause,
+        at=lambda step: at(STEPS[step]),
     )
     return new
+
+
+def following(dead: State, main: State, run_id: str, brought: Mapping[str, int]) -> State:
+    """The state after `dead` that fits to `main`.
+
+    Offsets never go back: `already_dead` asks by them whether any letters may lie ahead.
+    """
+    ahead = {p: max(o, dead.offsets.get(p, 0)) for p, o in main.offsets.items()}
+    lines = {**dead.follows.brought, **brought}
+    kept = dict(list(lines.items())[-LINES_MAX:])
+    return dead._replace(
+        offsets={**dead.offsets, **ahead},
+        seq=dead.seq + 1,
+        run_id=run_id,
+        follows=Follows(main.mark, kept, dead.follows.was_reset),
+    )
+
+
+def fits(main: State, dead: State) -> bool:
+    """Has the table of dead letters all that belong to `main`, and nothing that may be in it?"""
+    if dead.follows.mark == main.mark:
+        return True
+    return main.judged_by == dead.mark and not main.dead_letters
 
 
 def already_dead(
@@ -159,7 +187,7 @@ def already_dead(
 ) -> dict[int, Ints]:
     """Offsets of dead letters at or above `starts`, ascending, by partition.
 
-    There are none unless the main table was rolled back.
+    There are none unless the main table was rolled back, or reset.
     """
     if all(dead.offsets.get(partition, 0) <= start for partition, start in starts.items()):
         return {}

@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 
 from iceberg_export import commit, dead_letters, schema, topic_settings
 from iceberg_export.agent_client import AgentClient, Topic
-from iceberg_export.catalog import Identifier, find_table, io_properties, table_name
+from iceberg_export.catalog import Identifier, find_table, io_properties, table_name, view_of
 from iceberg_export.commit import Pause, RecreatedError
 from iceberg_export.dead_letters import Pending, encode_pending
 from iceberg_export.errors import CatalogError, FencedError, SettingsError
@@ -30,7 +30,8 @@ from iceberg_export.rewrite_files import delete_files
 from iceberg_export.rows import TimestampLimits
 from iceberg_export.run_markers import RunMarker
 from iceberg_export.settings import Settings
-from iceberg_export.state import State
+from iceberg_export.settle import Run, settle
+from iceberg_export.state import State, read_state
 from iceberg_export.steps import Hook, Step, pass_by
 from iceberg_export.topic_settings import PartitionTerm, TopicTable
 from iceberg_export.topic_types import TopicTypes
@@ -136,11 +137,6 @@ class _Export(NamedTuple):
     def upsert(self) -> bool:
         return self.table_settings.mode == "upsert"
 
-    @property
-    def has_dead_letters(self) -> bool:
-        """Records may be bad: not to be decoded, or without the key that an upsert needs."""
-        return self.types is not None or self.upsert
-
 
 def new_run_id(rng: random.Random) -> str:
     """32 hex digits that no other run has."""
@@ -203,20 +199,32 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
         pause=job.pause,
         at=job.at,
     )
-    dead = None
     may_be_bad = types is not None or told.mode == "upsert"
-    if (may_be_bad and told.bad_records == "dlq") or state.dead_letters:
-        dead = dead_letters.initialise(
-            job.catalog,
-            identifier,
-            topic=topic.name,
-            topic_id=topic.topic_id,
-            cluster_id=job.cluster_id,
-            run_id=f"{job.run_id}-init",
-            pause=job.pause,
-        )
-        dead = dead_letters.roll_forward(job.catalog, identifier, state, dead, job.pause)
-    return state, dead
+    wanted = (may_be_bad and told.bad_records == "dlq") or bool(state.dead_letters)
+    # Letters of another time count as well: a rollback may lead back to their records.
+    if not wanted and not dead_letters.exist(job.catalog, identifier, topic.topic_id):
+        return state, None
+    return _open_letters(job, topic, identifier)
+
+
+def _open_letters(job: Job, topic: Topic, identifier: Identifier) -> tuple[State, State]:
+    """States of the table and of its dead letters, which fit each other."""
+    table = find_table(job.catalog, identifier)
+    main = read_state(view_of(table)) if table is not None else None
+    if table is None or main is None:
+        raise CatalogError(f"table {'.'.join(identifier)} was dropped while it was exported to")
+    # The letters are looked at last: what comes to them later, this look refuses.
+    dead = dead_letters.initialise(
+        job.catalog,
+        identifier,
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        cluster_id=job.cluster_id,
+        main=main,
+        run_id=f"{job.run_id}-init",
+        pause=job.pause,
+    )
+    return main, settle(job.catalog, table, main, dead, Run(job.run_id, job.pause, job.at))
 
 
 def _partitioning(job: Job, told: TopicTable) -> str | tuple[PartitionTerm, ...]:
@@ -327,13 +335,16 @@ def _export_into(
         seq=state.seq + 1,
         run_id=f"{job.run_id}-{state.seq + 1}",
         gaps=state.gaps + work.gaps,
+        line=state.line,
+        judged_by=dead.mark if dead is not None else "",
     )
     piece = _Piece(plan, work, new, _bad_records(export, work, dead))
     results = _run_tasks(export, table, piece)
     job.at(Step.TASKS_DONE)
     rows = check_complete(work, {result.number: result for result in results}, len(results))
     dead_files = [file for result in results for file in result.dead_files]
-    pending = Pending(new.run_id, tuple(file.file_path for file in dead_files))
+    paths = tuple(file.file_path for file in dead_files)
+    pending = Pending(new.run_id, new.line, new.seq, paths)
     new = new._replace(dead_letters=encode_pending(pending))
     job.at(Step.CHECKED)
     try:
@@ -347,7 +358,7 @@ def _export_into(
     if dead_files:
         assert dead is not None
         dead = dead_letters.add(
-            job.catalog, identifier, dead_files, expected=dead, main=new, pause=job.pause
+            job.catalog, identifier, dead_files, expected=dead, main=new, pause=job.pause, at=job.at
         )
     return _Done(new, dead, rows, files, results)
 
@@ -384,7 +395,7 @@ def _commit(
 def _bad_records(export: _Export, work: Work, dead: State | None) -> BadRecords:
     """What tasks do with records that cannot be decoded."""
     job, policy = export.job, export.table_settings.bad_records
-    if not export.has_dead_letters or dead is None:
+    if dead is None:
         return BadRecords(export.topic.name, policy)
     return BadRecords(
         export.topic.name,

@@ -10,6 +10,7 @@ then every partition needs an offset. The table of dead letters follows, in a co
 that one fails, the same command again brings both to the same offsets.
 """
 
+import contextlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -29,7 +30,8 @@ from iceberg_export.rewrite_files import (
     scan_files,
     target_of,
 )
-from iceberg_export.state import Gap, State
+from iceberg_export.settle import LostLettersError, Run, settle
+from iceberg_export.state import FOLLOWS_NOTHING, Follows, Gap, State
 
 EARLIEST = "earliest"
 
@@ -60,6 +62,11 @@ def parse_target(text: str) -> dict[int, int] | None:
     return found
 
 
+def _identifier(table: Table) -> Identifier:
+    namespace, name = table.name()[-2:]
+    return namespace, name
+
+
 def _whole(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
@@ -76,19 +83,29 @@ def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> Reset
     offsets = checked(to, bounds)
     dead = find_table(job.catalog, dead_letters.dead_identifier(identifier))
     if dead is not None:
-        _bring_pending(job, identifier, table, dead)
-    report = _reset_table(job, identifier, table, topic, offsets)
+        # Where all is exported again nobody misses letters that are lost.
+        with contextlib.suppress(*((LostLettersError,) if to is None else ())):
+            _settle(job, table, dead)
+    known = _read(view_of(table)) is not None
+    new, report = _reset_table(job, table, topic, offsets)
     if dead is not None:
         letters = dead_letters.dead_identifier(identifier)
-        _reset_table(job, letters, maintain.load(job, letters), topic, dict(report.offsets))
+        # Of a table that did not say where it stood the next export asks its letters again.
+        follows = Follows(
+            mark=new.mark if known else "",
+            brought={new.line: new.seq} if known else {},
+            was_reset=True,
+        )
+        table = maintain.load(job, letters)
+        _reset_table(job, table, topic, dict(report.offsets), follows)
     return report
 
 
-def _bring_pending(job: Job, identifier: Identifier, table: Table, dead: Table) -> None:
-    """Commit dead letters that a crash left out, so that the reset sees them."""
+def _settle(job: Job, table: Table, dead: Table) -> None:
+    """Bring dead letters that a crash left out, so that the reset sees them."""
     main, letters = _read(view_of(table)), _read(view_of(dead))
     if main is not None and letters is not None:
-        dead_letters.roll_forward(job.catalog, identifier, main, letters, job.pause)
+        settle(job.catalog, table, main, letters, Run(job.run_id, job.pause, job.at))
 
 
 def checked(to: Mapping[int, int] | None, bounds: Mapping[int, tuple[int, int]]) -> dict[int, int]:
@@ -121,8 +138,12 @@ def _gaps_before(gaps: tuple[Gap, ...], to: Mapping[int, int]) -> tuple[Gap, ...
 
 
 def _reset_table(
-    job: Job, identifier: Identifier, table: Table, topic: Topic, to: dict[int, int]
-) -> ResetReport:
+    job: Job,
+    table: Table,
+    topic: Topic,
+    to: dict[int, int],
+    follows: Follows = FOLLOWS_NOTHING,
+) -> tuple[State, ResetReport]:
     view = view_of(table)
     before = _read(view)
     missing = [p for p in range(topic.partition_count) if p not in to]
@@ -140,18 +161,22 @@ def _reset_table(
         seq=state.newest_seq(view) + 1,
         run_id=f"{job.run_id}-reset",
         gaps=_gaps_before(gaps, to) + skipped,
+        line=f"{job.run_id}-reset",
+        follows=follows,
     )
     # A partition that only moves ahead has no rows to lose, and its files are left alone.
     cuts = {p: o for p, o in to.items() if before is None or o < known.get(p, 0)}
     change, results = _without(job, table, cuts, new.run_id)
     try:
-        commit.move(job.catalog, identifier, change, seen=view, new=new, pause=job.pause, at=job.at)
+        commit.move(
+            job.catalog, _identifier(table), change, seen=view, new=new, pause=job.pause, at=job.at
+        )
     except CommitUnknownError:
         raise
     except ExportError:
         delete_files(table, change.added)
         raise
-    return ResetReport(
+    return new, ResetReport(
         view.name,
         new.offsets,
         rows_removed=sum(result.rows_read - result.rows_written for result in results),

@@ -5,11 +5,16 @@ and in the table's properties. Reading it obeys three rules:
 
 1. Walk the ancestors of `main`; the nearest summary that carries our keys wins. So a rollback
    rewinds the export, and what follows is exported again.
-2. None carries them (history expired): the property wins if the head is not older than the
-   snapshot that wrote it.
-3. Otherwise the table was rolled back behind its first known export: refuse.
+2. None carries them, since they have expired: earlier metadata files still tell whose child the
+   head is (`catalog.view_of`), and rule 1 holds for what they tell. A catalog that keeps no such
+   files (Nessie) keeps properties and head together: the property wins there, if the head is not
+   older than the snapshot that wrote it.
+3. Otherwise nobody knows whether the head has what the property claims: refuse.
 
-Pure: works on `TableView`, which `iceberg_export.commit` fills from PyIceberg's metadata. Leaves
+A property that names another run than the nearest summary tells of a rollback. What is read then
+has a line of its own (`State.line`), so that whoever began before the rollback is refused.
+
+Pure: works on `TableView`, which `iceberg_export.catalog` fills from PyIceberg's metadata. Leaves
 out who may write (`commit`) and what the offsets mean for the next run (`plan`).
 """
 
@@ -35,6 +40,10 @@ DEAD_LETTERS = PREFIX + "dead-letters"
 PREV_OFFSETS = PREFIX + "prev-offsets"
 REWRITE_ID = PREFIX + "rewrite-id"
 """Of a commit that replaces files by others with the same rows."""
+LINE = PREFIX + "line"
+JUDGED_BY = PREFIX + "judged-by"
+FOLLOWS = PREFIX + "follows"
+"""Of tables of dead letters alone."""
 
 PARTITIONS_PLAIN_MAX = 200
 """Above this the map is compressed: every retained snapshot carries a copy in metadata.json."""
@@ -58,7 +67,10 @@ class TableView(NamedTuple):
     head_id: int | None
     """Snapshot that `main` points at; None when the table has none."""
     snapshots: Sequence[SnapshotView]
+    """Those that the table has, and of expired ones those that tell where the head comes from."""
     properties: Mapping[str, str]
+    keeps_metadata: bool = False
+    """Expired snapshots would be told if they could be."""
 
 
 class Gap(NamedTuple):
@@ -67,6 +79,20 @@ class Gap(NamedTuple):
     partition: int
     start: int
     end: int
+
+
+class Follows(NamedTuple):
+    """Which commits of the main table the dead letters are those of."""
+
+    mark: str
+    """Of the main table's state that they fit to."""
+    brought: Mapping[str, int]
+    """By line of the main table: up to which of its commits all dead letters have come here."""
+    was_reset: bool = False
+    """Lines that are not among `brought` may have lost theirs to a reset."""
+
+
+FOLLOWS_NOTHING = Follows("", {})
 
 
 class State(NamedTuple):
@@ -81,6 +107,16 @@ class State(NamedTuple):
     gaps: tuple[Gap, ...] = ()
     dead_letters: str = ""
     """Files of dead letters that belong to this state's commit, as `dead_letters` writes them."""
+    line: str = ""
+    """Commits of one line follow upon each other; after a rollback begins another."""
+    judged_by: str = ""
+    """Mark of the dead letters that this commit has left out; "" when nobody looked."""
+    follows: Follows = FOLLOWS_NOTHING
+
+    @property
+    def mark(self) -> str:
+        """Names this very state, also among those that rollbacks brought back."""
+        return f"{self.run_id} {self.line}".rstrip()
 
 
 def encode_offsets(offsets: Mapping[int, int]) -> str:
@@ -126,7 +162,11 @@ def encode_keys(
         TOPIC_ID: state.topic_id,
         GAPS: json.dumps([list(gap) for gap in state.gaps], separators=(",", ":")),
         DEAD_LETTERS: state.dead_letters,
+        LINE: state.line,
+        JUDGED_BY: state.judged_by,
     }
+    if state.follows != FOLLOWS_NOTHING:
+        properties[FOLLOWS] = json.dumps(list(state.follows), separators=(",", ":"))
     return properties, {**properties, PREV_OFFSETS: encode_offsets(previous)}
 
 
@@ -139,6 +179,9 @@ def _decode(keys: Mapping[str, str], where: str) -> State:
             run_id=keys[RUN_ID],
             gaps=tuple(Gap(*map(int, gap)) for gap in json.loads(keys.get(GAPS, "[]"))),
             dead_letters=keys.get(DEAD_LETTERS, ""),
+            line=keys.get(LINE, ""),
+            judged_by=keys.get(JUDGED_BY, ""),
+            follows=Follows(*json.loads(keys.get(FOLLOWS, '["",{}]'))),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise StateError(f"{where} carries an export state that cannot be read: {error}") from error
@@ -149,25 +192,59 @@ def read_state(table: TableView) -> State | None:
 
     Raises StateError when it cannot be known (rule 3, or unreadable keys).
     """
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots}
-    head = by_id.get(table.head_id) if table.head_id is not None else None
-    at = head
-    while at is not None:
+    chain = ancestors(table)
+    for at in chain:
         if OFFSETS in at.summary:
-            return _decode(at.summary, f"snapshot {at.snapshot_id} of table {table.name}")
-        at = by_id.get(at.parent_id) if at.parent_id is not None else None
+            found = _decode(at.summary, f"snapshot {at.snapshot_id} of table {table.name}")
+            newest = table.properties.get(RUN_ID, found.run_id)
+            if newest == found.run_id:
+                return found
+            return found._replace(line=f"{newest}>{found.run_id}", judged_by="")
     if OFFSETS not in table.properties:
-        if head is None:
+        if not chain:
             return None
         raise StateError(
             f"table {table.name} has data but no export state: the exporter did not make it"
         )
-    if head is not None and head.sequence_number >= int(table.properties[SEQUENCE_NUMBER]):
-        return _decode(table.properties, f"table {table.name}")
+    known = _decode(table.properties, f"table {table.name}")
+    since = int(table.properties.get(SEQUENCE_NUMBER, "0"))
+    if chain and chain[0].sequence_number >= since and not table.keeps_metadata:
+        return known
+    if chain and chain[0].sequence_number >= since:
+        raise StateError(
+            f"table {table.name} was changed by others, and no metadata file that is left tells "
+            f"whether it was rolled back: the newest export ended at {encode_offsets(known.offsets)}; "
+            "look whether those rows are there, then say where to go on with reset-offsets"
+        )
     raise StateError(
         f"table {table.name} was rolled back behind its first known export; "
         f"drop it, or roll it forward to a snapshot that the exporter made"
     )
+
+
+def ancestors(table: TableView) -> list[SnapshotView]:
+    """The head and what is known of the snapshots that it was made from, newest first."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots}
+    found = []
+    at = by_id.get(table.head_id) if table.head_id is not None else None
+    while at is not None:
+        found.append(at)
+        at = by_id.get(at.parent_id) if at.parent_id is not None else None
+    return found
+
+
+def tells_state(table: TableView) -> bool:
+    """Does any known ancestor of the head carry a state?"""
+    return any(OFFSETS in at.summary for at in ancestors(table))
+
+
+def lineage(table: TableView) -> list[State]:
+    """All states that the head and its known ancestors carry, as they were written, newest first."""
+    return [
+        _decode(at.summary, f"snapshot {at.snapshot_id} of table {table.name}")
+        for at in ancestors(table)
+        if OFFSETS in at.summary
+    ]
 
 
 def has_run(table: TableView, run_id: str) -> bool:
@@ -192,13 +269,10 @@ def carried_keys(table: TableView) -> dict[str, str]:
 
     Raises StateError when the state cannot be known.
     """
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots}
-    at = by_id.get(table.head_id) if table.head_id is not None else None
-    while at is not None and OFFSETS not in at.summary:
-        at = by_id.get(at.parent_id) if at.parent_id is not None else None
     if read_state(table) is None:
         return {}
-    keys = at.summary if at is not None else table.properties
+    told = (at.summary for at in ancestors(table) if OFFSETS in at.summary)
+    keys = next(told, table.properties)
     left_out = {PREV_OFFSETS, REWRITE_ID, TOPIC, CLUSTER_ID}
     return {
         name: value

@@ -33,6 +33,10 @@ class Step(StrEnum):
     """The catalog has taken the commit; this process has not heard it yet."""
     COMMITTED = "committed"
     """It has, too."""
+    LETTERS_LOOKED = "letters-looked"
+    """Of the commit of dead letters, as of the table's own."""
+    LETTERS_WRITTEN = "letters-written"
+    LETTERS_ANSWERED = "letters-answered"
 
 
 Hook = Callable[[Step], None]

@@ -96,13 +96,13 @@ class _Rows:
     def take(self, rows: pa.Table) -> None:
         if self._setup.timestamps is not None:
             rows = limit_timestamps(rows, self._setup.timestamps)
-        if self._setup.typing.is_raw and self._shuffle is None:
-            self._files.write(rows)
-            return
         if self._setup.bad.already:
             count = rows.num_rows
             rows = rows.filter(pc.invert(is_among(rows, self._setup.bad.already)))
             self.left_out += count - rows.num_rows
+        if self._setup.typing.is_raw and self._shuffle is None:
+            self._files.write(rows)
+            return
         if self._shuffle is not None:
             rows, keyless = without_keyless(rows)
             if keyless.num_rows:

@@ -134,6 +134,7 @@ SHELLS = {
         "schema",
         "session",
         "settings",
+        "settle",
         "source.data_source",
         "source.planning",
         "source.read_options",

@@ -16,7 +16,7 @@ from iceberg_export.verify import verify_topic
 from tests.iceberg_export.hooks import Once
 from tests.iceberg_export.world import World, make_job, served, some_records
 
-KILLS = [(step, 1) for step in Step] + [(step, 2) for step in list(Step)[-4:]]
+KILLS = [(step, 1) for step in Step] + [(step, 2) for step in list(Step)[-7:]]
 """Steps, and at which passing: a run makes two commits here."""
 
 pytestmark = pytest.mark.integration
@@ -52,11 +52,13 @@ def run(processes, *arguments):
 def test_a_driver_killed_at_every_step_in_turn_leaves_an_exact_table(tmp_path, processes):
     world = World(tmp_path / "store")
     world.create("orders", 2)
+    world.configs["orders"] = {"value.mode": "string"}
     data = tmp_path / "data"
     with served(world) as address:
         for number, (step, nth) in enumerate(KILLS):
-            world.commit("orders", {0: [some_records(20)], 1: [some_records(3)]})
-            world.commit("orders", {1: [some_records(7)]})
+            # From the 128th on they are no text.
+            world.commit("orders", {0: [some_records(20, 120)], 1: [some_records(3, 127)]})
+            world.commit("orders", {1: [some_records(7, 125)]})
             code = run(processes, address, data, f"kill{number}", step, nth)
             assert code == -signal.SIGKILL
         assert run(processes, address, data, "last", Step.TABLE_FOUND, 99) == 0
@@ -65,4 +67,5 @@ def test_a_driver_killed_at_every_step_in_turn_leaves_an_exact_table(tmp_path, p
         verdict = verify_topic(job, topic)
         job.catalog.engine.dispose()
     wanted = sum(len(log.wanted) for log in world.topics["orders"][1])
-    assert (verdict.problems, verdict.records) == ((), wanted)
+    assert (verdict.problems, verdict.records + verdict.dead) == ((), wanted)
+    assert verdict.dead > len(KILLS)

@@ -1,5 +1,7 @@
 """An operator moves the place where an export goes on; the table stays exact."""
 
+from pathlib import Path
+
 import pytest
 
 from iceberg_export.errors import FencedError, OvertakenError, SettingsError, StateError
@@ -111,7 +113,7 @@ def test_a_topic_without_table_has_nothing_to_reset(here):
 
 def unreadable(here):
     """Rolled back behind the first known export: two exports, the first one's snapshot gone
-    from history though a tag keeps an earlier one."""
+    from history, and no earlier metadata file tells of it any more."""
     fill(here)
     export(here)
     table = here.table()
@@ -123,6 +125,8 @@ def unreadable(here):
     old = [s.snapshot_id for s in table.metadata.snapshots[:-1] if s.snapshot_id != foreign]
     table.maintenance.expire_snapshots().by_ids(old).commit()
     here.table().manage_snapshots().set_current_snapshot(foreign).commit()
+    for entry in here.table().metadata.metadata_log:
+        Path(entry.metadata_file.removeprefix("file://")).unlink()
 
 
 def test_a_table_that_does_not_say_where_it_stands_is_reset_as_a_whole(here):
