@@ -1,18 +1,33 @@
 """Objects and warehouse in a real S3 server; tasks run in this process."""
 
 import asyncio
+import time
 
 import pytest
 
+from iceberg_export import maintain
+from iceberg_export.compact import compact
 from iceberg_export.errors import StoreReadError
 from iceberg_export.job import export_topic
+from iceberg_export.maintain import delete_orphans, expire, store_now_ms
 from iceberg_export.plan import StoreAddress
 from iceberg_export.read_chunks import open_reader
+from iceberg_export.run_markers import list_files
+from iceberg_export.steps import Step, pass_by
+from iceberg_export.upsert_verify import is_upsert, verify_upsert
 from iceberg_export.verify import verify_topic
 from storage.open_store import StoreOptions, open_store
+from tests.iceberg_export.hooks import Killed, Once
+from tests.iceberg_export.strangers import scatter
 from tests.iceberg_export.world import World, make_job, served, some_records
 
 pytestmark = pytest.mark.integration
+
+TABLE = ("frazil", "orders")
+BY = {"append": "none", "upsert": "bucket(2, kafka_key)"}
+FAR = 1 << 50
+APART_MS = 4000
+"""Orphans of this age are old; several times what upkeep of so few files takes."""
 
 
 def keys(minio):
@@ -47,15 +62,9 @@ class S3World(World):
         return found
 
 
-def test_chunks_and_tables_may_lie_in_s3(minio, tmp_path):
-    bucket = minio.new_bucket()
-    world = S3World(tmp_path / "store")
-    world.endpoint = minio.endpoint
-    world.create("orders", 2)
-    for codec in range(5):
-        world.commit("orders", {0: [some_records(40)], 1: [some_records(10)]}, codec=codec)
-    upload(minio, bucket, world)
-    sets = [
+def in_bucket(minio, bucket, tmp_path):
+    """Settings of an exporter whose chunks and tables lie there."""
+    return [
         *(f"{name}={value}" for name, value in keys(minio).items()),
         "catalog.type=sql",
         f"catalog.uri=sqlite:///{tmp_path}/catalog.db",
@@ -65,6 +74,17 @@ def test_chunks_and_tables_may_lie_in_s3(minio, tmp_path):
         f"catalog.s3.secret-access-key={minio.secret_key}",
         "catalog.s3.region=us-east-1",
     ]
+
+
+def test_chunks_and_tables_may_lie_in_s3(minio, tmp_path):
+    bucket = minio.new_bucket()
+    world = S3World(tmp_path / "store")
+    world.endpoint = minio.endpoint
+    world.create("orders", 2)
+    for codec in range(5):
+        world.commit("orders", {0: [some_records(40)], 1: [some_records(10)]}, codec=codec)
+    upload(minio, bucket, world)
+    sets = in_bucket(minio, bucket, tmp_path)
     with served(world) as address:
         job = make_job(world, address, tmp_path / "data", sets=sets)
         (topic,) = job.client.topics().topics
@@ -72,6 +92,114 @@ def test_chunks_and_tables_may_lie_in_s3(minio, tmp_path):
         verdict = verify_topic(job, topic)
         assert (verdict.records, verdict.problems) == (250, ())
         job.catalog.engine.dispose()
+
+
+class Bucket:
+    """A topic whose chunks and table lie in a bucket; exports are runs of their own."""
+
+    def __init__(self, minio, tmp_path, mode):
+        self.minio = minio
+        self.name = minio.new_bucket()
+        self.world = S3World(tmp_path / "store")
+        self.world.endpoint = minio.endpoint
+        self.world.create("orders", 2)
+        self.world.configs["orders"] = {"mode": mode, "partition.by": BY[mode]}
+        self.folder = tmp_path
+        self.address = ""
+        self.jobs = []
+
+    def job(self, at=pass_by):
+        sets = in_bucket(self.minio, self.name, self.folder)
+        run_id = f"r{len(self.jobs)}"
+        job = make_job(self.world, self.address, self.folder / "data", run_id, sets=sets)
+        self.jobs.append(job)
+        return job._replace(at=at)
+
+    def export(self, at=pass_by):
+        count = self.world.chunk_number
+        self.world.commit("orders", {p: [some_records(8, 3 * count)] for p in range(2)})
+        upload(self.minio, self.name, self.world)
+        job = self.job(at)
+        export_topic(job, *job.client.topics().topics)
+
+    def table(self):
+        return self.jobs[0].catalog.load_table(TABLE)
+
+    def live(self):
+        return {one.file.file_path for one in self.table().scan().plan_files()}
+
+    def files(self):
+        """All data files: when each was written, by the store's clock."""
+        return {
+            file.location: file.modified_ms
+            for file in list_files(self.table())
+            if "/data/" in file.location or "/shuffle/" in file.location
+        }
+
+    def check(self):
+        job = self.job()
+        (topic,) = job.client.topics().topics
+        verify = verify_upsert if is_upsert(topic) else verify_topic
+        assert verify(job, topic).problems == ()
+
+
+@pytest.fixture(params=["append", "upsert"])
+def place(request, minio, tmp_path):
+    found = Bucket(minio, tmp_path, request.param)
+    with served(found.world) as found.address:
+        yield found
+    for job in found.jobs:
+        job.catalog.engine.dispose()
+
+
+def test_upkeep_of_a_table_in_s3_takes_what_is_old_by_the_stores_clock(place, monkeypatch):
+    """Files are joined, snapshots expire, and of files that nobody names go the old ones only:
+    both times that decide are those that the store gives."""
+    monkeypatch.setattr(maintain, "SNAPSHOTS_KEPT_MIN", 1)
+    for _ in range(3):
+        place.export()
+    scatter(place.table())
+    before = len(place.live())
+    done = compact(place.job(), TABLE, FAR)
+    assert done.files_before > before // 2
+    assert done.files_after <= 2
+    place.check()
+    assert expire(place.job(), TABLE, FAR).snapshots_expired > 3
+    place.check()
+    old = place.files().keys() - place.live()
+    assert len(old) > before
+    while store_now_ms(place.job(), TABLE) <= max(place.files().values()) + APART_MS:
+        time.sleep(0.2)
+    with pytest.raises(Killed):
+        place.export(at=Once(Step.COMMIT_WRITTEN, Killed()))
+    files = place.files()
+    young = files.keys() - place.live() - old
+    assert young
+    began_ms = store_now_ms(place.job(), TABLE)
+    deleted = delete_orphans(place.job(), TABLE, APART_MS).files_deleted
+    ended_ms = store_now_ms(place.job(), TABLE)
+    gone = files.keys() - place.files().keys()
+    assert old <= gone <= old | young
+    assert len(gone) <= deleted
+    # However long it took: what went was old enough, and what stayed was not.
+    assert all(files[one] < ended_ms - APART_MS for one in gone)
+    assert all(files[one] >= began_ms - APART_MS for one in young - gone)
+    place.check()
+    place.export()
+    place.check()
+
+
+def test_no_file_of_a_live_run_in_s3_is_deleted(place):
+    place.export()
+
+    def upkeep(step):
+        if step in {Step.TASKS_DONE, Step.COMMIT_WRITTEN}:
+            before = place.files().keys()
+            delete_orphans(place.job(), TABLE, -1)
+            assert place.files().keys() == before
+
+    place.export(at=upkeep)
+    place.check()
 
 
 @pytest.mark.parametrize(
