@@ -72,6 +72,34 @@ class BoundedWorld(World):
         self.watch = self._watch
         self._top: Machine | None = None
 
+    # What a run is about; other worlds with jobs have other topics and clients.
+
+    def partitions(self) -> list[Partition]:
+        """All that are read in the end."""
+        return ALL
+
+    async def make_topics(self) -> None:
+        """Until they are there."""
+        await _make_topics(self)
+        self._configurer = Configurer(*self.given("configurer"), topic=AGED[0], choices=[*AGED_MS])
+
+    def workers(self) -> list:
+        """Those that finish what they have begun."""
+        return _workers(self)
+
+    def watchers(self) -> Iterator:
+        """Those that look on until the very end."""
+        return _watchers(self)
+
+    def harm(self) -> Iterator:
+        """What ends with the faults."""
+        yield self._configurer.run()
+        yield from _harm(self)
+
+    async def calm_down(self) -> None:
+        """What is set when the faults are over, so that there is an end."""
+        await self._configurer.settle("3000")
+
     def now_ms(self) -> int:
         return START_MS + int(self.loop.time() * 1000)
 
@@ -231,10 +259,15 @@ def _expired_too_much(machine: Machine, command: ExpireRecords) -> list[str]:
 
 async def simulate_bounded(loop: SimLoop, rng: random.Random) -> list[str]:
     """One run. The violations found; none is a pass."""
+    return await simulate_jobs(BoundedWorld(loop, rng, _shape(rng)))
+
+
+async def simulate_jobs(world: BoundedWorld) -> list[str]:
+    """One run of a world that always has jobs."""
     logging.getLogger().setLevel(logging.CRITICAL)
     # Pages are for hundreds of rows; no run lasts so long.
     with patch.multiple(spill_plan, PAGE_ROWS_MIN=4, ROWS_LEFT=2), _heard() as bugs:
-        return [*await _simulate(loop, rng), *bugs]
+        return [*await _simulate(world), *bugs]
 
 
 @contextlib.contextmanager
@@ -256,20 +289,19 @@ def _heard() -> Iterator[list[str]]:
         logger.propagate = propagate
 
 
-async def _simulate(loop: SimLoop, rng: random.Random) -> list[str]:
-    world = BoundedWorld(loop, rng, _shape(rng))
+async def _simulate(world: BoundedWorld) -> list[str]:
+    loop, rng = world.loop, world.rng
     for life in world.lives:
         world.start(life)
     try:
         async with asyncio.timeout(SETTLE_S):
-            await _make_topics(world)
+            await world.make_topics()
     except TimeoutError:
         return [*world.failures(), "no topics could be created in fine weather"]
-    configurer = Configurer(*world.given("configurer"), topic=AGED[0], choices=[*AGED_MS])
-    workers = _workers(world)
+    workers = world.workers()
     working = [loop.create_task(each.run(), name=each.client.name) for each in workers]
-    background = [loop.create_task(each) for each in _watchers(world)]
-    harm = [loop.create_task(each) for each in (configurer.run(), *_harm(world))]
+    background = [loop.create_task(each) for each in world.watchers()]
+    harm = [loop.create_task(each) for each in world.harm()]
     for life in world.lives:
         life.store_weather.__dict__.update(Weather.drawn(rng).__dict__)
         life.log_weather.__dict__.update(Weather.drawn(rng).__dict__)
@@ -281,11 +313,14 @@ async def _simulate(loop: SimLoop, rng: random.Random) -> list[str]:
     nemesis.take_back()
     for each in workers:
         each.stopping = True
-    found = await _settle(world, working, configurer)
+    found = await _settle(world, working)
     for task in background:
         task.cancel()
         if task.done() and not task.cancelled():
             found.append(f"a client ended: {task.exception()!r}")
+    for task in harm:
+        if task.done() and not task.cancelled() and task.exception() is not None:
+            found.append(f"what does harm ended: {task.exception()!r}")
     return found
 
 
@@ -321,7 +356,6 @@ async def _make_topics(world: BoundedWorld) -> None:
 
 
 def _workers(world: BoundedWorld) -> list:
-    """Those that finish what they have begun."""
     rng = world.rng
     return [
         *[Writer(*world.given(f"trimmed{p[1]}"), partition=p, pauses_s=BUSY_S) for p in TRIMMED],
@@ -343,15 +377,12 @@ def _watchers(world: BoundedWorld) -> Iterator:
 
 
 def _harm(world: BoundedWorld) -> Iterator:
-    """What ends with the faults."""
     to_the_end = world.rng.random() < 0.3
     yield Deleter(*world.given("deleter"), partitions=TRIMMED, to_the_end=to_the_end).run()
     yield world.pin()
 
 
-async def _settle(
-    world: BoundedWorld, working: list[asyncio.Task], configurer: Configurer
-) -> list[str]:
+async def _settle(world: BoundedWorld, working: list[asyncio.Task]) -> list[str]:
     """Liveness: in fine weather clients finish, jobs do all there is to do, and every agent, a
     new one too, shows the same."""
     found = world.failures()
@@ -363,7 +394,7 @@ async def _settle(
         found.append("nothing was acknowledged in the whole run")
     try:
         async with asyncio.timeout(SETTLE_S):
-            await configurer.settle("3000")
+            await world.calm_down()
     except TimeoutError:
         found.append("a config could not be changed in fine weather")
     found += await _until_quiet(world)
@@ -397,9 +428,10 @@ async def _until_quiet(world: BoundedWorld) -> list[str]:
 
 async def _read_all(world: BoundedWorld, life: Life) -> dict[Partition, Shown]:
     """Everything that one agent has, from log start to end."""
-    reader = LaggingReader(*world.given(f"final{life.index}"), partitions=ALL)
+    partitions = world.partitions()
+    reader = LaggingReader(*world.given(f"final{life.index}"), partitions=partitions)
     ends: dict[Partition, int] = {}
-    for partition in ALL:
+    for partition in partitions:
         while (end := await reader.limit(partition, LATEST, life.address)) is None:
             await asyncio.sleep(0.3)
         while (start := await reader.limit(partition, EARLIEST, life.address)) is None:
@@ -408,4 +440,4 @@ async def _read_all(world: BoundedWorld, life: Life) -> dict[Partition, Shown]:
     starts = dict(reader.offsets)
     while any(reader.offsets[partition] < end for partition, end in ends.items()):
         await reader.poll(life.address, max_wait_ms=100)
-    return {p: Shown(starts[p], ends[p], reader.lines[p]) for p in ALL}
+    return {p: Shown(starts[p], ends[p], reader.lines[p]) for p in partitions}

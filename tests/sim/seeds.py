@@ -1,7 +1,7 @@
 """What a seed is a run of, and many seeds on all cores.
 
-The rest of a seed by four says which kind of world it is: of records, of groups, of transactions,
-or of topics that lose records. A seed gives the same run wherever and after whatever it is run.
+The rest of a seed by five says which kind of world it is: of records, of groups, of transactions,
+of topics that lose records, or of tables. A seed gives the same run wherever and after whatever it is run.
 """
 
 import multiprocessing
@@ -12,6 +12,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from tests.sim.bounded_world import simulate_bounded
 from tests.sim.group_world import simulate_groups
 from tests.sim.loop import DeadlockError, run
+from tests.sim.tables_world import simulate_tables
 from tests.sim.txn_world import simulate_transactions
 from tests.sim.world import simulate
 
@@ -20,6 +21,7 @@ KINDS: tuple[Callable, ...] = (
     simulate_groups,
     simulate_transactions,
     simulate_bounded,
+    simulate_tables,
 )
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.sim.seeds import pool, violations_of
 
-SEEDS = 400
-"""A quarter of them each of records, groups, transactions and topics that lose records."""
+SEEDS = 360
+"""A fifth of them each of records, groups, transactions, topics that lose records, and tables."""
 SEEDS_A_TEST = 20
 
 

@@ -16,6 +16,7 @@ from broker import config
 from broker.agent import Agent, AgentError, Parts
 from broker.node import Node
 from coordinator.memory import MemoryLog, MemoryLogCluster
+from coordinator.metadata_log import MetadataLog
 from storage.memory import MemoryStore
 from tests.sim.checkers import Account, verdict
 from tests.sim.client import Client, LostError
@@ -113,6 +114,10 @@ class World:
         addresses = [life.address for life in self.lives]
         self.addresses = Addresses(addresses, random.Random(self.rng.getrandbits(64)))
 
+    def log_of(self, life: Life) -> MetadataLog:
+        """As the present process of this agent sees it, in fine weather."""
+        return MemoryLog(self.log)
+
     def client(self, name: str) -> Client:
         return Client(self.loop, name)
 
@@ -123,7 +128,7 @@ class World:
         loop = self.loop
         parts = Parts(
             store=FaultyStore(self.store, life.store_weather, rng),
-            log=FaultyLog(MemoryLog(self.log), life.log_weather, rng),
+            log=FaultyLog(self.log_of(life), life.log_weather, rng),
             now_ms=lambda: START_MS + life.skew_ms + int(loop.time() * 1000),
             boot_ms=lambda: 1_000_000 + int(loop.time() * 1000),
             rng=rng,
@@ -145,11 +150,15 @@ class World:
         try:
             await agent.run()
         except AgentError as error:
-            if FALLEN_BEHIND not in str(error):
+            if not self.may_end(life, error):
                 raise
             # As whoever supervises processes would.
             with self.loop.owned("supervisor"):
                 self.loop.call_soon(self._start_again, life)
+
+    def may_end(self, life: Life, error: AgentError) -> bool:
+        """Whether this is no bug."""
+        return FALLEN_BEHIND in str(error)
 
     def _start_again(self, life: Life) -> None:
         self.kill(life)

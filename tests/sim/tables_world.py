@@ -1,0 +1,258 @@
+"""A run of tables: exports that retention waits for, topics that grow, a schema registry, upgrades.
+
+The cluster, its weather, its faults and its end are those of `tests.sim.bounded_world`. In some
+runs agents are at first of the release before, which knows no commands about tables: they are
+started anew as of this release one by one, and until then nothing that they could not read may be
+written. What must hold is in `tables_account`; it has the log at first hand.
+"""
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from broker.agent import AgentError
+from broker.config import Address, Settings
+from broker.node import Node
+from coordinator.codec import decode_entry, encode_entry
+from coordinator.commands import Open
+from coordinator.coordinator import Applied
+from coordinator.job_commands import JOBS_LEVEL
+from coordinator.memory import MemoryLog, MemoryLogCluster
+from coordinator.metadata_log import LogEntry, MetadataLog, Session
+from coordinator.partition import Partition as Rows
+from protocol.types import Position
+from tests.sim.bounded_account import Partition
+from tests.sim.bounded_clients import Bounded, Remaker, create_topic
+from tests.sim.bounded_world import BoundedWorld, simulate_jobs
+from tests.sim.loop import SimLoop
+from tests.sim.tables_account import HOLD, HOLD_MAX, TablesAccount, touches_tables
+from tests.sim.tables_clients import (
+    HTTP_PORT,
+    REGISTRY_PORT,
+    Exporter,
+    Grower,
+    Holder,
+    Registrar,
+    Spreader,
+    WideAsker,
+    WideReader,
+    partitions_of,
+)
+from tests.sim.world import Life, Shape
+
+WAITING, BRIEF, SIZED = "waiting", "brief", "heldsize"
+TOPICS = [WAITING, BRIEF, SIZED]
+"""Records wait for the export: for ever; for a while; and go by size."""
+FOREVER_MS = "1000000000"
+BRIEF_MS = ("1000", "6000", "15000")
+CONFIGS = {
+    WAITING: {"retention.ms": "1000", HOLD: "true", HOLD_MAX: FOREVER_MS},
+    BRIEF: {"retention.ms": "500", HOLD: "true", HOLD_MAX: BRIEF_MS[1]},
+    SIZED: {"retention.bytes": "500", HOLD: "true", HOLD_MAX: FOREVER_MS},
+}
+UNREADABLE = b"\xff"
+"""An entry of a format that nobody knows."""
+
+
+class WatchedLog(MemoryLogCluster):
+    """Says what is appended, as it is."""
+
+    def __init__(self, watch: Callable[[Position, bytes], None]) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def _place(self, session: int, n: int, payload: bytes) -> Position:
+        position = super()._place(session, n, payload)
+        self._watch(position, payload)
+        return position
+
+
+class OldLog(MemoryLog):
+    """The log as an agent of the release before writes and reads it."""
+
+    async def open(self, session: int, payload: bytes) -> Session:
+        entry = decode_entry(payload)
+        commands = tuple(
+            replace(each, feature_level_max=JOBS_LEVEL) if isinstance(each, Open) else each
+            for each in entry.commands
+        )
+        return await super().open(session, encode_entry(replace(entry, commands=commands)))
+
+    async def tail(self, after: Position) -> AsyncIterator[Sequence[LogEntry]]:
+        async for batch in super().tail(after):
+            yield [_as_read(entry) for entry in batch]
+
+
+def _as_read(entry: LogEntry) -> LogEntry:
+    if touches_tables(decode_entry(entry.payload), topics=False):
+        return dataclasses.replace(entry, payload=UNREADABLE)
+    return entry
+
+
+@dataclass
+class TablesWorld(BoundedWorld):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.tables = TablesAccount(self.now_ms)
+        self.log = WatchedLog(self.tables.placed)
+        self.bounded.dense = {*TOPICS}
+        self.old: set[int] = set()
+        """Places of agents that are still of the release before."""
+        if self.rng.random() < 0.4:
+            self.old = {life.index for life in self.lives if self.rng.random() < 0.6}
+        self._exporters = [
+            Exporter(*self.given(f"exporter-{topic}"), topic=topic, tables=self.tables)
+            for topic in TOPICS
+        ]
+        self._holder = Holder(*self.given("holder"), tables=self.tables)
+
+    # Agents.
+
+    def start(self, life: Life) -> None:
+        machine = self.tables.machine
+        if len(machine.exports) or not machine.schemas.is_untouched:
+            self.old.discard(life.index)  # It could not read the newest snapshot.
+        super().start(life)
+
+    def log_of(self, life: Life) -> MetadataLog:
+        return (OldLog if life.index in self.old else MemoryLog)(self.log)
+
+    def may_end(self, life: Life, error: AgentError) -> bool:
+        if life.index in self.old and "cannot be decoded" in str(error):
+            self.tables.count("old agents that met the new")
+            self.old.discard(life.index)
+            return True
+        return super().may_end(life, error)
+
+    def _settings(self, life: Life) -> Settings:
+        host, _ = life.address
+        return replace(
+            super()._settings(life),
+            http=Address(host, HTTP_PORT),
+            registry_listen=(Address(host, REGISTRY_PORT),),
+        )
+
+    def _watch(self, node: Node) -> None:
+        super()._watch(node)
+        machine = node.coordinator.machine
+        begun = False
+
+        def compare(applied: Applied) -> None:
+            nonlocal begun
+            if not begun or touches_tables(applied.entry):
+                begun = True
+                self.tables.compare(node.settings.node_name, machine)
+
+        node.coordinator.on_applied(compare)
+
+    async def _upgrade(self) -> None:
+        """One agent after the other."""
+        rng = random.Random(self.rng.getrandbits(64))
+        for index in sorted(self.old):
+            await asyncio.sleep(rng.uniform(1.0, 12.0))
+            self._upgrade_one(self.lives[index])
+
+    def _upgrade_one(self, life: Life) -> None:
+        self.old.discard(life.index)
+        if life.agent is not None:
+            self.kill(life)
+            self.start(life)
+
+    # What a run is about.
+
+    def partitions(self) -> list[Partition]:
+        return partitions_of(self.tables, TOPICS)
+
+    async def make_topics(self) -> None:
+        setup = Bounded(*self.given("setup"))
+        for topic in TOPICS:
+            await create_topic(setup, topic, self.rng.choice((1, 2)), {})
+
+    def workers(self) -> list:
+        spreaders = [
+            Spreader(*self.given(f"spreader-{topic}"), topic=topic, tables=self.tables)
+            for topic in TOPICS
+        ]
+        return [*spreaders, Remaker(*self.given("remaker"))]
+
+    def watchers(self) -> Iterator:
+        yield self.look()
+        for index in range(self.shape.readers):
+            given = self.given(f"reader{index}")
+            yield WideReader(*given, topics=TOPICS, tables=self.tables).run()
+        yield WideAsker(*self.given("asker"), topics=TOPICS, tables=self.tables).run()
+
+    def harm(self) -> Iterator:
+        yield self.pin()
+        yield self._upgrade()
+        for exporter in self._exporters:
+            yield exporter.run()
+        yield self._hold()
+        yield Grower(*self.given("grower"), topics=TOPICS, tables=self.tables).run()
+        for index in range(self.rng.choice((1, 2, 3))):
+            yield Registrar(*self.given(f"registrar{index}"), tables=self.tables).run()
+
+    async def _hold(self) -> None:
+        for topic in TOPICS:
+            await self._holder.until_set(topic, CONFIGS[topic])
+        await self._holder.keep_changing(BRIEF, [{HOLD_MAX: each} for each in BRIEF_MS])
+
+    async def calm_down(self) -> None:
+        for life in self.lives:
+            if life.index in self.old:
+                self._upgrade_one(life)
+        for topic in TOPICS:
+            await self._holder.until_set(topic, CONFIGS[topic])
+        for exporter in self._exporters:
+            if exporter.topic != BRIEF:
+                await exporter.finish(self._final(exporter.topic))
+
+    def _final(self, topic: str) -> dict[int, int]:
+        """How far the table is in the end: in some partitions not at the end of the log."""
+        offsets = {}
+        for name, number in self.partitions():
+            if name == topic:
+                end = max(self.bounded.acked[name, number], default=-1) + 1
+                offsets[number] = self.rng.choice((end, self.rng.randint(0, end)))
+        return offsets
+
+    # The end.
+
+    def left_to_do(self, since: Position) -> list[str]:
+        left = super().left_to_do(since)
+        for partition in self.partitions():
+            rows = self._rows_of(partition)
+            if rows is None or rows.row_count == 0:
+                continue
+            if partition[0] == BRIEF:
+                left.append(f"{partition} has held records back for too long")
+            elif partition[0] == WAITING and rows.row(0).next_offset <= self._exported(partition):
+                left.append(f"{partition} holds records that are exported")
+        return left
+
+    def _rows_of(self, partition: Partition) -> Rows | None:
+        topic = self.tables.machine.topics.by_name(partition[0])
+        assert topic is not None
+        return self.tables.machine.partitions.find(topic.topic_id, partition[1])
+
+    def _exported(self, partition: Partition) -> int:
+        return self.tables.states[-1].exported.get(partition[0], {}).get(partition[1], 0)
+
+    def failures(self) -> list[str]:
+        for owner, node in self.nodes:
+            if any(life.owner == owner and life.agent is not None for life in self.lives):
+                self.tables.compare(owner, node.coordinator.machine)
+        found = [*self.tables.violations, *self.tables.too_much(self.bounded)]
+        return [*dict.fromkeys([*super().failures(), *found])]
+
+
+async def simulate_tables(loop: SimLoop, rng: random.Random) -> list[str]:
+    """One run. The violations found; none is a pass."""
+    shape = Shape.drawn(rng)
+    shape.jobs = True
+    # As in the bounded world: what is judged here goes by age.
+    shape.kinds -= {"skew"}
+    shape.settings = {"merge.interval.ms": rng.choice(("1000", "600000"))}
+    return await simulate_jobs(TablesWorld(loop, rng, shape))
