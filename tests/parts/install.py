@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -47,6 +48,8 @@ NESSIE_VERSION = "0.99.0"
 TRINO_VERSION = "476"
 JRE_25_VERSION = "25.0.2.1"
 JAVA_VERSION_MIN = 17
+PAUSES_S = (10.0, 30.0)
+"""Before a tool of the build is run again."""
 
 
 def etcd() -> Path:
@@ -159,18 +162,27 @@ RIVALS: dict[str, Callable[[], object]] = {
 
 
 def run(argv: Sequence[str], *, folder: Path, env: dict[str, str] | None = None) -> None:
-    """Run a tool of the build; its output is shown only when it fails."""
-    done = subprocess.run(
-        list(argv),
-        cwd=folder,
-        env={**os.environ, **(env or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(argv)} failed:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+    """Run a tool of the build; its output is shown only when it fails.
+
+    Run again when it fails, since downloads break off; all these tools go on with what they have.
+    """
+    for pause_s in (*PAUSES_S, None):
+        done = subprocess.run(
+            list(argv),
+            cwd=folder,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode == 0:
+            return
+        told = f"{' '.join(argv)} failed:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        if pause_s is None:
+            sys.exit(told)
+        print(f"{told}\nagain in {pause_s:.0f} s …", flush=True)
+        time.sleep(pause_s)
 
 
 def system_packages(*, debian: Sequence[str], brew: Sequence[str]) -> None:
