@@ -13,7 +13,8 @@ from broker.node import Node
 from coordinator.commands import Outcome
 from coordinator.metadata_log import LogError
 from coordinator.proposer import NotDoneError
-from coordinator.table_commands import TABLES_LEVEL
+from coordinator.schemas import GLOBAL
+from coordinator.table_commands import TABLES_LEVEL, SetSubjectRules
 from protocol import messages
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Incarnation
@@ -38,6 +39,15 @@ def refuse_tables_of_some(node: Node, names: Iterable[str]) -> None:
     if not node.coordinator.machine.incarnations.all_know(TABLES_LEVEL):
         reason = "An agent of an older release is live; try again when all are of this one."
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
+
+
+def shut_out_older(node: Node, names: Iterable[str], incarnation: Incarnation) -> None:
+    """Called before the first config of a table is set: proposes a command that changes nothing,
+    but is of this release. One of an older release that was away meanwhile can then read neither log
+    nor snapshots, instead of coming back and letting go of records that are held."""
+    of_tables = any(name.startswith(table_configs.PREFIX) for name in names)
+    if of_tables and node.coordinator.machine.schemas.is_untouched:
+        forget(node.coordinator.propose(SetSubjectRules(GLOBAL, None, None), incarnation))
 
 
 def live_incarnation(node: Node, code: ErrorCode) -> Incarnation:

@@ -21,7 +21,13 @@ from broker.config_changes import Changes, Rules, replaced
 from broker.dispatch import Call
 from broker.groups import group_configs
 from broker.handlers.describe_configs import ResourceType
-from broker.handling import live_incarnation, outcome_of, refuse_tables_of_some, wait_for
+from broker.handling import (
+    live_incarnation,
+    outcome_of,
+    refuse_tables_of_some,
+    shut_out_older,
+    wait_for,
+)
 from broker.node import Node
 from coordinator.codec import encoded_size
 from coordinator.commands import Outcome, Rejected
@@ -116,6 +122,8 @@ async def alter(
             item.refused = error
         else:
             if command.configs and not validate_only:
+                given = [name for name, value in command.configs if value is not None]
+                shut_out_older(node, given, incarnation)
                 item.future = node.coordinator.propose(command, incarnation)
     await wait_for([item.future for item in alterations if item.future is not None], WAIT_MS)
     return [_result(item) for item in alterations]

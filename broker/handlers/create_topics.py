@@ -18,7 +18,13 @@ from typing import Final
 
 from broker import topic_configs
 from broker.dispatch import Call
-from broker.handling import live_incarnation, outcome_of, refuse_tables_of_some, wait_for
+from broker.handling import (
+    live_incarnation,
+    outcome_of,
+    refuse_tables_of_some,
+    shut_out_older,
+    wait_for,
+)
 from broker.node import Node
 from coordinator.commands import CreateTopic, Outcome, Rejected, TopicCreated
 from coordinator.topics import name_error
@@ -62,6 +68,7 @@ async def handle(node: Node, call: Call, request: CreateTopicsRequest) -> Create
         incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
         for item in wanted:
             if item.command is not None and item.refused is None:
+                shut_out_older(node, [name for name, _ in item.command.configs], incarnation)
                 item.future = node.coordinator.propose(item.command, incarnation)
         futures = [item.future for item in wanted if item.future is not None]
         await wait_for(futures, request.timeout_ms)

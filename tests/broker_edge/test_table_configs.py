@@ -1,6 +1,11 @@
 """Configs of tables as clients set them: checked, shown, and only where all agents know them."""
 
-from coordinator.table_commands import TABLES_LEVEL
+import pytest
+
+from coordinator.codec import decode_entry
+from coordinator.commands import CreateTopic
+from coordinator.group_commands import SetTopicConfigs
+from coordinator.table_commands import TABLES_LEVEL, TableCommand
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (
@@ -104,5 +109,40 @@ def test_nothing_is_set_for_a_table_while_an_agent_of_an_older_release_is_live()
             assert await alter(one, (HOLD, SET, "true")) == (0, None)
             row.feature_level_max = TABLES_LEVEL - 1
             assert await alter(one, (HOLD, DELETE, None)) == (0, None)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("created", [False, True])
+def test_an_agent_of_an_older_release_that_was_away_reads_no_log_in_which_records_are_held(created):
+    """It would let go of them: nothing else that it cannot read need be there yet."""
+
+    async def scenario(world):
+        async with world.agents("one") as (one,):
+            if not created:
+                assert await create(one, retention_ms="1000") == (0, None)
+                assert one.machine.schemas.is_untouched
+                assert await alter(one, (HOLD, SET, "true")) == (0, None)
+            else:
+                assert await create(one, **{HOLD: "true"}) == (0, None)
+            commands = [
+                command
+                for entry in world.cluster.entries
+                for command in decode_entry(entry.payload).commands
+            ]
+            kind = CreateTopic if created else SetTopicConfigs
+            (held,) = [at for at, each in enumerate(commands) if isinstance(each, kind)]
+            (first,) = [at for at, each in enumerate(commands) if isinstance(each, TableCommand)]
+            assert first < held, "it comes before"
+            assert not one.machine.schemas.is_untouched, "snapshots have it, too"
+            assert await alter(one, (MODE, SET, "json")) == (0, None)
+            entries = [decode_entry(entry.payload) for entry in world.cluster.entries]
+            table_commands = [
+                each
+                for entry in entries
+                for each in entry.commands
+                if isinstance(each, TableCommand)
+            ]
+            assert len(table_commands) == 1, "once is enough"
 
     run(scenario)
