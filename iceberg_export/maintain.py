@@ -37,7 +37,14 @@ from iceberg_export.catalog import (
 from iceberg_export.commit import ATTEMPTS_MAX
 from iceberg_export.errors import CatalogError
 from iceberg_export.job import Job
-from iceberg_export.run_markers import Listed, RunMarker, list_files, live_runs
+from iceberg_export.run_markers import (
+    ALIVE_MS,
+    Listed,
+    RunMarker,
+    list_files,
+    live_runs,
+    marks_before,
+)
 from iceberg_export.steps import Hook, pass_by
 
 SNAPSHOTS_KEPT_MIN = 100
@@ -195,6 +202,9 @@ def delete_orphans(
                     _fence(job, one, at)
             sure = _unnamed(load(job, identifier), orphans)
         deleted = [file for file in sure if _delete(table, file)]
+        # Marks say nothing any more when they are old; who sleeps writes its own again.
+        for mark in marks_before(files, table, now_ms - max(older_than_ms, ALIVE_MS)):
+            _delete(table, mark)
     return Upkeep(
         name,
         files_deleted=len(deleted),

@@ -107,6 +107,14 @@ def list_files(table: Table) -> list[Listed]:
     ]
 
 
+def marks_before(files: list[Listed], table: Table, before_ms: int) -> list[Listed]:
+    """Marks that were last written before that time: of runs that were killed, or sleep."""
+    folder = f"{_folder(table)}/"
+    return [
+        file for file in files if file.location.startswith(folder) and file.modified_ms < before_ms
+    ]
+
+
 def live_runs(files: list[Listed], table: Table, now_ms: int) -> set[str]:
     """Ids of runs whose mark is young."""
     folder = f"{_folder(table)}/"
