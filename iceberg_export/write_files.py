@@ -153,7 +153,8 @@ class FileWriter:
     def _flush(self, file: _Open) -> None:
         if not file.gathered:
             return
-        rows = pa.concat_tables(file.gathered)
+        # PyIceberg's reader says text for what files have, large text for what they lack.
+        rows = pa.concat_tables(file.gathered, promote_options="permissive")
         file.gathered.clear()
         file.gathered_bytes = 0
         columns = [

@@ -8,12 +8,20 @@ from pathlib import Path
 import pytest
 
 from tests.iceberg_export.readers import TRINO, Engine, Rows
-from tests.iceberg_export.test_readers import check, check_typed, typed, written
+from tests.iceberg_export.test_readers import (
+    check,
+    check_all,
+    check_typed,
+    nested,
+    newest,
+    typed,
+    written,
+)
 from tests.parts.trino import TrinoServer
 
 pytestmark = pytest.mark.integration
 
-__all__ = ["typed", "written"]
+__all__ = ["nested", "newest", "typed", "written"]
 
 
 @pytest.fixture(scope="module")
@@ -37,3 +45,11 @@ def test_trino_reads_the_committed_records(trino, written):
 
 def test_trino_reads_columns_that_grew_and_widened(trino, typed):
     check_typed(trino, typed)
+
+
+def test_trino_reads_nested_columns_and_dead_letters(trino, nested):
+    check_all(trino, nested)
+
+
+def test_trino_reads_the_newest_record_of_each_key(trino, newest):
+    check_all(trino, newest)

@@ -1,18 +1,22 @@
-"""Four engines that read tables and share no code with what writes them, asked the same questions.
+"""Engines that read tables and share no code with what writes them, asked the same questions.
 
 An engine is a dialect (how it writes the few functions that differ) and a means to run a query on
 the table that a metadata file describes. Answers are rows of integers and text: binary values as
 hexadecimal, headers as one text, timestamps as microseconds. DuckDB runs in this process, Spark
 in the tests' own session, ClickHouse (chDB) in a process of its own, since it brings half a
-gigabyte of code and its own allocator; Trino is a server (`tests.parts.trino`).
+gigabyte of code and its own allocator; PyIceberg's reader is none of what the exporter reads by;
+Trino is a server (`tests.parts.trino`).
 """
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from pyiceberg.table import StaticTable
 
 from tests.iceberg_export.world import World
 
@@ -32,8 +36,25 @@ class Dialect(NamedTuple):
     """All headers of a record, in order, as `key=HEX,key=-` (a header without value)."""
     instant: str
     """A literal, from text such as 2026-11-22 00:00:00."""
+    size: str
+    """Of a list; 0 for none."""
+    last: str
+    """A field of the last struct of a list."""
     member: str = "{}.{}"
     """A field of a struct column."""
+    element: str = "{}['{}']"
+    """Of a map, by its key."""
+
+    def say(self, text: str) -> str:
+        """The text with what stands in braces in this dialect: `{member:who,name}`, `{hex}`."""
+        found = re.sub(
+            r"\{(\w+):([^}]+)\}",
+            lambda one: getattr(self, one[1]).format(*one[2].split(",")),
+            text,
+        )
+        for name in ("micros", "hex", "headers"):
+            found = found.replace(f"{{{name}}}", getattr(self, name))
+        return found
 
 
 DUCKDB = Dialect(
@@ -42,6 +63,8 @@ DUCKDB = Dialect(
     headers="coalesce(array_to_string(list_transform(kafka_headers, "
     "lambda h: h.key || '=' || coalesce(hex(h.value), '-')), ','), '')",
     instant="TIMESTAMPTZ '{}+00'",
+    size="coalesce(len({}), 0)",
+    last="{}[-1].{}",
 )
 CLICKHOUSE = Dialect(
     micros="toUnixTimestamp64Micro(kafka_timestamp)",
@@ -49,6 +72,8 @@ CLICKHOUSE = Dialect(
     headers="arrayStringConcat(arrayMap(h -> concat(h.key, '=', ifNull(hex(h.value), '-')), "
     "kafka_headers), ',')",
     instant="toDateTime64('{}', 6, 'UTC')",
+    size="length({})",
+    last="if(empty({0}), NULL, tupleElement({0}[-1], '{1}'))",
     # `who.name` is refused by 26.9 when there are files older than the column `who`.
     member="tupleElement({}, '{}')",
 )
@@ -58,6 +83,8 @@ SPARK = Dialect(
     headers="array_join(transform(kafka_headers, "
     "h -> concat(h.key, '=', coalesce(hex(h.value), '-'))), ',')",
     instant="TIMESTAMP '{}'",
+    size="coalesce(size({}), 0)",
+    last="try_element_at({}, -1).{}",
 )
 TRINO = Dialect(
     micros="1000 * date_diff('millisecond', TIMESTAMP '1970-01-01 00:00:00 UTC', kafka_timestamp)"
@@ -66,6 +93,8 @@ TRINO = Dialect(
     headers="array_join(transform(kafka_headers, "
     "h -> concat(h.key, '=', coalesce(to_hex(h.value), '-'))), ',')",
     instant="TIMESTAMP '{} UTC'",
+    size="coalesce(cardinality({}), 0)",
+    last="element_at({}, -1).{}",
 )
 
 
@@ -78,7 +107,7 @@ class Engine(NamedTuple):
     def rows(self, metadata: Path, where: str = "true", more: str = "") -> Rows:
         """The rows in order of (partition, offset); `more` are columns beside Kafka's own."""
         query = f"SELECT {COLUMNS}{more} FROM {{table}} WHERE {where} ORDER BY 1, 2"
-        return self.ask(metadata, self._said(query))
+        return self.ask(metadata, self.dialect.say(query))
 
     def summary(self, metadata: Path) -> Rows:
         """What an aggregate says of each partition."""
@@ -87,7 +116,7 @@ class Engine(NamedTuple):
             "max(kafka_offset), sum(kafka_offset), count(kafka_key), count(value), "
             "min({micros}), max({micros}) FROM {table} GROUP BY 1 ORDER BY 1"
         )
-        return self.ask(metadata, self._said(query))
+        return self.ask(metadata, self.dialect.say(query))
 
     def instant(self, text: str) -> str:
         return self.dialect.instant.format(text)
@@ -95,16 +124,23 @@ class Engine(NamedTuple):
     def member(self, column: str, field: str) -> str:
         return self.dialect.member.format(column, field)
 
-    def _said(self, query: str) -> str:
-        for name, how in self.dialect._asdict().items():
-            query = query.replace(f"{{{name}}}", how)
-        return query
-
 
 def duckdb_engine(connection: Any) -> Engine:
     def ask(metadata: Path, query: str) -> Rows:
         table = f"iceberg_scan('{metadata}')"
         return connection.execute(query.replace("{table}", table)).fetchall()
+
+    return Engine(DUCKDB, ask)
+
+
+def pyiceberg_engine(connection: Any) -> Engine:
+    """PyIceberg's own reader; DuckDB only asks what it has read."""
+
+    def ask(metadata: Path, query: str) -> Rows:
+        connection.register(
+            "read_by_pyiceberg", StaticTable.from_metadata(str(metadata)).scan().to_arrow()
+        )
+        return connection.execute(query.replace("{table}", "read_by_pyiceberg")).fetchall()
 
     return Engine(DUCKDB, ask)
 

@@ -11,12 +11,15 @@ import pytest
 from pyiceberg.types import LongType, StringType
 
 from iceberg_export.job import export_topic
+from tests.iceberg_export import reader_tables
 from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
+from tests.iceberg_export.reader_tables import Question
 from tests.iceberg_export.readers import (
     Engine,
     Rows,
     clickhouse_engine,
     duckdb_engine,
+    pyiceberg_engine,
     spark_engine,
     wanted_rows,
     wanted_summary,
@@ -93,6 +96,11 @@ def clickhouse() -> Engine:
     return clickhouse_engine()
 
 
+@pytest.fixture
+def pyiceberg(duck) -> Engine:
+    return pyiceberg_engine(duck)
+
+
 def check(engine: Engine, written: Written) -> None:
     """Rows, aggregates, and the rows of a range, whose files are found by bounds and partition."""
     rows = [(*row, None) for row in written.rows]
@@ -155,6 +163,62 @@ def check_typed(engine: Engine, metadata: Path) -> None:
     name = engine.member("who", "name")
     query = f"SELECT kafka_offset, id, city, price, {name} FROM {{table}} ORDER BY 1"
     assert engine.ask(metadata, query) == TYPED_ROWS
+
+
+@pytest.fixture(scope="module")
+def nested(tmp_path_factory) -> list[Question]:
+    return reader_tables.nested(tmp_path_factory.mktemp("nested"))
+
+
+@pytest.fixture(scope="module")
+def newest(tmp_path_factory) -> list[Question]:
+    return reader_tables.newest(tmp_path_factory.mktemp("newest"))
+
+
+def check_all(engine: Engine, questions: list[Question]) -> None:
+    for question in questions:
+        assert question.rows
+        assert engine.ask(question.metadata, question.said(engine.dialect)) == question.rows
+
+
+def test_pyiceberg_reads_the_committed_records(pyiceberg, written):
+    check(pyiceberg, written)
+
+
+def test_pyiceberg_reads_columns_that_grew_and_widened(pyiceberg, typed):
+    check_typed(pyiceberg, typed)
+
+
+def test_duckdb_reads_nested_columns_and_dead_letters(duckdb, nested):
+    check_all(duckdb, nested)
+
+
+def test_clickhouse_reads_nested_columns_and_dead_letters(clickhouse, nested):
+    check_all(clickhouse, nested)
+
+
+def test_spark_sql_reads_nested_columns_and_dead_letters(spark, nested):
+    check_all(spark, nested)
+
+
+def test_pyiceberg_reads_nested_columns_and_dead_letters(pyiceberg, nested):
+    check_all(pyiceberg, nested)
+
+
+def test_duckdb_reads_the_newest_record_of_each_key(duckdb, newest):
+    check_all(duckdb, newest)
+
+
+def test_clickhouse_reads_the_newest_record_of_each_key(clickhouse, newest):
+    check_all(clickhouse, newest)
+
+
+def test_spark_sql_reads_the_newest_record_of_each_key(spark, newest):
+    check_all(spark, newest)
+
+
+def test_pyiceberg_reads_the_newest_record_of_each_key(pyiceberg, newest):
+    check_all(pyiceberg, newest)
 
 
 def test_duckdb_reads_columns_that_grew_and_widened(duckdb, typed):

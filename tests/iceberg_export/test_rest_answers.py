@@ -276,7 +276,7 @@ def test_an_expiry(here, proxy, fate, monkeypatch):
         (401, refused(401), "RefusedException: not today"),
         (403, refused(403), "RefusedException: not today"),
         (503, b"", "Service Unavailable"),
-        (200, b"<html>a gateway's page</html>", "table frazil"),
+        (200, b"<html>a gateway's page</html>", "frazil.t"),
     ],
 )
 @pytest.mark.parametrize("step", [Step.INITIALISED, Step.TASKS_DONE, Step.COMMIT_WRITTEN])

@@ -1,0 +1,157 @@
+"""Tables that have been through more than appends, and what each must hold, for all readers.
+
+*Nested*: an Avro topic whose schema grew inside a struct, partitioned by transforms, with dead
+letters beside it, its small files joined in the middle. *Newest*: mode upsert, with updates,
+tombstones and merged buckets. Rows are asked for in each engine's own words for lists and maps.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from iceberg_export.compact import compact
+from iceberg_export.dead_letters import dead_identifier
+from iceberg_export.job import export_topic
+from protocol.records import Record
+from tests.iceberg_export.direct import Place
+from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
+from tests.iceberg_export.readers import Dialect, Rows
+from tests.iceberg_export.test_typed_export import NOW_MS, avro, framed
+
+DAY_MS = 86_400_000
+FAR = 1 << 50
+
+
+def _visit(id_type: str, *more: dict[str, Any]) -> dict[str, Any]:
+    place = {
+        "type": "record",
+        "name": "Place",
+        "fields": [{"name": "city", "type": "string"}, {"name": "code", "type": id_type}, *more],
+    }
+    stop = {"type": "record", "name": "Stop", "fields": [{"name": "at", "type": "string"}]}
+    return {
+        "type": "record",
+        "name": "Visit",
+        "fields": [
+            {"name": "id", "type": id_type},
+            {"name": "place", "type": place},
+            {"name": "stops", "type": {"type": "array", "items": stop}},
+            {"name": "counts", "type": {"type": "map", "values": "long"}},
+            *more,
+        ],
+    }
+
+
+VISIT_1 = _visit("int")
+VISIT_2 = _visit("long", {"name": "zone", "type": ["null", "string"], "default": None})
+CITIES = ("Ulm", "Ulan Bator", "Köln", "")
+
+
+class Question(NamedTuple):
+    """A table's metadata file, what is asked of it, and the right answer."""
+
+    metadata: Path
+    columns: tuple[str, ...]
+    """With the names of a dialect's functions in braces."""
+    rows: Rows
+    where: str = "true"
+
+    def said(self, dialect: Dialect) -> str:
+        shown = ", ".join(dialect.say(one) for one in self.columns)
+        where = dialect.say(self.where)
+        return f"SELECT {shown} FROM {{table}} WHERE {where} ORDER BY 1, 2"
+
+
+def _metadata(here: Place, identifier: tuple[str, str]) -> Path:
+    table = here.catalog.load_table(identifier)
+    return Path(table.metadata_location.removeprefix("file://"))
+
+
+def nested(folder: Path) -> list[Question]:
+    """Questions to the table of visits and to that of its dead letters."""
+    here, registry = Place(folder, 2), FakeRegistry()
+    by = "day(kafka_timestamp),bucket(4,id),truncate(2,place.city)"
+    here.world.configs["orders"] = {"value.mode": "avro", "partition.by": by}
+    rows: Rows = []
+    dead: Rows = []
+    schema_id = 0
+    with served_registry(registry) as url:
+
+        def run() -> Any:
+            job = here.job(f"schema.registry.url={url}")._replace(clock_ms=lambda: NOW_MS + DAY_MS)
+            export_topic(job, here.topic(job))
+            return job
+
+        for number in range(40):
+            schema = VISIT_1 if number < 20 else VISIT_2
+            value = {
+                "id": number if number < 20 else (1 << 40) + number,
+                "place": {"city": CITIES[number % 4], "code": number, "zone": f"z{number}"},
+                "zone": f"Z{number}",
+                "stops": [{"at": f"s{place}"} for place in range(number % 3)],
+                "counts": {"n": number, "m": -number},
+            }
+            if number % 20 == 0:
+                schema_id = registry.register("orders-value", schema)
+            partition, offset = number % 2, 2 * (number // 2)
+            good = avro(schema_id, schema, value)
+            bad = framed(schema_id, b"\x01")
+            when = NOW_MS - number % 3 * DAY_MS
+            records = [Record(timestamp=when, value=one) for one in (good, bad)]
+            here.world.commit("orders", {partition: [records]})
+            zone, own = (f"z{number}", f"Z{number}") if number >= 20 else (None, None)
+            last = f"s{number % 3 - 1}" if number % 3 else None
+            rows.append(
+                (partition, offset, value["id"], CITIES[number % 4], number, zone, number % 3,
+                 last, number, own)
+            )  # fmt: skip
+            dead.append((partition, offset + 1, bad.hex().upper(), "UNDECODABLE"))
+            if number % 5 == 4:
+                job = run()
+            if number == 29:
+                assert compact(job, here.name, FAR).files_before > 2
+    columns = (
+        "kafka_partition", "kafka_offset", "id", "{member:place,city}", "{member:place,code}",
+        "{member:place,zone}", "{size:stops}", "{last:stops,at}", "{element:counts,n}", "zone",
+    )  # fmt: skip
+    main = _metadata(here, here.name)
+    letters = _metadata(here, dead_identifier(here.name))
+    here.close()
+    ordered = sorted(rows, key=lambda row: row[:2])
+    return [
+        Question(main, columns, ordered),
+        Question(main, columns, [r for r in ordered if r[3] == "Ulm" and r[2] > 1 << 40],
+                 "{member:place,city} = 'Ulm' AND id > 1099511627776"),
+        Question(main, columns, [r for r in ordered if r[2] == 7], "id = 7"),
+        Question(letters, ("kafka_partition", "kafka_offset", "{hex}(value)",
+                           "error_code"), sorted(dead)),
+    ]  # fmt: skip
+
+
+def newest(folder: Path) -> list[Question]:
+    """A question to a table of the newest record of each key."""
+    here = Place(folder, 2)
+    here.world.configs["orders"] = {"mode": "upsert", "partition.by": "bucket(3,kafka_key)"}
+    for number in range(30):
+        key = number * 7 % 11
+        value = None if number % 6 == 5 else b"\x00%d" % number
+        record = Record(timestamp=NOW_MS, key=b"key-%d" % key, value=value)
+        here.world.commit("orders", {key % 2: [[record]]})
+        if number % 8 == 7:
+            job = here.job()
+            export_topic(job, here.topic(job))
+    job = here.job()
+    export_topic(job, here.topic(job))
+    metadata = _metadata(here, here.name)
+    here.close()
+    last = {
+        one.key: (partition, one.offset, one.key, one.value)
+        for partition, log in enumerate(here.world.topics["orders"][1])
+        for one in log.wanted
+    }
+    rows = [
+        (partition, offset, key.hex().upper(), value.hex().upper())
+        for partition, offset, key, value in sorted(last.values(), key=lambda row: row[:2])
+        if key is not None and value is not None
+    ]
+    columns = ("kafka_partition", "kafka_offset", "{hex}(kafka_key)", "{hex}(value)")
+    return [Question(metadata, columns, rows)]
