@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from iceberg_export.catalog import open_catalog
 from tests.iceberg_export.direct import Place
-from tests.parts.servers import NessieServer
+from tests.parts.servers import NessieServer, PostgresServer
 
 ON_DISK = "pyiceberg.io.pyarrow.PyArrowFileIO"
 """Without fsync."""
@@ -43,6 +43,16 @@ def sqlite(folder: Path) -> CatalogKind:
         "py-io-impl": ON_DISK,
     }
     return CatalogKind("sqlite", told, _snapshot, _roll_back)
+
+
+def postgres(server: PostgresServer, folder: Path) -> CatalogKind:
+    told = {
+        "type": "sql",
+        "uri": server.uri,
+        "warehouse": f"file://{folder}",
+        "py-io-impl": ON_DISK,
+    }
+    return CatalogKind("postgres", told, _snapshot, _roll_back)
 
 
 def rest(url: str) -> CatalogKind:

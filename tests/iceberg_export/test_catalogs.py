@@ -1,4 +1,5 @@
-"""The protocol on catalogs that differ: SQLite by PyIceberg, Iceberg's own REST server, Nessie.
+"""The protocol on catalogs that differ: SQLite and Postgres by PyIceberg, Iceberg's own REST server,
+Nessie.
 
 What a catalog must do for exports to be exact is told here once, and asked of each: refuse a
 commit on a head that is gone, also the first one; tell every snapshot; take files out.
@@ -30,7 +31,7 @@ from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
 from tests.iceberg_export.hooks import Answers, Killed, Once
 from tests.iceberg_export.test_typed_export import ORDER_1, ORDER_2, avro, send
 from tests.iceberg_export.world import some_records
-from tests.parts.servers import MinioServer, NessieServer, RestCatalogServer
+from tests.parts.servers import MinioServer, NessieServer, PostgresServer, RestCatalogServer
 
 pytestmark = pytest.mark.integration
 
@@ -49,6 +50,14 @@ def rest(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def postgres(tmp_path_factory):
+    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
 def nessie(tmp_path_factory):
     store = MinioServer(tmp_path_factory.mktemp("minio"), md5=True)
     store.start()
@@ -59,11 +68,13 @@ def nessie(tmp_path_factory):
     store.stop()
 
 
-@pytest.fixture(params=["sqlite", "rest", "nessie"])
+@pytest.fixture(params=["sqlite", "postgres", "rest", "nessie"])
 def kind(request, tmp_path):
     """The catalog that the story is told of."""
     if request.param == "rest":
         return catalogs.rest(request.getfixturevalue("rest").url)
+    if request.param == "postgres":
+        return catalogs.postgres(request.getfixturevalue("postgres"), tmp_path)
     if request.param == "nessie":
         return catalogs.nessie(request.getfixturevalue("nessie"))
     return catalogs.sqlite(tmp_path)

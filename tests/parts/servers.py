@@ -1,15 +1,21 @@
 """Real servers as tests use them: etcd, MinIO and Apache Kafka, one process each, on loopback."""
 
+import contextlib
 import http.client
 import itertools
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Self
+
+import psycopg
 
 from broker.groups.shards import LiveAgent, preferred
 from coordinator.group_commands import GROUP_SHARDS
@@ -190,6 +196,56 @@ class RestCatalogServer:
 
     def stop(self) -> None:
         self.child.stop()
+
+
+class PostgresServer:
+    """One PostgreSQL in a folder of its own. It does not run as root: for root it runs as nobody."""
+
+    NOBODY = 65534
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.uri = f"postgresql+psycopg://frazil@127.0.0.1:{self.port}/postgres"
+        # Not below `folder`, which nobody may not enter.
+        self._own = Path(tempfile.mkdtemp(prefix="frazil-postgres-"))
+        programs, as_whom = install.postgres(), list[str]()
+        if os.geteuid() == 0:
+            wheel = programs.parent.parent
+            shutil.copytree(wheel, self._own / "wheel")
+            programs = self._own / "wheel" / programs.relative_to(wheel)
+            os.chown(self._own, self.NOBODY, self.NOBODY)
+            who = (f"--reuid={self.NOBODY}", f"--regid={self.NOBODY}", "--clear-groups")
+            as_whom = ["setpriv", *who]
+        data = str(self._own / "data")
+        told = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
+        self._make = [
+            *(*as_whom, str(programs / "bin" / "initdb"), "-D", data, "-U", "frazil"),
+            *("-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"),
+        ]
+        self.child = Child(
+            [
+                *(*as_whom, str(programs / "bin" / "postgres"), "-D", data, "-p", str(self.port)),
+                *(f"--{name}={value}" for name, value in told.items()),
+            ],
+            log=folder / "postgres.log",
+        )
+
+    def start(self) -> None:
+        subprocess.run(self._make, check=True, capture_output=True, cwd="/")
+        self.child.start(self._answers)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(psycopg.OperationalError):
+            uri = self.uri.replace("+psycopg", "")
+            psycopg.connect(uri, connect_timeout=5).close()
+            return True
+        return False
+
+    def stop(self) -> None:
+        """At once, whoever is connected."""
+        self.child.signal(signal.SIGINT)
+        self.child.wait(seconds=60)
+        shutil.rmtree(self._own)
 
 
 class NessieServer:
