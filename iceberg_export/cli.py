@@ -18,6 +18,7 @@ from pathlib import Path
 from iceberg_export import failures, loop_metrics, spark
 from iceberg_export.agent_client import Topic
 from iceberg_export.catalog import find_table
+from iceberg_export.catalog_view import create_latest_view
 from iceberg_export.errors import ExportError, StateError
 from iceberg_export.job import Job, locate
 from iceberg_export.latest_view import QUOTES, create_view_statement
@@ -66,7 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     plan = commands.add_parser("plan", help="what a run would read and write, without doing it")
     plan.set_defaults(call=_plan)
     view = commands.add_parser(
-        "view", help="print the statement for a view of each key's newest record"
+        "view", help="a view of each key's newest record: print its statement, or make it"
+    )
+    view.add_argument(
+        "--create", action="store_true", help="make it in the catalog, which must be of type REST"
     )
     view.add_argument("--dialect", choices=sorted(QUOTES), default="spark", help="(spark)")
     view.add_argument("--catalog", metavar="NAME", help="what the engine calls the catalog")
@@ -180,6 +184,10 @@ def _view(arguments: argparse.Namespace) -> int:
         table = find_table(job.catalog, identifier)
         if table is None:
             raise StateError(f"topic {topic.name} has no table yet; run `frazil export run`")
+        if arguments.create:
+            name = create_latest_view(job.catalog, identifier, table, _wall_ms())
+            print(f"{topic.name}: view {name} shows the newest record of each key")
+            return 0
         parts = (arguments.catalog, *identifier) if arguments.catalog else identifier
         columns = [field.name for field in table.schema().fields]
         print(create_view_statement(".".join(parts), columns, arguments.dialect) + ";")

@@ -44,6 +44,10 @@ def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[spark.Tasks]
         "spark.master": "local[1]",
         "spark.driver.memory": "1g",
         "spark.driver.extraClassPath": f"{install.iceberg_spark()}/*",
+        # Without them Spark finds no views in Iceberg's catalogs.
+        "spark.sql.extensions": (
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+        ),
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark-warehouse")),
         # Off by default in 4.1; without it no filter reaches a data source in Python.
