@@ -208,6 +208,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     )
     if verdict.skipped:
         older += f"; {verdict.skipped} keys lie in several partitions and were not compared"
+    if verdict.behind:
+        older += f"; {verdict.behind} later offsets are not exported yet"
     if not verdict.problems:
         print(
             f"{verdict.topic}: {verdict.records} records, each exactly once in table "

@@ -246,10 +246,10 @@ def _owner(job: Job, identifier: Identifier) -> Table | None:
 
 
 def _pending(owner: Table) -> set[str]:
-    """Paths of dead letters that the main table names and a crash left uncommitted."""
-    found = state.read_state(view_of(owner))
-    pending = dead_letters.decode_pending(found.dead_letters) if found else None
-    return {_path(path) for path in pending.paths} if pending else set()
+    """Paths of dead letters that commits of the main table name: a crash may have left them
+    uncommitted, and a rollback of either table may make them wanted again."""
+    told = [dead_letters.decode_pending(one.dead_letters) for one in state.lineage(view_of(owner))]
+    return {_path(path) for pending in told if pending for path in pending.paths}
 
 
 def _fence(job: Job, table: Table, at: Hook) -> None:

@@ -93,7 +93,7 @@ def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> Reset
         # Of a table that did not say where it stood the next export asks its letters again.
         follows = Follows(
             mark=new.mark if known else "",
-            brought={new.line: new.seq} if known else {},
+            brought={new.line: new.seq},
             was_reset=True,
         )
         table = maintain.load(job, letters)

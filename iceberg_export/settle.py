@@ -55,7 +55,7 @@ ROWS_AT_ONCE = 10_000
 
 
 class LostLettersError(StateError):
-    """Nobody knows which dead letters belong to the head. A reset to earliest needs none."""
+    """Dead letters that belong to the head are gone. A reset to earliest needs none."""
 
 
 class Run(NamedTuple):
@@ -155,13 +155,17 @@ class _Letters:
             for one in pending
             for path in one.paths
             for file in guarded(
-                f"read a file of dead letters (drop table {'.'.join(self._table.name())} "
-                "to go on without any)",
+                "read a file of dead letters",
                 lambda path=path: self._bring_file(path, here),  # type: ignore[misc]
             )
         ]
 
     def _bring_file(self, path: str, here: dict[int, Ints]) -> list[DataFile]:
+        if not self._table.io.new_input(path).exists():
+            raise LostLettersError(
+                f"{path}, a file of dead letters of table {'.'.join(self._table.name())}, is gone; "
+                "reset the topic's offsets to earliest"
+            )
         with self._table.io.new_input(path).open() as source:
             place = pq.read_table(source, columns=[names.PARTITION, names.OFFSET])
         doubled = is_among(place, here)

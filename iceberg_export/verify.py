@@ -112,6 +112,8 @@ class Verdict(NamedTuple):
     """Dead letters compared."""
     skipped: int = 0
     """Of mode upsert: keys in several partitions, which are not compared."""
+    behind: int = 0
+    """Offsets up to the log's stable end that no export has come to yet."""
 
 
 def sum_chunks(task: ChunkTask, _attempt: int) -> Found:
@@ -356,6 +358,10 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
         rows.older,
         tuple(problems),
         sum_of(chunks.dead).records,
+        behind=sum(
+            max(0, part.stable - max(part.log_start, state.offsets.get(number, 0)))
+            for number, part in plan.partitions.items()
+        ),
     )
 
 

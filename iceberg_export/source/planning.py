@@ -37,6 +37,7 @@ class Decoding(NamedTuple):
     timestamps: tuple[int, int] | None = None
     keeps: bool = False
     topic: str = ""
+    left_out: Mapping[int, Any] = {}
 
 
 RAW = Decoding()

@@ -4,7 +4,8 @@ Every batch has the columns that Spark was told, in their order and of Spark's o
 column that one side does not have is null there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,10 +53,18 @@ def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
     reader = open_reader(task.store, task.store_options)
     for span, data in span_bytes(reader, task.split.spans):
         for rows, _tally in span_rows(span, data):
+            if task.left_out:
+                rows = _without(rows, task.left_out)  # noqa: PLW2901
             if rows.num_rows:
                 if task.timestamps is not None:
                     rows = limit_timestamps(rows, TimestampLimits(*task.timestamps))  # noqa: PLW2901
                 yield rows if task.typing is None else _decoded(task, rows)
+
+
+def _without(rows: pa.Table, offsets: Mapping[int, Any]) -> pa.Table:
+    from iceberg_export.work import is_among
+
+    return rows.filter(pc.invert(is_among(rows, offsets)))
 
 
 def _decoded(task: ChunkTask, rows: pa.Table) -> pa.Table:

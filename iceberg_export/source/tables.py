@@ -6,7 +6,7 @@ is exported in between is still read from chunks.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +18,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.types import BinaryType
 from pyiceberg.utils.datetime import to_human_timestamptz
 
-from iceberg_export import names, schema, topic_settings
+from iceberg_export import dead_letters, names, schema, topic_settings
 from iceberg_export.agent_client import AgentClient
 from iceberg_export.catalog import (
     find_table,
@@ -29,6 +29,7 @@ from iceberg_export.catalog import (
     view_of,
 )
 from iceberg_export.commit import check_owner
+from iceberg_export.decode import Ints
 from iceberg_export.errors import CatalogError, SettingsError, StateError
 from iceberg_export.read_files import NullKeepingScan
 from iceberg_export.registry_client import RegistryClient
@@ -134,10 +135,24 @@ def plan_table(
         decoding = decoding._replace(typing=typing, fails=fails)
     check_named(topic, plan, (starting,))
     ranges = {number: (starting.at(part), part.stable) for number, part in plan.partitions.items()}
+    starts = {number: start for number, (start, _) in ranges.items()}
+    decoding = decoding._replace(left_out=_dead_ahead(table, state.topic_id, starts))
     return [
         *_table_tasks(options, table, wanted),
         *chunk_tasks(options, Ranges(plan, ranges), wanted, decoding),
     ]
+
+
+def _dead_ahead(table: Table, topic_id: str, starts: Mapping[int, int]) -> Mapping[int, Ints]:
+    """Dead letters at or above the table's offsets: after a rollback its export leaves them out."""
+    namespace, name = table.name()[-2:]
+    if not starts or not dead_letters.exist(table.catalog, (namespace, name), topic_id):
+        return {}
+    letters = dead_letters.load(table.catalog, (namespace, name))
+    state = read_state(view_of(letters))
+    if state is None:
+        return {}
+    return dead_letters.already_dead(table.catalog, (namespace, name), state, starts)
 
 
 def _believed(options: ReadOptions) -> tuple[int, int] | None:

@@ -1,5 +1,6 @@
 """What planning hands to reading: plain values that travel to executors. Pure."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -36,6 +37,8 @@ class ChunkTask(NamedTuple):
     """It has a row all the same, with `CORRUPT` instead of fields."""
     topic: str = ""
     """Of a topic alone, for errors."""
+    left_out: Mapping[int, Any] = {}
+    """Offsets by partition that are dead letters, as arrays: a table will not have them."""
 
 
 class TableTask(NamedTuple):

@@ -4,7 +4,8 @@ Each round produces records and starts `frazil export run --once` as a process o
 real Spark; at a random moment SIGKILL ends the driver, its JVM, one of the Python workers, or all
 of them at once. At the end one run is let through and `frazil export verify` must say exact. Prints
 what was killed and when, and the seed, so that a run can be repeated (as far as chance goes). With
-`--mode upsert` the topic is of that mode, its keys are few, and some records have no key.
+`--mode upsert` the topic is of that mode, its keys are few, and some records have no key; with `--mode
+typed` values are decoded as text, which half of them are not, so each commit has dead letters.
 """
 
 import argparse
@@ -65,11 +66,22 @@ def newest(records: list[Record]) -> dict[bytes, Record]:
     return {key: one for key, one in last.items() if one.value is not None}
 
 
+def is_text(record: Record) -> bool:
+    """Is it a row of a table of mode typed? Else it is a dead letter: half of the records are."""
+    try:
+        (record.value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 class Kills:
     def __init__(self, folder: Path, rng: random.Random, mode: str = "append"):
         self.world = World(folder / "store")
         self.world.create("orders", PARTITIONS)
-        self.world.configs["orders"] = {"mode": mode}
+        self.world.configs["orders"] = (
+            {"value.mode": "string"} if mode == "typed" else {"mode": mode}
+        )
         self.mode = mode
         self.folder = folder
         self.rng = rng
@@ -77,7 +89,7 @@ class Kills:
 
     def records(self, partition: int) -> list[Record]:
         made = some_records(self.rng.randint(1, 900))
-        if self.mode == "append":
+        if self.mode != "upsert":
             return made
         keys = [self.rng.randrange(5000) for _ in made]
         return [
@@ -93,6 +105,8 @@ class Kills:
     def wanted(self) -> int:
         """How many rows the table should have."""
         logs = [log.wanted for log in self.world.topics["orders"][1]]
+        if self.mode == "typed":
+            return sum(is_text(one) for log in logs for one in log)
         return sum(map(len, logs if self.mode == "append" else map(newest, logs)))
 
     def start(self, command: str, *more: str) -> subprocess.Popen[bytes]:
@@ -139,7 +153,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.iceberg_export.kills")
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
-    parser.add_argument("--mode", choices=["append", "upsert"], default="append")
+    parser.add_argument("--mode", choices=["append", "typed", "upsert"], default="append")
     parser.add_argument("--seconds", type=float, default=3600.0, help="no new round after that")
     arguments = parser.parse_args()
     counts: Counter[str] = Counter()

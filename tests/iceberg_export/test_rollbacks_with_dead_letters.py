@@ -1,14 +1,23 @@
 """Rollbacks, expiry and deletes by people, of either table: each record stays in one of both."""
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 
 from iceberg_export import commit
 from iceberg_export.errors import FencedError, StateError
 from iceberg_export.maintain import delete_orphans
+from iceberg_export.source.filters import Wanted
+from iceberg_export.source.read_options import parse_options
+from iceberg_export.source.reading import read_task
+from iceberg_export.source.tables import plan_table
 from iceberg_export.steps import Step
 from tests.iceberg_export.direct import TABLE
 from tests.iceberg_export.hooks import Killed, Once
-from tests.iceberg_export.letters import DEAD_TABLE, GOOD, LATE, NEVER, letters
+from tests.iceberg_export.letters import DEAD_TABLE, GOOD, LATE, NEVER, NUMBER, letters
+
+COLUMNS = pa.schema([("kafka_offset", pa.int64())])
 
 
 @pytest.fixture
@@ -279,3 +288,61 @@ def test_a_run_that_dies_at_any_step_leaves_each_record_in_one_table(here, step)
     table, dead = here.both()
     assert sorted(table + dead) == [0, 1, 2, 3, 4]
     assert here.problems() == ()
+
+
+def test_letters_whose_files_are_gone_are_told_and_a_reset_to_the_earliest_goes_on(here):
+    begun(here)
+    die_between_the_tables(here)
+    for path in here.place.folder.rglob("orders__dlq/data/*.parquet"):
+        path.unlink()
+    with pytest.raises(StateError, match="a file of dead letters of table"):
+        here.export()
+    here.reset(None)
+    here.export()
+    assert here.both() == ([0, 2], [1])
+
+
+def test_a_query_of_the_table_leaves_letters_out_that_the_export_will_leave_out(here):
+    before = begun(here)
+    here.export()
+    here.set_head(before)
+    here.registry.register("orders-value", NUMBER)
+    here.send(GOOD, LATE)
+
+    def offsets():
+        told = {"agent": "http://world", "table": "frazil.orders", "schema.registry.url": here.url}
+        options = parse_options(told, streaming=False)
+        tasks = plan_table(options, here.job().client, here.table(), Wanted())
+        rows = [rows for task in tasks for rows in read_task(task, COLUMNS, Wanted())]
+        return sorted(one for batch in rows for one in batch["kafka_offset"].to_pylist())
+
+    found = offsets()
+    here.export()
+    assert found == here.both()[0] == offsets() == [0, 2, 3, 4]
+
+
+def test_history_that_others_made_after_a_rollback_claims_no_rows_that_are_not_there(here):
+    """Rolled back, changed by others, and all else expired: the property tells of an export whose
+    rows are not in the head, though the head is newer than it."""
+    before = begun(here)
+    here.export()
+    here.set_head(before)
+    here.table().delete("kafka_offset == 0")
+    here.expire()
+    here.export()
+    assert here.both() == ([2], [1])
+
+
+def test_where_no_metadata_tells_whose_child_the_head_is_the_export_refuses(here):
+    begun(here)
+    here.export()
+    here.table().delete("kafka_offset == 0")
+    here.expire()
+    for entry in here.table().metadata.metadata_log:
+        Path(entry.metadata_file.removeprefix("file://")).unlink()
+    with pytest.raises(StateError, match=r'newest export ended at {"0":3}'):
+        here.export()
+    here.reset({0: 3})
+    here.send(GOOD)
+    here.export()
+    assert here.both() == ([2, 3], [1])
