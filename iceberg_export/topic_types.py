@@ -39,6 +39,8 @@ from iceberg_export.typed_rows import (
 )
 
 GROW_ATTEMPTS_MAX = 10
+_NONE = 0
+"""The id that no schema has: whoever meets a record asks for it, and then there is an error."""
 _ALWAYS: Message = (-1, ())
 """In the place of a message: columns that the mode has without any schema."""
 
@@ -106,8 +108,28 @@ class TopicTypes:
             if side.has_schemas and not side.newest
         ]
 
+    def check_newest(self) -> None:
+        """Raises SettingsError when the newest schema is to decode everything and there is none."""
+        for side, subject in zip(self._sides, self._subjects, strict=True):
+            if side.latest and side.has_schemas and not side.newest:
+                what = "values" if side.source == names.VALUE else "keys"
+                raise SettingsError(
+                    f"no schema is registered under {subject} yet, by whose newest one all {what} "
+                    "are to be decoded (frazil.iceberg.value.schema, key.schema)"
+                )
+
+    @property
+    def repinned(self) -> frozenset[str]:
+        """By `Side.source`: what earlier runs may have decoded by other schemas than this one does."""
+        return frozenset(
+            side.source
+            for side, subject in zip(self._sides, self._subjects, strict=True)
+            if side.latest and side.has_schemas and len(self._registry.versions(subject)) > 1
+        )
+
     def learn(self, unknown: Mapping[str, Iterable[Message]]) -> None:
-        """Ask the registry about what tasks met, by `Side.source`."""
+        """Ask the registry about what tasks met, by `Side.source`. Raises ExportError."""
+        self.check_newest()
         for side in self._sides:
             for message in sorted(unknown.get(side.source, ())):
                 number, _ = message
@@ -131,6 +153,7 @@ class TopicTypes:
     def reading(self, columns: pa.Schema) -> tuple[pa.Schema, RowTyping]:
         """Columns grown by what the schemas need, and how rows come into them: for who reads
         records that are not in the table yet, which may not have grown so far."""
+        self.check_newest()
         refused = {}
         for side in self._sides:
             _learn_exported(side, columns)
@@ -187,13 +210,6 @@ class TopicTypes:
     def _typing(
         self, columns: pa.Schema, refused: Mapping[str, Mapping[Message, str]]
     ) -> RowTyping:
-        for side, subject in zip(self._sides, self._subjects, strict=True):
-            if side.latest and side.has_schemas and not side.newest:
-                what = "values" if side.source == names.VALUE else "keys"
-                raise SettingsError(
-                    f"no schema is registered under {subject} yet, by whose newest one all {what} "
-                    "are to be decoded (frazil.iceberg.value.schema, key.schema)"
-                )
         value, key = (_side(one, columns, refused[one.source]) for one in self._sides)
         return RowTyping(key, value)
 
@@ -266,7 +282,7 @@ def _side(known: _Known, columns: pa.Schema, clashes: Mapping[Message, str]) -> 
         messages=frozenset(messages),
         refused=refused,
         default=newest[-1] if newest and known.mode == "json" and not known.latest else None,
-        pinned=known.newest[-1] if known.latest and known.has_schemas else None,
+        pinned=[_NONE, *known.newest][-1] if known.latest and known.has_schemas else None,
         guids=dict(known.guids),
         target=pa.schema(target),
     )

@@ -11,7 +11,7 @@ or `nested` (one struct `value`); keys are always one struct, `kafka_key`. Text 
 own name in both. Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -133,10 +133,18 @@ def side_columns(source: str, mode: str, fields: pa.Schema, *, nested: bool) -> 
     return [ids, *(pa.field(column_name(one.name), plain(one.type)) for one in fields)]
 
 
-def typed_columns(typing: RowTyping) -> list[str]:
+def untyped(typing: RowTyping, sources: Collection[str]) -> RowTyping:
+    """The same, with keys or values as they are."""
+    sides = (typing.key, typing.value)
+    return RowTyping(*(Side(one.source) if one.source in sources else one for one in sides))
+
+
+def typed_columns(typing: RowTyping, leave_out: Collection[str] = ()) -> list[str]:
     """Names of the columns that `judge` makes of keys and values."""
     found = []
     for side in (typing.key, typing.value):
+        if side.source in leave_out:
+            continue
         if side.has_schemas:
             found.append(side.id_column)
         if side.has_schemas and not side.nested:

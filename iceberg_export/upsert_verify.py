@@ -5,7 +5,7 @@ The log is read again from its start and brought into buckets as an export does 
 of the table is compared, key by key, with the newest records that the log has. What the log no
 longer has (retention, compaction) is counted, not compared; neither are keys that lie in several
 partitions, where the order of exports decides. Writes files for the tasks that follow beside the
-table, as an export does, and deletes them.
+table, under a run's mark as an export does, and deletes them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,10 @@ from iceberg_export import names, topic_settings
 from iceberg_export.agent_client import Topic
 from iceberg_export.catalog import find_table, guarded, io_properties, view_of
 from iceberg_export.checksum import Sums, sum_rows
-from iceberg_export.errors import PlanError, StateError
+from iceberg_export.errors import PlanError, SettingsError, StateError
 from iceberg_export.job import Job, locate, timestamp_limits, types_of
 from iceberg_export.plan import PlannedSpan, Split, TopicPlan, clip, make_splits
+from iceberg_export.run_markers import RunMarker
 from iceberg_export.state import read_state
 from iceberg_export.typed_rows import RowTyping
 from iceberg_export.upsert import GONE, KEY_BYTES, Places, last_in_partition
@@ -190,12 +191,13 @@ def verify_upsert(job: Job, topic: Topic) -> Verdict:
             )
         ranges[number] = Range(part.log_start, end, part.compacted)
         spans += clip(part, start=min(part.log_start, end), end=end, topic=topic.name).spans
-    shuffled = _shuffle(job, topic, table, plan, spans)
-    try:
-        found = _check(job, table, shuffled, ranges)
-    finally:
-        for file in shuffled:
-            table.io.delete(file.path)
+    with RunMarker(table, job.run_id):
+        shuffled = _shuffle(job, topic, table, plan, spans)
+        try:
+            found = _check(job, table, shuffled, ranges)
+        finally:
+            for file in shuffled:
+                table.io.delete(file.path)
     return _verdict(topic.name, ".".join(identifier), found)
 
 
@@ -204,6 +206,11 @@ def _shuffle(
 ) -> list[ShuffleFile]:
     """The log's records by bucket; schemas that only records name are asked for."""
     types = types_of(job, topic)
+    if types is not None and types.repinned:
+        raise SettingsError(
+            f"table of topic {topic.name}: a proof would need the schemas that were the newest when "
+            "records were exported (value.schema or key.schema is latest, and mode upsert)"
+        )
     runner = job.runner()
     splits = make_splits(
         spans,

@@ -9,7 +9,8 @@ slower and written apart from the exporter's.
 Of typed tables both sides are compared as columns: chunks are decoded (with `reference` also keys and
 values, record by record) and hashed as the table's columns are. What lies among the dead letters
 must be there as it is in the log; so the two tables together have every record once. A record that
-is in neither, since it cannot be decoded, is told, unless the topic drops such records.
+is in neither, since it cannot be decoded, is told, unless the topic drops such records. Fields of values
+(keys) are not compared where `value.schema=latest` and the subject has more than one version.
 
 What retention has removed from the log cannot be compared; it is counted and told. Likewise what log
 compaction has removed: of a compacted topic, the table must have what the log still has, and rows
@@ -43,7 +44,7 @@ from iceberg_export.read_files import NullKeepingScan
 from iceberg_export.rows import ROW_SCHEMA, span_rows
 from iceberg_export.state import read_state
 from iceberg_export.typed.decode_values import Message
-from iceberg_export.typed_rows import RowTyping, judge, reason_of, typed_columns
+from iceberg_export.typed_rows import RowTyping, judge, reason_of, typed_columns, untyped
 from iceberg_export.work import is_among
 from protocol import records
 from protocol.errors import ProtocolError
@@ -157,7 +158,7 @@ class _Log:
         if rows.num_rows == 0:
             return
         if task.typing.is_raw:
-            add_sums(self._sums, sum_rows(rows))
+            add_sums(self._sums, sum_rows(_in_types(rows, task.columns)))
             return
         judged = judge(task.typing, rows, reference=task.reference)
         for source, ids in judged.unknown.items():
@@ -374,6 +375,8 @@ class _Sides:
         self._table = table
         self.told = topic_settings.parse(topic.configs, topic.name)
         self._types = types_of(job, topic)
+        # Which schema was the newest when a record was exported, nobody knows any more.
+        self._left_out = self._types.repinned if self._types is not None else frozenset[str]()
         self._fit()
         name, namespace = table.name()[-1], table.name()[:-1]
         dead_name = dead_letters.dead_identifier((".".join(namespace), name))
@@ -387,9 +390,10 @@ class _Sides:
         if self._types is None:
             self._typing, self.columns = RowTyping(), ROW_SCHEMA
             return
-        self._typing = self._types.typing(self._table)
+        typing = self._types.typing(self._table)
+        self._typing = untyped(typing, self._left_out)
         there = schema.columns_of(self._table)
-        wanted = typed_columns(self._typing)
+        wanted = typed_columns(typing, self._left_out)
         self.columns = pa.schema(
             [ROW_SCHEMA.field(name) for name in ROW_SCHEMA.names if name not in {KEY, VALUE}]
             + [pa.field(name, plain(there.field(name).type)) for name in wanted]

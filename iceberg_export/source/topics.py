@@ -46,6 +46,7 @@ def topic_columns(options: ReadOptions, client: AgentClient) -> TopicColumns | N
         types = TopicTypes(settings, registry(options))
     except RegistryError as error:
         raise RegistryError(f"{error}; typed=false reads keys and values as they are") from error
+    types.check_newest()
     return TopicColumns(settings, arrow_schema(table_schema(types.columns())))
 
 
