@@ -200,8 +200,8 @@ def test_headers_and_the_newest_schema_say_how_values_are_read_as_in_an_export(h
     here.send(b"\x0a", headers=(("__value_schema_id", b"\1" + guid),))
     assert [(row["id"], row["kafka_value_schema_id"]) for row in here.read()] == [(5, number)]
     here.world.configs["orders"]["value.schema"] = "latest"
+    here.world.configs["orders"]["value.subject"] = "others"
     with pytest.raises(SettingsError, match="no schema is registered under others yet"):
-        here.world.configs["orders"]["value.subject"] = "others"
         here.told()
     del here.world.configs["orders"]["value.subject"]
     here.send(b"\x0c")
