@@ -203,3 +203,19 @@ def test_buckets_that_are_written_day_by_day_are_left_to_the_exports(users):
     assert compact(users.job(), TABLE, now_ms + CLOSED_MS - 60_000).files_before == 0
     assert compact(users.job(), TABLE, now_ms + CLOSED_MS + 60_000).files_after == 3
     check(users)
+
+
+def test_upkeep_beside_a_proof_takes_nothing_that_it_reads(users):
+    before, kept = files(users), []
+
+    def upkeep():
+        own = files(users) - before
+        age(own, 9 * DAY)
+        delete_orphans(users.job(), TABLE, -1)
+        assert own <= files(users)
+        kept.append(len(own))
+
+    job = users.job(runner=Between(upkeep))
+    assert verify_upsert(job, users.topic(job)).problems == ()
+    assert max(kept) > 0
+    assert files(users) == before
