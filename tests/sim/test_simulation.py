@@ -28,14 +28,9 @@ def runs(request):
     workers.shutdown(cancel_futures=True)
 
 
+# First, so that it runs beside them.
 @pytest.mark.sim
-@pytest.mark.parametrize("first", range(1, SEEDS, SEEDS_A_TEST))
-def test_clusters_keep_their_promises(first: int, runs) -> None:
-    for seed, found in runs[first].result().items():
-        assert not found, f"python -m tests.sim --seed {seed}\n" + "\n".join(found[:10])
-
-
-@pytest.mark.sim
+@pytest.mark.usefixtures("runs")
 def test_a_seed_gives_the_same_run_whatever_the_hash_seed() -> None:
     program = (
         "from tests.sim.loop import run; from tests.sim.seeds import KINDS\n"
@@ -59,3 +54,10 @@ def test_a_seed_gives_the_same_run_whatever_the_hash_seed() -> None:
         for hash_seed in ("1", "2", "3")
     }
     assert len(runs) == 1, runs
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("first", range(1, SEEDS, SEEDS_A_TEST))
+def test_clusters_keep_their_promises(first: int, runs) -> None:
+    for seed, found in runs[first].result().items():
+        assert not found, f"python -m tests.sim --seed {seed}\n" + "\n".join(found[:10])
