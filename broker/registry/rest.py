@@ -205,11 +205,12 @@ async def _register(request: web.Request) -> web.StreamResponse:
         offered = library.offered(body, normalize=flag(request, "normalize"), is_new=True)
         command = library.registration(subject, offered, seen=seen)
         if isinstance(command, SchemaVersion):
-            return answer(_registered(command))
+            return answer(_registered(command.schema_id, command.version, command.fingerprint))
         outcome = await propose(request, command)
         match outcome:
-            case SchemaRegistered(_, version):
-                return answer(_registered(library.version(subject, version, deleted=True)))
+            case SchemaRegistered(schema_id, version):
+                # It may be gone again by now, and was there all the same.
+                return answer(_registered(schema_id, version, command.fingerprint))
             case Rejected(ErrorCode.INVALID_UPDATE_VERSION):
                 continue
             case Rejected():
@@ -219,13 +220,9 @@ async def _register(request: web.Request) -> web.StreamResponse:
     raise RegistryError(STORE_ERROR, f"Subject {subject} keeps changing; register it again")
 
 
-def _registered(version: SchemaVersion) -> dict[str, Any]:
+def _registered(schema_id: int, version: int, fingerprint: bytes) -> dict[str, Any]:
     """Not the text: clients would keep it for what they sent, which may be in another format."""
-    return {
-        "id": version.schema_id,
-        "version": version.version,
-        "guid": guid_of(version.fingerprint),
-    }
+    return {"id": schema_id, "version": version, "guid": guid_of(fingerprint)}
 
 
 async def _look_up(request: web.Request) -> web.StreamResponse:

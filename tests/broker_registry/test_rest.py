@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import aiohttp
 
+from coordinator.table_commands import DeleteSubject, RegisterSchema
 from tests.broker_ops.harness import Place
 from tests.broker_registry.client import BROKEN, RECORD, WIDER, Registry, registry_of
 
@@ -30,6 +31,26 @@ def test_a_schema_registered_twice_has_one_id_and_one_version() -> None:
             {"subject": "other", "version": 1},
             {"subject": "s", "version": 1},
         ]
+
+    told(story)
+
+
+def test_who_registers_a_schema_is_told_its_id_though_others_delete_it_at_once() -> None:
+    async def story(registry: Registry) -> None:
+        coordinator = registry.running.agent._shells.coordinator
+        propose = coordinator.propose
+
+        def overtaken(command):
+            future = propose(command)
+            if isinstance(command, RegisterSchema):
+                for permanent in (False, True):
+                    propose(DeleteSubject("s", -1, permanent))
+            return future
+
+        coordinator.propose = overtaken
+        status, body = await registry.ask("POST", "/subjects/s/versions", {"schema": RECORD})
+        assert (status, body["id"], body["version"]) == (200, 1, 1)
+        assert await registry.refused("GET", "/subjects/s/versions") == 40401
 
     told(story)
 
