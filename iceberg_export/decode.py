@@ -46,9 +46,6 @@ _ROOM_BYTES = 2 * UNIT_BYTES
 _RATIO = 16
 """Room for a compressed batch, in its own size; one that needs more is tried again with more."""
 
-_SLICE_BYTES_MIN = 24
-"""From here on copying as a block beats a loop over bytes."""
-
 NULL = -1
 """Length of a null key or value."""
 
@@ -387,17 +384,16 @@ def _index_headers(data: Bytes, rows: Ints, fields: Ints) -> int:
 
 
 @compiled
-def _copy(data: Bytes, starts: Ints, lengths: Ints, ends: Ints, out: Bytes) -> None:
+def _copy(data: Bytes, starts: Ints, ends: Ints, out: Bytes) -> None:
     """Copy each field (null: nothing) to where `ends` says that it ends."""
     at = 0
     for row in range(len(starts)):
         end = ends[row]
-        if end - at >= _SLICE_BYTES_MIN:
-            out[at:end] = data[starts[row] : starts[row] + end - at]
-        else:
-            source = starts[row] - at
-            for place in range(at, end):
-                out[place] = data[source + place]
+        start = starts[row]
+        # Unsigned, since a place below 0 would count from the end: not having to look, the compiler
+        # copies many bytes at a time. Slices took three times as long.
+        for place in range(end - at):
+            out[np.uint64(at + place)] = data[np.uint64(start + place)]
         at = end
 
 
@@ -406,7 +402,7 @@ def gather(data: Bytes, starts: Ints, lengths: Ints) -> tuple[Ints, Bytes]:
     places = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(np.maximum(lengths, 0), out=places[1:])
     out = np.empty(int(places[-1]), np.uint8)
-    _copy(data, starts, lengths, places[1:], out)
+    _copy(data, starts, places[1:], out)
     return places, out
 
 
