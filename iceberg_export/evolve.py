@@ -110,7 +110,38 @@ def _merge(ours: pa.DataType, wanted: pa.DataType, path: str, *, may_grow: bool)
             return pa.map_(ours.key_type, kind)
     elif may_grow and _is_wider(wanted, ours):
         return wanted
-    raise ClashError(f"column {path} of the table is {ours}, the schema has {wanted}")
+    raise ClashError(f"column {path} of the table is {said(ours)}, the schema has {said(wanted)}")
+
+
+_NAMES = {
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.large_string(): "string",
+    pa.large_binary(): "binary",
+    pa.uuid(): "uuid",
+}
+
+
+def said(kind: pa.DataType) -> str:
+    """A type as Iceberg calls it."""
+    kind = plain(kind)
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{one.name}: {said(one.type)}' for one in kind)}>"
+    if pa.types.is_map(kind):
+        return f"map<{said(kind.key_type)}, {said(kind.item_type)}>"
+    if pa.types.is_large_list(kind):
+        return f"list<{said(kind.value_type)}>"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision}, {kind.scale})"
+    if pa.types.is_fixed_size_binary(kind):
+        return f"fixed[{kind.byte_width}]"
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz is None else "timestamptz"
+    return "time" if pa.types.is_time(kind) else _NAMES.get(kind, str(kind))
 
 
 def _is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:

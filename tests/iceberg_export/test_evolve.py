@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iceberg_export.evolve import evolve, plain
+from iceberg_export.evolve import evolve, plain, said
 
 INT, LONG, TEXT = pa.int32(), pa.int64(), pa.large_string()
 
@@ -51,16 +51,24 @@ def test_columns_are_added_and_widened_at_every_depth(table, schema, after):
 @pytest.mark.parametrize(
     ("have", "want", "said"),
     [
-        (INT, TEXT, "column a of the table is int32, the schema has large_string"),
-        (INT, pa.float64(), "int32, the schema has double"),
-        (LONG, pa.float64(), "int64"),
-        (pa.decimal128(5, 2), pa.decimal128(9, 3), "decimal128(5, 2)"),
-        (pa.date32(), pa.timestamp("us"), "date32"),
-        (pa.struct([("x", INT)]), INT, "struct<x: int32>"),
-        (pa.struct([("x", INT)]), pa.struct([("x", TEXT)]), "column a.x of the table is int32"),
-        (pa.map_(INT, INT), pa.map_(TEXT, INT), "map<int32"),
+        (INT, TEXT, "column a of the table is int, the schema has string"),
+        (INT, pa.float64(), "int, the schema has double"),
+        (LONG, pa.float64(), "is long, the schema has double"),
+        (
+            pa.decimal128(5, 2),
+            pa.decimal128(9, 3),
+            "is decimal(5, 2), the schema has decimal(9, 3)",
+        ),
+        (pa.date32(), pa.timestamp("us"), "is date, the schema has timestamp"),
+        (pa.struct([("x", INT)]), INT, "struct<x: int>"),
+        (
+            pa.struct([("x", INT)]),
+            pa.struct([("x", TEXT)]),
+            "column a.x of the table is int, the schema has string",
+        ),
+        (pa.map_(INT, INT), pa.map_(TEXT, INT), "map<int, int>"),
         (pa.list_(INT), pa.list_(TEXT), "column a.element of the table"),
-        (pa.binary(4), pa.binary(5), "fixed_size_binary[4]"),
+        (pa.binary(4), pa.binary(5), "is fixed[4], the schema has fixed[5]"),
     ],
 )
 def test_a_schema_of_another_type_is_refused_with_the_column(have, want, said):
@@ -94,6 +102,24 @@ def test_schemas_are_taken_in_order_of_their_ids_each_whole():
     found = evolve(pa.schema([]), wanted, may_grow=True)
     assert found.columns == pa.schema([("a", LONG), ("b", INT)])
     assert list(found.refused) == [7]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (pa.timestamp("us", "UTC"), "timestamptz"),
+        (pa.timestamp("us"), "timestamp"),
+        (pa.time64("us"), "time"),
+        (pa.uuid(), "uuid"),
+        (pa.binary(16), "fixed[16]"),
+        (pa.decimal128(5, 2), "decimal(5, 2)"),
+        (pa.map_(pa.string(), LONG), "map<string, long>"),
+        (pa.list_(pa.struct([("a", pa.bool_()), ("b", pa.date32())])),
+         "list<struct<a: boolean, b: date>>"),
+    ],
+)  # fmt: skip
+def test_types_are_told_as_iceberg_calls_them(kind, name):
+    assert said(kind) == name
 
 
 leaves = st.sampled_from(

@@ -177,7 +177,7 @@ def test_bad_records_are_dead_letters_whole_and_with_their_reason(world, registr
         (1, 0, framed(other, b"{}"), "SCHEMA_INVALID", other),
     ]
     reasons = dict(dead(job, "kafka_offset", "error_message"))
-    assert reasons[3] == "schema 2: column id of the table is int32, the schema has large_string"
+    assert reasons[3] == "schema 2: column id of the table is int, the schema has string"
     assert {run for (run,) in dead(job, "run_id")} == {"r0-1"}
 
 
@@ -273,7 +273,7 @@ def test_every_message_of_a_protobuf_file_is_decoded_and_only_misfits_are_dead_l
         (6, "SCHEMA_INVALID"),
     ]
     assert dead(job, "error_message")[1] == (
-        f"schema {one}: column id of the table is int64, the schema has large_string",
+        f"schema {one}: column id of the table is long, the schema has string",
     )
     assert registry.requests.count(f"/schemas/ids/{one}") == 0
     for decoder in ("compiled", "reference"):
