@@ -4,7 +4,7 @@
     POST   /subjects/{subject}                   is it there already?
     GET    /subjects, /subjects/{subject}/versions[/{version}[/schema|/referencedby]]
     DELETE /subjects/{subject}[/versions/{version}]   hide; with ?permanent=true forget
-    GET    /schemas/ids/{id}[/schema|/subjects|/versions], /schemas/guids/{guid}
+    GET    /schemas/ids/{id}[/schema|/subjects|/versions], /schemas/guids/{guid}[/ids]
     GET    /schemas, /schemas/types, /contexts, /v1/metadata/id, /v1/metadata/version
     ...and those of `rest_rules`
 
@@ -74,6 +74,7 @@ def make_app(view: RegistryView) -> web.Application:
     router.add_get("/schemas/ids/{id:[0-9]+}/subjects", _subjects_of_id)
     router.add_get("/schemas/ids/{id:[0-9]+}/versions", _versions_of_id)
     router.add_get("/schemas/guids/{guid}", _by_guid)
+    router.add_get("/schemas/guids/{guid}/ids", _ids_of_guid)
     router.add_get("/subjects", _subjects)
     router.add_post("/subjects/{subject}", _look_up)
     router.add_delete("/subjects/{subject}", _delete_subject)
@@ -141,6 +142,11 @@ async def _by_guid(request: web.Request) -> web.StreamResponse:
     row = library.row_by_guid(request.match_info["guid"])
     view = schema_view(row, library.formatted(row, request.query.get("format", "")))
     return answer(view | {"id": row.schema_id})
+
+
+async def _ids_of_guid(request: web.Request) -> web.StreamResponse:
+    row = (await current(request)).row_by_guid(request.match_info["guid"])
+    return answer([{"context": ".", "id": row.schema_id}])
 
 
 async def _uses(request: web.Request) -> list[tuple[str, int]]:

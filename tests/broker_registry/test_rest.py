@@ -70,6 +70,8 @@ def test_versions_are_given_out_by_number_by_latest_and_as_text() -> None:
         assert await registry.get(f"/schemas/ids/{one}/schema") == RECORD
         by_guid = await registry.get(f"/schemas/guids/{by_id['guid']}")
         assert (by_guid["id"], by_guid["schema"]) == (one, RECORD)
+        ids = await registry.get(f"/schemas/guids/{by_id['guid'].upper()}/ids")
+        assert ids == [{"context": ".", "id": one}]
         listed = await registry.get("/schemas?subjectPrefix=s&latestOnly=true")
         assert [(each["subject"], each["version"]) for each in listed] == [("s", 2)]
 
