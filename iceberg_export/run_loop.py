@@ -236,7 +236,8 @@ class Runner:
     def _worked(self, topic: Topic) -> None:
         """Whatever was wrong with the topic is not any more."""
         self._failing.pop(topic.topic_id, None)
-        self._numbers(topic).in_a_row = 0
+        if (numbers := self.numbers.topics.get(topic.name)) is not None:
+            numbers.in_a_row = 0
         self._note(topic, None)
 
     def _note(self, topic: Topic, failure: failures.Failure | None) -> None:

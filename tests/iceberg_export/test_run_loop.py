@@ -183,6 +183,20 @@ def test_a_topic_whose_settings_were_mended_is_tried_at_the_next_look(world, loo
     assert loop.numbers.topics["orders"].in_a_row == 0
 
 
+def test_a_failing_topic_that_is_switched_off_is_forgotten(world, loop):
+    world.configs["orders"] = {"mode": "sideways"}
+    loop.time.after(90, lambda: world.configs.update(orders={"enable": "false"}))
+    run_for(loop, 3 * 60)
+    assert loop.numbers.topics["orders"].in_a_row == 0
+    assert failures.load(loop.session.settings.data) == {}
+
+
+def test_a_topic_that_was_never_exported_since_it_is_switched_off_has_no_numbers(world, loop):
+    world.configs["orders"] = {"enable": "false"}
+    run_for(loop, 60)
+    assert loop.numbers.topics == {}
+
+
 def test_another_reason_of_a_failing_topic_is_told(world, loop):
     world.configs["orders"] = {"mode": "sideways"}
     loop.time.after(50 * 60, lambda: world.configs.update(orders={"layout": "square"}))
