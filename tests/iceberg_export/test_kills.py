@@ -7,6 +7,7 @@ second. Real Spark jobs are killed by `python -m tests.iceberg_export.kills`.
 import multiprocessing
 import os
 import signal
+from multiprocessing import forkserver
 
 import pytest
 
@@ -37,7 +38,9 @@ def drive(address, data, run_id, step, nth):
 def processes():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.iceberg_export.test_kills"])
-    return context
+    yield context
+    # It would stay until this process ends.
+    forkserver._forkserver._stop()
 
 
 def run(processes, *arguments):
