@@ -209,3 +209,14 @@ def test_a_pinned_schema_decodes_values_that_begin_like_frames(mode):
     assert found.poisons == []
     assert found.columns.slice(0, 1).to_pylist() == [wanted]
     assert found.schema_ids.tolist() == [1, NULL_VALUE]
+
+
+def test_a_value_whose_header_names_its_schema_may_begin_like_a_frame():
+    schema = record(2, a="int", b="int", c="int", d="int", e="int")
+    naming = Naming(heads=heads([(VALUE_HEADER, b"\0\0\0\0\2")]))
+    # Taken for a frame of schema 5, nothing would be left of it.
+    found = decode(
+        column([b"\0\0\0\0\x0a"]), "avro", {2: schema}, naming=naming, target=fields_of(schema)
+    )
+    assert found.poisons == []
+    assert found.columns.to_pylist() == [{"a": 0, "b": 0, "c": 0, "d": 0, "e": 5}]
