@@ -33,7 +33,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.bench.cpu import cpu_seconds
-from tests.bench.tree import MemorySampler, tree_cpu_seconds
+from tests.bench.tree import MemorySampler, cpu_by_kind
 from tests.parts import install
 from tests.parts.process import free_port
 from tests.parts.servers import FrazilDev, KafkaServer
@@ -55,6 +55,8 @@ class Cost(NamedTuple):
     """From the start of the process until the smaller topic is in its table."""
     bench: float
     """From then until the big one is."""
+    kinds: dict[str, float]
+    """`bench` by kinds of processes."""
     broker: float
     """Of the broker meanwhile."""
     wall: float
@@ -148,12 +150,12 @@ def measured(
     try:
         until(WARM)
         warm, begun, broker_before = (
-            tree_cpu_seconds(process.pid),
+            cpu_by_kind(process.pid),
             time.perf_counter(),
             cpu_seconds(broker),
         )
         until(BENCH)
-        bench = tree_cpu_seconds(process.pid) - warm
+        kinds = {kind: used - warm[kind] for kind, used in cpu_by_kind(process.pid).items()}
         wall, broker_used = time.perf_counter() - begun, cpu_seconds(broker) - broker_before
     except BaseException:
         print(log.read_text()[-3000:], file=sys.stderr)
@@ -164,8 +166,9 @@ def measured(
     return Cost(
         name,
         command,
-        warm,
-        bench,
+        sum(warm.values()),
+        sum(kinds.values()),
+        kinds,
         broker_used,
         wall,
         sampler.driver_bytes,
@@ -415,6 +418,9 @@ def main() -> None:
         f"{time.strftime('%Y-%m-%d')}"
     )
     print(table(costs, options.records))
+    for one in costs:
+        kinds = ", ".join(f"{kind} {used:.2f}" for kind, used in one.kinds.items() if used)
+        print(f"\n{one.name}, CPU s by processes: {kinds}.")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ DRIVERS = 2
 
 
 class Process(NamedTuple):
+    name: str
+    """Of its program, as the kernel keeps it."""
     parent: int
     cpu_seconds: float
     """Its own and that of its children that have ended."""
@@ -37,7 +39,10 @@ def processes() -> dict[int, Process]:
         fields = text[text.rindex(")") + 2 :].split()
         ticks = sum(int(field) for field in fields[11:15])
         found[int(entry.name)] = Process(
-            int(fields[1]), ticks / TICKS, int(fields[21]) * PAGE_BYTES
+            text[text.index("(") + 1 : text.rindex(")")],
+            int(fields[1]),
+            ticks / TICKS,
+            int(fields[21]) * PAGE_BYTES,
         )
     return found
 
@@ -57,9 +62,13 @@ def tree(root: int) -> list[tuple[int, Process]]:
     return found
 
 
-def tree_cpu_seconds(root: int) -> float:
-    """CPU seconds that the tree has used until now."""
-    return sum(process.cpu_seconds for _, process in tree(root))
+def cpu_by_kind(root: int) -> dict[str, float]:
+    """CPU seconds that the tree has used until now: of the command, of JVMs, of what these start."""
+    seconds = {"command": 0.0, "JVM": 0.0, "workers": 0.0}
+    for depth, process in tree(root):
+        kind = "JVM" if process.name == "java" else "workers" if depth else "command"
+        seconds[kind] += process.cpu_seconds
+    return seconds
 
 
 class MemorySampler:
