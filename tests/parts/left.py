@@ -26,7 +26,7 @@ def mark() -> None:
 def left() -> dict[int, str]:
     """By id: the commands that run, and the tests that started them."""
     deadline = time.monotonic() + PATIENCE_S
-    while (found := _running()) and time.monotonic() < deadline:
+    while (found := running()) and time.monotonic() < deadline:
         time.sleep(0.1)
     return found
 
@@ -38,7 +38,8 @@ def end(processes: dict[int, str]) -> None:
             os.kill(process, signal.SIGKILL)
 
 
-def _running() -> dict[int, str]:
+def running() -> dict[int, str]:
+    """What is there at this moment."""
     marked = f"{VARIABLE}={os.environ[VARIABLE]}".encode()
     found = {}
     for folder in Path("/proc").glob("[1-9]*"):
