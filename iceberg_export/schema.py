@@ -177,17 +177,6 @@ def table_properties(columns: Schema) -> dict[str, str]:
     }
 
 
-def table_properties(columns: Schema) -> dict[str, str]:
-    """`TABLE_PROPERTIES` for a table of these columns. Java's catalogs refuse one that names a
-    column which the table has not: `value`, where its fields have become columns."""
-    prefix = "write.metadata.metrics.column."
-    return {
-        name: value
-        for name, value in TABLE_PROPERTIES.items()
-        if not name.startswith(prefix) or name.removeprefix(prefix) in columns.column_names
-    }
-
-
 def columns_of(table: Table) -> pa.Schema:
     """The columns of a table, in Arrow's types."""
     return arrow_schema(table.schema())
