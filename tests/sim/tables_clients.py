@@ -378,6 +378,8 @@ class Registrar(TableClient):
                 lambda state: not state.versions.get(subject, {}).keys() & set(gone),
                 f"{self.client.name} deleted {subject}{number}{permanent}: {answer}",
             )
+            if not permanent and self.rng.random() < 0.5:
+                await self._asked("DELETE", f"/subjects/{subject}{number}?permanent=true")
 
     async def _set_rules(self, subject: str) -> None:
         path = self.rng.choice(("/config", f"/config/{subject}", f"/mode/{subject}"))
