@@ -53,7 +53,7 @@ test: $(VENV)/.test
 	@$(BIN)/python -m pytest -m "not integration and not sim" --numprocesses logical --dist worksteal
 	@$(BIN)/python -m pytest -m sim tests/sim
 	@$(BIN)/python -m pytest -m "integration and not alone" --durations=15 \
-	  --numprocesses $(SIDE_BY_SIDE) --dist loadgroup --no-loadscope-reorder
+	  --numprocesses $(SIDE_BY_SIDE) --dist loadfile
 	@$(BIN)/python -m pytest -m "integration and alone" tests/faults
 
 demo: $(VENV)/.test
