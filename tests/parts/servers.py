@@ -266,6 +266,8 @@ class NessieServer:
             "quarkus.http.port": self.port,
             "quarkus.management.host": "127.0.0.1",
             "quarkus.management.port": free_port(),
+            # Else a folder var/log is made wherever the tests were started.
+            "quarkus.http.access-log.enabled": "false",
             "nessie.catalog.default-warehouse": "warehouse",
             "nessie.catalog.warehouses.warehouse.location": f"s3://{store.new_bucket()}/",
             f"{s3}.endpoint": store.endpoint,
