@@ -84,9 +84,9 @@ def decode_pending(text: str) -> Pending | None:
         return None
     try:
         run_id, line, seq, *paths = json.loads(zlib.decompress(base64.b64decode(text)))
+        return Pending(str(run_id), str(line), int(seq), tuple(map(str, paths)))
     except (ValueError, zlib.error) as error:
         raise StateError(f"the list of dead letters cannot be read: {error}") from error
-    return Pending(str(run_id), str(line), int(seq), tuple(map(str, paths)))
 
 
 def initialise(
