@@ -17,7 +17,7 @@ help:
 	@echo "make test   installs what the tests need and runs them all"
 	@echo "make demo   produce, consume, export and query, with counts"
 	@echo "make bench  throughput, CPU and latency beside Apache Kafka; writes BENCHMARKS.md"
-	@echo "make bench-export   exports beside Spark's Kafka source and Kafka Connect's Iceberg sink"
+	@echo "make bench-export   exports beside Spark's Kafka source and Kafka Connect's Iceberg sink; writes there, too"
 	@echo "make readers   tables as DuckDB, ClickHouse, Spark SQL and Trino read them"
 	@echo "make sim SEEDS=n   n fresh seeds of the simulator (100000: hours)"
 	@echo "make faults real processes, real etcd, a real S3 server, and what befalls them"
@@ -66,7 +66,7 @@ bench: $(VENV)/.test
 
 bench-export: $(VENV)/.test
 	@$(BIN)/python -m tests.parts java kafka iceberg spark-kafka connect-iceberg
-	@$(BIN)/python -m tests.bench.bench_export
+	@$(BIN)/python -m tests.bench.bench_export --write
 
 readers: $(VENV)/.test
 	@$(BIN)/python -m tests.parts java iceberg trino

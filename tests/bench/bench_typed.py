@@ -1,13 +1,13 @@
-"""How many values a core decodes: `python -m tests.bench.bench_typed [values]`.
+"""How many values a core decodes: `python -m tests.bench.bench_typed [--values 100000] [--write]`.
 
 An order of six fields (long, two strings, double, timestamp, boolean) in Avro, JSON and Protobuf,
 framed, once also with a list of two strings; fast and by the reference. CPU seconds, best of five,
 compilation left out.
 """
 
+import argparse
 import io
 import json
-import sys
 import time
 
 import fastavro
@@ -18,8 +18,19 @@ from iceberg_export.typed.decode_values import decode
 from iceberg_export.typed.fields import AVRO, JSON, PROTOBUF, Schema, fields_of
 from iceberg_export.typed.framing import frame
 from iceberg_export.typed.proto_schema import parse_protobuf
+from tests.bench.report import machine, write_section
 
 TS = 1_790_000_000_123
+INTRODUCTION = """`python -m tests.bench.bench_typed --write`: values of six fields (long, two strings, double, timestamp,
+boolean), framed as Confluent's serializers frame them, into columns: by the exporter's loops, and by the
+reference in plain Python that defines what they do. CPU seconds, best of five, compilation left out.
+
+{machine}
+
+| values | bytes each | thousands a core and second | MB/s | reference, thousands |
+|---|---|---|---|---|
+{rows}
+"""
 FIELDS = {
     "id": "long",
     "name": "string",
@@ -103,18 +114,25 @@ def measure(schema: Schema, values: list[bytes], *, reference: bool) -> float:
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
-    print(f"{'':22}{'bytes':>8}{'fast k/s':>10}{'MB/s':>8}{'reference k/s':>15}")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_typed")
+    parser.add_argument("--values", type=int, default=100_000)
+    parser.add_argument("--write", action="store_true", help="write the section of BENCHMARKS.md")
+    options = parser.parse_args()
+    rows = []
     for make in (avro, json_values, protobuf):
         for tags in (False, True):
-            schema, values = make(count, tags=tags)
-            mean = sum(map(len, values)) / count
+            schema, values = make(options.values, tags=tags)
+            mean = sum(map(len, values)) / options.values
             fast = measure(schema, values, reference=False)
             slow = measure(schema, values, reference=True)
             name = schema.kind + (" with a list" if tags else "")
-            print(
-                f"{name:22}{mean:8.0f}{fast / 1e3:10.0f}{fast * mean / 1e6:8.0f}{slow / 1e3:15.0f}"
+            rows.append(
+                f"| {name} | {mean:.0f} | **{fast / 1e3:.0f}** | {fast * mean / 1e6:.0f} "
+                f"| {slow / 1e3:.0f} |"
             )
+            print(rows[-1], flush=True)
+    if options.write:
+        write_section("Typed values", INTRODUCTION.format(machine=machine(), rows="\n".join(rows)))
 
 
 if __name__ == "__main__":
