@@ -18,7 +18,7 @@ from pyiceberg import exceptions
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.serializers import FromInputFile
-from pyiceberg.table import Table
+from pyiceberg.table import CreateTableTransaction, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from requests import RequestException
@@ -26,7 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from iceberg_export.durable_io import NAME as DURABLE_IO
 from iceberg_export.errors import CatalogError
-from iceberg_export.rest_catalog import limit_waiting, nested
+from iceberg_export.rest_catalog import adapt, nested
 from iceberg_export.state import OFFSETS, SnapshotView, TableView, tells_state
 
 Identifier = tuple[str, str]
@@ -104,7 +104,7 @@ def open_catalog(properties: Mapping[str, str], data: Path) -> Catalog:
     def load() -> Catalog:
         catalog = load_catalog(name or "frazil", **nested(given))
         if isinstance(catalog, RestCatalog):
-            limit_waiting(catalog)
+            adapt(catalog)
         return catalog
 
     return guarded(f"open the Iceberg catalog {name or 'frazil'}", load)
@@ -142,19 +142,21 @@ def find_table(catalog: Catalog, identifier: Identifier) -> Table | None:
     return guarded(f"load table {'.'.join(identifier)}", load)
 
 
-def create_table(catalog: Catalog, identifier: Identifier, **arguments: Any) -> Table:
-    """Create the table, and its namespace; if another run was faster, that one's."""
+def stage_table(
+    catalog: Catalog, identifier: Identifier, **arguments: Any
+) -> CreateTableTransaction:
+    """The beginning of a commit that creates the table; its namespace is created now.
 
-    def create() -> Table:
+    Raises CatalogError, and TableAlreadyExistsError where a catalog tells that already.
+    """
+
+    def stage() -> CreateTableTransaction:
         if not catalog.namespace_exists(identifier[:1]):
             with contextlib.suppress(exceptions.NamespaceAlreadyExistsError):
                 catalog.create_namespace(identifier[:1])
-        try:
-            return catalog.create_table(identifier, **arguments)
-        except exceptions.TableAlreadyExistsError:
-            return catalog.load_table(identifier)
+        return catalog.create_table_transaction(identifier, **arguments)
 
-    return guarded(f"create table {'.'.join(identifier)}", create)
+    return guarded(f"create table {'.'.join(identifier)}", stage)
 
 
 def view_of(table: Table) -> TableView:

@@ -84,7 +84,9 @@ def _asked(doing: str, call: Callable[[], Result]) -> Result:
     """`call()`, its failures as one CatalogError."""
     try:
         return guarded(doing, call)
-    except NotImplementedError as error:
+    except CatalogError as error:
+        if not isinstance(error.__cause__, NotImplementedError):
+            raise
         raise CatalogError(
             "this catalog takes no views from PyIceberg, a REST catalog might; run the statement "
             "that `frazil export view` prints in an engine"

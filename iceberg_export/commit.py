@@ -6,8 +6,9 @@ that `main` still is the snapshot this exporter looked at. What may happen, and 
 * refused (someone committed first): look again. State moved on: `FencedError`. Only foreign
   changes (compaction, deletes): the same files on the new head.
 * no answer: look again, by run id. Found in any snapshot: done. Never twice, never lost.
-* a table without any snapshot: `initialise` first commits an empty one, since not every catalog
-  enforces "there is no snapshot yet" (Nessie 0.99 does not).
+* a table without any snapshot: not every catalog enforces "there is no snapshot yet" (Nessie 0.99
+  does not). So `initialise` creates a table together with an empty one, and no records go into
+  a table that has none.
 
 A commit that takes files out (upsert, compaction, reset) was worked out from their rows. It goes
 onto a newer head only when nothing but appends lies between: a delete in between may have marked
@@ -26,22 +27,23 @@ from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
     NoSuchTableError,
+    TableAlreadyExistsError,
 )
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
+from pyiceberg.table.update import AssertCreate, AssertRefSnapshotId, AssertTableUUID
 
 from iceberg_export import schema, state
 from iceberg_export.catalog import (
     CATALOG_ERRORS,
     Identifier,
-    create_table,
     find_table,
     first_line,
     guarded,
+    stage_table,
     view_of,
 )
 from iceberg_export.errors import (
@@ -359,40 +361,75 @@ def initialise(
     empty = State(topic_id=topic_id, offsets={}, seq=0, run_id=run_id, follows=follows)
     name = ".".join(identifier)
     reason: Exception | None = None
+    properties = {
+        **schema.table_properties(table_schema),
+        state.TOPIC: topic,
+        state.TOPIC_ID: topic_id,
+        state.CLUSTER_ID: cluster_id,
+    }
     for attempt in range(ATTEMPTS_MAX):
         if attempt > 0:
             pause.before(attempt)
         table = find_table(catalog, identifier)
-        if table is None:
-            table = create_table(
-                catalog,
-                identifier,
-                schema=table_schema,
-                partition_spec=partition_spec,
-                properties={
-                    **schema.table_properties(table_schema),
-                    state.TOPIC: topic,
-                    state.TOPIC_ID: topic_id,
-                    state.CLUSTER_ID: cluster_id,
-                },
-            )
-        check_owner(table, topic=topic, topic_id=topic_id, cluster_id=cluster_id)
-        found = state.read_state(view_of(table))
-        if found is not None:
-            return found
-        at(Step.TABLE_FOUND)
-        number = table.metadata.next_sequence_number()
+        if table is not None:
+            check_owner(table, topic=topic, topic_id=topic_id, cluster_id=cluster_id)
+            found = state.read_state(view_of(table))
+            if found is not None:
+                return found
+        at(Step.INIT_LOOKED)
+        number = table.metadata.next_sequence_number() if table is not None else 1
         keys = _Keys(*state.encode_keys(empty, sequence_number=number, previous={}))
         try:
-            _send(table, Change(), keys, at, (Step.INIT_WRITTEN, Step.INIT_ANSWERED))
-        except CommitFailedException as error:
-            reason = error
-        except CATALOG_ERRORS as error:
+            if table is None:
+                new = _NewTable(table_schema, partition_spec, properties)
+                _create(catalog, identifier, new, keys, at)
+            else:
+                _send(table, Change(), keys, at, _INIT_STEPS)
+        except _LOOK_AGAIN as error:
             reason = error
     raise CatalogError(
         f"cannot write the first snapshot of table {name}: "
         f"{first_line(reason) if reason else 'no reason given'}"
     ) from reason
+
+
+_INIT_STEPS = (Step.INIT_WRITTEN, Step.INIT_ANSWERED)
+_LOOK_AGAIN: tuple[type[Exception], ...] = (
+    CommitFailedException,
+    TableAlreadyExistsError,
+    *CATALOG_ERRORS,
+)
+
+
+class _NewTable(NamedTuple):
+    schema: Schema
+    partition_spec: PartitionSpec
+    properties: Mapping[str, str]
+
+
+def _create(
+    catalog: Catalog, identifier: Identifier, new: _NewTable, keys: _Keys, at: Hook
+) -> None:
+    """The table and its first snapshot in one commit, which demands that there is no such table:
+    that every catalog enforces. Raises as `_send`, and TableAlreadyExistsError."""
+    # Nessie takes properties once in a commit.
+    properties = {**new.properties, **keys.properties}
+    made = stage_table(
+        catalog,
+        identifier,
+        schema=new.schema,
+        partition_spec=new.partition_spec,
+        properties=properties,
+    )
+    with made._append_snapshot_producer(dict(keys.summary)):  # noqa: SLF001
+        pass
+    at(Step.INIT_WRITTEN)
+    try:
+        table = made._table  # noqa: SLF001
+        table.catalog.commit_table(table, (AssertCreate(),), made._updates)  # noqa: SLF001
+    except ValueError as error:
+        raise CommitStateUnknownException(first_line(error)) from error
+    at(Step.INIT_ANSWERED)
 
 
 def check_owner(table: Table, *, topic: str, topic_id: str, cluster_id: str) -> None:

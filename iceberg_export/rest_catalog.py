@@ -1,13 +1,18 @@
-"""What REST catalogs need beside PyIceberg's client: settings as trees, and an end to waiting.
+"""What REST catalogs need beside PyIceberg's client: settings as trees, an end to waiting, and what
+older servers want to be told.
 
-PyIceberg wants `auth` and `ssl` as trees, where our settings are flat; and it would wait for ever
-for a server that has stopped answering. Leaves out opening catalogs (`catalog`).
+PyIceberg wants `auth` and `ssl` as trees, where our settings are flat; it would wait for ever for a
+server that has stopped answering; and it leaves out `last-column-id`, which Iceberg's specification
+has deprecated and without which Nessie 0.99 takes no schema (nessie 11341). Leaves out opening
+catalogs (`catalog`).
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.schema import Schema
 from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 from typing_extensions import override
@@ -38,7 +43,19 @@ def nested(properties: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-class _Patience(HTTPAdapter):
+def with_last_column_ids(body: bytes) -> bytes:
+    """A commit whose new schemas come with their highest field id; any other body as it is."""
+    if b'"add-schema"' not in body:
+        return body
+    told = json.loads(body)
+    for update in told["updates"]:
+        if update["action"] == "add-schema":
+            schema = Schema.model_validate(update["schema"])
+            update.setdefault("last-column-id", schema.highest_field_id)
+    return json.dumps(told).encode()
+
+
+class _Adapter(HTTPAdapter):
     def __init__(self, connect_s: float, answer_s: float) -> None:
         super().__init__()
         self._seconds = (connect_s, answer_s)
@@ -46,11 +63,14 @@ class _Patience(HTTPAdapter):
     @override
     def send(self, request: PreparedRequest, *given: Any, **named: Any) -> Response:
         """Send, and wait no longer than that for each piece of the answer."""
+        if isinstance(request.body, bytes):
+            request.body = with_last_column_ids(request.body)
+            request.headers["Content-Length"] = str(len(request.body))
         return super().send(request, *given, **{**named, "timeout": self._seconds})
 
 
-def limit_waiting(catalog: RestCatalog) -> None:
-    """Let requests fail that wait too long: `rest.client.connection-timeout-ms` and
+def adapt(catalog: RestCatalog) -> None:
+    """Complete its requests, and let those fail that wait too long: `rest.client.connection-timeout-ms` and
     `rest.client.socket-timeout-ms`, as Iceberg's own client has them. Raises ValueError.
     """
     told = catalog.properties
@@ -59,4 +79,4 @@ def limit_waiting(catalog: RestCatalog) -> None:
         int(told.get("rest.client.socket-timeout-ms", ANSWER_MS_MAX)) / 1000,
     )
     for scheme in ("http://", "https://"):
-        catalog._session.mount(scheme, _Patience(*seconds))  # noqa: SLF001
+        catalog._session.mount(scheme, _Adapter(*seconds))  # noqa: SLF001

@@ -13,12 +13,12 @@ from enum import StrEnum
 class Step(StrEnum):
     """In the order in which an export of one topic passes them."""
 
-    TABLE_FOUND = "table-found"
-    """The table exists; it may have no snapshot yet."""
+    INIT_LOOKED = "init-looked"
+    """The table was looked for: there is none, or it has no snapshot yet."""
     INIT_WRITTEN = "init-written"
     """The empty snapshot's files are written, the catalog does not know."""
     INIT_ANSWERED = "init-answered"
-    """The catalog has taken the empty snapshot."""
+    """The catalog has taken the empty snapshot, and with it the table if there was none."""
     INITIALISED = "initialised"
     PLANNED = "planned"
     TASKS_DONE = "tasks-done"

@@ -23,8 +23,6 @@ class CatalogKind(NamedTuple):
     go_back: Callable[[Place, Any], None]
     shows_history: bool = True
     """All snapshots, not the newest alone."""
-    grows: bool = True
-    """Takes new columns from PyIceberg."""
 
 
 def _snapshot(here: Place) -> int:
@@ -75,7 +73,6 @@ def nessie(server: NessieServer) -> CatalogKind:
         lambda _here: server.head(),
         lambda _here, commit: server.go_back(commit),
         shows_history=False,
-        grows=False,
     )
 
 

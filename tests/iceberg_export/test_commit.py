@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.expressions import EqualTo
-from pyiceberg.table.update import AssertRefSnapshotId
+from pyiceberg.table.update import AssertCreate, AssertRefSnapshotId, AssertTableUUID
 
 from iceberg_export import commit, schema
 from iceberg_export.catalog import open_catalog, view_of
@@ -121,7 +121,7 @@ def test_initialising_twice_changes_nothing(catalog):
     assert len(catalog.load_table(IDENTIFIER).metadata.snapshots) == 1
 
 
-INIT_STEPS = (Step.TABLE_FOUND, Step.INIT_WRITTEN, Step.INIT_ANSWERED)
+INIT_STEPS = (Step.INIT_LOOKED, Step.INIT_WRITTEN, Step.INIT_ANSWERED)
 
 
 @pytest.mark.parametrize("step", INIT_STEPS)
@@ -167,14 +167,15 @@ def test_every_commit_demands_the_head_that_was_looked_at(catalog, monkeypatch):
     real = catalog.commit_table
 
     def commit_table(table, requirements, updates):
-        demanded.extend(one for one in requirements if isinstance(one, AssertRefSnapshotId))
+        demanded.append([one for one in requirements if not isinstance(one, AssertTableUUID)])
         return real(table, requirements, updates)
 
     monkeypatch.setattr(catalog, "commit_table", commit_table)
     state = initialise(catalog)
     first = head_of(catalog)
     export(catalog, state, 10, "run-1")
-    assert [(one.ref, one.snapshot_id) for one in demanded] == [("main", None), ("main", first)]
+    head = AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": first})
+    assert demanded == [[AssertCreate()], [head]]
 
 
 def test_a_refused_commit_is_tried_again_on_the_new_head(catalog):
@@ -490,13 +491,26 @@ def test_a_table_that_the_exporter_did_not_make_is_refused(catalog):
         initialise(catalog)
 
 
+def table_without_snapshot(catalog):
+    catalog.create_namespace("frazil")
+    owner = {"frazil.topic": "orders", "frazil.topic-id": "t1", "frazil.cluster-id": "c1"}
+    return catalog.create_table(IDENTIFIER, schema.TABLE_SCHEMA, properties=owner)
+
+
 def test_records_never_go_into_a_table_without_any_snapshot(catalog):
     """Nessie 0.99 does not refuse a second first snapshot: so the first one is always empty."""
-    with pytest.raises(Killed):
-        initialise(catalog, at=Once(Step.TABLE_FOUND, Killed()))
+    table_without_snapshot(catalog)
     with pytest.raises(StateError, match="was replaced"):
         export(catalog, State("t1", {}, 0, "run-init"), 5, "run-1")
     assert catalog.load_table(IDENTIFIER).metadata.snapshots == []
+
+
+def test_a_table_without_any_snapshot_gets_one_before_all_else(catalog):
+    table_without_snapshot(catalog)
+    state = initialise(catalog)
+    assert state_in(catalog) == state == State("t1", {}, 0, "run-init")
+    export(catalog, state, 5, "run-1")
+    assert offsets_in(catalog) == list(range(5))
 
 
 def test_a_table_dropped_meanwhile_is_told(catalog):

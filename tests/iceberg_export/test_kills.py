@@ -64,7 +64,7 @@ def test_a_driver_killed_at_every_step_in_turn_leaves_an_exact_table(tmp_path, p
             world.commit("orders", {1: [some_records(7, 125)]})
             code = run(processes, address, data, f"kill{number}", step, nth)
             assert code == -signal.SIGKILL
-        assert run(processes, address, data, "last", Step.TABLE_FOUND, 99) == 0
+        assert run(processes, address, data, "last", Step.INIT_LOOKED, 99) == 0
         job = make_job(world, address, data, "verify")
         (topic,) = job.client.topics().topics
         verdict = verify_topic(job, topic)

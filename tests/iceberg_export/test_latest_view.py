@@ -121,6 +121,8 @@ def in_spark(here, server, session):
     session.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
     session.conf.set(f"spark.sql.catalog.{name}.type", "rest")
     session.conf.set(f"spark.sql.catalog.{name}.uri", server.url)
+    # Else Spark shows for half a minute what it has once looked up.
+    session.conf.set(f"spark.sql.catalog.{name}.cache-enabled", "false")
     view = f"{name}.{here.name[0]}.{here.name[1]}_latest"
     rows = session.sql(f"SELECT {SHOWN} FROM {view} ORDER BY 1, 2").collect()
     return [(*row[:2], *map(bytes, row[2:])) for row in rows]

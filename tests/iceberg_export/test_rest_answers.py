@@ -18,7 +18,7 @@ from iceberg_export.errors import CatalogError, ExportError, SettingsError
 from iceberg_export.job import export_topic
 from iceberg_export.maintain import delete_orphans, expire
 from iceberg_export.reset import reset_offsets
-from iceberg_export.rest_catalog import nested
+from iceberg_export.rest_catalog import nested, with_last_column_ids
 from iceberg_export.steps import Step
 from protocol.records import Record
 from tests.iceberg_export import catalogs
@@ -122,7 +122,7 @@ def told(here):
     return [int(one.summary.additional_properties["frazil.seq"]) for one in snapshots]
 
 
-def test_the_first_snapshot(here, proxy, fate):
+def test_the_table_with_its_first_snapshot(here, proxy, fate):
     fill(here)
     proxy.befall(commits_of(here.name[1]), fate)
     export(here)
@@ -131,8 +131,8 @@ def test_the_first_snapshot(here, proxy, fate):
     assert told(here) == [0, 1]
 
 
-def test_the_creation_of_the_table(here, proxy, fate):
-    """Its outcome is not looked up: the run ends with a sentence, and the next one finds it."""
+def test_the_beginning_of_a_table(here, proxy, fate):
+    """This request only asks how the table would be; the commit of its first snapshot creates it."""
     fill(here)
     proxy.befall(
         lambda one: one.path.endswith("/tables") and here.name[1].encode() in one.body, fate
@@ -370,3 +370,18 @@ def test_a_package_that_a_setting_needs_is_named(proxy, tmp_path):
     told = {"auth.type": "google"}
     with pytest.raises(CatalogError, match="cannot open the Iceberg catalog frazil: "):
         open_catalog({"type": "rest", "uri": proxy.url, **told}, tmp_path)
+
+
+def test_a_new_schema_is_sent_with_its_highest_id_which_nessie_demands():
+    inner = {"id": 9, "name": "city", "type": "string", "required": False}
+    place = {"type": "struct", "fields": [inner]}
+    outer = {"id": 4, "name": "place", "type": place, "required": False}
+    added = {
+        "action": "add-schema",
+        "schema": {"type": "struct", "schema-id": 1, "fields": [outer]},
+    }
+    other = {"action": "set-current-schema", "schema-id": -1}
+    told = {"requirements": [], "updates": [added, other]}
+    found = json.loads(with_last_column_ids(json.dumps(told).encode()))
+    assert found == {"requirements": [], "updates": [{**added, "last-column-id": 9}, other]}
+    assert with_last_column_ids(b"no commit") == b"no commit"

@@ -132,10 +132,10 @@ def test_drivers_killed_at_every_step_and_at_any_time_leave_an_exact_table(
             after_s = rng.uniform(0.0, 1.0)
             run(
                 processes,
-                *(address, data, f"time{number}", Step.TABLE_FOUND, 99),
+                *(address, data, f"time{number}", Step.INIT_LOOKED, 99),
                 kill_after_s=after_s,
             )
-        assert run(processes, address, data, "last", Step.TABLE_FOUND, 99, 1 << 30) == 0
+        assert run(processes, address, data, "last", Step.INIT_LOOKED, 99, 1 << 30) == 0
         job = make_job(world, address, data, "verify")
         proven(job, world)
         # What they left is kept while their marks are young, and gone an hour later.
