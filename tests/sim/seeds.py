@@ -42,7 +42,9 @@ def violations_of(seeds: list[int]) -> dict[int, list[str]]:
 def pool() -> Executor:
     """A process for each core; they begin afresh, so nothing of this one is in them."""
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=context)
+    # macOS does not tell which cores this process may have.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return ProcessPoolExecutor(cores, mp_context=context)
 
 
 def run_all(seeds: Iterable[int], at_a_time: int) -> Iterator[tuple[int, dict[int, list[str]]]]:

@@ -114,6 +114,9 @@ class TablesAccount:
             if isinstance(command, TableCommand) and outcome != FENCED:
                 self._judge_level(position, command)
             self._judge(command, outcome)
+            if isinstance(command, TableCommand):
+                # Who sent it is told how it was then, whatever the entry's next command does.
+                self._note()
         self._note_removals(before, configs, entry)
         if touches_tables(entry):
             self._note()
