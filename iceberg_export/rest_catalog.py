@@ -52,7 +52,7 @@ def with_last_column_ids(body: bytes) -> bytes:
         if update["action"] == "add-schema":
             schema = Schema.model_validate(update["schema"])
             update.setdefault("last-column-id", schema.highest_field_id)
-    return json.dumps(told).encode()
+    return json.dumps(told, separators=(",", ":")).encode()
 
 
 class _Adapter(HTTPAdapter):
