@@ -110,14 +110,21 @@ class TablesAccount:
         before = self._starts()
         configs = {topic.name: topic for topic in self.machine.topics}
         outcomes = self.machine.apply(position, entry)
+        # As each command met it: in one entry an exporter may go back after records went.
+        exported: dict[Partition, int] = {}
         for command, outcome in zip(entry.commands, outcomes, strict=True):
+            if isinstance(command, ExpireRecords | ExpireHeldRecords):
+                for topic, offsets in self._exported.items():
+                    for number, end in offsets.items():
+                        exported[topic, number] = max(exported.get((topic, number), 0), end)
             if isinstance(command, TableCommand) and outcome != FENCED:
                 self._judge_level(position, command)
             self._judge(command, outcome)
             if isinstance(command, TableCommand):
                 # Who sent it is told how it was then, whatever the entry's next command does.
                 self._note()
-        self._note_removals(before, configs, entry)
+        if any(isinstance(each, ExpireRecords | ExpireHeldRecords) for each in entry.commands):
+            self._note_removals(before, configs, exported)
         if touches_tables(entry):
             self._note()
             self._tables.append((position, tables_of(self.machine)))
@@ -214,10 +221,11 @@ class TablesAccount:
         }
 
     def _note_removals(
-        self, before: dict[Partition, int], topics: dict[str, Topic], entry: Entry
+        self,
+        before: dict[Partition, int],
+        topics: dict[str, Topic],
+        exported: dict[Partition, int],
     ) -> None:
-        if not any(isinstance(each, ExpireRecords | ExpireHeldRecords) for each in entry.commands):
-            return
         for partition, start in self._starts().items():
             if start == before.get(partition, start):
                 continue
@@ -228,7 +236,7 @@ class TablesAccount:
                 before[partition],
                 start,
                 self.now_ms(),
-                self._exported.get(partition[0], {}).get(partition[1], 0),
+                exported.get(partition, 0),
                 int(configs.get("retention.ms", "-1")),
                 int(configs.get("retention.bytes", "-1")),
                 int(configs.get(HOLD_MAX, HOLD_MAX_MS)) if holds else -1,
