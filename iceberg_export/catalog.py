@@ -120,8 +120,8 @@ def io_properties(table: Table) -> dict[str, str]:
 
 def keeps_branches(catalog: Catalog) -> bool:
     """Does it name files of a table that the table's own metadata does not? Nessie does: in its
-    branches, tags and history, of which a table shows one snapshot."""
-    return catalog.properties.get("nessie.is-nessie-catalog") == "true"
+    branches, tags and history, of which a table shows one snapshot, and goes back as a whole."""
+    return bool(catalog.properties.get("nessie.is-nessie-catalog") == "true")
 
 
 def table_name(topic: str) -> str:
@@ -170,16 +170,11 @@ def view_of(table: Table) -> TableView:
         head.snapshot_id if head else None,
         [_view_of(snapshot) for snapshot in table.metadata.snapshots],
         table.metadata.properties,
-        keeps_metadata=bool(table.metadata.metadata_log) and not _keeps_branches(table),
+        keeps_metadata=bool(table.metadata.metadata_log) and not keeps_branches(table.catalog),
     )
     if head is None or OFFSETS not in view.properties or tells_state(view):
         return view
     return _with_expired(table, view)
-
-
-def _keeps_branches(table: Table) -> bool:
-    """Is it in a catalog (Nessie) that has its own history, in which a table goes back as a whole?"""
-    return bool(table.catalog.properties.get("nessie.is-nessie-catalog") == "true")
 
 
 def _view_of(snapshot: Snapshot) -> SnapshotView:

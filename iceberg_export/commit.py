@@ -411,7 +411,7 @@ def _create(
     catalog: Catalog, identifier: Identifier, new: _NewTable, keys: _Keys, at: Hook
 ) -> None:
     """The table and its first snapshot in one commit, which demands that there is no such table:
-    that every catalog enforces. Raises as `_send`, and TableAlreadyExistsError."""
+    that even Nessie enforces. Raises as `_send`, and TableAlreadyExistsError."""
     # Nessie takes properties once in a commit.
     properties = {**new.properties, **keys.properties}
     made = stage_table(

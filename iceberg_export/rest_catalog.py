@@ -48,7 +48,8 @@ def with_last_column_ids(body: bytes) -> bytes:
     if b'"add-schema"' not in body:
         return body
     told = json.loads(body)
-    for update in told["updates"]:
+    # Else the word is only a name in it, of a column say.
+    for update in told.get("updates", ()):
         if update["action"] == "add-schema":
             schema = Schema.model_validate(update["schema"])
             update.setdefault("last-column-id", schema.highest_field_id)

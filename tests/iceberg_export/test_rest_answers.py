@@ -385,3 +385,9 @@ def test_a_new_schema_is_sent_with_its_highest_id_which_nessie_demands():
     found = json.loads(with_last_column_ids(json.dumps(told).encode()))
     assert found == {"requirements": [], "updates": [{**added, "last-column-id": 9}, other]}
     assert with_last_column_ids(b"no commit") == b"no commit"
+
+
+def test_a_table_with_a_column_of_that_name_is_sent_as_it_is():
+    created = {"name": "orders", "schema": {"fields": [{"name": "add-schema"}]}}
+    body = json.dumps(created, separators=(",", ":")).encode()
+    assert with_last_column_ids(body) == body
