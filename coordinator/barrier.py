@@ -2,14 +2,19 @@
 
 One linearizable read of the head serves everyone who was waiting when it was sent; whoever
 comes while it is under way waits for the next one. A read that fails is made again until those
-who wait give up.
+who wait give up. A head before what is applied is that of another log.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
 
-from coordinator.metadata_log import LogError, LogUnavailableError, MetadataLog
+from coordinator.metadata_log import (
+    LogError,
+    LogReplacedError,
+    LogUnavailableError,
+    MetadataLog,
+)
 from coordinator.stats import CoordinatorStats
 from protocol.types import Position
 
@@ -56,7 +61,7 @@ class Barrier:
         self._stats.barrier_seconds += loop.time() - started_s
 
     async def run(self) -> None:
-        """Serve those who wait, for ever."""
+        """Serve those who wait, for ever. Raises LogReplacedError."""
         while True:
             await self._work.wait()
             self._work.clear()
@@ -65,8 +70,11 @@ class Barrier:
             if not served:
                 continue
             self._stats.head_reads += 1
+            applied = self._stats.applied_position
             try:
                 head = await self._log.head()
+            except LogReplacedError:
+                raise
             except LogError as error:
                 # A later read is as good for them: it too is sent after they came.
                 logger.info("the log's head could not be read: %s", error)
@@ -74,6 +82,8 @@ class Barrier:
                 self._work.set()
                 await asyncio.sleep(RETRY_S)
                 continue
+            if head < applied:
+                raise LogReplacedError(f"the log ends at position {head}, before {applied}")
             self._stats.head_position = max(self._stats.head_position, head)
             self._reach(head, served)
 

@@ -34,6 +34,7 @@ from coordinator.metadata_log import (
     LogEntry,
     LogHoleError,
     LogRefusedError,
+    LogReplacedError,
     LogUnavailableError,
     Session,
     SessionLostError,
@@ -166,6 +167,12 @@ class EtcdLog:
 
     async def tail(self, after: Position) -> AsyncGenerator[Sequence[LogEntry], None]:
         assert after == 0 or era_of(after) == self._era
+        # Of a backup that was restored the revision may be ahead (`--bump-revision`), the head not.
+        if (head := await self.head()) < after:
+            raise LogReplacedError(
+                f"the log ends at revision {revision_of(head)}, before {revision_of(after)}: etcd was"
+                " restored from a backup, or replaced"
+            )
         read_to = revision_of(after)
         # etcd answers no request for progress before a watch's first revision has come, so the
         # watch begins at one that has: the last of those read, whose entry is left out.
@@ -175,11 +182,6 @@ class EtcdLog:
                 revision, cut, written = await read_written(self._client, self._keys)
                 if read_to < cut:
                     raise LogCutError(self._position(read_to), self._position(cut))
-                if revision < read_to:
-                    raise LogHoleError(
-                        f"the log ends at revision {revision}, before {read_to}: was etcd restored"
-                        " from a backup, or replaced?"
-                    )
                 async with aclosing(self._merged(written, read_to, revision)) as batches:
                     async for batch in batches:
                         yield batch

@@ -4,7 +4,11 @@ One channel per endpoint. A try has a deadline of a second, then the next endpoi
 goes on until its own deadline and raises LogUnavailableError. So every call may be carried out
 more than once: callers send only what may be repeated. (A gRPC channel over several addresses
 stays with a frozen member for minutes.) A watch that hears nothing, though it asks for progress
-all the time, is given up. All endpoints must belong to one etcd cluster.
+all the time, is given up.
+
+All endpoints must belong to one etcd cluster, whose revision never goes back: an answer of another
+cluster, or of an older revision than was seen before it was asked for, raises LogReplacedError.
+(A backup that is restored under the old names has the old cluster's id.)
 
 Login is by user and password; the token is renewed when etcd no longer accepts it.
 
@@ -23,7 +27,7 @@ import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]  # Not in the published stubs.
 
 from coordinator import etcd_pb2 as pb
-from coordinator.metadata_log import LogRefusedError, LogUnavailableError
+from coordinator.metadata_log import LogRefusedError, LogReplacedError, LogUnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -185,17 +189,19 @@ class EtcdClient:
         self._options = options
         self._current = 0
         self._cluster_id: int | None = None
+        self._revision_seen = 0
+        """The newest in an answer that was linearizable, or came by a watch."""
         self._token: str | None = None
         self._closed = False
 
     async def range(self, request: pb.RangeRequest) -> pb.RangeResponse:
         """Linearizable. Raises CompactedError when it names a revision that is gone."""
-        response: pb.RangeResponse = await self._unary(RANGE, request)
+        response: pb.RangeResponse = await self._linearizable(RANGE, request)
         return response
 
     async def txn(self, request: pb.TxnRequest) -> pb.TxnResponse:
         """Raises LeaseNotFoundError when it puts under a lease that is gone."""
-        response: pb.TxnResponse = await self._unary(TXN, request)
+        response: pb.TxnResponse = await self._linearizable(TXN, request)
         return response
 
     async def compact(self, revision: int) -> None:
@@ -273,6 +279,19 @@ class EtcdClient:
         for member in self._members:
             await member.aclose()
 
+    async def _linearizable(self, method: _Method, request: Any) -> Any:
+        """An answer that knows of all that was seen when it was asked for."""
+        seen = self._revision_seen
+        response = await self._unary(method, request)
+        revision: int = response.header.revision
+        if revision < seen:
+            raise LogReplacedError(
+                f"etcd answers at revision {revision} and was at {seen} before: it was restored from"
+                " a backup, or its data were set back"
+            )
+        self._revision_seen = max(self._revision_seen, revision)
+        return response
+
     async def _unary(self, method: _Method, request: Any) -> Any:
         async def attempt(member: _Member, timeout_s: float) -> Any:
             return await member.unary(method)(request, timeout=timeout_s, metadata=self._metadata())
@@ -343,6 +362,7 @@ class EtcdClient:
             self._switch_from(member)
             raise LogUnavailableError(f"the watch ended: {await call.details()}")
         self._check_cluster(member, response)
+        self._revision_seen = max(self._revision_seen, response.header.revision)
         message: pb.WatchResponse = response
         return message
 
@@ -389,9 +409,10 @@ class EtcdClient:
         if self._cluster_id is None:
             self._cluster_id = cluster_id
         if cluster_id != self._cluster_id:
-            raise LogRefusedError(
-                f"the endpoint {member.endpoint.target} belongs to etcd cluster {cluster_id:x}, others to"
-                f" {self._cluster_id:x}; name the members of one cluster"
+            raise LogReplacedError(
+                f"the endpoint {member.endpoint.target} belongs to etcd cluster {cluster_id:x}, and the"
+                f" log was in {self._cluster_id:x}: etcd was replaced or restored from a backup, or the"
+                " endpoints name members of several clusters"
             )
 
 

@@ -19,6 +19,7 @@ from coordinator.metadata_log import (
     LogCutError,
     LogEntry,
     LogRefusedError,
+    LogReplacedError,
     LogUnavailableError,
     Session,
     SessionLostError,
@@ -110,6 +111,8 @@ class MemoryLogCluster:
         return Session(session, self._sessions[session])
 
     def append(self, session: Session, n: int, payload: bytes, *, now_s: float) -> Position:
+        if session.incarnation > self._head:
+            raise LogReplacedError(f"the log ends at {self._head}, before the session's Open")
         if not self.lease_is_alive(session.id, now_s=now_s):
             raise SessionLostError(self.last(session.id))
         assert self._sessions.get(session.id) == session.incarnation, "not an open session"
@@ -181,6 +184,8 @@ class MemoryLogCluster:
 
     def after(self, place: Position) -> Sequence[LogEntry]:
         """The next entries after a position, at most BATCH_ENTRIES_MAX."""
+        if place > self._head:
+            raise LogReplacedError(f"the log ends at position {self._head}, before {place}")
         if place < self._cut:
             raise LogCutError(place, self._cut)
         first = bisect_right(self.entries, place, key=attrgetter("position"))

@@ -9,6 +9,10 @@ The log itself remembers which snapshots those are (`publish`), lets nobody cut 
 one, and never goes back: a publication or a cut that comes late, by whoever held the job before,
 changes nothing that a newer one has said.
 
+Positions never go back. A log that does (a backup was restored, a copy put back) is another log:
+a tail from a position beyond its head raises LogReplacedError, and so does any call whose adapter
+can tell.
+
 Every call but `cut` has a deadline of its own (a few seconds) and ends by answering or raising.
 Every adapter passes `tests/contracts/test_metadata_log.py`.
 """
@@ -49,6 +53,12 @@ class SessionLostError(LogError):
         newest = "not known any more" if last == LAST_UNKNOWN else f"number {last}"
         super().__init__(f"the session is gone; its newest entry is {newest}")
         self.last = last
+
+
+class LogReplacedError(LogError):
+    """The log under this adapter is not the one that it was: an older state of it was put back, or
+    another log stands in its place. Final: whoever used the adapter ends, and acknowledges nothing
+    that it has not acknowledged before. The message says how it was noticed."""
 
 
 class LogHoleError(LogError):
@@ -133,7 +143,8 @@ class MetadataLog(Protocol):
 
         Catches up by pages at one revision, then follows. Raises LogUnavailableError (tail again
         from the last position received), LogCutError when what comes after a position is not
-        whole any more, or LogHoleError. A generator, so that whoever stops reading can close it.
+        whole any more, LogHoleError, or LogReplacedError when the log ends before `after`. A
+        generator, so that whoever stops reading can close it.
         """
         ...
 

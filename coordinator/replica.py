@@ -145,7 +145,7 @@ class Replica:
         await self._started.wait()
 
     async def run(self) -> None:
-        """Follow the log for ever. Raises ReplicaStoppedError."""
+        """Follow the log for ever. Raises ReplicaStoppedError and LogReplacedError."""
         if self._loader is None:
             self._started.set()
         else:

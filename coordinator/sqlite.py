@@ -13,9 +13,7 @@ Left out: several agents, and giving pages back to the file system.
 """
 
 import asyncio
-import fcntl
 import logging
-import os
 import queue
 import sqlite3
 import threading
@@ -32,21 +30,19 @@ from coordinator.metadata_log import (
     LogEntry,
     LogError,
     LogRefusedError,
+    LogReplacedError,
     LogUnavailableError,
     Session,
     SessionLostError,
     SessionState,
 )
-from protocol.types import Incarnation, Position, position, revision_of
+from coordinator.sqlite_file import SqliteFile
+from protocol.types import POSITION_ZERO, Incarnation, Position, position, revision_of
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-APPLICATION_ID = 0x4672617A
-"""Marks the file as ours ("Fraz")."""
-
-FORMAT_VERSION = 2
 CALL_S_MAX = 5.0
 JOBS_PER_COMMIT_MAX = 1024
 BATCH_ENTRIES_MAX = 1000
@@ -55,37 +51,6 @@ FEED_ENTRIES_MAX = 10_000
 
 CUT_ENTRIES_MAX = 1000
 """Entries that a cut deletes in one transaction."""
-
-SCHEMA = """
-CREATE TABLE identity (id INTEGER PRIMARY KEY CHECK (id = 1), value BLOB NOT NULL);
-CREATE TABLE granted (session INTEGER PRIMARY KEY AUTOINCREMENT);
-CREATE TABLE entry (
-    revision INTEGER PRIMARY KEY AUTOINCREMENT,
-    session INTEGER NOT NULL,
-    n INTEGER NOT NULL,
-    payload BLOB NOT NULL,
-    UNIQUE (session, n)
-);
-"""
-
-SCHEMA_CUT = """
-CREATE TABLE newest (
-    session INTEGER PRIMARY KEY,
-    n INTEGER NOT NULL,
-    opened INTEGER NOT NULL
-);
-CREATE TABLE bound (
-    id INTEGER PRIMARY KEY CHECK (id = 1),
-    snapshots BLOB NOT NULL,
-    older INTEGER NOT NULL,
-    cut INTEGER NOT NULL,
-    forgotten INTEGER NOT NULL
-);
-INSERT INTO bound VALUES (1, x'', 0, 0, 0);
-"""
-"""Since format 2. `newest`: of sessions with entries that were cut, the newest number among those,
-and the revision of entry 0. `bound`: what was published, the revisions of the older snapshot and
-of the cut, and the newest session that is not kept in `newest` any more."""
 
 
 @dataclass(slots=True)
@@ -112,95 +77,11 @@ class _Feed:
     grown: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class _Database:
-    """The file, its lock and its connection; lives in the thread."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock: int | None = None
-        self._connection: sqlite3.Connection | None = None
-
-    def connection(self) -> sqlite3.Connection:
-        """Opened at the first use. Raises LogRefusedError."""
-        if self._connection is None:
-            try:
-                self._connection = self._open()
-            except sqlite3.Error as error:
-                self.close()
-                raise LogRefusedError(
-                    f"{self._path} cannot be used as a log (is it one, whole and readable?): {error}"
-                ) from error
-            except OSError as error:
-                self.close()
-                raise LogRefusedError(
-                    f"the log {self._path} cannot be opened: {error.strerror or error}"
-                ) from error
-            except LogRefusedError:
-                self.close()
-                raise
-        return self._connection
-
-    def forget_connection(self) -> None:
-        """The next use opens the file anew; it stays ours meanwhile."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def close(self) -> None:
-        self.forget_connection()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-    def _open(self) -> sqlite3.Connection:
-        if self._lock is None:
-            self._take_lock()
-        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        try:
-            self._prepare(connection)
-        except (sqlite3.Error, LogError):
-            connection.close()
-            raise
-        return connection
-
-    def _take_lock(self) -> None:
-        self._path.parent.mkdir(exist_ok=True)
-        lock_path = self._path.with_name(self._path.name + ".lock")
-        self._lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LogRefusedError(
-                f"the log {self._path} is in use by another process; an embedded log serves one"
-                " agent"
-            ) from None
-
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if tables and application_id != APPLICATION_ID:
-            raise LogRefusedError(f"{self._path} is a database of something else")
-        if version > FORMAT_VERSION:
-            raise LogRefusedError(
-                f"the log {self._path} has format {version}, written by a newer version; this one"
-                f" reads up to {FORMAT_VERSION}"
-            )
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        if version < FORMAT_VERSION:
-            connection.executescript(
-                f"BEGIN; {'' if tables else SCHEMA} {SCHEMA_CUT}"
-                f" PRAGMA application_id = {APPLICATION_ID};"
-                f" PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"
-            )
-
-
 class _Worker:
     """The thread: takes jobs, runs all that wait in one transaction, tells the loop."""
 
     def __init__(self, path: Path, committed: Callable[[list[LogEntry]], None]) -> None:
-        self._database = _Database(path)
+        self._database = SqliteFile(path)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._committed = committed
         self._thread = threading.Thread(target=self._run, name="frazil-log", daemon=True)
@@ -238,7 +119,7 @@ class _Worker:
         results: list[Any] = []
         try:
             connection = self._database.connection()
-        except LogRefusedError as error:
+        except (LogRefusedError, LogReplacedError) as error:
             return [error] * len(jobs)
         try:
             connection.execute("BEGIN")
@@ -248,10 +129,18 @@ class _Worker:
                 except LogError as error:
                     results.append(error)
             connection.execute("COMMIT")
+            self._database.check()
+            self._database.checkpoint(connection)
+        except LogReplacedError as replaced:
+            self.appended = []
+            return [replaced] * len(jobs)
         except sqlite3.Error as error:
             self.appended = []
             # Whatever state the connection was left in goes with it.
-            self._database.forget_connection()
+            try:
+                self._database.forget_connection()
+            except LogReplacedError as replaced:
+                return [replaced] * len(jobs)
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in (
                 sqlite3.SQLITE_CORRUPT,
                 sqlite3.SQLITE_NOTADB,
@@ -340,11 +229,8 @@ class SqliteLog:
 
     async def head(self) -> Position:
         def work(connection: sqlite3.Connection) -> Position:
-            # The entry itself may have been cut.
-            found = connection.execute(
-                "SELECT seq FROM sqlite_sequence WHERE name = 'entry'"
-            ).fetchone()
-            return Position(0) if found is None else position(self._era, found[0])
+            head = _head(connection)
+            return position(self._era, head) if head else POSITION_ZERO
 
         return await self._call(work)
 
@@ -526,6 +412,11 @@ class SqliteLog:
             (cut,) = connection.execute("SELECT cut FROM bound").fetchone()
             if revision_of(after) < cut:
                 raise LogCutError(after, position(self._era, cut))
+            head = _head(connection)
+            if revision_of(after) > head:
+                raise LogReplacedError(
+                    f"the log ends at revision {head}, before {revision_of(after)}"
+                )
             rows = connection.execute(
                 "SELECT revision, session, n, payload FROM entry WHERE revision > ?"
                 " ORDER BY revision LIMIT ?",
@@ -537,6 +428,12 @@ class SqliteLog:
             ]
 
         return await self._call(work)
+
+
+def _head(connection: sqlite3.Connection) -> int:
+    """The newest revision; the entry itself may have been cut. 0: there was none."""
+    found = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'entry'").fetchone()
+    return 0 if found is None else int(found[0])
 
 
 def _last(connection: sqlite3.Connection, session: int) -> int:

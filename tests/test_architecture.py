@@ -40,6 +40,7 @@ SHELLS = {
         "snapshot_loading",
         "snapshot_store",
         "sqlite",
+        "sqlite_file",
     },
     "broker": {
         "__main__",
@@ -85,6 +86,7 @@ SHELLS = {
         "job_tool",
         "kafka_client",
         "log_tail",
+        "log_checkpoints",
         "logs",
         "metrics",
         "node",
@@ -102,7 +104,9 @@ SHELLS = {
         "topic_tool",
         "transaction_expiring",
         "transactions.service",
+        "truncation",
         "txn_tool",
+        "unnamed_objects",
         "unread",
     },
     "iceberg_export": {

@@ -12,6 +12,7 @@ from coordinator.etcd_client import Endpoint, EtcdClient
 from coordinator.memory import MemoryLog, MemoryLogCluster
 from coordinator.metadata_log import (
     LogEntry,
+    LogReplacedError,
     LogUnavailableError,
     MetadataLog,
     Session,
@@ -332,5 +333,15 @@ def test_closing_ends_open_tails(connect: Connect) -> None:
         with pytest.raises(LogUnavailableError):
             await log.head()
         await log.aclose()
+
+    play(connect, scenario)
+
+
+def test_a_tail_from_beyond_the_head_finds_that_the_log_was_replaced(connect: Connect) -> None:
+    async def scenario(log: MetadataLog) -> None:
+        session = await opened(log)
+        beyond = Position(session.incarnation + 1000)
+        with pytest.raises(LogReplacedError, match="before"):
+            await read(log, 1, after=beyond)
 
     play(connect, scenario)

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from coordinator.barrier import Barrier
-from coordinator.metadata_log import LogUnavailableError
+from coordinator.metadata_log import LogReplacedError, LogUnavailableError
 from coordinator.stats import CoordinatorStats
+from protocol.types import Position
 from tests.coordinator_shell.support import now_s, play
 
 
@@ -143,5 +144,20 @@ def test_barrier_gives_up_at_its_deadline() -> None:
                 await barrier.wait()
             assert 5 <= now_s() < 5.1
             running.cancel()
+
+    play(scenario)
+
+
+def test_a_head_before_what_is_applied_is_that_of_another_log() -> None:
+    async def scenario() -> None:
+        log, stats = _Log(), CoordinatorStats()
+        stats.applied_position = Position(7)
+        log.newest = 6
+        barrier = Barrier(log, wait_for=_Positions().wait_for, deadline_ms=5000, stats=stats)
+        waiting = asyncio.ensure_future(barrier.wait())
+        with pytest.raises(LogReplacedError, match="ends at position 6, before 7"):
+            await barrier.run()
+        assert not waiting.done()
+        waiting.cancel()
 
     play(scenario)

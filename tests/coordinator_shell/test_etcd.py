@@ -19,6 +19,7 @@ from coordinator.metadata_log import (
     LogEntry,
     LogHoleError,
     LogRefusedError,
+    LogReplacedError,
     LogUnavailableError,
     Session,
 )
@@ -310,7 +311,7 @@ def test_log_goes_on_after_etcd_was_restarted(own_etcd: EtcdServer) -> None:
     asyncio.run(scenario())
 
 
-def test_etcd_that_forgot_what_was_read_is_a_hole(own_etcd: EtcdServer, tmp_path: Path) -> None:
+def test_etcd_that_forgot_what_was_read_was_replaced(own_etcd: EtcdServer, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with log_on(*own_etcd.endpoints) as log:
             session = await opened(log)
@@ -319,7 +320,7 @@ def test_etcd_that_forgot_what_was_read_is_a_hole(own_etcd: EtcdServer, tmp_path
             shutil.rmtree(tmp_path / "data")
             await asyncio.to_thread(own_etcd.start)
             async with aclosing(log.tail(last)) as reading:
-                with pytest.raises((LogHoleError, LogRefusedError)):
+                with pytest.raises(LogReplacedError, match="was at"):
                     await take(reading, 1)
 
     asyncio.run(scenario())
@@ -349,7 +350,7 @@ def test_endpoints_of_two_clusters_are_refused(etcd: EtcdServer, own_etcd: EtcdS
         ):
             await log.head()
             first.freeze()
-            with pytest.raises(LogRefusedError, match="one cluster"):
+            with pytest.raises(LogReplacedError, match="several clusters"):
                 await log.head()
 
     asyncio.run(scenario())

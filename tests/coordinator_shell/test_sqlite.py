@@ -3,7 +3,8 @@
 import asyncio
 import shutil
 import sqlite3
-from contextlib import aclosing
+from collections.abc import Callable
+from contextlib import aclosing, closing
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,13 @@ import pytest
 from coordinator.metadata_log import (
     LogCutError,
     LogRefusedError,
+    LogReplacedError,
     LogUnavailableError,
+    Session,
     SessionState,
 )
-from coordinator.sqlite import SqliteLog, _Database, _Worker
+from coordinator.sqlite import SqliteLog, _Worker
+from coordinator.sqlite_file import SqliteFile
 from protocol.types import Position
 
 
@@ -68,7 +72,7 @@ def test_what_was_answered_is_in_the_files(tmp_path: Path) -> None:
 
 def test_every_commit_waits_for_the_disk(tmp_path: Path) -> None:
     # A power cut cannot be had in a test; what survives one is SQLite's promise for this mode.
-    database = _Database(tmp_path / "log.db")
+    database = SqliteFile(tmp_path / "log.db")
     try:
         (synchronous,) = database.connection().execute("PRAGMA synchronous").fetchone()
         assert synchronous == 2  # FULL
@@ -260,5 +264,69 @@ def test_file_of_a_log_that_is_cut_stays_flat(tmp_path: Path) -> None:
                 sizes.append(sum(file.stat().st_size for file in tmp_path.glob("log.db*")))
         await log.aclose()
         assert sizes[-1] <= sizes[1] * 1.1
+
+    asyncio.run(scenario())
+
+
+async def _in_use(path: Path) -> tuple[SqliteLog, Session]:
+    """A log that has an entry after the copy of it that lies beside, as `copy.db`."""
+    log = SqliteLog(path)
+    session = await log.open(await log.grant(30_000), b"open")
+    copy = path.with_name("copy.db")
+    with closing(sqlite3.connect(path)) as here, closing(sqlite3.connect(copy)) as there:
+        here.backup(there)
+    await log.append(session, 1, b"one")
+    return log, session
+
+
+def _move(path: Path) -> None:
+    path.with_name("copy.db").rename(path)
+
+
+def _overwrite(path: Path) -> None:
+    path.write_bytes(path.with_name("copy.db").read_bytes())
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize("change", [_move, _overwrite, _remove])
+def test_a_file_that_is_replaced_while_in_use_acknowledges_nothing(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    async def scenario() -> None:
+        log, session = await _in_use(tmp_path / "log.db")
+        async with aclosing(log.tail(Position(0))) as reading:
+            assert len(await anext(reading)) == 2
+            following = asyncio.ensure_future(anext(reading))
+            change(tmp_path / "log.db")
+            for _ in range(2):
+                with pytest.raises(LogReplacedError, match="while it was in use"):
+                    await log.append(session, 2, b"two")
+            assert not following.done()
+            following.cancel()
+            await asyncio.wait([following])
+        await log.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_a_logs_own_checkpoints_are_nobody_elses_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.sqlite_file.CHECKPOINT_WAL_BYTES", 100_000)
+
+    async def scenario() -> None:
+        path = tmp_path / "log.db"
+        log = SqliteLog(path)
+        session = await log.open(await log.grant(30_000), b"open")
+        before = path.stat().st_size
+        for n in range(1, 101):
+            await log.append(session, n, bytes(4000))
+        # What was committed is in the file, and the one beside it was begun anew.
+        assert path.stat().st_size > before + 200_000
+        assert path.with_name("log.db-wal").stat().st_size < 200_000
+        await log.aclose()
 
     asyncio.run(scenario())
