@@ -6,6 +6,7 @@
     GET    /log?after=P&follow=1     entries of the metadata log, one JSON object per line
     GET    /jobs                     which agent has the jobs, and how far they are
     POST   /jobs/{job}/run           have one run now
+    GET    /objects/unnamed          objects in the store that no entry of the log names
     GET    /topics/{name}?from=N     where a topic's records lie, from a partition on
     GET    /export/topics            topics with their ids, what is set for their tables, how far these are
     GET    /export/plan?topic=T      spans of a topic [&partition=P&from=OFFSET], some at a time
@@ -28,7 +29,7 @@ from typing import Any
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from broker import job_report, metrics
+from broker import job_report, metrics, unnamed_objects
 from broker.config import Settings
 from broker.export_report import export_view, parse_progress, reports
 from broker.log_lines import describe
@@ -43,7 +44,7 @@ from coordinator.plan_view import topic_plan
 from coordinator.table_commands import TABLES_LEVEL
 from protocol.errors import KafkaError
 from protocol.types import POSITION_ZERO, Position, TopicId
-from storage.object_store import StoreError
+from storage.object_store import ObjectStore, StoreError
 from storage.reader import Reader
 from storage.spans import Marker, Page, Span
 
@@ -63,6 +64,7 @@ class AdminView:
     """What the endpoints may look at. The parts come when the agent has them."""
 
     settings: Settings
+    store: ObjectStore
     log: MetadataLog
     not_ready: Callable[[], list[str]]
     notes: Callable[[], list[str]] = list
@@ -99,6 +101,7 @@ def make_app(view: AdminView) -> web.Application:
     app.router.add_get("/log", _log)
     app.router.add_get("/jobs", _jobs)
     app.router.add_post("/jobs/{job}/run", _run_job)
+    app.router.add_get("/objects/unnamed", _unnamed)
     app.router.add_get("/topics/{name}", _topic)
     app.router.add_get("/export/topics", _topics)
     app.router.add_get("/export/plan", _plan)
@@ -194,6 +197,15 @@ async def _stream(
             await _stream(log, response, after=error.cut, end=end)
     except LogError as error:
         await response.write(json.dumps({"error": str(error)}).encode() + b"\n")
+
+
+async def _unnamed(request: web.Request) -> web.StreamResponse:
+    machine = (await _current(request)).machine
+    try:
+        found = await unnamed_objects.count(request.app[VIEW].store, machine)
+    except StoreError as error:
+        raise _RefusedError(503, f"the object store: {error}") from error
+    return _json(found.view())
 
 
 async def _topic(request: web.Request) -> web.StreamResponse:

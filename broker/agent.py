@@ -5,7 +5,8 @@
 
 What holds: an agent whose store or log is away waits, at start and later; it never ends because
 of that. It ends by `stop` (SIGTERM), when another process took its node name, when the log cannot
-be followed (P13), or when store or log turn out to be somebody else's: always with one sentence.
+be followed (P13), or when store or log turn out to be somebody else's, or the log older than the
+store: always with one sentence.
 
 Everything runs on the loop it is started on, with the clocks and the chance of `Parts`, so the
 simulator builds the same agents. Left out: processes, signals, real clocks (`broker.process`).
@@ -22,7 +23,7 @@ from typing import NamedTuple
 from aiohttp import web
 from typing_extensions import override
 
-from broker import identity, metrics, purging, transaction_expiring
+from broker import identity, metrics, purging, transaction_expiring, truncation
 from broker.admin import AdminView, make_app
 from broker.config import Address, Settings, advertised
 from broker.fetching import FetchPath
@@ -33,6 +34,7 @@ from broker.handlers import HANDLERS
 from broker.identity import WrongPlaceError
 from broker.jobs import child
 from broker.jobs.host import JobHost
+from broker.log_checkpoints import LogCheckpoints
 from broker.node import Node
 from broker.producer_ids import ProducerIds
 from broker.producing import ProducePath
@@ -41,6 +43,7 @@ from broker.registry.serving import RegistryView
 from broker.server import KafkaServer
 from broker.store_time import StoreTime
 from broker.transactions.service import TransactionService
+from broker.truncation import TruncatedLogError
 from coordinator.coordinator import (
     AgentIdentity,
     Coordinator,
@@ -48,7 +51,7 @@ from coordinator.coordinator import (
     ReplacedError,
     ReplicaStoppedError,
 )
-from coordinator.metadata_log import LogError, LogRefusedError, MetadataLog
+from coordinator.metadata_log import LogError, LogRefusedError, LogReplacedError, MetadataLog
 from coordinator.snapshot_store import SnapshotStore
 from protocol.apis import APIS, FETCH, PRODUCE
 from protocol.messages.codec import request_layout, response_layout
@@ -88,6 +91,15 @@ class Parts:
     store or log are in this process's memory, which no other process could see."""
 
 
+_SENTENCES = (ReplacedError, ReplicaStoppedError, TruncatedLogError, WrongPlaceError)
+"""Errors that end an agent and say themselves what to do."""
+
+REPLACED_ADVICE = (
+    "This agent acknowledges nothing any more and deletes nothing. Put the newest log back and start"
+    " the agents again: they compare it with the object store (frazil doctor does, too)"
+)
+
+
 class AgentError(Exception):
     """The agent cannot start, or cannot go on; the sentence says why and what to do."""
 
@@ -107,6 +119,7 @@ class _Shells(NamedTuple):
     node: Node
     jobs: JobHost
     time: StoreTime
+    checkpoints: LogCheckpoints
 
 
 class _TurnedAway(asyncio.Protocol):
@@ -143,7 +156,11 @@ class Agent:
         self._runners: list[web.AppRunner] = []
         """Of the admin endpoints, and of the schema registry."""
         self._view = AdminView(
-            settings=settings, log=parts.log, not_ready=self.not_ready, notes=self.notes
+            settings=settings,
+            store=parts.store,
+            log=parts.log,
+            not_ready=self.not_ready,
+            notes=self.notes,
         )
         self._identified = False
         self._waiting_for = "the object store and the metadata log are being checked"
@@ -175,8 +192,10 @@ class Agent:
             error = _first(group)
             if isinstance(error, AgentError):
                 raise error from group
-            if isinstance(error, ReplacedError | ReplicaStoppedError | WrongPlaceError):
+            if isinstance(error, _SENTENCES):
                 raise AgentError(str(error)) from group
+            if isinstance(error, LogReplacedError):
+                raise AgentError(f"{error}. {REPLACED_ADVICE}") from group
             if not isinstance(error, _StoppedError):
                 raise
         finally:
@@ -332,6 +351,7 @@ class Agent:
             now_ms=time.now_ms,
             boot_ms=parts.boot_ms,
             snapshots=SnapshotStore(parts.store, self._cluster),
+            before_joining=self._find_no_truncation,
         )
         reader = Reader(parts.store, settings.cache_bytes, tasks)
         writer = Writer(parts.store, cluster_id=settings.cluster_id, rng=parts.rng)
@@ -362,7 +382,10 @@ class Agent:
         )
         coordinator.on_incarnation(self._session_changed)
         jobs = self._job_host(coordinator)
-        self._shells = _Shells(coordinator, reader, writer, producing, fetching, node, jobs, time)
+        checkpoints = LogCheckpoints(parts.store, coordinator, cluster_id=settings.cluster_id)
+        self._shells = _Shells(
+            coordinator, reader, writer, producing, fetching, node, jobs, time, checkpoints
+        )
         self._view.reader = reader
         self._view.coordinator = coordinator
         self._view.registry = metrics.registry_of(
@@ -434,6 +457,7 @@ class Agent:
         tasks.create_task(self._watch_store(), name="store probe")
         tasks.create_task(shells.time.run(), name="the store's clock")
         tasks.create_task(shells.coordinator.run(), name="coordinator")
+        tasks.create_task(shells.checkpoints.run(), name="checkpoints of the log")
         tasks.create_task(shells.producing.run(), name="produce deadlines")
         tasks.create_task(purging.run(shells.coordinator), name="purging")
         tasks.create_task(shells.node.groups.run(), name="groups")
@@ -453,6 +477,12 @@ class Agent:
         self._view.life = await identity.check(
             self._parts.store, self._parts.log, self._cluster, self._parts.rng
         )
+
+    async def _find_no_truncation(self) -> None:
+        """The log is not older than the store. Raises TruncatedLogError."""
+        assert self._shells is not None
+        parts, machine = self._parts, self._shells.coordinator.machine
+        await self._until_there(lambda: truncation.check(parts.store, parts.log, machine))
 
     async def _until_there(self, ask: Callable[[], Awaitable[None]]) -> None:
         """Ask until store and log have answered (P16)."""
@@ -529,6 +559,7 @@ class Agent:
                 logger.warning("left with records that were not known to be durable in time")
             # From the Close on no other agent names this one, before its connections are gone.
             await shells.coordinator.leave()
+        await shells.checkpoints.put_last()
         logger.info("left")
 
 

@@ -2,7 +2,8 @@
 
 Looks without disturbing: the store gets one small object that is deleted again, the log is only
 read, ports are tried and released. An agent that is running on this machine with these settings
-is recognised, so that its ports and its embedded log are not called trouble.
+is recognised, so that its ports and its embedded log are not called trouble, and asked what only
+it can tell. Without one the log is read to its end, and compared with the store.
 
 Left out: load, latencies over time, other agents.
 """
@@ -15,10 +16,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.config import Loaded, Settings
-from broker.opening import log_options, now_ms, store_options
-from coordinator.metadata_log import LogError, LogRefusedError
-from coordinator.open_log import open_log
+from broker import truncation, unnamed_objects
+from broker.admin_client import ask
+from broker.config import Address, Loaded, Settings
+from broker.opening import log_options, now_ms, open_adapters, store_options
+from broker.said import ToolError
+from broker.truncation import TruncatedLogError
+from coordinator.machine import Machine
+from coordinator.metadata_log import LogError, LogRefusedError, MetadataLog
+from coordinator.open_log import ERA, open_log
+from coordinator.replica import Replica, ReplicaStoppedError
+from coordinator.snapshot_store import SnapshotStore
+from coordinator.stats import CoordinatorStats
 from storage import marker
 from storage.object_store import ObjectStore, StoreError, StoreRefusedError
 from storage.open_store import open_store
@@ -54,6 +63,8 @@ async def examine(loaded: Loaded) -> list[Finding]:
     running = await asyncio.to_thread(_agent_runs, settings)
     findings += [finding async for finding in _store(settings)]
     findings += [finding async for finding in _log(settings, running=running)]
+    if not any(finding.bad for finding in findings):
+        findings += await (_told(settings) if running else _compared(settings))
     findings += _ports(settings, running=running)
     return findings
 
@@ -153,6 +164,62 @@ async def _log(settings: Settings, *, running: bool) -> AsyncIterator[Finding]:
             yield Finding("log", bad=False, text=f"{where} answers{slow} ({took_ms} ms), {state}")
 
 
+async def _told(settings: Settings) -> list[Finding]:
+    """What the running agent says of the store."""
+    assert settings.http is not None
+    try:
+        told = await asyncio.to_thread(
+            ask, f"http://{_host_of(settings.http)}:{settings.http.port}", "/objects/unnamed"
+        )
+    except ToolError as error:
+        return [Finding("objects", bad=True, text=str(error))]
+    keys = [each["key"] for each in told["examples"]]
+    return [_unnamed(told["unnamed"], told["bytes"], told["orphans"], keys)]
+
+
+async def _compared(settings: Settings) -> list[Finding]:
+    """The log, read to its end, beside the store; nothing when either is not there yet."""
+    if settings.log_url.startswith("sqlite://") and not _exists(settings.log_url):
+        return []
+    store, log = open_adapters(settings)
+    async with contextlib.aclosing(store), contextlib.aclosing(log):
+        try:
+            machine = await _machine_of(store, log, settings)
+            await truncation.check(store, log, machine)
+            found = await unnamed_objects.count(store, machine)
+        except (ReplicaStoppedError, TruncatedLogError, StoreError, LogError) as error:
+            return [Finding("log", bad=True, text=str(error))]
+        keys = [info.key for info in found.examples]
+        return [_unnamed(found.objects, found.bytes, found.orphans, keys)]
+
+
+async def _machine_of(store: ObjectStore, log: MetadataLog, settings: Settings) -> Machine:
+    """What the log says, up to its end. Raises ReplicaStoppedError and LogReplacedError."""
+    machine = Machine()
+    snapshots = SnapshotStore(store, marker.ClusterIdentity(settings.cluster_id, ERA))
+    replica = Replica(log, machine, CoordinatorStats(), snapshots)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(replica.run())
+            await replica.started()
+            running.cancel()
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
+    return machine
+
+
+def _unnamed(count: int, total_bytes: int, orphans: int, keys: list[str]) -> Finding:
+    if count == 0:
+        return Finding("objects", bad=False, text="the log names all that there are")
+    listed = ", ".join(keys) + (", …" if count > len(keys) else "")
+    text = (
+        f"{count} ({total_bytes} bytes) that the log does not name: put and not committed before an"
+        f" agent was killed. {orphans} of them are older than every live agent and will be deleted,"
+        f" the others when the agents were started again: {listed}"
+    )
+    return Finding("objects", bad=False, text=text)
+
+
 def _exists(url: str) -> bool:
     return Path(url.partition("://")[2]).exists()
 
@@ -198,12 +265,15 @@ def _trouble_with(host: str, port: int) -> str | None:
     return None
 
 
+def _host_of(http: Address) -> str:
+    return "127.0.0.1" if http.host in ("", "*", "0.0.0.0") else http.host  # noqa: S104
+
+
 def _agent_runs(settings: Settings) -> bool:
     """Whether an agent answers at the admin address of the settings."""
     if settings.http is None or settings.http.port == 0:
         return False
-    host = "127.0.0.1" if settings.http.host in ("", "*", "0.0.0.0") else settings.http.host  # noqa: S104
-    connection = http.client.HTTPConnection(host, settings.http.port, timeout=2)
+    connection = http.client.HTTPConnection(_host_of(settings.http), settings.http.port, timeout=2)
     try:
         connection.request("GET", "/health/live")
         return connection.getresponse().read() == b'{"live": true}'

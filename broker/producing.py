@@ -331,7 +331,8 @@ class ProducePath:
         error: StoreError | None = None
         try:
             deadline = self._loop.time() + PUT_SECONDS_MAX
-            await self._writer.put(chunk.chunk_id, chunk.closed, deadline)
+            reached = self._coordinator.machine.position
+            await self._writer.put(chunk.chunk_id, chunk.closed, reached=reached, deadline=deadline)
         except StoreError as failure:
             error = failure
         finally:

@@ -51,16 +51,19 @@ class Coordinator:
         now_ms: Callable[[], int],
         boot_ms: Callable[[], int],
         snapshots: SnapshotSource | None = None,
+        before_joining: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`now_ms`: wall clock, written into entries; `boot_ms`: never set, counts suspension.
 
-        Without `snapshots` it replays the log from the beginning.
+        Without `snapshots` it replays the log from the beginning. `before_joining` is awaited when
+        the machine is that of the log's end and nothing was appended yet; its errors end `run`.
         """
         self.machine = Machine()
         self.stats = CoordinatorStats()
         self._log = log
         self._settings = settings
         self._left = asyncio.Event()
+        self._before_joining = before_joining
         self._replica = Replica(log, self.machine, self.stats, snapshots)
         self._barrier = Barrier(
             log,
@@ -93,8 +96,9 @@ class Coordinator:
     async def run(self) -> None:
         """Be one of the cluster's agents until cancelled or `leave` is done.
 
-        Raises ReplicaStoppedError when the log cannot be followed (P13), ReplacedError when
-        another process has taken the node name. An unavailable log is waited for (P16).
+        Raises ReplicaStoppedError when the log cannot be followed (P13), LogReplacedError when it
+        is not the one that it was, ReplacedError when another process has taken the node name. An
+        unavailable log is waited for (P16).
         """
         ended_by: BaseException | None = None
         try:
@@ -180,6 +184,8 @@ class Coordinator:
         """An agent that still loads would be named to clients, and hold a lease it cannot renew
         in time; so it joins when it has caught up with what there was."""
         await self._replica.started()
+        if self._before_joining is not None:
+            await self._before_joining()
         await self._membership.run()
 
     async def _until_left(self) -> None:

@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from protocol.types import Buffer, TopicId
+from protocol.types import Buffer, Position, TopicId
 from storage.chunk import (
-    HEADER,
     HEADER_BYTES,
     ChunkIndex,
     IndexSpan,
     checksum_of,
     chunk_bytes,
+    encode_header,
     encode_tail,
 )
 from storage.spans import Item, ObjectId
@@ -189,8 +189,11 @@ class ClosedChunk:
         """All batches, in the order of their bytes."""
         return (batch for span in self.spans for batch in span.batches)
 
-    def object_parts(self, chunk: ObjectId, *, cluster_id: str) -> list[Buffer]:
-        """The whole object, always the same bytes for the same arguments; nothing is copied."""
+    def object_parts(self, chunk: ObjectId, *, cluster_id: str, reached: Position) -> list[Buffer]:
+        """The whole object, always the same bytes for the same arguments; nothing is copied.
+
+        `reached`: how far the agent has applied the log.
+        """
         spans = tuple(
             IndexSpan(
                 span.topic_id,
@@ -204,7 +207,11 @@ class ClosedChunk:
         )
         index = ChunkIndex(cluster_id, chunk, spans)
         tail = encode_tail(index, data_end=HEADER_BYTES + self.data_bytes)
-        parts: list[Buffer] = [HEADER, *(batch.data for batch in self.batches()), tail]
+        parts: list[Buffer] = [
+            encode_header(reached),
+            *(batch.data for batch in self.batches()),
+            tail,
+        ]
         assert sum(map(len, parts)) == self.length
         return parts
 

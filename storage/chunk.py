@@ -1,7 +1,7 @@
 """The chunk format, version 2: what one flush writes as one object. Version 1 is read, too: there
 an item does not say to which transaction it belongs, since there were none.
 
-    header   16 bytes   magic, version
+    header   16 bytes   magic, version, the log's revision that its agent knew of (0: not told)
     data                record batches, adjacent per partition, base offsets as the clients sent
     index               whose chunk this is, and every item: what the log's entry says, again
     footer   32 bytes   where the index begins, its length and CRC-32C, version, magic
@@ -9,6 +9,9 @@ an item does not say to which transaction it belongs, since there were none.
 All numbers are big-endian and of fixed width, so the length of an object is known before its
 name is. With the index a bucket can be audited without the log; serving never reads it. Every
 span's data carries a CRC-32C of its own beside those of its batches.
+
+The revision in the header is of the incarnation's era. It tells that a log is older than a chunk
+which it does not name; nothing else reads it.
 
 The log, not the index, says what counts: a batch that is in a chunk may have been refused.
 Big data is never joined: a chunk is a list of buffers. Pure. What is left out: compression (the
@@ -22,14 +25,23 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from protocol.types import Buffer, Incarnation, Position, TopicId, era_of
+from protocol.types import (
+    REVISION_BITS,
+    Buffer,
+    Incarnation,
+    Position,
+    TopicId,
+    era_of,
+    position,
+    revision_of,
+)
 from storage.spans import Item, ObjectId
 
 MAGIC: Final = b"\x00FRAZILc"
 VERSION: Final = 2
 CLUSTER_ID_BYTES_MAX: Final = 64
 
-_HEADER: Final = struct.Struct(">8sH6x")
+_HEADER: Final = struct.Struct(">8sH6s")
 _OWNER: Final = struct.Struct(f">{CLUSTER_ID_BYTES_MAX}sHQII")
 _SPAN: Final = struct.Struct(">16siQQII")
 _ITEM: Final = struct.Struct(">IIIqqhiq")
@@ -39,9 +51,11 @@ _FOOTER: Final = struct.Struct(">QIIH6x8s")
 
 HEADER_BYTES: Final = _HEADER.size
 FOOTER_BYTES: Final = _FOOTER.size
-HEADER: Final = _HEADER.pack(MAGIC, VERSION)
+
+_REVISION_BYTES: Final = REVISION_BITS // 8
 
 assert HEADER_BYTES == 16
+assert _REVISION_BYTES == 6
 assert FOOTER_BYTES == 32
 
 
@@ -83,6 +97,17 @@ def chunk_bytes(*, data_bytes: int, span_count: int, item_count: int) -> int:
     """Length of the whole object."""
     tail = index_bytes(span_count=span_count, item_count=item_count) + FOOTER_BYTES
     return HEADER_BYTES + data_bytes + tail
+
+
+def encode_header(reached: Position) -> bytes:
+    """The header of a chunk whose agent has applied the log up to `reached`."""
+    return _HEADER.pack(MAGIC, VERSION, revision_of(reached).to_bytes(_REVISION_BYTES, "big"))
+
+
+def position_in(header: Buffer, incarnation: Incarnation) -> Position:
+    """What `encode_header` was told, of a chunk of the incarnation; revision 0 when it was not."""
+    _, _, revision = _HEADER.unpack_from(header)
+    return position(era_of(Position(incarnation)), int.from_bytes(revision, "big"))
 
 
 def encode_index(index: ChunkIndex) -> bytes:
@@ -187,7 +212,7 @@ def parse_chunk(chunk: Buffer) -> ChunkIndex:
     """
     view = memoryview(chunk)
     footer = parse_footer(view[-FOOTER_BYTES:], object_length=len(view))
-    magic, version = _HEADER.unpack_from(view)
+    magic, version, _ = _HEADER.unpack_from(view)
     if magic != MAGIC or version != footer.version:
         raise ChunkFormatError("the object does not begin like a chunk")
     return parse_index(view[footer.index_start : -FOOTER_BYTES], footer)

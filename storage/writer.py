@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.types import Buffer
+from protocol.types import Buffer, Position
 from storage.accumulator import ClosedChunk
 from storage.object_store import ObjectStore, StoreUnavailableError
 from storage.spans import ObjectId
@@ -41,14 +41,16 @@ class Writer:
         self._rng = rng
         self.stats = WriterStats()
 
-    async def put(self, chunk_id: ObjectId, closed: ClosedChunk, deadline: float) -> None:
+    async def put(
+        self, chunk_id: ObjectId, closed: ClosedChunk, *, reached: Position, deadline: float
+    ) -> None:
         """Return when the chunk is durable.
 
-        `deadline` is in the loop's time. Raises StoreUnavailableError when it passed (the object
+        `reached` is how far the agent has applied the log, `deadline` in the loop's time. Raises StoreUnavailableError when it passed (the object
         may exist all the same), StoreRefusedError and ObjectExistsError at once.
         """
         loop = asyncio.get_running_loop()
-        parts = closed.object_parts(chunk_id, cluster_id=self._cluster_id)
+        parts = closed.object_parts(chunk_id, cluster_id=self._cluster_id, reached=reached)
         begun = loop.time()
         attempt = 0
         while True:

@@ -3,6 +3,7 @@
 What a predecessor listed and did not come to delete goes first. Orphans, which no command ever
 named, are found by listing the bucket, seldom: in the first round of a worker, then hourly, or
 when somebody asks. A listing that is cut off begins again; what was found on the way is gone.
+Checkpoints of agents that have ended go with them.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -12,6 +13,8 @@ from broker.jobs import collection_plan
 from broker.jobs.collection_plan import OBJECTS_PER_COMMAND_MAX
 from broker.jobs.context import JobContext
 from coordinator.job_commands import DoomObjects, ForgetObjects, ObjectsDoomed
+from storage import log_checkpoint
+from storage.log_checkpoint import LogCheckpoint
 from storage.object_store import ObjectInfo
 from storage.spans import ObjectId
 
@@ -24,10 +27,11 @@ async def run(context: JobContext) -> None:
     grace_ms = context.settings.kafka.log_segment_delete_delay_ms
     await _doom(context, list(collection_plan.collectable(machine, grace_ms=grace_ms)))
     if context.requested or context.stats.runs % LISTING_ROUNDS == 1:
+        begun_ms = await _checkpoints(context)
         for prefix in collection_plan.PREFIXES:
             async for page in _pages(context, prefix):
-                keys = [info.key for info in page]
-                await _doom(context, list(collection_plan.orphans(machine, keys)))
+                orphans = collection_plan.orphans(machine, page, begun_ms=begun_ms)
+                await _doom(context, list(orphans))
     async for page in _pages(context, collection_plan.SNAPSHOTS):
         if old := list(collection_plan.old_snapshots(machine, page)):
             await context.store.delete(old)
@@ -39,6 +43,16 @@ async def _pages(context: JobContext, prefix: str) -> AsyncIterator[Sequence[Obj
     while page := await context.store.list_after(prefix, after):
         yield page
         after = page[-1].key
+
+
+async def _checkpoints(context: JobContext) -> int | None:
+    """Delete old checkpoints; when the oldest live agent began, if that is known."""
+    found: dict[LogCheckpoint, int] = {}
+    async for page in _pages(context, log_checkpoint.FOLDER):
+        found |= log_checkpoint.found_in(page)
+    old = list(collection_plan.old_checkpoints(context.machine, found))
+    await context.store.delete([checkpoint.key for checkpoint in old])
+    return collection_plan.begun_ms(context.machine, found)
 
 
 async def _doom(context: JobContext, object_ids: Iterable[ObjectId]) -> None:

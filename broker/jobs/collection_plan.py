@@ -3,17 +3,21 @@
 An object that nothing points at may still be needed: by a reader with an old plan (so it waits a
 grace), by whoever starts from a snapshot at whose position something pointed at it (so two
 snapshots after it must be published), by a pin. An object that no command has named may be
-named by its writer as long as that lives; after that, or when a later number was committed, it
-is an orphan.
+named by its writer as long as that lives; after that, or when a later number was committed, and
+when it is older, by the store's clock, than every live agent, it is an orphan. The latter in case
+the log is not what it was when the object was written: then a live agent did not write it, and
+numbers say nothing.
 
 Snapshots go when two newer ones are published, or when they were given up.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from coordinator.machine import Machine
 from protocol.types import Position
+from storage.log_checkpoint import LogCheckpoint
 from storage.object_store import ObjectInfo
 from storage.spans import ObjectId, ObjectKind
 
@@ -44,23 +48,71 @@ def _horizon(machine: Machine) -> Position | None:
     return horizon if pinned is None else min(horizon, pinned)
 
 
-def orphans(machine: Machine, keys: Iterable[str]) -> Iterator[ObjectId]:
-    """Objects among these that no command has named or can name any more.
+class Unnamed(NamedTuple):
+    """An object that no command has named or can name any more."""
 
-    The machine must have been at its position before the keys were listed. What is listed and
+    object_id: ObjectId
+    info: ObjectInfo
+
+
+def unnamed(machine: Machine, infos: Iterable[ObjectInfo]) -> Iterator[Unnamed]:
+    """Those among these that no command has named or can name any more.
+
+    The machine must have been at its position before they were listed. What is listed and
     collectable, but waits, is left out; keys of other things are, too.
     """
     waiting = {each.object_id for each in machine.objects.unreferenced()}
     waiting.update(machine.objects.doomed())
-    for key in keys:
-        object_id = _object_id(key)
+    for info in infos:
+        object_id = _object_id(info.key)
         if (
             object_id is not None
             and object_id not in waiting
             and not machine.objects.is_referenced(object_id)
             and _is_past(machine, object_id)
         ):
-            yield object_id
+            yield Unnamed(object_id, info)
+
+
+def orphans(
+    machine: Machine, infos: Iterable[ObjectInfo], *, begun_ms: int | None
+) -> Iterator[ObjectId]:
+    """Unnamed objects that are older than every live agent.
+
+    `begun_ms`: when the oldest of those began, by the store's clock; None: that is not known.
+    """
+    if begun_ms is not None:
+        for object_id, info in unnamed(machine, infos):
+            if info.modified_ms < begun_ms:
+                yield object_id
+
+
+def begun_ms(machine: Machine, checkpoints: Mapping[LogCheckpoint, int]) -> int | None:
+    """When the oldest live agent began, by the store's clock; None: not known of all.
+
+    `checkpoints`: what lies in the store, and when it took each in.
+    """
+    firsts = {each.incarnation: at for each, at in checkpoints.items() if each.is_first}
+    live = [row.incarnation for row in machine.incarnations]
+    if not live or not firsts.keys() >= set(live):
+        return None
+    return min(firsts[incarnation] for incarnation in live)
+
+
+def old_checkpoints(
+    machine: Machine, checkpoints: Iterable[LogCheckpoint]
+) -> Iterator[LogCheckpoint]:
+    """Those of incarnations that are over, but for the newest of all.
+
+    The machine must have been at its position before they were listed.
+    """
+    found = sorted(checkpoints, key=attrgetter("position"))
+    for each in found[:-1]:
+        if (
+            each.incarnation <= machine.position
+            and machine.incarnations.get(each.incarnation) is None
+        ):
+            yield each
 
 
 def _object_id(key: str) -> ObjectId | None:

@@ -18,7 +18,7 @@ from protocol import fetch, produce
 from protocol.framing import FrameSplitter, parse_header, request_frame
 from protocol.produce import PartitionResult
 from protocol.records import TRANSACTIONAL, Record, build_batch, check_batch
-from protocol.types import Incarnation, TopicId
+from protocol.types import POSITION_ZERO, Incarnation, TopicId
 from storage.accumulator import Accumulator, Limits
 from storage.batches import Batches
 from storage.cache import Cache
@@ -127,7 +127,7 @@ def gather(partitions: int, size: int) -> None:
                 token=None,
                 now_ms=0,
             )
-        accumulator.close(0).object_parts(CHUNK, cluster_id="bench")
+        accumulator.close(0).object_parts(CHUNK, cluster_id="bench", reached=POSITION_ZERO)
 
     title = f"{count} x {size // KiB} KiB, {partitions} partitions"
     measure(f"fill and close a chunk, {title}", close, byte_count=count * len(batch))

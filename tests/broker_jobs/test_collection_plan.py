@@ -5,7 +5,8 @@ from contextlib import closing
 from broker.jobs import collection_plan
 from coordinator.commands import Pin
 from coordinator.job_commands import JobKind
-from protocol.types import Incarnation
+from protocol.types import Incarnation, Position
+from storage.log_checkpoint import LogCheckpoint
 from storage.object_store import ObjectInfo
 from storage.spans import ObjectId, ObjectKind, Span
 from tests.broker_jobs.world import World
@@ -62,7 +63,12 @@ def test_a_pin_from_before_keeps_objects_and_a_later_one_does_not():
             assert bool(collectable(world)) is not pinned_first
 
 
-def test_orphans_are_what_no_command_named_and_none_can_name_any_more():
+def unnamed(world: World, *keys: str) -> list[str]:
+    infos = [ObjectInfo(key, 1, 0) for key in keys]
+    return [each.info.key for each in collection_plan.unnamed(world.machine, infos)]
+
+
+def test_unnamed_is_what_no_command_named_and_none_can_name_any_more():
     with closing(World()) as world:
         chunks = merge_ten_chunks(world)
         agent = world.agents[0]
@@ -77,18 +83,54 @@ def test_orphans_are_what_no_command_named_and_none_can_name_any_more():
             ObjectId(Incarnation(world.machine.position + 1000), 0).key,
             "cluster.json",
         ]
-        assert list(collection_plan.orphans(world.machine, keys)) == []
+        assert unnamed(world, *keys) == []
         given_up = ObjectId(agent, row.chunk_last + 1)
-        assert list(collection_plan.orphans(world.machine, [given_up.key])) == []
+        assert unnamed(world, given_up.key) == []
         world.produce((next(iter(world.written)), [(b"k", b"v")]))
         world.chunks[agent] += 1
         world.produce((next(iter(world.written)), [(b"k", b"v")]))
         skipped = ObjectId(agent, row.chunk_last - 1)
-        assert list(collection_plan.orphans(world.machine, [skipped.key])) == [skipped]
+        assert unnamed(world, skipped.key) == [skipped.key]
         world.take_over()
-        dead = [keys[2], keys[3]]
-        found = list(collection_plan.orphans(world.machine, keys))
-        assert [object_id.key for object_id in found] == dead
+        assert unnamed(world, *keys) == [keys[2], keys[3]]
+
+
+def test_orphans_are_older_by_the_stores_clock_than_every_live_agent():
+    with closing(World()) as world:
+        past = ObjectId(world.holder, 0, ObjectKind.INDEX)
+        world.take_over()
+        infos = [ObjectInfo(past.key, 1, modified_ms=5000)]
+        assert list(collection_plan.orphans(world.machine, infos, begun_ms=5001)) == [past]
+        assert list(collection_plan.orphans(world.machine, infos, begun_ms=5000)) == []
+        assert list(collection_plan.orphans(world.machine, infos, begun_ms=None)) == []
+
+
+def test_when_the_oldest_agent_began_is_known_when_all_have_told_the_store():
+    with closing(World()) as world:
+        first = world.agents[0]
+        row = world.machine.incarnations.get(first)
+        assert row is not None
+        found = {LogCheckpoint(first, Position(first + 2)): 100}
+        assert collection_plan.begun_ms(world.machine, found) is None
+        found[LogCheckpoint(first, Position(first))] = 70
+        for other in world.machine.incarnations:
+            found.setdefault(LogCheckpoint(other.incarnation, Position(other.incarnation)), 80)
+        assert collection_plan.begun_ms(world.machine, found) == 70
+
+
+def test_checkpoints_of_agents_that_are_over_go_but_the_newest_stays():
+    with closing(World()) as world:
+        first = world.holder
+        world.take_over()
+        live = next(iter(world.machine.incarnations)).incarnation
+        over = [LogCheckpoint(first, Position(first)), LogCheckpoint(first, Position(first + 2))]
+        began = LogCheckpoint(live, Position(live))
+        old = collection_plan.old_checkpoints
+        assert list(old(world.machine, over)) == over[:1]
+        assert list(old(world.machine, [began, *over])) == over
+        ahead = Incarnation(world.machine.position + 2)
+        coming = [LogCheckpoint(ahead, Position(ahead)), LogCheckpoint(ahead, Position(ahead + 2))]
+        assert list(old(world.machine, [*over, began, *coming])) == over
 
 
 def test_snapshots_that_are_published_begun_or_young_are_kept():

@@ -90,7 +90,7 @@ def test_aborted_records_are_gone_after_merging_and_so_is_what_the_log_knows_of_
         assert values(world, place, committed=False) == values(world, place) == [b"1", b"1"]
 
 
-def test_what_a_merge_wrote_and_could_not_commit_is_collected():
+def test_what_a_merge_wrote_and_could_not_commit_is_collected_when_all_agents_are_younger():
     with opened() as world:
         place = (world.topic("a"), 0)
         written = fill(world, place, 10)
@@ -105,6 +105,11 @@ def test_what_a_merge_wrote_and_could_not_commit_is_collected():
         world.pass_time(2_000)
         assert run(world, JobKind.MERGE)
         assert len(keys(world, "segments/")) == 2
+        assert run(world, JobKind.COLLECT)
+        assert len(keys(world, "segments/")) == 2
+        world.pass_time(2_000)
+        for _ in world.agents:
+            world.take_over()
         assert run(world, JobKind.COLLECT)
         assert len(keys(world, "segments/")) == 1
         assert values(world, place) == written

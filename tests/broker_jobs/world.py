@@ -38,8 +38,9 @@ from coordinator.transaction_commands import EndTransaction, InitProducer, Produ
 from protocol import records
 from protocol.errors import ErrorCode
 from protocol.records import Record, build_batch
-from protocol.types import INCARNATION_NONE, Buffer, Incarnation, TopicId, position
+from protocol.types import INCARNATION_NONE, Buffer, Incarnation, Position, TopicId, position
 from storage.batches import Batches
+from storage.log_checkpoint import LogCheckpoint
 from storage.memory import MemoryStore
 from storage.object_store import ObjectInfo
 from storage.page import decode_rows
@@ -182,8 +183,11 @@ class World:
     def _open(self, name: str) -> Incarnation:
         (outcome,) = self.append(INCARNATION_NONE, opening(name, level=self.level))
         assert isinstance(outcome, Opened)
-        self.chunks[outcome.incarnation] = 0
-        return outcome.incarnation
+        incarnation = outcome.incarnation
+        self.chunks[incarnation] = 0
+        checkpoint = LogCheckpoint(incarnation, Position(incarnation))
+        self.run(self.store.put_new(checkpoint.key, [checkpoint.encode(cluster_id="jobs")]))
+        return incarnation
 
     def pass_time(self, ms: int) -> None:
         self.clock_ms += ms

@@ -120,7 +120,7 @@ class Running:
         status, _ = await self.http("GET", "/health/ready")
         return status == 200
 
-    async def until(self, *, ready: bool, seconds: float = 8.0) -> None:
+    async def until(self, *, ready: bool, seconds: float = 30.0) -> None:
         async with asyncio.timeout(seconds):
             while await self.ready() is not ready:
                 assert not self.task.done(), self.task

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from unittest.mock import patch
 
 from broker.jobs import spill_plan, worker
-from broker.jobs.collection_plan import PREFIXES, orphans
+from broker.jobs.collection_plan import PREFIXES, begun_ms, orphans
 from broker.node import Node
 from coordinator.commands import Pin, Unpin
 from coordinator.coordinator import Applied
@@ -25,6 +25,8 @@ from coordinator.job_commands import ExpireRecords, JobKind, RequestJob
 from coordinator.machine import Machine
 from coordinator.partition import Partition as Rows
 from protocol.types import POSITION_ZERO, Position
+from storage import log_checkpoint
+from storage.object_store import ObjectInfo
 from storage.page import decode_rows
 from storage.spans import Page, Span
 from tests.sim.bounded_account import BoundedAccount, Partition, Shown
@@ -219,13 +221,18 @@ class BoundedWorld(World):
             left.append("objects that nothing points at are not deleted")
         if any(True for _ in machine.partitions.deleted()):
             left.append("deleted topics have rows left")
-        keys = [key for key in sorted(self.store._objects) if key.startswith(PREFIXES)]
-        if found := [each.key for each in orphans(machine, keys)]:
+        infos = [
+            ObjectInfo(key, len(data), self.store._modified_ms[key])
+            for key, data in sorted(self.store._objects.items())
+        ]
+        since_ms = begun_ms(machine, log_checkpoint.found_in(infos))
+        if found := [each.key for each in orphans(machine, infos, begun_ms=since_ms)]:
             left.append(f"orphans are in the store: {found[:3]}")
         strange = [
             key
             for key in sorted(self.store._objects)
-            if not key.startswith((*PREFIXES, "snapshots/", "clock/")) and key not in CLUSTER_FILES
+            if not key.startswith((*PREFIXES, "snapshots/", "clock/", "checkpoints/"))
+            and key not in CLUSTER_FILES
         ]
         if strange:
             left.append(f"{strange[:3]} are in the store")

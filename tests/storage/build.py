@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from protocol.records import Record, build_batch
-from protocol.types import Incarnation, TopicId, position
+from protocol.types import POSITION_ZERO, Incarnation, TopicId, position
 from storage.accumulator import Accumulator, ClosedChunk, Limits, PendingBatch
 from storage.spans import ObjectId, Span
 from tests.sim.loop import SimLoop
@@ -60,7 +60,7 @@ def closed(batches: Sequence[tuple[int, int, bytes]]) -> ClosedChunk:
 
 
 def object_of(chunk: ClosedChunk, chunk_id: ObjectId = CHUNK) -> bytes:
-    return b"".join(chunk.object_parts(chunk_id, cluster_id=CLUSTER))
+    return b"".join(chunk.object_parts(chunk_id, cluster_id=CLUSTER, reached=POSITION_ZERO))
 
 
 def spans_of(chunk: ClosedChunk, *, base_offset: int, chunk_id: ObjectId = CHUNK) -> list[Span]:

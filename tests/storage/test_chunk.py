@@ -8,7 +8,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.types import Incarnation, TopicId, position
+from protocol.types import POSITION_ZERO, Incarnation, TopicId, position
 from storage import chunk
 from storage.accumulator import Accumulator, Limits
 from storage.chunk import (
@@ -72,7 +72,7 @@ GOLDEN_INDEX = ChunkIndex(
 
 def test_chunk_of_version_2_is_written_as_ever() -> None:
     tail = encode_tail(GOLDEN_INDEX, data_end=27)
-    assert chunk.HEADER + b"data1" + b"data22" + tail == GOLDEN
+    assert chunk.encode_header(POSITION_ZERO) + b"data1" + b"data22" + tail == GOLDEN
 
 
 def test_chunk_of_version_2_is_read_as_ever() -> None:
@@ -241,7 +241,7 @@ def test_index_roundtrips(rows: list[tuple[TopicId, int, int, int]], cluster_id:
             instance=-1 if producer_id < 0 else producer_id - 2,
         )
     made = accumulator.close(0)
-    whole = b"".join(made.object_parts(CHUNK, cluster_id=cluster_id))
+    whole = b"".join(made.object_parts(CHUNK, cluster_id=cluster_id, reached=POSITION_ZERO))
     index = parse_chunk(whole)
     assert index.cluster_id == cluster_id
     assert [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from protocol.types import Buffer
+from protocol.types import POSITION_ZERO, Buffer
 from storage.memory import MemoryStore
 from storage.object_store import (
     ObjectExistsError,
@@ -46,7 +46,7 @@ def put(store: MemoryStore, *, deadline: float = 30.0, seed: int = 1) -> Writer:
 
     async def test() -> None:
         begun = asyncio.get_running_loop().time()
-        await writer.put(CHUNK, MADE, begun + deadline)
+        await writer.put(CHUNK, MADE, reached=POSITION_ZERO, deadline=begun + deadline)
 
     run_virtual(test, seed=seed)
     return writer
@@ -90,7 +90,7 @@ def test_deadline_ends_the_attempts_as_unknown() -> None:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         with pytest.raises(StoreUnavailableError, match="the store is away"):
-            await writer.put(CHUNK, MADE, begun + 20)
+            await writer.put(CHUNK, MADE, reached=POSITION_ZERO, deadline=begun + 20)
         assert 15 < loop.time() - begun <= 20
 
     run_virtual(test)
@@ -105,7 +105,7 @@ def test_deadline_ends_an_attempt_that_hangs() -> None:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         with pytest.raises(StoreUnavailableError, match="no answer in time"):
-            await writer.put(CHUNK, MADE, begun + 3)
+            await writer.put(CHUNK, MADE, reached=POSITION_ZERO, deadline=begun + 3)
         assert loop.time() - begun == pytest.approx(3)
 
     run_virtual(test)
