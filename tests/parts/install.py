@@ -55,7 +55,16 @@ PAUSES_S = (10.0, 30.0)
 
 def etcd() -> Path:
     """The etcd server's binary."""
-    return made_once(f"etcd-{ETCD_VERSION}", _build_etcd)
+    return _etcd_tools() / "etcd"
+
+
+def etcdutl() -> Path:
+    """The binary of etcd's tool for its files: what restores a backup."""
+    return _etcd_tools() / "etcdutl"
+
+
+def _etcd_tools() -> Path:
+    return made_once(f"etcd-tools-{ETCD_VERSION}", _build_etcd)
 
 
 def minio() -> Path:
@@ -236,11 +245,14 @@ def _build_etcd(result: Path, scratch: Path) -> None:
     compiler, env = _go(scratch)
     module = scratch / "module"
     module.mkdir()
-    server = "go.etcd.io/etcd/server/v3"
+    tools = {"etcd": "go.etcd.io/etcd/server/v3", "etcdutl": "go.etcd.io/etcd/etcdutl/v3"}
+    wanted = [f"{package}@v{ETCD_VERSION}" for package in tools.values()]
     run([compiler, "mod", "init", "tools"], folder=module, env=env)
-    run([compiler, "get", "-tool", f"{server}@v{ETCD_VERSION}"], folder=module, env=env)
-    build = [compiler, "build", "-trimpath", "-ldflags=-s", "-o", str(result), server]
-    run(build, folder=module, env=env)
+    run([compiler, "get", "-tool", *wanted], folder=module, env=env)
+    result.mkdir()
+    for name, package in tools.items():
+        target = ["-o", str(result / name), package]
+        run([compiler, "build", "-trimpath", "-ldflags=-s", *target], folder=module, env=env)
 
 
 def _build_minio(result: Path, scratch: Path) -> None:
