@@ -55,7 +55,7 @@ from coordinator.metadata_log import LogError, LogRefusedError, LogReplacedError
 from coordinator.snapshot_store import SnapshotStore
 from protocol.apis import APIS, FETCH, PRODUCE
 from protocol.messages.codec import request_layout, response_layout
-from protocol.types import Incarnation
+from protocol.types import ERA, Incarnation
 from storage import marker
 from storage.marker import ClusterIdentity
 from storage.object_store import ObjectStore, StoreError, StoreRefusedError
@@ -64,7 +64,6 @@ from storage.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-ERA_FIRST = 1
 IDENTIFY_RETRY_S = 1.0
 TELL_AGAIN_S = 30.0
 """An agent that waits says so at once, and then this often."""
@@ -147,7 +146,7 @@ class Agent:
         self._parts = parts
         self._host_name = host_name
         self._software_version = software_version
-        self._cluster = ClusterIdentity(settings.cluster_id, ERA_FIRST)
+        self._cluster = ClusterIdentity(settings.cluster_id, ERA)
         self._doors: list[asyncio.Server] = []
         self._bound: dict[str, tuple[str, int]] = {}
         self._shells: _Shells | None = None

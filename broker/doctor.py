@@ -24,10 +24,11 @@ from broker.said import ToolError
 from broker.truncation import TruncatedLogError
 from coordinator.machine import Machine
 from coordinator.metadata_log import LogError, LogRefusedError, MetadataLog
-from coordinator.open_log import ERA, open_log
+from coordinator.open_log import open_log
 from coordinator.replica import Replica, ReplicaStoppedError
 from coordinator.snapshot_store import SnapshotStore
 from coordinator.stats import CoordinatorStats
+from protocol.types import ERA
 from storage import marker
 from storage.object_store import ObjectStore, StoreError, StoreRefusedError
 from storage.open_store import open_store

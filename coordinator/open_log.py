@@ -17,10 +17,9 @@ from coordinator.etcd_client import Endpoint, EtcdClient, EtcdOptions
 from coordinator.memory import MemoryLog, MemoryLogCluster
 from coordinator.metadata_log import MetadataLog
 from coordinator.sqlite import SqliteLog
+from protocol.types import ERA
 
 PREFIX_DEFAULT = "/frazil"
-ERA = 1
-"""The only one until a log can be recovered into the next (design §13)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,9 @@ POSITION_ZERO = Position(0)
 INCARNATION_NONE = Incarnation(0)
 """What the entry that opens an incarnation carries, as its own position is not known yet."""
 
+ERA = 1
+"""The only one until a log can go on in the next without what it lost (design §13)."""
+
 REVISION_BITS = 48
 REVISION_MASK = (1 << REVISION_BITS) - 1
 
@@ -47,3 +50,14 @@ def era_of(place: Position) -> int:
 
 def revision_of(place: Position) -> int:
     return place & REVISION_MASK
+
+
+def leader_epoch(place: Position) -> int:
+    """Kafka's leader epoch of what was written in the place's era (KIP-101): it grows when the log
+    has lost something, and clients then look where theirs diverges (KIP-320)."""
+    return era_of(place) - 1
+
+
+LEADER_EPOCH = leader_epoch(position(ERA, 0))
+"""Of every partition, in this era: clients take a leader whose epoch is not below the one they
+know."""

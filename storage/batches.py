@@ -1,7 +1,8 @@
 """The record batches of one span as they go out to clients.
 
 Chunks hold batches as producers sent them, with base offset 0. Here they are copied once (or not
-at all, when the memory is ours), their base offsets and leader epoch (always 0) patched, and from
+at all, when the memory is ours), their base offsets and leader epoch (of the era that the chunk was
+written in) patched, and from
 then on every fetch is a slice without a copy. Batches of a segment say their offsets themselves:
 they are compared with the span's, and there may be holes between them, never behind the last.
 Limits stop before a batch, never inside one (P7). A marker has no bytes anywhere: it becomes a
@@ -19,7 +20,7 @@ from crc32c import crc32c
 
 from protocol import records
 from protocol.errors import ProtocolError
-from protocol.types import Buffer
+from protocol.types import Buffer, Position, leader_epoch
 from storage.object_store import StoreRefusedError
 from storage.spans import MARKER_BYTES, Marker, ObjectKind, Span
 
@@ -108,8 +109,9 @@ class Batches:
     ) -> "array[int]":
         offsets = array("q")
         offset = span.base_offset
+        epoch = leader_epoch(Position(span.object_id.incarnation))
         for start, count in zip(starts, counts, strict=True):
-            records.patch(patched, start, offset)
+            records.patch(patched, start, offset, epoch)
             offsets.append(offset)
             offset += count
         if offset != span.next_offset:

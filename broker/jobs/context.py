@@ -23,9 +23,8 @@ from broker.topic_rules import TopicRules
 from coordinator.commands import Command, Outcome
 from coordinator.job_commands import JobKind, ReportJob
 from coordinator.machine import Machine
-from coordinator.open_log import ERA
 from coordinator.replica import Applied
-from protocol.types import Buffer, Incarnation
+from protocol.types import ERA, Buffer, Incarnation
 from storage.marker import ClusterIdentity
 from storage.object_store import ObjectStore, StoreUnavailableError
 from storage.spans import ObjectId, ObjectKind

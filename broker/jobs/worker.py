@@ -24,12 +24,11 @@ from coordinator.commands import Command, DeleteTopic, Outcome
 from coordinator.job_commands import BeginSnapshot, JobKind, ReportJob, RequestJob
 from coordinator.machine import Machine
 from coordinator.metadata_log import LogEntry, MetadataLog
-from coordinator.open_log import ERA
 from coordinator.replica import BUGS, Applied, Replica
 from coordinator.snapshot_store import SnapshotStore
 from coordinator.snapshot_stream import SnapshotError
 from coordinator.stats import CoordinatorStats
-from protocol.types import POSITION_ZERO, Incarnation, Position
+from protocol.types import ERA, POSITION_ZERO, Incarnation, Position
 from storage.marker import ClusterIdentity
 from storage.object_store import ObjectStore, StoreError
 
