@@ -26,6 +26,7 @@ from coordinator.machine import Machine
 from coordinator.metadata_log import MetadataLog
 from protocol.types import Position, revision_of
 from storage import chunk
+from storage.chunk import ChunkFormatError
 from storage.object_store import ObjectNotFoundError, ObjectStore
 from storage.spans import ObjectId
 
@@ -99,11 +100,12 @@ async def _newest_unnamed(store: ObjectStore, named: ObjectId) -> Trace | None:
     folder = named.key.rpartition("/")[0] + "/"
     after, newest = named.key if named.number >= 0 else "", None
     while page := await store.list_after(folder, after):
-        after = newest = page[-1].key
-    if newest is None:
+        newest = page[-1]
+        after = newest.key
+    if newest is None or newest.length < chunk.HEADER_BYTES:
         return None
     try:
-        header = await store.get_range(newest, 0, chunk.HEADER_BYTES)
-    except ObjectNotFoundError:
-        return None  # Deleted meanwhile, so the log knows of it.
-    return Trace(chunk.position_in(header, named.incarnation), newest)
+        header = await store.get_range(newest.key, 0, chunk.HEADER_BYTES)
+        return Trace(chunk.position_in(header, named.incarnation), newest.key)
+    except (ObjectNotFoundError, ChunkFormatError):
+        return None  # Deleted meanwhile, so the log knows of it; or nothing of ours.

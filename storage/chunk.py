@@ -105,8 +105,13 @@ def encode_header(reached: Position) -> bytes:
 
 
 def position_in(header: Buffer, incarnation: Incarnation) -> Position:
-    """What `encode_header` was told, of a chunk of the incarnation; revision 0 when it was not."""
-    _, _, revision = _HEADER.unpack_from(header)
+    """What `encode_header` was told, of a chunk of the incarnation; revision 0 when it was not.
+
+    Raises ChunkFormatError.
+    """
+    magic, _, revision = _HEADER.unpack_from(header)
+    if magic != MAGIC:
+        raise ChunkFormatError("the object does not begin like a chunk")
     return position(era_of(Position(incarnation)), int.from_bytes(revision, "big"))
 
 

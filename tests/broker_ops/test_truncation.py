@@ -165,6 +165,18 @@ def test_a_chunk_that_was_put_and_not_committed_when_the_agent_was_killed_refuse
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("data", [b"", b"not a chunk, whatever it is"])
+def test_what_is_no_chunk_among_chunks_refuses_no_start(data: bytes) -> None:
+    async def main() -> None:
+        place = Place()
+        await backup_and_more(place, more=0, kill=True)
+        await place.objects.put_new(objects(place)[-1].rpartition("/")[0] + "/ffffffff", [data])
+        async with agent_of(place) as agent:
+            await agent.until(ready=True)
+
+    asyncio.run(main())
+
+
 def test_agents_that_start_while_others_write_are_not_refused() -> None:
     async def main() -> None:
         place = Place()

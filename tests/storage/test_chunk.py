@@ -75,6 +75,15 @@ def test_chunk_of_version_2_is_written_as_ever() -> None:
     assert chunk.encode_header(POSITION_ZERO) + b"data1" + b"data22" + tail == GOLDEN
 
 
+def test_a_header_says_how_far_the_log_was() -> None:
+    reached = position(3, (1 << 48) - 2)
+    header = chunk.encode_header(reached)
+    assert header.hex() == "004652415a494c630002fffffffffffe"
+    assert chunk.position_in(header, Incarnation(position(3, 7))) == reached
+    with pytest.raises(ChunkFormatError):
+        chunk.position_in(b"x" * 16, Incarnation(position(3, 7)))
+
+
 def test_chunk_of_version_2_is_read_as_ever() -> None:
     assert parse_chunk(GOLDEN) == GOLDEN_INDEX
     assert damaged_spans(GOLDEN, GOLDEN_INDEX) == []
