@@ -36,6 +36,7 @@ from broker.jobs import child
 from broker.jobs.host import JobHost
 from broker.log_checkpoints import LogCheckpoints
 from broker.node import Node
+from broker.placement import Placement
 from broker.producer_ids import ProducerIds
 from broker.producing import ProducePath
 from broker.registry import rest
@@ -358,7 +359,12 @@ class Agent:
             settings, coordinator=coordinator, writer=writer, reader=reader, tasks=tasks
         )
         fetching = FetchPath(
-            settings, coordinator=coordinator, reader=reader, tasks=tasks, rng=parts.rng
+            settings,
+            coordinator=coordinator,
+            reader=reader,
+            placement=self._placement,
+            tasks=tasks,
+            rng=parts.rng,
         )
         node = Node(
             settings=settings,
@@ -403,6 +409,9 @@ class Agent:
         )
         for callback in self._on_node:
             callback(node)
+
+    def _placement(self, listener: str) -> Placement:
+        return self.node.placement(listener)
 
     def _job_host(self, coordinator: Coordinator) -> JobHost:
         settings, parts = self._settings, self._parts

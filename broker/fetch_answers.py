@@ -9,7 +9,8 @@ be read is an error of its partition. "Unsure" marks a refusal that a newer entr
 undo: it may be told only after a barrier (P8). Who reads committed records only is given nothing
 at or beyond the last stable offset, and is told of every aborted transaction that has a record in
 what is given (KIP-98); of the machine as it is when the answer is made, so both are exact. Markers
-are given to everybody: they are made when asked for, and need no store.
+are given to everybody: they are made when asked for, and need no store. Who is sent on to an agent
+of its zone is given bounds and no records (KIP-392); errors come first.
 
 The leader epoch is 0, always. Left out: waiting, sessions, the log and the store.
 """
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from broker.fetch_sessions import Place
+from broker.placement import Placement
 from coordinator.machine import Machine
 from coordinator.partitions import Partition
 from protocol.errors import ErrorCode
@@ -49,11 +51,13 @@ class Look(NamedTuple):
     """A newer entry of the log might undo the error."""
     diverging: bool = False
     """The client has fetched beyond the end of its epoch (KIP-595)."""
+    sent_on: int | None = None
+    """Node id of an agent in the client's zone, which serves it instead of this one."""
 
     @property
     def at_once(self) -> bool:
         """There is something to tell, whatever the bytes."""
-        return bool(self.error) or self.diverging
+        return bool(self.error) or self.diverging or self.sent_on is not None
 
 
 def look(machine: Machine, place: Place, *, version: int, committed: bool, cut_off: bool) -> Look:
@@ -82,6 +86,16 @@ def look(machine: Machine, place: Place, *, version: int, committed: bool, cut_o
     if cut_off and offset >= fetchable_end(row, committed=committed):
         return _CUT_OFF
     return Look(row)
+
+
+def sent_on(seen: Look, placement: Placement, *, rack: str, zone: str) -> Look:
+    """The same for a client whose `rack` is not this agent's zone; `zone`: of its client id."""
+    if seen.row is None or seen.at_once:
+        return seen
+    row = seen.row
+    return seen._replace(
+        sent_on=placement.nearest(row.topic_id, row.partition, rack=rack, zone=zone)
+    )
 
 
 def fetchable_end(row: Partition, *, committed: bool) -> int:
@@ -361,7 +375,9 @@ def _bounds(place: Place, seen: Look, *, committed: bool) -> PartitionAnswer:
     """The answer about a partition without records."""
     row = seen.row
     answer = PartitionAnswer(place.wanted.partition, seen.error)
-    if committed:
+    if seen.sent_on is not None:
+        answer.preferred_read_replica = seen.sent_on
+    elif committed:
         answer.aborted = ()
     if row is not None:
         answer.high_watermark = row.end_offset

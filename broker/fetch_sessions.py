@@ -80,7 +80,8 @@ class Fetched(NamedTuple):
     ) -> Iterator[tuple[Place, PartitionAnswer]]:
         """What of `answers` (one for each place) the client is to be sent; remembers it as sent.
 
-        An incremental answer holds what has records, an error, or a bound that moved.
+        An incremental answer holds what has records, an error, a bound that moved, or another
+        agent to go to.
         """
         for place, answer in zip(self.places, answers, strict=True):
             if self.session is None:
@@ -106,6 +107,7 @@ def _is_news(place: Place, answer: PartitionAnswer) -> bool:
         or answer.high_watermark != place.end_sent
         or answer.log_start_offset != place.log_start_sent
         or answer.diverging_epoch is not None
+        or answer.preferred_read_replica >= 0
     )
 
 

@@ -12,12 +12,16 @@ the consumer elsewhere (P16). An object that is gone is asked for a second time 
 in the plan behind a barrier; then KAFKA_STORAGE_ERROR. Rows are looked up anew whenever something
 was waited for: jobs move them, and the log's start. What fetches read from the store at a time is
 bounded, and so are parked ones (P15).
+
+A consumer that tells a rack, the zone of other agents, is sent on to one of them (KIP-392). Whose rack
+is this agent's zone is served here, whatever Metadata says; so is everybody while no session is proven,
+since then nobody knows here who is live.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,10 +36,12 @@ from broker.fetch_answers import (
     Look,
     bytes_there,
     look,
+    sent_on,
 )
 from broker.fetch_loading import LOAD_SECONDS_MAX, LoadRoom, fill
 from broker.fetch_sessions import Fetched, FetchSessions
 from broker.parked import ParkedPolls
+from broker.placement import Placement, zone_of_client
 from broker.topic_rules import TopicRules
 from coordinator.commands import ChunkCommitted, Command, CommitChunk, DeleteTopic
 from coordinator.coordinator import Applied, Coordinator, LogUnavailableError
@@ -76,6 +82,12 @@ class FetchStats:
     """Of all fetches."""
     answered_bytes: int = 0
     """Of records."""
+    own_rack_bytes: int = 0
+    """Of them, to clients that tell this agent's zone as their rack."""
+    other_rack_bytes: int = 0
+    """To those that tell another."""
+    sent_on: int = 0
+    """Partitions whose client was sent to an agent of its zone."""
     parked: int = 0
     """How often a fetch was parked."""
     barriers: int = 0
@@ -97,6 +109,7 @@ class _Fetch:
         "deadline_ms",
         "fetched",
         "gone",
+        "rack",
         "unreachable",
         "verified",
     )
@@ -110,6 +123,10 @@ class _Fetch:
         self.bytes_min = min(request.min_bytes, self.bytes_max)
         self.deadline_ms = now_ms + max(0, request.max_wait_ms)
         self.committed = request.isolation_level == READ_COMMITTED
+        self.rack = request.rack_id
+        """Its consumer's zone, "" when not told."""
+        if self.rack and request.replica_id >= 0:
+            self.rack = ""
         self.verified = False
         """A barrier has passed since it came."""
         self.unreachable = False
@@ -127,10 +144,14 @@ class FetchPath:
         *,
         coordinator: Coordinator,
         reader: Reader,
+        placement: Callable[[str], Placement],
         tasks: asyncio.TaskGroup,
         rng: random.Random,
     ) -> None:
-        """Belongs to the running loop; `tasks` will own reads and barriers."""
+        """Belongs to the running loop; `tasks` will own reads and barriers.
+
+        `placement`: of a listener, as its clients are told by Metadata.
+        """
         self.stats = FetchStats()
         self.sessions = FetchSessions(
             slots=settings.kafka.max_incremental_fetch_session_cache_slots,
@@ -139,6 +160,8 @@ class FetchPath:
         self.parked: ParkedPolls[_Fetch] = ParkedPolls()
         self._bytes_max = settings.kafka.fetch_max_bytes
         self._rules = TopicRules(settings.kafka)
+        self._zone = settings.zone
+        self._placement = placement
         self._coordinator = coordinator
         self._machine = coordinator.machine
         self._reader = reader
@@ -203,7 +226,18 @@ class FetchPath:
             looks = [NOT_SERVING if seen.unsure else seen for seen in looks]
         if version < ZSTD_FROM:
             looks = [self._without_zstd(seen) for seen in looks]
+        if fetch.rack and fetch.rack != self._zone:
+            looks = self._sent_on(fetch, looks)
         return looks
+
+    def _sent_on(self, fetch: _Fetch, looks: list[Look]) -> list[Look]:
+        """Name the agent of its zone to a client of another (KIP-392)."""
+        call = fetch.call
+        placement = self._placement(call.connection.listener)
+        if not placement.has_zone(fetch.rack) or self._coordinator.incarnation() is None:
+            return looks
+        zone = zone_of_client(call.client_id)
+        return [sent_on(seen, placement, rack=fetch.rack, zone=zone) for seen in looks]
 
     def _is_unsure(self, fetch: _Fetch, looks: Sequence[Look]) -> bool:
         """Something would be refused that a newer entry of the log might undo."""
@@ -344,8 +378,18 @@ class FetchPath:
                 rows = []
                 topics.append((place.name, place.topic_id, rows))
             rows.append(answer)
+        if fetch.rack:
+            self._count_by_rack(fetch.rack, collected.answers)
         response = FetchResponse(topics, session_id=fetch.fetched.session_id)
         call.answer(encode_response(call.version, response))
+
+    def _count_by_rack(self, rack: str, answers: Sequence[PartitionAnswer]) -> None:
+        given = sum(answer.records_bytes for answer in answers)
+        if rack == self._zone:
+            self.stats.own_rack_bytes += given
+        else:
+            self.stats.other_rack_bytes += given
+            self.stats.sent_on += sum(answer.preferred_read_replica >= 0 for answer in answers)
 
     # Waking.
 

@@ -99,6 +99,12 @@ def _record_bytes(sources: Sources) -> dict[str, float]:
     return {"chunk": partitions.data_bytes - segment_bytes, "segment": segment_bytes}
 
 
+def _fetch_bytes(sources: Sources) -> dict[str, float]:
+    stats = sources.node.fetching.stats
+    own, other = stats.own_rack_bytes, stats.other_rack_bytes
+    return {"none": stats.answered_bytes - own - other, "own": own, "other": other}
+
+
 def _job_bytes(sources: Sources) -> dict[tuple[str, str], float]:
     moved: dict[tuple[str, str], float] = {}
     for kind in JobKind:
@@ -172,6 +178,14 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.producing.stats.chunks_committed),
     Row("frazil_chunks_given_up", COUNTER, "Objects whose records were refused to producers.",
         lambda s: s.producing.stats.chunks_given_up),
+    # Fetching.
+    Row("frazil_fetch_bytes", COUNTER,
+        "Bytes of record batches given to consumers, by the zone that they tell as client.rack:"
+        " none, the agent's own, or another.",
+        _fetch_bytes, "rack"),
+    Row("frazil_fetch_partitions_sent_on", COUNTER,
+        "Fetched partitions whose consumer was sent to an agent of its zone.",
+        lambda s: s.node.fetching.stats.sent_on),
     # Groups that this agent coordinates.
     Row("frazil_group_shards", GAUGE, "Shards of groups held by this agent.",
         lambda s: len(s.node.groups.claims.served)),

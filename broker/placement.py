@@ -6,6 +6,10 @@ the ranks that are taken there, so agents of equal rank serve the same partition
 The choices of all zones are shown as the partition's replicas, the client's own zone first: its
 leader. One zone, one replica; nothing is ever copied.
 
+A consumer tells its zone only when it fetches (`client.rack`, KIP-392): then `nearest` is where it
+is sent on to. That is one of the replicas that Metadata shows to the same client, since clients
+follow no other.
+
 Rendezvous: when an agent comes or goes, only the partitions that it gets or had move.
 """
 
@@ -99,6 +103,17 @@ class Placement:
             first = start if start is not None or not zones else seed % len(zones)
             chosen.append(self._of_partition(seed, zones, first or 0))
         return chosen
+
+    def nearest(self, topic_id: TopicId, partition: int, *, rack: str, zone: str) -> int | None:
+        """Node id of the replica in the zone `rack`; None when none is shown there.
+
+        `zone`: what the client's id names, as for `replicas`.
+        """
+        if not self.has_zone(rack):
+            return None
+        there = self._zones[rack].values()
+        (shown,) = self.replicas(topic_id, (partition,), zone=zone)
+        return next((node_id for node_id in shown if node_id in there), None)
 
     def _of_partition(self, seed: int, zones: list[str], first: int) -> tuple[int, ...]:
         best: dict[tuple[int, ...], int] = {}

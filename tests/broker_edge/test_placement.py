@@ -116,6 +116,30 @@ def test_the_zone_is_read_from_the_spellings_of_other_systems():
         assert zone_of_client(text) == ""
 
 
+@given(zone_count=st.integers(1, 9), zone=st.sampled_from(["", "a", "c", "elsewhere"]))
+def test_the_nearest_agent_is_the_shown_replica_of_the_rack(zone_count, zone):
+    zones = "abcdefghi"[:zone_count]
+    placement = Placement(grid(zones, 2))
+    shown = placement.replicas(TOPIC, PARTITIONS, zone=zone)
+    for partition, replicas in zip(PARTITIONS[:20], shown, strict=False):
+        by_zone = {zones[node // 10]: node for node in replicas}
+        for rack in zones:
+            found = placement.nearest(TOPIC, partition, rack=rack, zone=zone)
+            assert found == by_zone.get(rack)
+
+
+def test_the_nearest_agent_is_the_same_for_all_clients_and_their_leader_by_client_id():
+    placement = Placement(grid("abc", 4))
+    in_b = [placement.nearest(TOPIC, index, rack="b", zone="") for index in PARTITIONS]
+    assert in_b == leaders(placement, "b")
+
+
+def test_no_agent_is_nearest_to_a_rack_without_agents_or_to_none():
+    placement = Placement([*grid("ab", 2), agent(90, "", 0)])
+    for rack in ("", "elsewhere", "A"):
+        assert placement.nearest(TOPIC, 0, rack=rack, zone="") is None
+
+
 def row(number: int, *, zone: str = "", listener: str = "PLAINTEXT") -> IncarnationRow:
     return IncarnationRow(
         incarnation=Incarnation(number),

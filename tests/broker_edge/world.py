@@ -7,6 +7,7 @@
 import asyncio
 import contextlib
 import random
+from dataclasses import replace
 
 from broker.fetching import FetchPath
 from broker.groups.coordinator import GroupCoordinator
@@ -36,6 +37,7 @@ class Agent:
 
     def __init__(self, world: "World", name: str, zone: str, tasks, told) -> None:
         self.world = world
+        told = replace(told, zone=zone)
         self.log = FaultyLog(world.cluster)
         self.coordinator = Coordinator(
             self.log,
@@ -68,7 +70,12 @@ class Agent:
                 tasks=tasks,
             ),
             fetching=FetchPath(
-                told, coordinator=self.coordinator, reader=self.reader, tasks=tasks, rng=rng
+                told,
+                coordinator=self.coordinator,
+                reader=self.reader,
+                placement=self._placement,
+                tasks=tasks,
+                rng=rng,
             ),
             reader=self.reader,
             producer_ids=ProducerIds(self.coordinator, block=10),
@@ -90,6 +97,9 @@ class Agent:
         tasks.create_task(self.node.groups.run())
         tasks.create_task(self.node.transactions.run())
         tasks.create_task(self.server.run())
+
+    def _placement(self, listener: str):
+        return self.node.placement(listener)
 
     @property
     def machine(self):

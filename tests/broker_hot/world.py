@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 from broker import config
@@ -15,6 +16,7 @@ from broker.dispatch import Call
 from broker.fetching import FetchPath
 from broker.handlers import fetch as fetch_handler
 from broker.handlers import produce as produce_handler
+from broker.placement import Placements
 from broker.producing import ProducePath
 from coordinator.commands import CreateTopic, Listener
 from coordinator.coordinator import AgentIdentity, Coordinator, CoordinatorSettings
@@ -143,11 +145,12 @@ class Agent:
 
     def __init__(self, world: "World", name: str, tasks: asyncio.TaskGroup, told: config.Settings):
         self.world = world
-        self.name = name
+        self.name, _, zone = name.partition("@")
+        told = replace(told, zone=zone)
         self.log = FaultyLog(world.cluster)
         self.coordinator = Coordinator(
             self.log,
-            identity=AgentIdentity(name, -1, "", (Listener("PLAINTEXT", "x", 1),), "0"),
+            identity=AgentIdentity(self.name, -1, zone, (Listener("PLAINTEXT", "x", 1),), "0"),
             settings=CoordinatorSettings(),
             now_ms=world.now_ms,
             boot_ms=world.boot_ms,
@@ -162,10 +165,14 @@ class Agent:
             reader=self.reader,
             tasks=tasks,
         )
+        placements = Placements()
         self.fetching = FetchPath(
             told,
             coordinator=self.coordinator,
             reader=self.reader,
+            placement=lambda listener: placements.current(
+                self.coordinator.machine.incarnations, listener=listener
+            ),
             tasks=tasks,
             rng=self.rng,
         )
@@ -339,7 +346,7 @@ class World:
         return int(self.loop.time() * 1000)
 
     def add(self, name: str) -> Agent:
-        """One more agent, which may not be ready yet."""
+        """One more agent, which may not be ready yet; "name@zone" puts it into a zone."""
         return self._add(name)
 
     @contextlib.asynccontextmanager
