@@ -83,7 +83,10 @@ class ThreadedMember(Member):
 
 
 class ConfluentMember(ThreadedMember):
-    """librdkafka. `config` in its own names, which are Kafka's for all that matters here."""
+    """librdkafka. `config` in its own names, which are Kafka's for all that matters here.
+
+    The one topic "=t" stands for all partitions of t, assigned by hand.
+    """
 
     def __init__(
         self,
@@ -109,9 +112,16 @@ class ConfluentMember(ThreadedMember):
                 **config,
             }
         )
-        self._consumer.subscribe(
-            list(topics), on_assign=self._came, on_revoke=self._went, on_lost=self._lost
-        )
+        if topics[0].startswith("="):
+            topic = topics[0][1:]
+            found = self._consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
+            self._consumer.assign(
+                [confluent_kafka.TopicPartition(topic, index) for index in found.partitions]
+            )
+        else:
+            self._consumer.subscribe(
+                list(topics), on_assign=self._came, on_revoke=self._went, on_lost=self._lost
+            )
         self._thread.start()
 
     def run(self) -> None:
@@ -330,7 +340,8 @@ class Host:
         owners: Owners | None = None,
         **config: Any,
     ) -> HostedMember:
-        """A new member. `subscription`: topics between commas; Java also takes "~pattern"."""
+        """A new member. `subscription`: topics between commas; Java also takes "~pattern", and
+        "=topic" for all partitions of a topic, assigned by hand."""
         self._names += 1
         member = HostedMember(f"{name}-{self._names}", self, owners)
         self._members[member.name] = member

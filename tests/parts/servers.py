@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -424,8 +425,16 @@ class FrazilCluster:
     """Several `frazil serve` over one etcd and one S3 server, as in production."""
 
     def __init__(
-        self, folder: Path, etcd: EtcdServer, minio: MinioServer, *arguments: str, agents: int = 3
+        self,
+        folder: Path,
+        etcd: EtcdServer,
+        minio: MinioServer,
+        *arguments: str,
+        agents: int = 3,
+        zones: Sequence[str] = (),
     ) -> None:
+        """`zones`: of each agent, in order; none when empty."""
+        assert len(zones) in {0, agents}
         name = folder.name
         common = {
             "cluster.id": name,
@@ -439,6 +448,8 @@ class FrazilCluster:
             self._agent(folder / f"agent{index}", f"agent{index}", common, arguments, minio)
             for index in range(agents)
         ]
+        for agent, zone in zip(self.agents, zones, strict=False):
+            agent.child.argv += ["--set", f"zone={zone}"]
 
     @staticmethod
     def _agent(

@@ -11,7 +11,7 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 /**
  * Group members of Kafka's own Java client, told what to do by lines of words between tabs:
  * "open name subscription key=value…" (a subscription is topics between commas, or ~ and a pattern that
- * the broker resolves), "commit name [topic partition offset]…", "close name". What happens is told by
+ * the broker resolves, or = and a topic whose partitions are assigned by hand), "commit name [topic partition offset]…", "close name". What happens is told by
  * lines that begin with @: see tests/clients/members.py. The end of the input ends everything.
  */
 public class Members {
@@ -62,7 +62,8 @@ public class Members {
         public void run() {
             try {
                 consumer = new KafkaConsumer<>(config, new StringDeserializer(), new StringDeserializer());
-                if (subscription.startsWith("~")) consumer.subscribe(new SubscriptionPattern(subscription.substring(1)), this);
+                if (subscription.startsWith("=")) consumer.assign(partitions(subscription.substring(1)));
+                else if (subscription.startsWith("~")) consumer.subscribe(new SubscriptionPattern(subscription.substring(1)), this);
                 else consumer.subscribe(List.of(subscription.split(",")), this);
                 while (true) {
                     for (var record : consumer.poll(Duration.ofMillis(50)))
@@ -81,6 +82,10 @@ public class Members {
                 tell("error", name, error.toString().replaceAll("\\s+", " "));
                 tell("failed", name, "the member has ended");
             }
+        }
+
+        List<TopicPartition> partitions(String topic) {
+            return consumer.partitionsFor(topic).stream().map(p -> new TopicPartition(topic, p.partition())).toList();
         }
 
         void commit(String[] words) {
