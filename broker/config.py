@@ -283,7 +283,8 @@ TABLE: tuple[Setting, ...] = (
             "This agent's name, kept over restarts: a new agent of a name replaces the old one."
             " Empty: the machine's name."),
     Setting("zone", "zone", "", _optional_name, "name",
-            "Availability zone; clients whose client.rack is the same are sent here."),
+            "Availability zone of this agent. Consumers whose client.rack it is are sent here by Fetch"
+            " (KIP-392), and clients whose client.id says it (`app,zone=eu-1a`) by Metadata."),
     Setting("store", "store_url", "", _url(*STORE_SCHEMES), "URL",
             "Object storage: `s3://bucket/prefix` or `file:///directory`."),
     Setting("store.endpoint", "store_endpoint", "", _http_url, "URL",
