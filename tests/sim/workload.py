@@ -18,6 +18,8 @@ from tests.sim.client import Client, LostError
 TOPIC = "t"
 PRODUCE_VERSIONS = (3, 7, 8, 9, 11)
 FETCH_VERSIONS = (4, 7, 11, 12)
+RACK_FROM = 11
+ZONES = ("a", "b")
 UNDECIDED = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION}
 """What leaves open whether it happened, besides no answer at all."""
 
@@ -35,10 +37,15 @@ class Addresses:
 
     def __init__(self, addresses: list[tuple[str, int]], rng: random.Random) -> None:
         self.all = addresses
+        self.zones: dict[tuple[str, int], str] = {}
+        """Of those that have one."""
         self._rng = rng
 
     def any(self) -> tuple[str, int]:
         return self._rng.choice(self.all)
+
+    def any_in(self, zone: str) -> tuple[str, int]:
+        return self._rng.choice([each for each in self.all if self.zones.get(each) == zone])
 
 
 async def until_topic(client: Client, addresses: Addresses, partitions: int) -> None:
@@ -176,15 +183,25 @@ class Producer:
 
 
 class Reader:
-    """Follows all partitions from offset 0, from one agent after the other."""
+    """Follows all partitions from offset 0, from one agent after the other; when it tells a rack, from
+    one of that zone whenever it is sent there."""
 
     def __init__(
-        self, client: Client, addresses: Addresses, account: Account, rng: random.Random
+        self,
+        client: Client,
+        addresses: Addresses,
+        account: Account,
+        rng: random.Random,
+        *,
+        rack: str = "",
     ) -> None:
         self._client = client
         self._addresses = addresses
         self._account = account
         self._rng = rng
+        self._rack = rack
+        self._sent_on = False
+        """By the newest answer."""
         self.offsets: dict[int, int] = {}
         self.log: dict[tuple[int, int], bytes] = {}
 
@@ -193,7 +210,9 @@ class Reader:
 
     async def run(self) -> None:
         while True:
-            await self.poll(self._addresses.any(), max_wait_ms=self._rng.choice((0, 100, 1000)))
+            addresses = self._addresses
+            address = addresses.any_in(self._rack) if self._sent_on else addresses.any()
+            await self.poll(address, max_wait_ms=self._rng.choice((0, 100, 1000)))
             await asyncio.sleep(self._rng.choice((0.0, 0.05)))
 
     async def poll(self, address: tuple[str, int], *, max_wait_ms: int) -> None:
@@ -213,6 +232,9 @@ class Reader:
             topics=[hot.FetchTopic(topic=TOPIC, partitions=partitions)],
         )
         version = self._rng.choice(FETCH_VERSIONS)
+        if version >= RACK_FROM:
+            request.rack_id = self._rack
+        self._sent_on = False
         try:
             answer = await self._client.ask(address, apis.FETCH, version, request)
         except LostError:
@@ -221,6 +243,16 @@ class Reader:
         for topic in answer.responses:
             for partition in topic.partitions:
                 self._take(partition)
+                if partition.preferred_read_replica != -1:
+                    self._go_on_elsewhere(address, partition)
+
+    def _go_on_elsewhere(self, address: tuple[str, int], answer: hot.PartitionData) -> None:
+        self._sent_on = True
+        if answer.records or answer.error_code or self._addresses.zones.get(address) == self._rack:
+            self._account.violations.append(
+                f"{self._client.name} of rack {self._rack} was sent on by {address} with error "
+                f"{answer.error_code} and {len(answer.records or b'')} bytes of records"
+            )
 
     def _take(self, answer: hot.PartitionData) -> None:
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:

@@ -23,7 +23,15 @@ from tests.sim.client import Client, LostError
 from tests.sim.faults import FaultyLog, FaultyStore, Weather
 from tests.sim.loop import SimLoop
 from tests.sim.network import Network
-from tests.sim.workload import Addresses, Producer, Reader, ask_ends, end_offsets, until_topic
+from tests.sim.workload import (
+    ZONES,
+    Addresses,
+    Producer,
+    Reader,
+    ask_ends,
+    end_offsets,
+    until_topic,
+)
 
 START_MS = 1_700_000_000_000
 FAULTS_S = 40.0
@@ -59,6 +67,8 @@ class Shape:
     """Of faults, besides weather: kill, pause, expire, away, break, skew."""
     settings: dict[str, str] = field(default_factory=dict)
     """Of the agents, besides those of every run."""
+    zones: tuple[str, ...] = ()
+    """Of the agents, in order; none when empty."""
     jobs: bool = False
     """Rows and objects are rearranged all the time, and the log is cut."""
 
@@ -113,6 +123,7 @@ class World:
         ]
         addresses = [life.address for life in self.lives]
         self.addresses = Addresses(addresses, random.Random(self.rng.getrandbits(64)))
+        self.addresses.zones = dict(zip(addresses, self.shape.zones, strict=False))
 
     def log_of(self, life: Life) -> MetadataLog:
         """As the present process of this agent sees it, in fine weather."""
@@ -170,6 +181,7 @@ class World:
             "http": "off",
             "cluster.id": "sim",
             "node.name": f"agent{life.index}",
+            "zone": self.addresses.zones.get(life.address, ""),
             "store": "memory://",
             "log": "memory://",
             "cache.bytes": "1MiB",
@@ -260,7 +272,10 @@ class Nemesis:
 async def simulate(loop: SimLoop, rng: random.Random) -> list[str]:
     """One run. The violations found; none is a pass."""
     logging.getLogger().setLevel(logging.CRITICAL)
-    world = World(loop, rng, Shape.drawn(rng))
+    shape = Shape.drawn(rng)
+    if rng.random() < 0.5:
+        shape.zones = tuple(rng.choice(ZONES) for _ in range(shape.agents))
+    world = World(loop, rng, shape)
     for life in world.lives:
         world.start(life)
     try:
@@ -304,16 +319,16 @@ def _producers(world: World) -> list[Producer]:
     ]
 
 
-def _reader(world: World, name: str) -> Reader:
+def _reader(world: World, name: str, rack: str = "") -> Reader:
     rng = random.Random(world.rng.getrandbits(64))
-    reader = Reader(world.client(name), world.addresses, world.account, rng)
+    reader = Reader(world.client(name), world.addresses, world.account, rng, rack=rack)
     reader.follow(world.shape.partitions)
     return reader
 
 
 def _watchers(world: World):
     for index in range(world.shape.readers):
-        yield _reader(world, f"reader{index}").run()
+        yield _reader(world, f"reader{index}", world.rng.choice(("", *ZONES))).run()
     yield ask_ends(world.client("asker"), world.addresses, world.account, world.shape.partitions)
 
 
