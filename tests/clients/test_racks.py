@@ -9,6 +9,7 @@ commit.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -55,10 +56,15 @@ def zoned(shared: FrazilCluster) -> FrazilCluster:
 def join(request: pytest.FixtureRequest, zoned: FrazilCluster) -> Iterator[Join]:
     kind, bootstrap = request.param, _addresses(zoned)
     members: list[Member] = []
-    told = {"group.protocol": "consumer"} if kind == "java-consumer-protocol" else {}
+    told: dict[str, Any] = {}
+    if kind == "java":
+        told["metadata.max.age.ms"] = 300_000  # As by default: it asks only when it must.
+    elif kind == "java-consumer-protocol":
+        told["group.protocol"] = "consumer"  # And each second it tries the leader again.
 
     def joined(rack: str, topic: str) -> Member:
-        name, config = f"rack-{rack}", {"client.rack": rack, **told}
+        name = f"rack-{rack}"
+        config: dict[str, Any] = {"client.rack": rack, **told}
         if kind == "librdkafka":
             member: Member = ConfluentMember(name, bootstrap, topic, [f"={topic}"], **config)
         else:
