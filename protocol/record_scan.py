@@ -1,8 +1,10 @@
 """Records of a batch without reading them: where each lies, its key, its offset, and whether it
-has a value. What log compaction needs, as fast as Python goes (`protocol.records` reads them whole).
+has a value; or the newest timestamp alone. What log compaction and merging need, as fast as Python
+goes (`protocol.records` reads them whole).
 
 A record is copied as it is, or with another timestamp delta; headers and values are never looked
-at. Whatever the bytes, functions here return, `scan` with None for what makes no sense.
+at. Whatever the bytes, functions here return, `scan` and `newest_timestamp` with None for what
+makes no sense.
 """
 
 import struct
@@ -11,7 +13,7 @@ from hashlib import blake2s
 from operator import lt
 from typing import Final, NamedTuple
 
-from protocol.records import RECORD_BYTES_MIN
+from protocol.records import NO_TIMESTAMP, RECORD_BYTES_MIN, BatchHeader
 
 KEY_BYTES_MAX: Final = 40
 """A longer key is known by its digest: most keys are shorter, and digests take their time."""
@@ -22,6 +24,9 @@ _DIGEST_MARK: Final = bytes(KEY_BYTES_MAX + 1 - blake2s().digest_size)
 _WINDOW: Final = struct.Struct("8B").unpack_from
 _PADDING: Final = bytes(8)
 _INT64: Final = 1 << 64
+_INT64_MAX: Final = (1 << 63) - 1
+_LENGTH_MIN: Final = (RECORD_BYTES_MIN - 1) << 1
+"""Of a record, as it is written: zigzag, without itself."""
 
 
 class Scanned(NamedTuple):
@@ -147,6 +152,58 @@ def _read_varint(payload: bytes, at: int) -> tuple[int, int]:
                 return value, at
             break
     raise IndexError
+
+
+def newest_timestamp(header: BatchHeader, payload: bytes) -> int | None:
+    """Of the records of which `payload` consists, decompressed; -1 when none has one, None when it
+    does not consist of them. What Kafka's broker computes, and writes into the batch's header."""
+    if header.is_log_append_time:
+        return header.max_timestamp
+    try:
+        newest = _newest_delta(payload, header.record_count)
+    except IndexError:
+        return None
+    if newest is None:
+        return None
+    return max(NO_TIMESTAMP, min(header.base_timestamp + newest, _INT64_MAX))
+
+
+def _newest_delta(payload: bytes, count: int) -> int | None:
+    if count <= 0 or count * RECORD_BYTES_MIN > len(payload):
+        return None
+    # Zigzag numbers are odd when negative: the greatest even one, else the least odd one.
+    even, odd = -1, _INT64
+    at = 0
+    for _ in range(count):
+        length = payload[at]
+        at += 1
+        if length >= 0x80:
+            more = payload[at]
+            at += 1
+            if more < 0x80:
+                length = length & 0x7F | more << 7
+            else:
+                length, at = _read_varint(payload, at - 2)
+        if length & 1 or length < _LENGTH_MIN:
+            return None
+        end = at + (length >> 1)
+        twice = payload[at + 1]
+        if twice >= 0x80:
+            more = payload[at + 2]
+            if more < 0x80:
+                twice = twice & 0x7F | more << 7
+            else:
+                twice, after = _read_varint(payload, at + 1)
+                if after > end:
+                    return None
+        if twice & 1:
+            odd = min(odd, twice)
+        elif twice > even:
+            even = twice
+        at = end
+    if at != len(payload):
+        return None
+    return even >> 1 if even >= 0 else -((odd + 1) >> 1)
 
 
 def timestamp_delta(payload: bytes, start: int) -> int:

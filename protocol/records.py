@@ -2,7 +2,9 @@
 
 A batch is 61 bytes of header and then records, together compressed or not. Brokers live by the
 header: the bytes from `attributes` on are covered by the CRC and stay as the producer sent them;
-base offset and leader epoch lie before it and are patched. Offsets of a batch are dense when
+base offset and leader epoch lie before it and are patched. Only the newest timestamp is written
+anew under another CRC: to stamp a batch (LogAppendTime), or where its records say another than its
+header. Offsets of a batch are dense when
 produced; after log compaction (not by us) records may be missing, never the header's range.
 
 Whatever the bytes, functions here return, or raise ProtocolError, or answer with an ErrorCode.
@@ -240,6 +242,12 @@ def set_log_append_time(buffer: bytearray | memoryview, at: int, now_ms: int) ->
     _ATTRIBUTES.pack_into(buffer, at + 21, header.attributes | LOG_APPEND_TIME)
     _TIMESTAMP.pack_into(buffer, at + 35, now_ms)
     _seal(buffer, at, at + header.size)
+
+
+def set_max_timestamp(buffer: bytearray | memoryview, at: int, timestamp: int) -> None:
+    """Let the batch at `at` say that its newest record is of `timestamp`, under a new CRC."""
+    _TIMESTAMP.pack_into(buffer, at + 35, timestamp)
+    _seal(buffer, at, at + read_header(buffer, at).size)
 
 
 def _seal(buffer: bytearray | memoryview, start: int, end: int) -> None:

@@ -10,7 +10,8 @@ records with a newer one of their key. Where nothing is said about a key the rec
 * Batches of aborted transactions go. The end of a transaction becomes a control batch; when none
   of the transaction's records is left it gets a delete horizon, too, and goes when that passed.
 * Records without a key go: nothing could ever replace them.
-* Offsets, timestamps, producers and codecs stay. A batch of which all records stay is copied
+* Offsets, timestamps, producers and codecs stay, but for a newest timestamp that is not that of
+  the records (`storage.walk`). A batch of which all records stay is copied
   whole; one of which none stays goes, and leaves a hole; another keeps its range of offsets.
 * What cannot be read as records stays whole, and says nothing about keys. It may hold records that
   a tombstone behind it takes back for whoever can read it, so tombstones behind it stay.
@@ -25,21 +26,16 @@ from itertools import compress, repeat
 from operator import add, le, not_
 from typing import Final
 
-from protocol import compression, record_scan, records
-from protocol.errors import ProtocolError
+from protocol import record_scan, records
 from protocol.record_scan import Scanned
 from protocol.records import BatchHeader
 from protocol.types import Buffer
 from storage.batches import marker_batch
-from storage.spans import Marker, Span
-from storage.walk import Aborted, Merged, Output, data_of_rows, walk
+from storage.spans import Marker, ObjectKind, Span
+from storage.walk import Aborted, Merged, Output, data_of_rows, leave_chunk, payload_of, walk
 
 ENTRY_BYTES: Final = 192
 """What a key and its offset take in memory, as measured: at most 41 bytes are kept of a key."""
-RECORDS_MAX: Final = 1 << 20
-PAYLOAD_BYTES_MAX: Final = 64 << 20
-"""Of one batch, decompressed. One that has more is kept whole: producers do not make such batches,
-and memory is bounded (P15)."""
 _INT64_MAX: Final = (1 << 63) - 1
 
 
@@ -97,12 +93,8 @@ def _offsets(header: BatchHeader, scanned: Scanned) -> Iterable[int]:
 
 def _scan(view: memoryview, start: int, header: BatchHeader) -> tuple[Scanned | None, bytes]:
     """The batch's records, None when they cannot be read, and its payload."""
-    data = view[start + records.HEADER_BYTES : start + header.size]
-    if header.record_count > RECORDS_MAX:
-        return None, b""
-    try:
-        payload = bytes(compression.decompress(header.codec, data, bytes_max=PAYLOAD_BYTES_MAX))
-    except ProtocolError:
+    payload = payload_of(view, start, header)
+    if payload is None:
         return None, b""
     scanned = record_scan.scan(
         payload, count=header.record_count, last_delta=header.last_offset_delta
@@ -156,7 +148,9 @@ class Cleaner:
                 self._end(view, start, end, header, output)
             elif not dropped.holds(header):
                 records.patch(view, start, header.base_offset)
-                if self._keep(view, start, end, header, output) and header.is_transactional:
+                in_chunk = span.object_id.kind is ObjectKind.CHUNK
+                true = leave_chunk(span, view, start, header) if in_chunk else header
+                if self._keep(view, start, end, true, output) and header.is_transactional:
                     self._unfinished.add(header.producer_id)
 
     def _end(

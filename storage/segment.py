@@ -3,7 +3,8 @@
 Here rows are merged: batches get their absolute offsets (and leader epoch 0) for good, so reading
 them needs no patch; batches of aborted transactions are left out, since nobody may see them and
 the log keeps no list of them for segments; the ends of transactions become the control batches
-that clients were given all along. Batches are copied as they are, never opened.
+that clients were given all along. Batches are copied as they are, but for a newest timestamp that is
+not that of their records: those that come out of a chunk are opened once to find that out.
 
 The last batch ends where the span ends: if none does, one without records is put there, as
 Kafka's cleaner does. Merging what was merged gives the same as merging all at once.
@@ -24,7 +25,7 @@ from storage.batches import marker_batch
 from storage.chunk import checksum_of
 from storage.sealed import HEADER_BYTES, Format, check_adjacent
 from storage.spans import Marker, ObjectId, ObjectKind, Span
-from storage.walk import Aborted, Merged, Output, data_of_rows, walk
+from storage.walk import Aborted, Merged, Output, data_of_rows, leave_chunk, walk
 
 FORMAT: Final = Format(ObjectKind.SEGMENT, b"\x00FRAZILs", 1, struct.Struct(">16siqqQQIq"))
 
@@ -65,7 +66,7 @@ def _copy(span: Span, content: Buffer, dropped: Aborted, output: Output) -> None
     for start, end, header in walk(span, view):
         if not dropped.holds(header):
             records.patch(view, start, header.base_offset)
-            output.take(view, start, end, header)
+            output.take(view, start, end, leave_chunk(span, view, start, header))
 
 
 class SegmentSpan(NamedTuple):

@@ -3,7 +3,11 @@ read, and how they write.
 
 Jobs never trust bytes that were away: the CRC of every batch is compared, and what the batches
 say with what the log says of the span. Batches without records (that keep a span's end) are
-passed over; whoever writes puts one at the end again if nothing else ends there. Pure.
+passed over; whoever writes puts one at the end again if nothing else ends there.
+
+What a batch in a chunk says of its newest timestamp is its producer's word. It is compared with
+the records when the batch leaves the chunk, and written anew if it is another, as Kafka's broker
+does when it takes a batch; so segments, and rows that point at them, say what is so. Pure.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,13 +15,17 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from protocol import records
+from protocol import compression, record_scan, records
 from protocol.errors import ProtocolError
 from protocol.records import BatchHeader
 from protocol.types import Buffer
 from storage.batches import DamagedSpanError, place_of
 from storage.spans import Marker, ObjectKind, Span
 
+RECORDS_MAX: Final = 1 << 20
+PAYLOAD_BYTES_MAX: Final = 64 << 20
+"""Of one batch, decompressed. One that has more counts as one that cannot be read: producers do not
+make such batches, and memory is bounded (P15)."""
 _CRC_FROM: Final = 21
 
 
@@ -28,7 +36,7 @@ class Merged(NamedTuple):
     length: int
     """Bytes of all parts."""
     timestamp_max: int
-    """Newest timestamp of a batch in it, ms; -1 when none has one."""
+    """Newest timestamp of a record in it, ms; -1 when none has one."""
     records: int
     """How many are in it, those of control batches too."""
 
@@ -93,6 +101,34 @@ def _read(span: Span, data: memoryview, at: int) -> BatchHeader:
     ):
         raise DamagedSpanError(f"{place_of(span)}: the batch at byte {at} is damaged")
     return header
+
+
+def payload_of(view: memoryview, start: int, header: BatchHeader) -> bytes | None:
+    """The records, decompressed, of the batch at `start`; None when they are not to be had."""
+    if header.record_count > RECORDS_MAX:
+        return None
+    data = view[start + records.HEADER_BYTES : start + header.size]
+    try:
+        return bytes(compression.decompress(header.codec, data, bytes_max=PAYLOAD_BYTES_MAX))
+    except ProtocolError:
+        return None
+
+
+def leave_chunk(span: Span, view: memoryview, start: int, header: BatchHeader) -> BatchHeader:
+    """The header of the batch at `start` of a chunk's span with the newest timestamp of its
+    records, which is written into `view`, too.
+
+    A batch that cannot be read stays as it is, and counts as new as its row says.
+    """
+    if header.is_control or header.is_log_append_time:
+        return header
+    payload = payload_of(view, start, header)
+    newest = None if payload is None else record_scan.newest_timestamp(header, payload)
+    if newest is None:
+        return header._replace(max_timestamp=span.timestamp_max)
+    if newest != header.max_timestamp:
+        records.set_max_timestamp(view, start, newest)
+    return header._replace(max_timestamp=newest)
 
 
 class Output:

@@ -4,8 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.record_scan import KEY_BYTES_MAX, Scanned, moved, scan, timestamp_delta
-from protocol.records import Record, build_batch, iterate, payload, read_header
+from protocol.errors import ProtocolError
+from protocol.record_scan import (
+    KEY_BYTES_MAX,
+    Scanned,
+    moved,
+    newest_timestamp,
+    scan,
+    timestamp_delta,
+)
+from protocol.records import Record, assemble, build_batch, iterate, payload, read_header
 
 RECORD = bytes((8 << 1, 0, 0, 0, 1 << 1)) + b"a" + bytes((1 << 1,)) + b"v\0"
 """Key a, value v, both deltas 0, no headers."""
@@ -59,6 +67,36 @@ def test_scanning_finds_what_reading_does(drawn: list[tuple[Record, int]]) -> No
             assert len(key) == KEY_BYTES_MAX + 1
     deltas = [timestamp_delta(bytes(payload(batch)[1]), start) for start in found.starts]
     assert deltas == [record.timestamp - made[0].timestamp for record in made]
+
+
+@settings(deadline=None)
+@given(st.lists(RECORDS, min_size=1, max_size=6), st.sampled_from([0, 5, -6, 1 << 62]))
+def test_newest_timestamp_is_that_of_the_records_read(made: list[Record], later: int) -> None:
+    batch = build_batch(made)
+    header, content = payload(batch)
+    header = header._replace(base_timestamp=header.base_timestamp + later, max_timestamp=-1)
+    newest = max(record.timestamp for record in made) + later
+    assert newest_timestamp(header, bytes(content)) == max(-1, newest)
+
+
+def test_newest_timestamp_is_64_bits_wide_at_most() -> None:
+    header, content = payload(build_batch([Record(-1, 5), Record(-1, 9)]))
+    moved_up = header._replace(base_timestamp=(1 << 63) - 1)
+    assert newest_timestamp(moved_up, bytes(content)) == (1 << 63) - 1
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=60), st.integers(0, 5))
+def test_whatever_the_bytes_a_newest_timestamp_is_found_where_records_are_read(
+    content: bytes, count: int
+) -> None:
+    header = read_header(build_batch([Record(-1, 7)]))._replace(record_count=count)
+    found = newest_timestamp(header, content)
+    try:
+        read = list(iterate(assemble(header, content)))
+    except ProtocolError:
+        return
+    assert found == (max(-1, *(record.timestamp for record in read)) if read else None)
 
 
 @settings(deadline=None)

@@ -1,18 +1,20 @@
 """Log compaction against a model over records, and batch by batch."""
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import records
 from protocol.compression import Codec
 from protocol.records import Record, build_batch, iterate, read_header
-from storage import cleaner as cleaner_module
+from storage import walk as walk_module
 from storage.batches import Batches, DamagedSpanError
 from storage.cleaner import Cleaner, KeyOffsets
 from storage.spans import Marker, ObjectId, ObjectKind, Span
 from storage.walk import Aborted, Merged
 from tests.storage.build import CHUNK
+from tests.storage.lies import FAR_MS, saying
 from tests.storage.rows import (
     BASE,
     HISTORIES,
@@ -257,6 +259,35 @@ def test_batch_that_loses_records_keeps_its_codec_and_the_others_bytes(codec: Co
     assert (header.base_offset, header.last_offset) == (BASE, BASE + 3)
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("said", [-1, 0, 49, 5000 + FAR_MS])
+@pytest.mark.parametrize("other", [b"a", b"b"])
+def test_cleaned_batch_says_the_newest_timestamp_of_what_stays_of_it(
+    other: bytes, said: int, codec: Codec
+) -> None:
+    """Of all records, or of those that are left: the first goes when its key comes again."""
+    true = build_batch([Record(-1, 90, b"a", b"1"), Record(-1, 70, other, b"2")], codec=codec)
+    made = history_of(saying(true, said))
+    rows = [row._replace(timestamp_max=max(said, 50)) for row in made.rows]
+    cleaned_once = clean_once(made._replace(rows=rows))
+    header = read_header(batches_in(cleaned_once)[0])
+    newest = 70 if other == b"a" else 90
+    assert header.max_timestamp == cleaned_once.rows[0].timestamp_max == newest
+    assert crc32c(batches_in(cleaned_once)[0][21:]) == header.crc
+
+
+@pytest.mark.parametrize("said", [-1, 0, 49, 5000 + FAR_MS])
+def test_batch_behind_what_is_compared_says_the_newest_timestamp_of_its_records(said: int) -> None:
+    made = history_of(
+        build_batch([Record(-1, 5, b"a", b"1")]),
+        saying(build_batch([Record(-1, 50, b"b", b"1"), Record(-1, 60, b"c", b"2")]), said),
+    )
+    offsets = offsets_of(made, entries_max=1)
+    assert offsets.next_offset == BASE + 1
+    after = as_history(cleaned(made, offsets=offsets), made)
+    assert [read_header(one).max_timestamp for one in batches_in(after)] == [5, 60]
+
+
 def test_batch_of_log_append_time_keeps_its_time() -> None:
     batch = bytearray(build_batch([Record(-1, 5, key, b"v") for key in (b"a", b"b", b"a")]))
     records.set_log_append_time(batch, 0, 777)
@@ -395,7 +426,7 @@ def test_batch_that_would_take_much_memory_stays_whole(
     batches = [
         build_batch([Record(-1, 5, b"a", b"v")] * count, codec=Codec.GZIP) for count in (2, 3)
     ]
-    monkeypatch.setattr(cleaner_module, limit, most)
+    monkeypatch.setattr(walk_module, limit, most)
     assert [len(kept(clean_once(history_of(batch)))) for batch in batches] == [1, 3]
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import records
-from protocol.records import Record, build_batch, read_header
+from protocol.compression import Codec
+from protocol.records import Record, assemble, build_batch, read_header
 from protocol.types import Incarnation, position
 from storage.batches import Batches, DamagedSpanError
 from storage.sealed import SealedFormatError
@@ -23,6 +24,7 @@ from storage.segment import (
 )
 from storage.spans import Marker, ObjectId, ObjectKind, Span
 from tests.storage.build import CHUNK, TOPIC_A, TOPIC_B
+from tests.storage.lies import FAR_MS, saying
 from tests.storage.rows import (
     BASE,
     HISTORIES,
@@ -158,6 +160,67 @@ def test_batch_outside_of_transactions_stays_whoever_wrote_it() -> None:
     batch = build_batch([Record()], producer_id=4, producer_epoch=0, base_sequence=0)
     rows = [Span(CHUNK, 16, len(batch), BASE, 1, -1)]
     assert merge_rows(rows, [batch], [(4, BASE, BASE + 1)]).records == 1
+
+
+STAMPS = (5000, 5070, 4990, 5030)
+"""The second is the newest, the third is older than the base."""
+
+
+def stamped(codec: Codec = Codec.NONE, stamps: tuple[int, ...] = STAMPS, flags: int = 0) -> bytes:
+    return build_batch([Record(-1, at, b"k", b"v") for at in stamps], codec=codec, attributes=flags)
+
+
+def row_of(batch: bytes, newest: int, *, base_offset: int = BASE) -> Span:
+    count = read_header(batch).last_offset_delta + 1
+    return Span(CHUNK, 16, len(batch), base_offset, count, newest)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("said", [-1, 0, 4999, 5000, 5069, 5070, 5071, 5000 + FAR_MS])
+def test_merged_batch_says_the_newest_timestamp_of_its_records(said: int, codec: Codec) -> None:
+    """Kafka's broker computes it when it takes the batch."""
+    true = stamped(codec)
+    batch = saying(true, said)
+    merged = merge_rows([row_of(batch, max(said, 5000))], [batch])
+    assert merged.timestamp_max == 5070
+    assert b"".join(merged.parts)[17:] == true[17:]  # Behind the leader epoch: CRC and all.
+
+
+def test_newest_timestamp_may_be_older_than_the_base() -> None:
+    batch = build_batch([Record(-1, 5000, b"k")])
+    alone = assemble(read_header(batch), batch[61:63] + b"\x13" + batch[64:])  # A delta of -10.
+    merged = merge_rows([row_of(alone, 5000)], [alone])
+    assert merged.timestamp_max == read_header(merged.parts[0]).max_timestamp == 4990
+
+
+def test_batch_without_any_timestamp_says_none_whatever_it_said() -> None:
+    batch = saying(stamped(stamps=(-1, -1)), 5000)
+    merged = merge_rows([row_of(batch, 5000)], [batch])
+    assert merged.timestamp_max == read_header(merged.parts[0]).max_timestamp == -1
+
+
+def test_batch_of_log_append_time_keeps_its_time_when_it_is_merged() -> None:
+    batch = saying(stamped(flags=records.LOG_APPEND_TIME), 9000)
+    merged = merge_rows([row_of(batch, 9000)], [batch])
+    assert merged.timestamp_max == read_header(merged.parts[0]).max_timestamp == 9000
+
+
+def test_batch_that_cannot_be_read_keeps_its_bytes_and_is_as_new_as_its_row() -> None:
+    broken = bytearray(saying(stamped(Codec.GZIP), -1))
+    broken[61] ^= 255
+    batch = saying(bytes(broken), -1)
+    merged = merge_rows([row_of(batch, 5555)], [batch])
+    assert merged.timestamp_max == 5555
+    assert b"".join(merged.parts)[17:] == batch[17:]
+
+
+def test_aborted_batch_does_not_make_its_span_newer() -> None:
+    aborted = build_batch(
+        [Record(-1, 9000)], attributes=records.TRANSACTIONAL, producer_id=4, producer_epoch=0
+    )
+    batch = saying(stamped(), 0)
+    rows = [row_of(batch, 5000), row_of(aborted, 9000, base_offset=BASE + 4)]
+    assert merge_rows(rows, [batch, aborted], [(4, BASE, BASE + 9)]).timestamp_max == 5070
 
 
 @pytest.mark.parametrize("kind", [ObjectKind.CHUNK, ObjectKind.SEGMENT])
