@@ -168,18 +168,20 @@ class ProducePath:
         data: Buffer,
         header: BatchHeader,
         *,
+        timestamp_max: int,
         instance: int,
     ) -> None:
         """Take a sound batch of the transaction `instance` (as of `storage.spans.Item`).
 
-        Its bytes must not change until the ticket is settled.
+        `timestamp_max`: what counts as its newest timestamp (`broker.validation`). Its bytes must
+        not change until the ticket is settled.
         """
         self._accumulator.add(
             topic_id,
             partition,
             data,
             records=header.last_offset_delta + 1,
-            timestamp_max=header.max_timestamp,
+            timestamp_max=timestamp_max,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             first_sequence=header.base_sequence,

@@ -275,12 +275,11 @@ def payload(
     return header, memoryview(compression.decompress(header.codec, data, bytes_max=bytes_max))
 
 
-def recompress(batch: Buffer, codec: int) -> bytes:
-    """The batch with its records compressed by another codec, otherwise the same.
+def recompress(header: BatchHeader, data: Buffer, codec: int) -> bytes:
+    """A batch of these records (as of `payload`), compressed by another codec than the header says.
 
-    For topics whose compression.type demands it. Raises ProtocolError.
+    For topics whose compression.type demands it.
     """
-    header, data = payload(batch)
     attributes = header.attributes & ~CODEC_MASK | codec
     return _assemble(header._replace(attributes=attributes), compression.compress(codec, data))
 

@@ -84,7 +84,8 @@ class Span(NamedTuple):
     records: int
     """Offsets that it covers."""
     timestamp_max: int
-    """Newest timestamp of the batches, ms; -1 when they carry none."""
+    """Newest timestamp of the records, ms; -1 when they carry none. Of a chunk: as far as their
+    producers were to be believed (`broker.validation`)."""
 
     @property
     def next_offset(self) -> int:

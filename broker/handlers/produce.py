@@ -288,7 +288,15 @@ class _Request:
             sender=producer_id if producer_id >= 0 else -1 - self._call.connection.number,
             log_append_time=verdict.log_append_time,
         )
-        producing.add(ticket, topic.topic_id, partition, verdict.data, header, instance=instance)
+        producing.add(
+            ticket,
+            topic.topic_id,
+            partition,
+            verdict.data,
+            header,
+            timestamp_max=verdict.timestamp_max,
+            instance=instance,
+        )
 
     def _unsound(self, topic: Topic, partition: int, verdict: Unsound) -> PartitionResult:
         row = self._node.coordinator.machine.partitions.get(topic.topic_id, partition)

@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 
 from broker.kafka_settings import KafkaSettings
-from broker.topic_configs import effective
-from broker.validation import LONG_MAX, Sound, Unsound, judge
+from broker.topic_configs import TopicSettings, effective
+from broker.validation import AHEAD_MS, LONG_MAX, Sound, Unsound, judge
 from protocol import records
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.records import Record, build_batch
 from tests.broker_hot.world import NOW_MS, batch
+from tests.storage.lies import FAR_MS, saying
 
 PLAIN = effective({}, KafkaSettings())
 
@@ -108,6 +109,127 @@ def test_a_timestamp_too_far_ahead_is_refused_and_named() -> None:
 
 def test_a_timestamp_an_hour_ahead_is_allowed() -> None:
     assert isinstance(_judge(batch(timestamp=NOW_MS + 3_600_000)), Sound)
+
+
+def _two(*, codec: Codec = Codec.NONE, later: int = 0) -> bytes:
+    """Records of NOW_MS and 500 ms later."""
+    stamps = (NOW_MS + later, NOW_MS + later + 500)
+    return build_batch([Record(-1, at, b"k", b"v") for at in stamps], codec=codec)
+
+
+CODECS = pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+
+
+@CODECS
+@pytest.mark.parametrize(
+    ("said", "believed"),
+    [
+        (NOW_MS + 500, NOW_MS + 500),
+        (NOW_MS + 3_600_000, NOW_MS + 3_600_000),
+        (NOW_MS, NOW_MS),
+        (NOW_MS - 1, NOW_MS + AHEAD_MS),
+        (0, NOW_MS + AHEAD_MS),
+        (-1, NOW_MS + AHEAD_MS),
+    ],
+)
+def test_a_newest_timestamp_before_the_base_is_not_believed_and_no_record_is_looked_at(
+    said: int, believed: int, codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "payload", None)
+    data = saying(_two(codec=codec), said)
+    verdict = judge(memoryview(data), PLAIN, version=9, now_ms=NOW_MS)
+    assert isinstance(verdict, Sound)
+    assert verdict.timestamp_max == believed
+    assert verdict.data == data
+
+
+@pytest.mark.parametrize(
+    ("later", "after_max_ms", "believed"),
+    [
+        (-(10**9), 3_600_000, NOW_MS + AHEAD_MS),
+        (0, 3_600_000, NOW_MS + AHEAD_MS),
+        (1000, 3_600_000, NOW_MS + 1000 + AHEAD_MS),
+        (3_600_000, 3_600_000, NOW_MS + 3_600_000),
+        (0, 0, NOW_MS),
+        (10**9, LONG_MAX, NOW_MS + 10**9 + AHEAD_MS),
+    ],
+)
+def test_what_contradicts_itself_is_as_new_as_the_clocks_of_clients_and_the_topic_allow(
+    later: int, after_max_ms: int, believed: int
+) -> None:
+    """Nobody knows whether the other records are as old as the first."""
+    topic = replace(PLAIN, timestamp_after_max_ms=after_max_ms)
+    verdict = _judge(saying(_two(later=later), -1), topic)
+    assert isinstance(verdict, Sound)
+    assert verdict.timestamp_max == believed
+
+
+def test_a_batch_without_timestamps_has_none() -> None:
+    verdict = _judge(build_batch([Record(value=b"v")]))
+    assert isinstance(verdict, Sound)
+    assert verdict.timestamp_max == -1
+
+
+@CODECS
+def test_a_newest_timestamp_too_far_ahead_is_replaced_by_that_of_the_records(codec: Codec) -> None:
+    true = _two(codec=codec)
+    verdict = _judge(saying(true, NOW_MS + FAR_MS))
+    assert isinstance(verdict, Sound)
+    assert bytes(verdict.data) == true
+    assert verdict.timestamp_max == verdict.header.max_timestamp == NOW_MS + 500
+
+
+@CODECS
+@pytest.mark.parametrize("said", [-1, 0, NOW_MS])
+def test_records_too_far_ahead_are_refused_whatever_the_header_says_of_the_newest(
+    said: int, codec: Codec
+) -> None:
+    """Their base timestamp gives them away."""
+    verdict = _judge(saying(_two(codec=codec, later=FAR_MS), said))
+    assert isinstance(verdict, Unsound)
+    assert verdict.error == ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in verdict.record_errors] == [0, 1]
+
+
+@CODECS
+@pytest.mark.parametrize("said", [-1, 0, NOW_MS - 1, NOW_MS + 499, NOW_MS + 501, NOW_MS + FAR_MS])
+@pytest.mark.parametrize(
+    "topic",
+    [
+        replace(PLAIN, compacted=True),
+        replace(PLAIN, timestamp_before_max_ms=10**9),
+        replace(PLAIN, compression_type="gzip"),
+        replace(PLAIN, compacted=True, compression_type="gzip"),
+    ],
+    ids=["compacted", "bounded", "recompressed", "compacted and recompressed"],
+)
+def test_where_records_are_looked_at_their_newest_timestamp_is_written_into_the_header(
+    topic: TopicSettings, said: int, codec: Codec
+) -> None:
+    true = _judge(_two(codec=codec), topic)
+    verdict = _judge(saying(_two(codec=codec), said), topic)
+    assert isinstance(true, Sound)
+    assert isinstance(verdict, Sound)
+    assert bytes(verdict.data) == bytes(true.data)
+    assert verdict.header == true.header == records.read_header(true.data)
+    assert verdict.timestamp_max == verdict.header.max_timestamp == NOW_MS + 500
+
+
+@CODECS
+def test_recompressed_records_are_refused_when_one_is_too_far_ahead(codec: Codec) -> None:
+    stamps = (NOW_MS, NOW_MS + FAR_MS)
+    data = build_batch([Record(-1, at, b"k", b"v") for at in stamps], codec=codec)
+    verdict = _judge(saying(data, NOW_MS), replace(PLAIN, compression_type="gzip"))
+    assert isinstance(verdict, Unsound)
+    assert verdict.error == ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in verdict.record_errors] == [1]
+
+
+@pytest.mark.parametrize("said", [-1, 0, NOW_MS + FAR_MS])
+def test_log_append_time_takes_the_place_of_whatever_the_header_says(said: int) -> None:
+    verdict = _judge(saying(_two(), said), replace(PLAIN, timestamp_type="LogAppendTime"))
+    assert isinstance(verdict, Sound)
+    assert verdict.timestamp_max == verdict.header.max_timestamp == NOW_MS
 
 
 def test_old_timestamps_are_refused_only_where_a_bound_is_set() -> None:

@@ -122,7 +122,7 @@ def test_a_header_key_that_is_not_utf8_keeps_its_bytes():
 @pytest.mark.parametrize("codec", Codec)
 def test_recompression_changes_the_codec_and_nothing_else(codec):
     batch = build_batch(TWO, codec=Codec.LZ4, producer_id=4, producer_epoch=0, base_sequence=6)
-    other = records.recompress(batch, codec)
+    other = records.recompress(*records.payload(batch), codec)
     assert records.validate_batch(other) == ErrorCode.NONE
     assert list(records.iterate(other)) == list(records.iterate(batch))
     before, after = records.read_header(batch), records.read_header(other)
