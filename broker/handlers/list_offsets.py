@@ -3,7 +3,9 @@
 KIP-79 (times), KIP-207, KIP-734 (newest timestamp, v7+), KIP-405 and KIP-1005 (tiers: the local
 log is the whole log, nothing is tiered), KIP-98 (isolation; the last stable offset is the bound).
 A search by time finds the row by the machine's column of newest timestamps; a page is read for
-the span in it, and the span to look into its batches: the answer is a record, not a batch. The end
+the span in it, and the span to look into its batches: the answer is a record, not a batch. A header
+that says its newest record were older than its base is not asked. (What rows of chunks say, and
+other headers in them, is their producers' word, as far as `broker.validation` believes it.) The end
 of a transaction is a record here, as in Kafka, and its time is when it was written; what is before
 the log's start is not found, nor what is at or beyond the last stable offset by who reads committed
 records only. The newest timestamp is that of a record that is left: when the row that says it has
@@ -36,7 +38,16 @@ from protocol.messages import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.records import batch_positions, iterate, read_header
+from protocol.record_scan import newest_timestamp
+from protocol.records import (
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    BatchHeader,
+    batch_positions,
+    iterate,
+    payload,
+    read_header,
+)
 from storage.batches import Batches
 from storage.object_store import ObjectNotFoundError, StoreError
 from storage.spans import Marker, Page, Row, Span
@@ -235,8 +246,9 @@ async def _newest(node: Node, partition: Partition) -> _Place:
     if newest < 0:
         return NOWHERE
     place = await _search(node, partition, newest, partition.end_offset)
-    # Not found: it was before the log start in the first row, or never there.
-    return place if place is not NOWHERE else await _newest_of_all(node, partition)
+    # Not found: it was before the log start in the first row, or never there. A newer one: a row
+    # said too little of itself, and others may, too.
+    return place if place.timestamp == newest else await _newest_of_all(node, partition)
 
 
 async def _newest_of_all(node: Node, partition: Partition) -> _Place:
@@ -329,7 +341,7 @@ def find_record(batches: Batches, timestamp: int, *, log_start: int, bound: int)
     starts, _ = batch_positions(view)
     for at in starts:
         header = read_header(view, at)
-        if header.max_timestamp < timestamp or header.last_offset < log_start:
+        if header.last_offset < log_start or _newest_of_batch(header, view, at) < timestamp:
             continue
         try:
             for record in iterate(view, at):
@@ -338,7 +350,8 @@ def find_record(batches: Batches, timestamp: int, *, log_start: int, bound: int)
                     return _Place(record.offset, record.timestamp) if found else NOWHERE
         except ProtocolError:
             # Stored as it was sent: records that nobody can read. Their batch is the answer.
-            return _Place(max(header.base_offset, log_start), header.max_timestamp)
+            newest = max(header.max_timestamp, header.base_timestamp)
+            return _Place(max(header.base_offset, log_start), newest)
     return NOWHERE
 
 
@@ -348,15 +361,30 @@ def newest_record(batches: Batches, first: int, end: int) -> _Place:
     best = NOWHERE
     for at in batch_positions(view)[0]:
         header = read_header(view, at)
-        if header.max_timestamp <= best.timestamp or header.last_offset < first:
-            continue
         if header.base_offset >= end:
             break
+        if header.last_offset < first or _newest_of_batch(header, view, at) <= best.timestamp:
+            continue
         try:
             for record in iterate(view, at):
                 if record.timestamp > best.timestamp and first <= record.offset < end:
                     best = _Place(record.offset, record.timestamp)
         except ProtocolError:
             # As above: the batch is what there is.
-            best = _Place(max(header.base_offset, first), header.max_timestamp)
+            newest = max(header.max_timestamp, header.base_timestamp)
+            best = _Place(max(header.base_offset, first), newest)
     return best
+
+
+def _newest_of_batch(header: BatchHeader, view: memoryview, at: int) -> int:
+    """How new the batch's records are at most, as far as its header is to be believed."""
+    # A delete horizon takes the base's place (KIP-534), and such batches the cleaner has made.
+    if header.max_timestamp >= header.base_timestamp or header.attributes & (
+        LOG_APPEND_TIME | DELETE_HORIZON
+    ):
+        return header.max_timestamp
+    try:
+        newest = newest_timestamp(header, bytes(payload(view, at)[1]))
+    except ProtocolError:
+        newest = None
+    return header.base_timestamp if newest is None else newest
