@@ -120,15 +120,26 @@ def leave_chunk(span: Span, view: memoryview, start: int, header: BatchHeader) -
 
     A batch that cannot be read stays as it is, and counts as new as its row says.
     """
-    if header.is_control or header.is_log_append_time:
-        return header
-    payload = payload_of(view, start, header)
-    newest = None if payload is None else record_scan.newest_timestamp(header, payload)
+    newest = _newest_of_records(view, start, header)
     if newest is None:
         return header._replace(max_timestamp=span.timestamp_max)
     if newest != header.max_timestamp:
         records.set_max_timestamp(view, start, newest)
     return header._replace(max_timestamp=newest)
+
+
+def newest_in(span: Span, data: memoryview) -> int:
+    """The newest timestamp of the records of a chunk's span, aborted ones too; of what cannot be
+    read, what its row says. Raises DamagedSpanError."""
+    found = [_newest_of_records(data, start, header) for start, _, header in walk(span, data)]
+    return max([span.timestamp_max if newest is None else newest for newest in found], default=-1)
+
+
+def _newest_of_records(view: memoryview, start: int, header: BatchHeader) -> int | None:
+    if header.is_control or header.is_log_append_time:
+        return header.max_timestamp
+    payload = payload_of(view, start, header)
+    return None if payload is None else record_scan.newest_timestamp(header, payload)
 
 
 class Output:

@@ -2,15 +2,19 @@
 
 One round goes over all partitions, then again over those where something went, until nothing is
 due. What `retention_plan` finds is proposed many partitions at a time and judged again by apply.
+Before records go for their age, those that nobody has looked at yet are read.
 Also here: pages of deleted topics come back, so that the purge can go on (`broker.purging`).
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Final
 
 from broker.jobs import retention_plan
 from broker.jobs.context import JobContext
-from broker.jobs.moving import recall
+from broker.jobs.moving import read_spans, recall
 from broker.jobs.retention_plan import PARTITIONS_PER_COMMAND_MAX, ROWS_PER_COMMAND_MAX, Due
 from broker.jobs.walk import SLICE, written
 from coordinator.commands import Rejected
@@ -19,7 +23,14 @@ from coordinator.partition import Partition
 from coordinator.table_commands import TABLES_LEVEL, ExpireHeldRecords, HeldExpiry
 from protocol.errors import ErrorCode
 from protocol.types import Position, TopicId
-from storage.spans import Page
+from storage.batches import DamagedSpanError
+from storage.spans import Page, Span
+from storage.walk import newest_in
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES_MAX: Final = 16 << 20
+"""At once, but for a span that is longer."""
 
 
 async def run(context: JobContext) -> None:
@@ -38,14 +49,15 @@ async def _expire(context: JobContext, partitions: Sequence[Partition]) -> list[
     seen = machine.position
     rows = 0
     for count, partition in enumerate(partitions, start=1):
-        due = _due(context, partition)
+        read: dict[Span, int] = {}
+        due = await _due(context, partition, read)
         if due is not None:
             if rows + due.rows > ROWS_PER_COMMAND_MAX or len(some) == PARTITIONS_PER_COMMAND_MAX:
                 changed += await _propose(context, seen, some)
                 some, rows = [], 0
                 # What was found before the wait may be another now, its settings as well.
                 seen = machine.position
-                due = _due(context, partition)
+                due = await _due(context, partition, read)
             if due is not None:
                 some.append((partition, due))
                 rows += due.rows
@@ -57,8 +69,32 @@ async def _expire(context: JobContext, partitions: Sequence[Partition]) -> list[
     return changed
 
 
-def _due(context: JobContext, partition: Partition) -> Due | None:
-    """By what is set for the topic now."""
+async def _due(context: JobContext, partition: Partition, read: dict[Span, int]) -> Due | None:
+    """By what is set for the topic now, and what its records say; `read` gets what was read."""
+    while True:
+        due = _due_now(context, partition, read)
+        unread = [] if due is None else retention_plan.unread(partition, due, read)
+        if not unread:
+            return due
+        read.update(await _newest_of(context, unread))
+
+
+async def _newest_of(context: JobContext, spans: Sequence[Span]) -> dict[Span, int]:
+    """Of the first spans, as many as are read at once. Whatever cannot be read goes by its word:
+    it would stay for ever."""
+    lengths = accumulate(span.length for span in spans)
+    some = spans[: max(1, sum(length <= READ_BYTES_MAX for length in lengths))]
+    newest = {span: span.timestamp_max for span in some}
+    for span, data in (await read_spans(context, some)).items():
+        try:
+            newest[span] = newest_in(span, memoryview(data))
+        except DamagedSpanError as error:
+            logger.warning("records that are said to be too old cannot be read: %s", error)
+        await asyncio.sleep(0)
+    return newest
+
+
+def _due_now(context: JobContext, partition: Partition, read: Mapping[Span, int]) -> Due | None:
     machine = context.machine
     topic = machine.topics.by_id(partition.topic_id)
     if topic is None:
@@ -67,7 +103,9 @@ def _due(context: JobContext, partition: Partition) -> Due | None:
     if settings.hold_ms >= 0 and not machine.incarnations.all_know(TABLES_LEVEL):
         return None  # What holds records for the export cannot be said to all agents yet.
     exported = machine.exports.offset(partition.topic_id, partition.partition)
-    return retention_plan.due(partition, settings, time_ms=machine.time_ms, exported=exported)
+    return retention_plan.due(
+        partition, settings, time_ms=machine.time_ms, exported=exported, read=read
+    )
 
 
 async def _propose(

@@ -5,11 +5,14 @@ record is older than retention.ms by the machine's time, and leading rows withou
 still retention.bytes. A row without any timestamp goes with a later one. A page counts as one
 row. Both hold only where cleanup.policy has delete; what a client deleted goes anywhere.
 
+Rows of chunks say of their age what producers said. Merging has usually found out what is so; those
+that would go before it came are read first (`unread`), and only ever found to be younger.
+
 Rows of a topic that holds them for its export (`frazil.iceberg.retention.hold`) go only when they
 are exported, or older than retention.ms and the time of the hold together.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from broker.jobs.walk import data_bytes_of, timestamp_of
@@ -17,10 +20,14 @@ from broker.topic_configs import TopicSettings
 from coordinator.job_commands import Expiry
 from coordinator.partition import Partition
 from coordinator.table_commands import HeldExpiry
-from storage.spans import Page, Row
+from storage.spans import ObjectKind, Page, Row, Span
 
 ROWS_PER_COMMAND_MAX: Final = 1000
 PARTITIONS_PER_COMMAND_MAX: Final = 500
+
+Read = Mapping[Span, int]
+"""Of rows of chunks that were read: the newest timestamp of their records."""
+NOTHING: Final[Read] = {}
 
 
 class Due(NamedTuple):
@@ -39,9 +46,10 @@ class Hold(NamedTuple):
     """What is older does not wait any more."""
     old_ms: int
     """In the machine's time, when that began."""
+    read: Read
 
     def keeps(self, row: Row) -> bool:
-        return row.next_offset > self.exported and timestamp_of(row) >= self.old_ms
+        return row.next_offset > self.exported and _newest(row, self.read) >= self.old_ms
 
     def may_end_with(self, row: Row) -> bool:
         """Of a row without a timestamp that is not exported nobody knows how old it is; it goes
@@ -50,7 +58,12 @@ class Hold(NamedTuple):
 
 
 def due(
-    partition: Partition, settings: TopicSettings, *, time_ms: int, exported: int = 0
+    partition: Partition,
+    settings: TopicSettings,
+    *,
+    time_ms: int,
+    exported: int = 0,
+    read: Read = NOTHING,
 ) -> Due | None:
     """What is over its topic's limits; None when nothing is. Dead rows are dropped before.
 
@@ -59,9 +72,9 @@ def due(
     if not settings.deleted or partition.row_count == 0 or has_dead_rows(partition):
         return None
     aged = sized = (partition.log_start, 0)
-    hold = _hold(settings, exported, time_ms)
+    hold = _hold(settings, exported, time_ms, read)
     if settings.retention_ms >= 0:
-        aged = _aged(partition, hold, old_ms=time_ms - settings.retention_ms)
+        aged = _aged(partition, hold, old_ms=time_ms - settings.retention_ms, read=read)
     if settings.retention_bytes >= 0:
         sized = _sized(partition, hold, bytes_max=settings.retention_bytes)
     offset, rows = max(aged, sized)
@@ -77,15 +90,34 @@ def due(
     return Due(expiry if hold is None else HeldExpiry(*expiry, hold.held_ms), rows)
 
 
+def unread(partition: Partition, found: Due, read: Read) -> list[Span]:
+    """Of the rows that may go for their age, those of which only producers said how old they are,
+    in order of offsets."""
+    if found.expiry.retention_bytes >= 0 and isinstance(found.expiry, Expiry):
+        return []  # There is too much without them.
+    rows = map(partition.row, range(found.rows))
+    return [
+        row
+        for row in rows
+        if isinstance(row, Span) and row.object_id.kind is ObjectKind.CHUNK and row not in read
+    ]
+
+
+def _newest(row: Row, read: Read) -> int:
+    """What apply knows is the row's word; so reading can keep a row, and never let it go."""
+    said = timestamp_of(row)
+    return max(said, read.get(row, said)) if isinstance(row, Span) else said
+
+
 def held_ms(settings: TopicSettings) -> int:
     """How old records become that are not exported, when they are held for it."""
     return max(settings.retention_ms, 0) + settings.hold_ms
 
 
-def _hold(settings: TopicSettings, exported: int, time_ms: int) -> Hold | None:
+def _hold(settings: TopicSettings, exported: int, time_ms: int, read: Read) -> Hold | None:
     if settings.hold_ms < 0:
         return None
-    return Hold(exported, held_ms(settings), time_ms - held_ms(settings))
+    return Hold(exported, held_ms(settings), time_ms - held_ms(settings), read)
 
 
 def _stable_rows(partition: Partition, hold: Hold | None) -> Iterator[Row]:
@@ -97,14 +129,13 @@ def _stable_rows(partition: Partition, hold: Hold | None) -> Iterator[Row]:
         yield row
 
 
-def _aged(partition: Partition, hold: Hold | None, *, old_ms: int) -> tuple[int, int]:
+def _aged(partition: Partition, hold: Hold | None, *, old_ms: int, read: Read) -> tuple[int, int]:
     """Behind the last of the leading rows that are older, and how many they are."""
     found = (partition.log_start, 0)
     for count, row in enumerate(_stable_rows(partition, hold), start=1):
-        timestamp = timestamp_of(row)
-        if timestamp >= old_ms:
+        if _newest(row, read) >= old_ms:
             break
-        if timestamp >= 0:
+        if timestamp_of(row) >= 0:
             found = (row.next_offset, count)
     return found
 

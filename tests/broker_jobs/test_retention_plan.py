@@ -9,6 +9,7 @@ from coordinator.commands import Tick
 from coordinator.job_commands import LogsTrimmed, Trimmed
 from coordinator.table_commands import ExpireHeldRecords, ExportEnd, HeldExpiry, ReportExport
 from protocol.errors import ErrorCode
+from storage.spans import ObjectKind
 from tests.broker_jobs.rows import MOMENT, Rows, settings
 from tests.coordinator.job_story import JobStory
 
@@ -48,6 +49,47 @@ def test_what_was_written_at_no_time_at_all_stays():
     rows = Rows()
     rows.spans(3, timestamp=-1)
     assert due_offset(rows, retention_ms=100) is None
+
+
+def test_rows_of_chunks_are_to_be_read_before_they_go_for_their_age():
+    rows = Rows()
+    first = rows.span(timestamp=5)
+    rows.span(timestamp=5, kind=ObjectKind.SEGMENT)
+    rows.marker(timestamp=5)
+    last = rows.span(timestamp=5)
+    rows.span(timestamp=NOW_MS)
+    old = settings(retention_ms=100)
+    found = retention_plan.due(rows.partition, old, time_ms=NOW_MS)
+    assert found is not None
+    assert retention_plan.unread(rows.partition, found, {}) == [first, last]
+    assert retention_plan.unread(rows.partition, found, {first: 5}) == [last]
+    assert retention_plan.unread(rows.partition, found, {first: 5, last: 5}) == []
+
+
+def test_rows_that_are_too_much_go_unread():
+    rows = Rows()
+    rows.spans(4, timestamp=5)
+    for more in ({"retention_ms": -1}, {"retention_ms": 100}):
+        limits = settings(retention_bytes=0, **more)
+        found = retention_plan.due(rows.partition, limits, time_ms=NOW_MS)
+        assert found is not None
+        assert retention_plan.unread(rows.partition, found, {}) == []
+
+
+def test_a_row_that_was_found_to_be_young_stays_and_keeps_those_behind_it():
+    rows = Rows()
+    _, young, _ = rows.spans(3, timestamp=5)
+    old = settings(retention_ms=100)
+    found = retention_plan.due(rows.partition, old, time_ms=NOW_MS, read={young: NOW_MS})
+    assert found is not None
+    assert (found.expiry.offset, found.rows) == (10, 1)
+
+
+def test_a_row_that_was_found_to_be_old_goes_only_when_apply_knows_it():
+    rows = Rows()
+    said_young = rows.span(timestamp=NOW_MS)
+    old = settings(retention_ms=100)
+    assert retention_plan.due(rows.partition, old, time_ms=NOW_MS, read={said_young: 5}) is None
 
 
 def test_rows_go_without_which_there_is_still_enough():
