@@ -135,7 +135,7 @@ def _aged(partition: Partition, hold: Hold | None, *, old_ms: int, read: Read) -
     for count, row in enumerate(_stable_rows(partition, hold), start=1):
         if _newest(row, read) >= old_ms:
             break
-        if timestamp_of(row) >= 0:
+        if timestamp_of(row) >= 0 and (not isinstance(row, Span) or read.get(row, 0) >= 0):
             found = (row.next_offset, count)
     return found
 

@@ -85,6 +85,21 @@ def test_a_row_that_was_found_to_be_young_stays_and_keeps_those_behind_it():
     assert (found.expiry.offset, found.rows) == (10, 1)
 
 
+def test_a_row_that_was_found_to_have_no_timestamp_goes_with_a_later_one_only():
+    rows = Rows()
+    first, second, third = rows.spans(3, timestamp=5)
+    old = settings(retention_ms=100)
+    found = retention_plan.due(rows.partition, old, time_ms=NOW_MS, read={first: -1, third: -1})
+    assert found is not None
+    assert found.expiry.offset == second.next_offset
+    assert (
+        retention_plan.due(
+            rows.partition, old, time_ms=NOW_MS, read=dict.fromkeys((first, second, third), -1)
+        )
+        is None
+    )
+
+
 def test_a_row_that_was_found_to_be_old_goes_only_when_apply_knows_it():
     rows = Rows()
     said_young = rows.span(timestamp=NOW_MS)
