@@ -121,9 +121,11 @@ def leave_chunk(span: Span, view: memoryview, start: int, header: BatchHeader) -
     A batch that cannot be read stays as it is, and counts as new as its row says.
     """
     newest = _newest_of_records(view, start, header)
+    if newest == header.max_timestamp:
+        return header
     if newest is None:
-        return header._replace(max_timestamp=span.timestamp_max)
-    if newest != header.max_timestamp:
+        newest = span.timestamp_max
+    else:
         records.set_max_timestamp(view, start, newest)
     return header._replace(max_timestamp=newest)
 
