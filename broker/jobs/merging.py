@@ -21,7 +21,7 @@ from broker.jobs.moving import (
     recall,
     tell_unreadable,
 )
-from broker.jobs.walk import SLICE, width_ms_max, written
+from broker.jobs.walk import SLICE, timestamp_of, width_ms_max, written
 from coordinator.job_commands import NewSpan, Replacement
 from coordinator.partition import AbortedRange, Partition
 from protocol.types import Buffer
@@ -29,6 +29,7 @@ from storage.batches import DamagedSpanError
 from storage.page import digest, encode_rows
 from storage.segment import SegmentBuilder, merge_rows
 from storage.spans import ObjectId, ObjectKind, Page, Span
+from storage.walk import Merged
 
 logger = logging.getLogger(__name__)
 
@@ -138,13 +139,14 @@ def _add(
         tell_unreadable(context, partition, rows, str(error))
         return None
     base_offset, next_offset = moving.run.base_offset, moving.run.next_offset
+    timestamp_max = _newest(context, moving.run, merged)
     start = builder.add(
         partition.topic_id,
         partition.partition,
         base_offset=base_offset,
         next_offset=next_offset,
         parts=merged.parts,
-        timestamp_max=merged.timestamp_max,
+        timestamp_max=timestamp_max,
     )
     return Replacement(
         partition.topic_id,
@@ -153,8 +155,19 @@ def _add(
         next_offset,
         len(rows),
         digest(encode_rows(rows)),
-        (NewSpan(start, merged.length, base_offset, merged.timestamp_max),),
+        (NewSpan(start, merged.length, base_offset, timestamp_max),),
     )
+
+
+def _newest(context: JobContext, run: Run, merged: Merged) -> int:
+    """What the new row says. A record further ahead than its topic takes has come under a header
+    that hid it (`broker.validation`): it shall not keep all behind it for ever."""
+    topic = context.machine.topics.by_id(run.partition.topic_id)
+    said = max(timestamp_of(row) for row in run.rows)
+    if topic is None or merged.timestamp_max <= said:
+        return merged.timestamp_max
+    ahead_ms = context.rules.of(topic).timestamp_after_max_ms
+    return min(merged.timestamp_max, max(said, context.machine.time_ms + ahead_ms))
 
 
 # Objects of little use.

@@ -132,6 +132,38 @@ def test_young_records_stay_behind_an_old_one_that_their_header_says_is_the_newe
         assert partition_of(world, place).log_start == 4
 
 
+@codecs
+@pytest.mark.parametrize("said", [SAID["none"], lambda base: base], ids=["none", "too little"])
+def test_a_record_too_far_ahead_that_its_header_hid_keeps_nothing_for_ever(said, codec):
+    """Kafka would have refused it. What is not hidden, is (`tests/broker_hot/test_validation.py`)."""
+    with opened() as world:
+        place = topic(world)
+        produce(world, place, saying(batch(world, 0, -FAR_MS, codec=codec), said(world.clock_ms)))
+        produce(world, place, batch(world, 0))
+        world.pass_time(15_000)
+        run(world, JobKind.MERGE, JobKind.RETENTION)
+        assert partition_of(world, place).log_start == 0
+        world.pass_time(HOUR_MS + RETENTION_MS + 1)
+        run(world, JobKind.RETENTION)
+        assert partition_of(world, place).log_start == 3
+
+
+@pytest.mark.parametrize(("ahead", "later"), [("0", 50_000), (str((1 << 63) - 1), FAR_MS)])
+def test_rows_say_times_ahead_that_their_topic_takes_or_an_agent_has_taken(ahead, later):
+    """An agent's clock may be ahead of the cluster's."""
+    with opened() as world:
+        place = topic(world, message_timestamp_after_max_ms=ahead)
+        stamp = world.clock_ms + later
+        data = build_batch([Record(-1, stamp, b"k", b"v")])
+        for _ in range(70):
+            world.produce_batch(place, data, newest=stamp)
+        run(world, JobKind.MERGE)
+        rows = world.runner.run(world.rows(partition_of(world, place)))
+        assert isinstance(rows[0], Span)
+        assert rows[0].object_id.kind is ObjectKind.SEGMENT
+        assert rows[0].timestamp_max == stamp
+
+
 def test_rows_without_a_timestamp_that_were_written_before_say_theirs_when_they_are_merged():
     with opened() as world:
         place = topic(world)
