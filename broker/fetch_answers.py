@@ -12,7 +12,7 @@ what is given (KIP-98); of the machine as it is when the answer is made, so both
 are given to everybody: they are made when asked for, and need no store. Who is sent on to an agent
 of its zone is given bounds and no records (KIP-392); errors come first.
 
-The leader epoch is 0, always. Left out: waiting, sessions, the log and the store.
+The leader epoch is that of the era. Left out: waiting, sessions, the log and the store.
 """
 
 from bisect import bisect_right
@@ -25,13 +25,13 @@ from coordinator.machine import Machine
 from coordinator.partitions import Partition
 from protocol.errors import ErrorCode
 from protocol.fetch import TOPIC_IDS_FROM, PartitionAnswer
+from protocol.types import LEADER_EPOCH
 from storage.batches import Batches
 from storage.fetch_plan import Wanted
 from storage.object_store import ObjectNotFoundError, StoreError
 from storage.spans import MARKER_BYTES, Marker, ObjectId, Page, Row, Span
 
 MiB: Final = 1 << 20
-LEADER_EPOCH: Final = 0
 LOAD_BYTES_MAX: Final = 8 * MiB
 """Bytes that one fetch has read from the store at a time, its first span comes on top (P15)."""
 PAGE_ROW_BYTES: Final = 350

@@ -20,8 +20,6 @@ from typing import Final, NamedTuple
 from coordinator.incarnations import IncarnationRow
 from protocol.types import Incarnation, TopicId
 
-LEADER_EPOCH: Final = 0
-"""Of every partition, for ever: clients take a leader whose epoch is not below the one they know."""
 REPLICAS_MAX: Final = 5
 """More zones than this are not shown for one partition."""
 

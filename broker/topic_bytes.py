@@ -10,7 +10,7 @@ result against the codec for every version.
 from collections.abc import Sequence
 from typing import Final
 
-from broker.placement import LEADER_EPOCH, Placement
+from broker.placement import Placement
 from coordinator.topics import Topic
 from protocol import apis
 from protocol.errors import ErrorCode
@@ -21,7 +21,7 @@ from protocol.messages import (
     encode_response,
 )
 from protocol.primitives import array_count
-from protocol.types import Buffer
+from protocol.types import LEADER_EPOCH, Buffer
 
 KEPT_BYTES_MAX: Final = 32 << 20
 """Of one placement; beyond it, all is made anew (a topic of 10 000 partitions is 0.4 MB)."""

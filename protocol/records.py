@@ -496,11 +496,11 @@ def empty_batch(offset: int) -> bytes:
 
 
 def assemble(header: BatchHeader, data: bytes) -> bytes:
-    """A batch of these records, compressed as the header says; leader epoch 0.
+    """A batch of these records, compressed as the header says.
 
     Its length and CRC are made right.
     """
-    return _assemble(header._replace(leader_epoch=0), compression.compress(header.codec, data))
+    return _assemble(header, compression.compress(header.codec, data))
 
 
 def _assemble(header: BatchHeader, data: bytes) -> bytes:

@@ -147,7 +147,7 @@ class Cleaner:
             if header.is_control:
                 self._end(view, start, end, header, output)
             elif not dropped.holds(header):
-                records.patch(view, start, header.base_offset)
+                records.patch(view, start, header.base_offset, header.leader_epoch)
                 in_chunk = span.object_id.kind is ObjectKind.CHUNK
                 true = leave_chunk(span, view, start, header) if in_chunk else header
                 if self._keep(view, start, end, true, output) and header.is_transactional:

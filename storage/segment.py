@@ -1,6 +1,6 @@
 """Segments, version 1: long spans of few partitions, made by jobs out of many short ones.
 
-Here rows are merged: batches get their absolute offsets (and leader epoch 0) for good, so reading
+Here rows are merged: batches get their absolute offsets and leader epochs for good, so reading
 them needs no patch; batches of aborted transactions are left out, since nobody may see them and
 the log keeps no list of them for segments; the ends of transactions become the control batches
 that clients were given all along. Batches are copied as they are, but for a newest timestamp that is
@@ -65,7 +65,7 @@ def _copy(span: Span, content: Buffer, dropped: Aborted, output: Output) -> None
     view = memoryview(bytearray(content))
     for start, end, header in walk(span, view):
         if not dropped.holds(header):
-            records.patch(view, start, header.base_offset)
+            records.patch(view, start, header.base_offset, header.leader_epoch)
             output.take(view, start, end, leave_chunk(span, view, start, header))
 
 

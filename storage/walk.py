@@ -18,7 +18,7 @@ from crc32c import crc32c
 from protocol import compression, record_scan, records
 from protocol.errors import ProtocolError
 from protocol.records import BatchHeader
-from protocol.types import Buffer
+from protocol.types import Buffer, Position, leader_epoch
 from storage.batches import DamagedSpanError, place_of
 from storage.spans import Marker, ObjectKind, Span
 
@@ -68,6 +68,7 @@ def walk(span: Span, data: memoryview) -> Iterator[tuple[int, int, BatchHeader]]
     Raises DamagedSpanError, perhaps after some batches.
     """
     own_offsets = span.object_id.kind == ObjectKind.SEGMENT
+    epoch = leader_epoch(Position(span.object_id.incarnation))
     if len(data) != span.length:
         raise DamagedSpanError(f"{place_of(span)} came with {len(data)} bytes")
     offset, at = span.base_offset, 0
@@ -75,7 +76,7 @@ def walk(span: Span, data: memoryview) -> Iterator[tuple[int, int, BatchHeader]]
         header = _read(span, data, at)
         end = at + header.size
         if not own_offsets:
-            header = BatchHeader(offset, *header[1:])
+            header = header._replace(base_offset=offset, leader_epoch=epoch)
         elif header.base_offset < offset:
             raise DamagedSpanError(f"{place_of(span)} holds batches that do not ascend")
         offset = header.base_offset + header.last_offset_delta + 1

@@ -10,7 +10,7 @@ Errors, per topic: 3, 5 (no barrier to be had), 17; 42 for a cursor at a negativ
 from broker.dispatch import Call
 from broker.handling import TOPIC_OPERATIONS
 from broker.node import Node
-from broker.placement import LEADER_EPOCH, Placement, zone_of_client
+from broker.placement import Placement, zone_of_client
 from coordinator.topics import Topic, name_error
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
@@ -20,6 +20,7 @@ from protocol.messages import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from protocol.types import LEADER_EPOCH
 
 
 async def handle(

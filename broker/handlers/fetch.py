@@ -1,7 +1,7 @@
 """Fetch (1), v4 to v18: read record batches.
 
 Whole batches only, as stored, never a part of one and never a gap; the first batch comes whatever
-its size (KIP-74). Sessions KIP-227, leader epochs KIP-320 (the epoch is 0, always), topic ids
+its size (KIP-74). Sessions KIP-227, leader epochs KIP-320 (the epoch is the era's), topic ids
 KIP-516, diverging epochs KIP-595, racks KIP-392 (v11). read_committed ends at the last stable
 offset. Waiting, barriers and what happens without the log or the store: `broker.fetching`.
 

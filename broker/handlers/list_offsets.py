@@ -28,7 +28,6 @@ from typing import Final, NamedTuple
 from broker.dispatch import Call
 from broker.handlers.offset_for_leader_epoch import check_epoch
 from broker.node import Node
-from broker.placement import LEADER_EPOCH
 from coordinator.partitions import Partition
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.messages import (
@@ -48,6 +47,7 @@ from protocol.records import (
     payload,
     read_header,
 )
+from protocol.types import LEADER_EPOCH
 from storage.batches import Batches
 from storage.object_store import ObjectNotFoundError, StoreError
 from storage.spans import Marker, Page, Row, Span

@@ -9,7 +9,6 @@ Errors: 3, 6 (no barrier to be had), 74 and 75 for a current leader epoch that i
 
 from broker.dispatch import Call
 from broker.node import Node
-from broker.placement import LEADER_EPOCH
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     EpochEndOffset,
@@ -18,6 +17,7 @@ from protocol.messages import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from protocol.types import LEADER_EPOCH
 
 
 def check_epoch(current_leader_epoch: int) -> ErrorCode:

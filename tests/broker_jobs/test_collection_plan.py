@@ -122,7 +122,7 @@ def test_checkpoints_of_agents_that_are_over_go_but_the_newest_stays():
     with closing(World()) as world:
         first = world.holder
         world.take_over()
-        live = next(iter(world.machine.incarnations)).incarnation
+        live = [row.incarnation for row in world.machine.incarnations][-1]
         over = [LogCheckpoint(first, Position(first)), LogCheckpoint(first, Position(first + 2))]
         began = LogCheckpoint(live, Position(live))
         old = collection_plan.old_checkpoints

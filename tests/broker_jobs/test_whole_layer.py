@@ -167,8 +167,7 @@ class WholeLayer(RuleBasedStateMachine):
     def collection_that_wants_everything(self) -> None:
         """The log gives only what nobody needs."""
         world = self.world
-        keys = [key for key in world.store._objects if not key.startswith("snapshots/")]
-        objects = tuple(map(ObjectId.of_key, keys[:1000]))
+        objects = tuple(world.objects()[:1000])
         (outcome,) = world.append(world.holder, DoomObjects(0, objects))
         assert isinstance(outcome, ObjectsDoomed)
         for object_id in outcome.objects:
@@ -309,7 +308,7 @@ class WholeLayer(RuleBasedStateMachine):
         kinds = (ObjectKind.CHUNK, ObjectKind.SEGMENT)
         pointed_at = {
             object_id
-            for object_id in map(ObjectId.of_key, (k for k in there if "snapshots" not in k))
+            for object_id in self.world.objects()
             if object_id.kind in kinds and machine.objects.is_referenced(object_id)
         }
         assert pointed_at == set(used)
@@ -357,8 +356,10 @@ class WholeLayer(RuleBasedStateMachine):
             before = now
         else:
             raise AssertionError("there is no end of it")
+        self.world.pass_time(1_000)
         for _ in range(2):
-            # What a live writer has written and not committed, it may still commit.
+            # What a live writer has written and not committed, it may still commit, and only what
+            # is older than all who live is nobody's.
             self.world.take_over()
             assert self._run(JobKind.SNAPSHOT, Steps())
         self.world.pass_time(collection_plan.SNAPSHOT_GRACE_MS)
@@ -372,10 +373,12 @@ class WholeLayer(RuleBasedStateMachine):
         world = self.world
         assert next(iter(world.machine.objects.unreferenced()), None) is None
         assert next(iter(world.machine.objects.doomed()), None) is None
-        keys = {key for key in world.store._objects if not key.startswith("snapshots/")}
+        keys = {object_id.key for object_id in world.objects()}
         assert keys == world.referenced()
         assert not [key for key in keys if key.startswith("chunks/")]
-        folders = {key.split("/")[1] for key in world.store._objects if key not in keys}
+        folders = {
+            key.split("/")[1] for key in world.store._objects if key.startswith("snapshots/")
+        }
         published = world.machine.snapshots.published
         assert folders == {f"{each.position:016x}" for each in published}
         stored = sum(

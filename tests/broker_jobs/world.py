@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from broker.config import Settings, load
+from broker.jobs.collection_plan import PREFIXES
 from broker.jobs.context import JobContext, JobStoppedError, Numbers
 from broker.jobs.kinds import JOBS
 from broker.topic_rules import TopicRules
@@ -449,9 +450,12 @@ class World:
 
     def referenced(self) -> frozenset[str]:
         """Keys of all objects that something points at."""
-        return frozenset(key for key in self.store._objects if self._is_referenced(key))
+        return frozenset(
+            object_id.key
+            for object_id in self.objects()
+            if self.machine.objects.is_referenced(object_id)
+        )
 
-    def _is_referenced(self, key: str) -> bool:
-        if key.startswith("snapshots/"):
-            return False
-        return self.machine.objects.is_referenced(ObjectId.of_key(key))
+    def objects(self) -> list[ObjectId]:
+        """Chunks, segments and index objects in the store."""
+        return [ObjectId.of_key(key) for key in self.store._objects if key.startswith(PREFIXES)]

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.records import Record, batch_positions, build_batch, iterate, read_header
+from protocol.types import Incarnation, position
 from storage.batches import Batches, DamagedSpanError
-from storage.spans import MARKER_BYTES, Marker, ObjectKind, Span
+from storage.spans import MARKER_BYTES, Marker, ObjectId, ObjectKind, Span
 from tests.storage.build import CHUNK, batch
 
 SIZES = (3, 1, 5)  # Records of the batches below.
@@ -29,6 +30,14 @@ def test_base_offsets_follow_each_other_and_leader_epoch_is_zero() -> None:
     headers = [read_header(view, start) for start in starts]
     assert [header.base_offset for header in headers] == [1000, 1003, 1004]
     assert {header.leader_epoch for header in headers} == {0}
+
+
+def test_leader_epoch_is_that_of_the_era_in_which_the_chunk_was_written() -> None:
+    second = Incarnation(position(2, 5))
+    batches = Batches.of(span()._replace(object_id=ObjectId(second, 0)), DATA)
+    view = batches.view()
+    starts, _ = batch_positions(view)
+    assert {read_header(view, start).leader_epoch for start in starts} == {1}
 
 
 def test_patched_batches_are_still_valid_and_give_the_records_offsets() -> None:

@@ -355,7 +355,7 @@ def test_long_keys_are_told_from_each_other_and_from_short_ones(other: bytes) ->
 
 
 def raw_batch(payload: bytes, *, count: int, last_delta: int | None = None) -> bytes:
-    header = read_header(build_batch([Record()]))
+    header = read_header(build_batch([Record()], leader_epoch=0))
     return records.assemble(
         header._replace(
             record_count=count, last_offset_delta=count - 1 if last_delta is None else last_delta
