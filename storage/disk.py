@@ -31,6 +31,7 @@ from storage.adapter_rules import (
     same_bytes,
 )
 from storage.object_store import (
+    DeleteRefusal,
     ObjectExistsError,
     ObjectInfo,
     ObjectNotFoundError,
@@ -96,10 +97,10 @@ class DiskStore:
             lambda: list(islice(self._walk("", prefix, start_after), PAGE_OBJECTS_MAX)),
         )
 
-    async def delete(self, keys: Sequence[str]) -> None:
+    async def delete(self, keys: Sequence[str]) -> Sequence[DeleteRefusal]:
         for key in keys:
             check_key(key)
-        await self._run("deleting", lambda: self._delete(keys))
+        return await self._run("deleting", lambda: self._delete(keys))
 
     async def aclose(self) -> None:
         """Calls that are under way end in their threads; nobody waits for them."""
@@ -222,16 +223,24 @@ class DiskStore:
                     modified_ms = status.st_mtime_ns // 1_000_000
                     yield ObjectInfo(key, status.st_size, modified_ms)
 
-    def _delete(self, keys: Sequence[str]) -> None:
-        for key in keys:
+    def _delete(self, keys: Sequence[str]) -> list[DeleteRefusal]:
+        refused = []
+        for key in dict.fromkeys(keys):
             path = self._root / key
-            with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            try:
                 path.unlink()
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                pass
+            except OSError as error:
+                # Whatever is wrong with one file must not keep the others.
+                refused.append(DeleteRefusal(key, error.strerror or type(error).__name__))
+                continue
             # Empty folders go; the first that is not empty ends it.
             with suppress(OSError), self._folders:
                 for folder in path.relative_to(self._root).parents:
                     if folder.name:
                         (self._root / folder).rmdir()
+        return refused
 
 
 def _first(row: tuple[str, object]) -> str:

@@ -3,7 +3,7 @@
 It refuses what some real store would refuse (an object beside a folder of the same name), and it
 looks whether the parts of a PUT changed while it was under way. Every call gives way to the loop
 before and after its effect, so that callers cannot count on being alone. Faults are not its
-business: the simulator wraps it.
+business: the simulator wraps it. But it can be told to keep objects, as a store with holds does.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from storage.adapter_rules import (
     range_refused,
 )
 from storage.object_store import (
+    DeleteRefusal,
     ObjectExistsError,
     ObjectInfo,
     ObjectNotFoundError,
@@ -36,6 +37,8 @@ class MemoryStore:
         self._now_ms = now_ms
         self._objects: dict[str, bytes] = {}
         self._modified_ms: dict[str, int] = {}
+        self.kept: dict[str, str] = {}
+        """Beginnings of keys that cannot be deleted, with the reason."""
 
     async def put_new(self, key: str, parts: Sequence[Buffer]) -> None:
         check_key(key)
@@ -87,14 +90,20 @@ class MemoryStore:
         await asyncio.sleep(0)
         return page
 
-    async def delete(self, keys: Sequence[str]) -> None:
+    async def delete(self, keys: Sequence[str]) -> Sequence[DeleteRefusal]:
         for key in keys:
             check_key(key)
         await asyncio.sleep(0)
-        for key in keys:
+        refused = []
+        for key in dict.fromkeys(keys):
+            reason = next((why for prefix, why in self.kept.items() if key.startswith(prefix)), "")
+            if reason:
+                refused.append(DeleteRefusal(key, reason))
+                continue
             self._objects.pop(key, None)
             self._modified_ms.pop(key, None)
         await asyncio.sleep(0)
+        return refused
 
     async def aclose(self) -> None:
         """Nothing to release; the objects stay for others that share this store."""

@@ -47,6 +47,14 @@ class ObjectInfo(NamedTuple):
     """Wall clock of the store, ms since the epoch."""
 
 
+class DeleteRefusal(NamedTuple):
+    """A key that the store does not let us delete; its object, if there is one, stays."""
+
+    key: str
+    reason: str
+    """In the store's words, one line; it may change another time."""
+
+
 class ObjectStore(Protocol):
     """Immutable objects by key. Keys are relative to the store's own prefix."""
 
@@ -84,8 +92,13 @@ class ObjectStore(Protocol):
         """
         ...
 
-    async def delete(self, keys: Sequence[str]) -> None:
-        """Delete; keys that do not exist are no error."""
+    async def delete(self, keys: Sequence[str]) -> Sequence[DeleteRefusal]:
+        """Delete; keys that do not exist are no error.
+
+        Answers with the keys that the store refused (a missing right, a hold, a file that was
+        made immutable), each once; all others are gone. Raises StoreUnavailableError (some may be
+        gone) and StoreRefusedError for what is wrong with the whole call, and not with objects.
+        """
         ...
 
     async def aclose(self) -> None:

@@ -9,7 +9,8 @@ the store verifies; the payload is not signed (SHA-256 would cost 2.5 ms per MiB
 
 Errors are told apart by status: 5xx, 408, 425 and 429, broken connections and expired tokens
 may pass (StoreUnavailableError), other answers will not (StoreRefusedError). Retries are few and
-short; who needs the call done repeats it.
+short; who needs the call done repeats it. What the answer to a deletion says of one key is said of
+that key alone; and where nothing may be deleted, each object is refused.
 """
 
 import asyncio
@@ -45,6 +46,7 @@ from storage.adapter_rules import (
     same_bytes,
 )
 from storage.object_store import (
+    DeleteRefusal,
     ObjectExistsError,
     ObjectInfo,
     ObjectNotFoundError,
@@ -99,6 +101,10 @@ class S3Address:
     """http://host/bucket/key instead of http://bucket.host/key; None: with an own endpoint."""
     checksum: str | None = "crc64nvme"
     """Sent with every PUT: crc64nvme, sha256, or None for servers that know neither."""
+
+
+class _DeniedError(StoreRefusedError):
+    """The credentials are good, and do not permit this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,24 +201,34 @@ class S3Store:
         key = str(row["Key"]).removeprefix(self._prefix)
         return ObjectInfo(key, int(row["Size"]), int(modified.timestamp() * 1000))
 
-    async def delete(self, keys: Sequence[str]) -> None:
+    async def delete(self, keys: Sequence[str]) -> Sequence[DeleteRefusal]:
         for key in keys:
             check_key(key)
+        once = list(dict.fromkeys(keys))
+        refused: list[DeleteRefusal] = []
+        for at in range(0, len(once), PAGE_OBJECTS_MAX):
+            refused += await self._delete(once[at : at + PAGE_OBJECTS_MAX])
+        return refused
+
+    async def _delete(self, keys: Sequence[str]) -> list[DeleteRefusal]:
         client = (await self._connect()).client
-        for at in range(0, len(keys), PAGE_OBJECTS_MAX):
-            names = [{"Key": self._prefix + key} for key in keys[at : at + PAGE_OBJECTS_MAX]]
+        names = [{"Key": self._prefix + key} for key in keys]
+        try:
             answer = await self._rare(
                 "deleting",
                 client.delete_objects(
                     Bucket=self._address.bucket, Delete={"Objects": names, "Quiet": True}
                 ),
             )
-            for failure in answer.get("Errors", ()):
-                code = str(failure.get("Code", ""))
-                if code != "NoSuchKey":
-                    raise self._error(
-                        f"deleting {failure.get('Key')}", 0, code, str(failure.get("Message", ""))
-                    )
+        except _DeniedError as denied:
+            return [DeleteRefusal(key, str(denied)) for key in keys]
+        refused = []
+        for failure in answer.get("Errors", ()):
+            code, message = (str(failure.get(name, "")) for name in ("Code", "Message"))
+            if code != "NoSuchKey":
+                key = str(failure.get("Key")).removeprefix(self._prefix)
+                refused.append(DeleteRefusal(key, ", ".join(filter(None, (code, message)))))
+        return refused
 
     async def aclose(self) -> None:
         async with self._lock:
@@ -316,7 +332,8 @@ class S3Store:
         if passing or (not status and not code):
             return StoreUnavailableError(place)
         if status in {401, 403} or code in {"AccessDenied", "InvalidAccessKeyId"}:
-            return StoreRefusedError(f"{place} (check the credentials and what they permit)")
+            refused = _DeniedError if code == "AccessDenied" else StoreRefusedError
+            return refused(f"{place} (check the credentials and what they permit)")
         return StoreRefusedError(place)
 
     def _place(self) -> str:

@@ -5,7 +5,10 @@ tests/storage/.
 """
 
 import asyncio
+import errno
+import os
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,14 +28,28 @@ from storage.s3 import S3Address, S3Store
 BIG = bytes(range(256)) * 4096 * 9  # 9 MiB: above the size at which S3 clients go multipart.
 
 
+KEPT = "kept/"
+"""What `Run.keeping` does not let anybody delete begins so."""
+
+
 class Run(NamedTuple):
     """Runs a test against a fresh store, and closes it."""
 
     open: Callable[[], ObjectStore]
+    open_keeping: Callable[[], ObjectStore]
 
     def __call__(self, test: Callable[[ObjectStore], Awaitable[None]]) -> None:
+        self._run(self.open, test)
+
+    def keeping(self, test: Callable[[ObjectStore], Awaitable[None]]) -> None:
+        """On a store that refuses to delete some keys, and lets everything else be done."""
+        self._run(self.open_keeping, test)
+
+    def _run(
+        self, opened: Callable[[], ObjectStore], test: Callable[[ObjectStore], Awaitable[None]]
+    ) -> None:
         async def whole() -> None:
-            store = self.open()
+            store = opened()
             try:
                 await test(store)
             finally:
@@ -49,11 +66,21 @@ class Run(NamedTuple):
         pytest.param("s3 with a prefix", marks=pytest.mark.integration),
     ]
 )
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Run]:
+def run(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Run]:
     if request.param == "memory":
-        yield Run(MemoryStore)
+        yield Run(MemoryStore, memory_keeping)
     elif request.param == "disk":
-        yield Run(lambda: DiskStore(tmp_path / "store"))
+
+        def disk() -> DiskStore:
+            return DiskStore(tmp_path / "store")
+
+        def keeping() -> DiskStore:
+            monkeypatch.setattr(Path, "unlink", unlink_keeping)
+            return disk()
+
+        yield Run(disk, keeping)
     else:
         minio = request.getfixturevalue("minio")
         address = S3Address(
@@ -63,7 +90,30 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Run]:
             access_key=minio.access_key,
             secret_key=minio.secret_key,
         )
-        yield Run(lambda: S3Store(address))
+
+        def s3_keeping() -> S3Store:
+            folder = f"{address.prefix}/{KEPT}" if address.prefix else KEPT
+            for name, value in minio.keeping(f"{address.bucket}/{folder}*").items():
+                monkeypatch.setenv(name, value)
+            return S3Store(replace(address, access_key=None, secret_key=None))
+
+        yield Run(lambda: S3Store(address), s3_keeping)
+
+
+def memory_keeping() -> MemoryStore:
+    store = MemoryStore()
+    store.kept[KEPT] = "told so"
+    return store
+
+
+unlink = Path.unlink
+
+
+def unlink_keeping(path: Path, *, missing_ok: bool = False) -> None:
+    """What the system answers for a file that was made immutable, to whoever asks."""
+    if path.parent.name == KEPT.strip("/"):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+    unlink(path, missing_ok=missing_ok)
 
 
 def test_object_reads_back_as_the_joined_parts(run: Run) -> None:
@@ -311,6 +361,22 @@ def test_deleting_what_does_not_exist_is_no_error(run: Run) -> None:
     run(test)
 
 
+def test_what_cannot_be_deleted_is_told_with_the_reason_and_everything_else_goes(run: Run) -> None:
+    async def test(store: ObjectStore) -> None:
+        kept = [f"{KEPT}{number:02d}" for number in range(12)]
+        going = [f"going/{number:04d}" for number in range(1010)]
+        for some in (kept, going):
+            await asyncio.gather(*(store.put_new(key, [b"x"]) for key in some))
+        refused = await store.delete([*kept[:6], *going, *kept[6:], *kept])
+        assert sorted(each.key for each in refused) == kept
+        assert all(each.reason for each in refused)
+        assert not any("\n" in each.reason for each in refused)
+        assert [row.key for row in await store.list_after("", "")] == kept
+        assert await store.delete(going) == []
+
+    run.keeping(test)
+
+
 def test_closing_twice_is_no_error(run: Run) -> None:
     async def test(store: ObjectStore) -> None:
         await store.put_new("a", [b"x"])
@@ -330,7 +396,7 @@ def test_closing_a_store_that_was_never_used_is_no_error(run: Run) -> None:
 def test_objects_outlive_the_store_that_put_them(run: Run) -> None:
     if run.open is MemoryStore:
         shared = MemoryStore()
-        run = Run(lambda: shared)
+        run = run._replace(open=lambda: shared)
 
     async def put(store: ObjectStore) -> None:
         await store.put_new("a/b", [b"x"])

@@ -147,6 +147,39 @@ class MinioServer:
         client.close()
         return name
 
+    def keeping(self, *objects: str) -> dict[str, str]:
+        """Credentials, as AWS's tools find them in the environment, that may do everything but
+        delete these objects: `bucket/key`, `*` for any rest."""
+        import botocore.session
+
+        client = botocore.session.get_session().create_client(
+            "sts",
+            endpoint_url=self.endpoint,
+            region_name=self.region,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+        )
+        denied = [f"arn:aws:s3:::{name}" for name in objects]
+        policy = {
+            "Version": "2012-10-17",
+            "Statement": [
+                {"Effect": "Allow", "Action": ["s3:*"], "Resource": ["arn:aws:s3:::*"]},
+                {"Effect": "Deny", "Action": ["s3:DeleteObject"], "Resource": denied},
+            ],
+        }
+        role = "arn:aws:iam::000000000000:role/no-deletes"
+        answer = client.assume_role(
+            RoleArn=role, RoleSessionName="no-deletes", Policy=json.dumps(policy)
+        )
+        client.close()
+        given = answer["Credentials"]
+        return {
+            "AWS_ACCESS_KEY_ID": given["AccessKeyId"],
+            "AWS_SECRET_ACCESS_KEY": given["SecretAccessKey"],
+            "AWS_SESSION_TOKEN": given["SessionToken"],
+            "AWS_REGION": self.region,
+        }
+
 
 KAFKA_PROPERTIES = """process.roles=broker,controller
 node.id=1

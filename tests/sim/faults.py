@@ -19,7 +19,7 @@ from coordinator.metadata_log import (
     SessionState,
 )
 from protocol.types import Buffer, Position
-from storage.object_store import ObjectInfo, ObjectStore, StoreUnavailableError
+from storage.object_store import DeleteRefusal, ObjectInfo, ObjectStore, StoreUnavailableError
 
 
 @dataclass
@@ -98,8 +98,8 @@ class FaultyStore:
     async def list_after(self, prefix: str, start_after: str) -> Sequence[ObjectInfo]:
         return await self._faults.through(self._store.list_after, prefix, start_after)
 
-    async def delete(self, keys: Sequence[str]) -> None:
-        await self._faults.through(self._store.delete, keys)
+    async def delete(self, keys: Sequence[str]) -> Sequence[DeleteRefusal]:
+        return await self._faults.through(self._store.delete, keys)
 
     async def aclose(self) -> None:
         return None

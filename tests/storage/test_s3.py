@@ -71,7 +71,6 @@ def test_answers_that_may_pass_are_unavailable(status: int) -> None:
     ("answer", "sentence"),
     [
         (error(403, "SignatureDoesNotMatch"), "check the credentials"),
-        (error(403, "AccessDenied"), "check the credentials"),
         (error(401, "Unauthorized"), "check the credentials"),
         (error(404, "NoSuchBucket"), "create the bucket"),
         (error(400, "InvalidBucketName"), "InvalidBucketName"),
@@ -265,17 +264,44 @@ def test_page_without_objects_of_a_listing_that_goes_on_is_not_the_end() -> None
     assert len(against(answer, test)) == 2
 
 
-def test_object_that_could_not_be_deleted_is_an_error() -> None:
+def test_what_is_not_permitted_is_refused_and_of_a_deletion_each_key_is() -> None:
+    async def test(store: S3Store) -> None:
+        for call in (
+            store.put_new("a", [b"x"]),
+            store.get("a"),
+            store.get_range("a", 0, 1),
+            store.list_after("", ""),
+        ):
+            with pytest.raises(StoreRefusedError, match="check the credentials"):
+                await call
+        refused = await store.delete(["a", "b"])
+        assert [each.key for each in refused] == ["a", "b"]
+        assert all("AccessDenied, told so" in each.reason for each in refused)
+
+    against(lambda _: error(403, "AccessDenied"), test)
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "InvalidObjectState", "InternalError"])
+def test_whatever_is_said_of_one_key_is_said_of_that_key_alone(code: str) -> None:
     body = (
-        b"<DeleteResult><Error><Key>a</Key><Code>AccessDenied</Code>"
-        b"<Message>locked</Message></Error></DeleteResult>"
+        f"<DeleteResult><Error><Key>a</Key><Code>{code}</Code><Message>held</Message></Error>"
+        "<Error><Key>gone</Key><Code>NoSuchKey</Code></Error></DeleteResult>"
     )
 
     async def test(store: S3Store) -> None:
-        with pytest.raises(StoreRefusedError, match="locked"):
-            await store.delete(["a"])
+        assert await store.delete(["a", "b", "gone"]) == [("a", f"{code}, held")]
 
-    against(lambda _: Answer(200, body), test)
+    against(lambda _: Answer(200, body.encode()), test)
+
+
+def test_pages_of_a_long_deletion_go_on_after_one_that_was_refused() -> None:
+    keys = [f"k{number}" for number in range(1500)]
+
+    async def test(store: S3Store) -> None:
+        assert [each.key for each in await store.delete(keys)] == keys[:1000]
+
+    answers = iter([error(403, "AccessDenied"), Answer(200, b"<DeleteResult></DeleteResult>")])
+    assert len(against(lambda _: next(answers), test)) == 2
 
 
 def test_more_keys_than_one_request_takes_are_deleted_by_several() -> None:
