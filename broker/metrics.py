@@ -114,6 +114,12 @@ def _job_bytes(sources: Sources) -> dict[tuple[str, str], float]:
     return moved
 
 
+def _refused(sources: Sources) -> float:
+    """Who has no worker any more does not know what became of them."""
+    jobs = sources.jobs
+    return jobs.stats.job(JobKind.COLLECT).refused if jobs.worker_running else 0
+
+
 def _snapshot_position(sources: Sources) -> float:
     published = sources.coordinator.machine.snapshots.published
     return published[0].position if published else 0
@@ -324,6 +330,9 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.coordinator.machine.objects.unreferenced_count),
     Row("frazil_objects_doomed", GAUGE, "Objects that are being deleted.",
         lambda s: s.coordinator.machine.objects.doomed_count),
+    Row("frazil_objects_refused", GAUGE,
+        "Objects that the store refused to delete when this agent's worker last tried.",
+        _refused),
     Row("frazil_export_hold_left_ms", GAUGE,
         "Until old records of a topic go that wait for their export.",
         lambda s: hold_left_ms(s.coordinator.machine, s.node.settings.kafka), "topic"),

@@ -232,7 +232,7 @@ class DoomObjects:
 
 @dataclass(frozen=True, slots=True)
 class ForgetObjects:
-    """Doomed objects are deleted (job COLLECT)."""
+    """Doomed objects are deleted, or the store refused to (job COLLECT)."""
 
     objects: tuple[ObjectId, ...]
 

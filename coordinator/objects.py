@@ -247,7 +247,7 @@ class Objects:
             self.unreferenced_count -= len(places)
 
     def forget(self, incarnation: Incarnation, kind: ObjectKind, numbers: set[int]) -> None:
-        """Those of them that are doomed are deleted, and listed no more."""
+        """Those of them that are doomed are listed no more."""
         if (slot := self._slots.get((incarnation, kind))) is None:
             return
         writer = self._writer(slot)

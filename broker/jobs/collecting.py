@@ -4,6 +4,9 @@ What a predecessor listed and did not come to delete goes first. Orphans, which 
 named, are found by listing the bucket, seldom: in the first round of a worker, then hourly, or
 when somebody asks. A listing that is cut off begins again; what was found on the way is gone.
 Checkpoints of agents that have ended go with them.
+
+What the store refuses to delete is forgotten as well, so that it never fills the list of what
+waits. This worker tries it again as often as it lists the bucket; a later one meets it as an orphan.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -23,18 +26,23 @@ LISTING_ROUNDS: Final = 60
 
 async def run(context: JobContext) -> None:
     machine = context.machine
+    everything = context.requested or context.stats.runs % LISTING_ROUNDS == 1
+    if everything:
+        await context.try_refused_again()
     await _delete(context, list(machine.objects.doomed()))
     grace_ms = context.settings.kafka.log_segment_delete_delay_ms
     await _doom(context, list(collection_plan.collectable(machine, grace_ms=grace_ms)))
-    if context.requested or context.stats.runs % LISTING_ROUNDS == 1:
+    if everything:
         begun_ms = await _checkpoints(context)
         for prefix in collection_plan.PREFIXES:
             async for page in _pages(context, prefix):
                 orphans = collection_plan.orphans(machine, page, begun_ms=begun_ms)
                 await _doom(context, list(orphans))
     async for page in _pages(context, collection_plan.SNAPSHOTS):
-        if old := list(collection_plan.old_snapshots(machine, page)):
-            await context.store.delete(old)
+        await context.delete_leftovers(collection_plan.old_snapshots(machine, page))
+    if context.stats.refused:
+        note = f"the object store refused to delete {context.stats.refused} (see the agent's log)"
+        context.report(0, 0, note)
 
 
 async def _pages(context: JobContext, prefix: str) -> AsyncIterator[Sequence[ObjectInfo]]:
@@ -50,8 +58,8 @@ async def _checkpoints(context: JobContext) -> int | None:
     found: dict[LogCheckpoint, int] = {}
     async for page in _pages(context, log_checkpoint.FOLDER):
         found |= log_checkpoint.found_in(page)
-    old = list(collection_plan.old_checkpoints(context.machine, found))
-    await context.store.delete([checkpoint.key for checkpoint in old])
+    old = collection_plan.old_checkpoints(context.machine, found)
+    await context.delete_leftovers([checkpoint.key for checkpoint in old])
     return collection_plan.begun_ms(context.machine, found)
 
 
@@ -69,9 +77,9 @@ async def _doom(context: JobContext, object_ids: Iterable[ObjectId]) -> None:
 
 
 async def _delete(context: JobContext, object_ids: Sequence[ObjectId]) -> None:
-    """Delete what is doomed, and say so."""
+    """Delete what is doomed, as far as the store does it, and say so."""
     for some in _slices(object_ids):
-        await context.store.delete([object_id.key for object_id in some])
+        await context.delete_objects([object_id.key for object_id in some])
         await context.propose(ForgetObjects(some))
 
 

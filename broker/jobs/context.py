@@ -13,12 +13,13 @@ number) and StoreRefusedError are the job's.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from broker.config import Settings
 from broker.jobs.relay import WORKER_COMMANDS
+from broker.refusals import Refusals
 from broker.topic_rules import TopicRules
 from coordinator.commands import Command, Outcome
 from coordinator.job_commands import JobKind, ReportJob
@@ -38,6 +39,8 @@ NOTE_MAX: Final = 240
 """Characters; apply takes a few more."""
 RETRY_SECONDS_MIN: Final = 0.1
 RETRY_SECONDS_MAX: Final = 10.0
+REFUSED_MAX: Final = 10_000
+KEYS_PER_CALL: Final = 1000
 ATTEMPT_SECONDS_MAX: Final = 60.0
 """A call on the store that takes longer is given up and made anew: connections do hang."""
 
@@ -58,6 +61,8 @@ class JobStats:
     bytes_read: int = 0
     bytes_written: int = 0
     commands: int = 0
+    refused: int = 0
+    """Objects that the store refused to delete when they were last tried."""
 
 
 class Numbers:
@@ -84,6 +89,17 @@ class Numbers:
         return ObjectId(self._incarnation, number, kind)
 
 
+class Kept:
+    """What the store refused to delete, as one worker knows it."""
+
+    def __init__(self) -> None:
+        self.refusals = Refusals()
+        self.left_alone: set[str] = set()
+        """Keys that come up in every round: at most REFUSED_MAX of them wait."""
+        self.objects: set[str] = set()
+        """Keys of objects that the log has forgotten, so nothing else brings them up: as many."""
+
+
 class Proposing(Protocol):
     async def __call__(self, command: Command) -> Outcome:
         """See `JobContext.propose`."""
@@ -105,6 +121,7 @@ class JobContext:
         propose: Proposing,
         on_applied: Callable[[Callable[[Applied], None]], Callable[[], None]],
         numbers: Numbers | None = None,
+        kept: Kept | None = None,
         pace: Callable[[int], Awaitable[None]] | None = None,
         send_report: Callable[[ReportJob], None] | None = None,
         stats: JobStats | None = None,
@@ -117,7 +134,7 @@ class JobContext:
         self.machine = machine
         """The worker's own replica. It may be behind what other agents have seen."""
         self.store = store
-        """For listing and deleting; bytes go by `put` and `read`, which are paced."""
+        """For listing; bytes go by `put` and `read`, which are paced."""
         self.settings = settings
         self.rules = rules
         self.incarnation = incarnation
@@ -127,6 +144,7 @@ class JobContext:
         self._propose = propose
         self._on_applied = on_applied
         self._numbers = Numbers(machine, incarnation) if numbers is None else numbers
+        self._kept = Kept() if kept is None else kept
         self._pace = pace
         self._send_report = send_report
         self._reported_s = float("-inf")
@@ -184,6 +202,36 @@ class JobContext:
             data = await self._until_answered(lambda: self.store.get_range(key, start, length))
         self.stats.bytes_read += len(data)
         return data
+
+    async def delete(self, keys: Sequence[str]) -> list[str]:
+        """Delete objects; what the store refuses is told, counted, and answered."""
+        refused = await self.store.delete(keys)
+        self.stats.refused += len(refused)
+        for sentence in self._kept.refusals.news(refused):
+            logger.warning("%s (tried again hourly, and by frazil job run collect)", sentence)
+        # Who looks at the job is to see it.
+        self._said |= bool(refused)
+        return [each.key for each in refused]
+
+    async def delete_leftovers(self, keys: Iterable[str]) -> None:
+        """Delete what comes up in every round, but leave alone what was refused before."""
+        left_alone = self._kept.left_alone
+        if wanted := [key for key in keys if key not in left_alone]:
+            refused = await self.delete(wanted)
+            left_alone.update(refused[: REFUSED_MAX - len(left_alone)])
+
+    async def delete_objects(self, keys: Sequence[str]) -> None:
+        """Delete objects that the log forgets next, or has forgotten."""
+        refused = await self.delete(keys)
+        self._kept.objects.update(refused[: REFUSED_MAX - len(self._kept.objects)])
+
+    async def try_refused_again(self) -> None:
+        """This round meets everything that was refused, and counts it anew."""
+        self.stats.refused = 0
+        self._kept.left_alone.clear()
+        again, self._kept.objects = sorted(self._kept.objects), set()
+        for first in range(0, len(again), KEYS_PER_CALL):
+            await self.delete_objects(again[first : first + KEYS_PER_CALL])
 
     async def pace(self, length: int) -> None:
         """Wait until so many bytes may be moved."""

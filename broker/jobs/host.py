@@ -71,7 +71,7 @@ class HostStats:
         self.workers_started += 1
 
     def job(self, kind: JobKind) -> JobStats:
-        """Of all workers of this agent."""
+        """Of all workers of this agent; what is refused, by the present one."""
         before, now = self._before[kind], self.worker.jobs[kind]
         return JobStats(
             runs=before.runs + now.runs,
@@ -80,6 +80,7 @@ class HostStats:
             bytes_read=before.bytes_read + now.bytes_read,
             bytes_written=before.bytes_written + now.bytes_written,
             commands=before.commands + now.commands,
+            refused=now.refused,
         )
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final, Protocol, cast
 
 from broker.config import Settings
-from broker.jobs.context import JobContext, JobStats, JobStoppedError, Numbers
+from broker.jobs.context import JobContext, JobStats, JobStoppedError, Kept, Numbers
 from broker.jobs.pace import Pace
 from broker.jobs.schedule import Schedule, intervals_ms
 from broker.topic_rules import TopicRules
@@ -104,6 +104,7 @@ class Worker:
         self._jobs = jobs
         self._rules = TopicRules(settings.kafka)
         self._numbers = Numbers(self.machine, incarnation)
+        self._kept = Kept()
         self._pace = Pace(settings.jobs_bytes_per_second)
         self._cleaner_pace = Pace(settings.kafka.log_cleaner_io_max_bytes_per_second)
         self._callbacks: list[Callable[[Applied], None]] = []
@@ -234,6 +235,7 @@ class Worker:
             propose=propose,
             on_applied=self._on_applied,
             numbers=self._numbers,
+            kept=self._kept,
             pace=self._paced_cleaner if kind is JobKind.COMPACT else self._paced,
             send_report=self._send_report,
             stats=stats,

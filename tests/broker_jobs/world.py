@@ -12,7 +12,7 @@ from typing import Any
 
 from broker.config import Settings, load
 from broker.jobs.collection_plan import PREFIXES
-from broker.jobs.context import JobContext, JobStoppedError, Numbers
+from broker.jobs.context import JobContext, JobStats, JobStoppedError, Kept, Numbers
 from broker.jobs.kinds import JOBS
 from broker.topic_rules import TopicRules
 from coordinator.codec import decode_entry, encode_entry
@@ -43,7 +43,7 @@ from protocol.types import INCARNATION_NONE, Buffer, Incarnation, Position, Topi
 from storage.batches import Batches
 from storage.log_checkpoint import LogCheckpoint
 from storage.memory import MemoryStore
-from storage.object_store import ObjectInfo
+from storage.object_store import DeleteRefusal, ObjectInfo
 from storage.page import decode_rows
 from storage.spans import Item, Marker, ObjectId, Page, Span
 from tests.coordinator.story import opening
@@ -132,10 +132,11 @@ class SteppedStore:
         await self._steps.step()
         return await self._store.list_after(prefix, start_after)
 
-    async def delete(self, keys: Sequence[str]) -> None:
+    async def delete(self, keys: Sequence[str]) -> Sequence[DeleteRefusal]:
         await self._steps.step()
-        await self._store.delete(keys)
+        refused = await self._store.delete(keys)
         await self._steps.step()
+        return refused
 
     async def aclose(self) -> None:
         """The store is the world's."""
@@ -151,6 +152,8 @@ class World:
         self.clock_ms = 1_000_000
         self.store = MemoryStore(lambda: self.clock_ms)
         self.machine = Machine()
+        self.kept = Kept()
+        self.stats = {kind: JobStats() for kind in JobKind}
         self.revision = 0
         self.chunks: dict[Incarnation, int] = {}
         self.written: dict[tuple[TopicId, int], list[Written]] = {}
@@ -368,6 +371,8 @@ class World:
             propose=propose,
             on_applied=register,
             numbers=Numbers(self.machine, incarnation),
+            kept=self.kept,
+            stats=self.stats[kind],
             pace=pace,
             requested=requested,
         )
