@@ -83,7 +83,7 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
                 owner = await marker.read_identity(store)
                 took_ms = await _probe(store)
                 skew_ms = await _skew_ms(store)
-                await store.delete([PROBE_KEY])
+                refused = await store.delete([PROBE_KEY])
         except StoreRefusedError as error:
             yield Finding("store", bad=True, text=f"{where} refuses: {error}")
         except (StoreError, TimeoutError) as error:
@@ -94,6 +94,13 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
             yield _owner(settings, owner)
             slow = f", slow: {took_ms} ms" if took_ms > SLOW_MS else f", {took_ms} ms"
             yield Finding("store", bad=False, text=f"{where} can be written and read{slow}")
+            for _, reason in refused:
+                yield Finding(
+                    "store",
+                    bad=True,
+                    text=f"{where} refuses to delete: {reason}; what nobody needs any more stays"
+                    " there: give the right to it (S3: s3:DeleteObject)",
+                )
             yield _clock(skew_ms)
 
 

@@ -2,16 +2,24 @@
 
 An object is put, looked at in a listing, which says when the store took it in, and deleted. What
 agents that ended in between have left behind goes with a later one. A measurement that fails is
-made again; until the first has succeeded nobody asks for the time, since nothing is written.
+made again; until the first has succeeded nobody asks for the time, since nothing is written. A
+store that deletes nothing has a clock all the same: that is told, and nothing else comes of it.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from broker.agreed_clock import TOLERANCE_MS, AgreedClock
-from storage.object_store import ObjectStore, StoreError, StoreUnavailableError
+from broker.refusals import Refusals
+from storage.object_store import (
+    DeleteRefusal,
+    ObjectStore,
+    StoreError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +46,7 @@ class StoreTime:
         self._wall_ms = now_ms
         self._boot_ms = boot_ms
         self._rng = rng
+        self._refusals = Refusals()
         self._clock = AgreedClock(wall_ms=now_ms(), boot_ms=boot_ms())
 
     def now_ms(self) -> int:
@@ -58,8 +67,8 @@ class StoreTime:
         if not found:
             raise StoreUnavailableError(f"{key} was put and is not there")
         store_ms = found[0].modified_ms
-        await self._store.delete([key, *await self._left_behind(store_ms)])
         self._clock.measured(store_ms=store_ms, boot_ms=boot_ms)
+        await self._delete([key, *await self._left_behind(store_ms)])
         skew_ms = self.skew_ms()
         if abs(skew_ms) > TOLERANCE_MS:
             side = "ahead of" if skew_ms > 0 else "behind"
@@ -84,6 +93,14 @@ class StoreTime:
             logger.warning("the object store's clock could not be read: %s", error)
             return False
         return True
+
+    async def _delete(self, keys: Sequence[str]) -> None:
+        try:
+            refused = await self._store.delete(keys)
+        except StoreRefusedError as error:
+            refused = [DeleteRefusal(key, str(error)) for key in keys]
+        for sentence in self._refusals.news(refused):
+            logger.warning("%s (tried again hourly)", sentence)
 
     async def _left_behind(self, store_ms: int) -> list[str]:
         page = await self._store.list_after(PREFIX, "")
