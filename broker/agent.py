@@ -1,12 +1,13 @@
 """The composition root: settings and adapters become a running agent; the TaskGroup at the top.
 
-    doors open ─▶ store and log are ours? ─▶ session, log's end reached ─▶ serving ─▶ leaving
-         clients are turned away until then, readiness says no (P12, P16)
+    ports bound ─▶ store and log are ours? ─▶ session, log's end reached ─▶ serving ─▶ leaving
+         connections are refused until then, readiness says no (P12, P16)
 
 What holds: an agent whose store or log is away waits, at start and later; it never ends because
-of that. It ends by `stop` (SIGTERM), when another process took its node name, when the log cannot
-be followed (P13), or when store or log turn out to be somebody else's, or the log older than the
-store: always with one sentence.
+of that. A Kafka port that is bound and not listened on refuses connections, as one where no agent
+is: so clients look elsewhere, and whoever is let in is served. An agent ends by `stop` (SIGTERM),
+when another process took its node name, when the log cannot be followed (P13), when store or log
+turn out to be somebody else's, or the log older than the store: always with one sentence.
 
 Everything runs on the loop it is started on, with the clocks and the chance of `Parts`, so the
 simulator builds the same agents. Left out: processes, signals, real clocks (`broker.process`).
@@ -21,7 +22,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aiohttp import web
-from typing_extensions import override
 
 from broker import identity, metrics, purging, transaction_expiring, truncation
 from broker.admin import AdminView, make_app
@@ -122,15 +122,6 @@ class _Shells(NamedTuple):
     checkpoints: LogCheckpoints
 
 
-class _TurnedAway(asyncio.Protocol):
-    """For whoever connects before there is a server: closed at once, clients try again."""
-
-    @override
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no instances of asyncio's classes.
-        transport.close()
-
-
 class Agent:
     """One agent. `run` is called once."""
 
@@ -148,7 +139,8 @@ class Agent:
         self._host_name = host_name
         self._software_version = software_version
         self._cluster = ClusterIdentity(settings.cluster_id, ERA)
-        self._doors: list[asyncio.Server] = []
+        self._doors: dict[tuple[str, int], asyncio.Server] = {}
+        """Kafka listeners, by host and port."""
         self._bound: dict[str, tuple[str, int]] = {}
         self._shells: _Shells | None = None
         self._server: KafkaServer | None = None
@@ -185,7 +177,7 @@ class Agent:
                 await self._open_admin()
                 await self._open_registry()
                 bound = {name: f"{host}:{port}" for name, (host, port) in self._bound.items()}
-                logger.info("listening", extra=bound)
+                logger.info("ports are bound; clients are refused until it serves", extra=bound)
                 self._opened.set()
                 tasks.create_task(self._live(tasks), name="agent")
         except BaseExceptionGroup as group:
@@ -244,7 +236,7 @@ class Agent:
             reasons.append(self._waiting_for)
         elif shells.coordinator.incarnation() is None:
             reasons.append("there is no proven session in the metadata log")
-        elif not self._leaving and (self._server is None or not self._server.serving):
+        elif not self._leaving and not self._serving.is_set():
             reasons.append("the agent is starting")
         if self._store_trouble is not None:
             reasons.append(f"the object store is away: {self._store_trouble}")
@@ -280,24 +272,37 @@ class Agent:
         backlog = self._settings.kafka.socket_listen_backlog_size
         try:
             door = await loop.create_server(
-                lambda: self._connection(name), host, port, backlog=backlog
+                lambda: self._connection(name), host, port, backlog=backlog, start_serving=False
             )
         except OSError as error:
             raise AgentError(_cannot_listen(host, port, error, setting="listen")) from error
-        self._doors.append(door)
-        return host, door.sockets[0].getsockname()[1]
+        bound: int = door.sockets[0].getsockname()[1]
+        self._doors[host, bound] = door
+        return host, bound
 
     def _connection(self, listener: str) -> asyncio.BaseProtocol:
-        if self._server is None:
-            if self._shells is not None:
-                self._shells.node.stats.connections_refused += 1
-            return _TurnedAway()
+        assert self._server is not None
         return self._server.factory(listener)()
 
+    async def _listen(self) -> None:
+        """Let clients in. Raises AgentError when somebody else listens by now."""
+        backlog = self._settings.kafka.socket_listen_backlog_size
+        for (host, port), door in list(self._doors.items()):
+            if self._leaving:
+                return
+            try:
+                # uvloop does not tell that it cannot listen, so the socket is asked first.
+                for bound in door.sockets:
+                    with bound.dup() as same:
+                        same.listen(backlog)
+                await door.start_serving()
+            except OSError as error:
+                raise AgentError(_cannot_listen(host, port, error, setting="listen")) from error
+
     def _close_doors(self) -> None:
-        for door in self._doors:
+        for door in self._doors.values():
             door.close()
-        self._doors = []
+        self._doors = {}
 
     async def _open_admin(self) -> None:
         if self._settings.http is not None:
@@ -435,11 +440,12 @@ class Agent:
 
     def _agent_identity(self) -> AgentIdentity:
         ports = {name: port for name, (_, port) in self._bound.items()}
+        listeners = advertised(self._settings, ports=ports, host_name=self._host_name)
         return AgentIdentity(
             node_name=self._settings.node_name,
             node_id_wanted=self._settings.node_id,
             zone=self._settings.zone,
-            listeners=advertised(self._settings, ports=ports, host_name=self._host_name),
+            listeners=listeners,
             software_version=self._software_version,
         )
 
@@ -461,6 +467,8 @@ class Agent:
         shells = self._shells
         await self._until_there(self._identify)
         await self._until_there(shells.time.measure)
+        # Before the session: whoever has one is named to clients, and should serve soon.
+        await _load_layouts()
         self._identified = True
         tasks.create_task(self._watch_store(), name="store probe")
         tasks.create_task(shells.time.run(), name="the store's clock")
@@ -473,12 +481,15 @@ class Agent:
         tasks.create_task(shells.node.transactions.run(), name="transactions")
         tasks.create_task(transaction_expiring.run(shells.node), name="expiry of transactional ids")
         tasks.create_task(shells.jobs.run(), name="jobs")
-        await _load_layouts()
         await self._member.wait()
+        if self._leaving:
+            return
         self._server = KafkaServer(shells.node, HANDLERS)
+        tasks.create_task(self._server.run(), name="connections")
+        await self._server.started()
+        await self._listen()
         logger.info("serving")
         self._serving.set()
-        await self._server.run()
 
     async def _identify(self) -> None:
         """Store and log are this cluster's. Raises StoreError, LogError and WrongPlaceError."""
@@ -506,7 +517,7 @@ class Agent:
                 self._waiting_for = f"waiting for the {what}: {error}"
                 if loop.time() - told_s >= TELL_AGAIN_S:
                     told_s = loop.time()
-                    logger.warning("%s; clients are turned away meanwhile", self._waiting_for)
+                    logger.warning("%s; clients are refused meanwhile", self._waiting_for)
             else:
                 return
             await asyncio.sleep(IDENTIFY_RETRY_S)

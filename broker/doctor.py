@@ -266,8 +266,8 @@ def _trouble_with(host: str, port: int) -> str | None:
         )[0]
         with socket.socket(family, kind, protocol) as door:
             door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Not listened on: an agent that starts just now has bound it, and is about to.
             door.bind(address)
-            door.listen(1)
     except OSError as error:
         return error.strerror or str(error)
     return None

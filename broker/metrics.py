@@ -142,7 +142,7 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.node.stats.connections_open),
     Row("frazil_connections_accepted", COUNTER, "Kafka connections ever accepted.",
         lambda s: s.node.stats.connections_total),
-    Row("frazil_connections_refused", COUNTER, "Connections closed at once: too many, or starting.",
+    Row("frazil_connections_refused", COUNTER, "Connections closed at once: too many, or leaving.",
         lambda s: s.node.stats.connections_refused),
     Row("frazil_connections_closed", COUNTER, "Connections closed by the agent, by reason.",
         lambda s: s.node.stats.connections_closed, "reason"),

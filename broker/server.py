@@ -80,6 +80,7 @@ class KafkaServer:
         self._turn_due = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: asyncio.TaskGroup | None = None
+        self._started = asyncio.Event()
         self._empty = asyncio.Event()
         node.producing.on_room(self._room)
 
@@ -94,12 +95,17 @@ class KafkaServer:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 self.serving = True
+                self._started.set()
                 tasks.create_task(self._tick(), name="stall watch")
                 tasks.create_task(self._sweep(), name="idle connections")
         finally:
             self.serving = False
             for connection in list(self.connections.values()):
                 connection.abort("stopped", "the agent has stopped")
+
+    async def started(self) -> None:
+        """Wait until connections are taken."""
+        await self._started.wait()
 
     async def drain(self, timeout_ms: int) -> None:
         """Answer what was asked, close every connection, accept no new one (design §13).

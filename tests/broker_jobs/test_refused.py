@@ -1,5 +1,6 @@
 """What the store refuses to delete: it stays, is told of, and is in nobody's way."""
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -112,6 +113,7 @@ def test_what_was_refused_goes_in_the_first_round_of_another_holder(world: World
 def test_a_reason_is_told_once_with_an_example_and_all_objects_are_counted(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING)
     chunks = let_go(world)
     keep(world, *chunks[:5])
     keep(world, chunks[7], reason=f"AccessDenied, nobody may delete {chunks[7]}")
@@ -127,6 +129,7 @@ def test_a_reason_is_told_once_with_an_example_and_all_objects_are_counted(
 def test_snapshots_that_cannot_be_deleted_keep_no_other_and_are_left_alone(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING)
     for _ in range(5):
         run(world, JobKind.SNAPSHOT, requested=True)
     old = keys(world, "snapshots/")[0]

@@ -1,6 +1,8 @@
 """The life of an agent: P12, P16, leaving, and the ways in which it ends."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 import pytest
 import uvloop
@@ -13,6 +15,10 @@ from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import requests
 from tests.broker_ops.harness import Away, Client, Place, Running, agent_of, settings_of
+from tests.parts.process import free_port
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+LOOPS = [asyncio.SelectorEventLoop, uvloop.Loop]
 
 RETRIABLE = {
     ErrorCode.REQUEST_TIMED_OUT,
@@ -22,13 +28,14 @@ RETRIABLE = {
 }
 
 
-async def turned_away(port: int) -> bool:
-    """Whether the agent closes a connection instead of answering on it."""
-    client = await Client.connect(port)
+async def turned_away(port: int, *, host: str = "127.0.0.1") -> bool:
+    """Whether a connection is refused; one that is accepted must be answered."""
+    try:
+        client = Client(*await asyncio.open_connection(host, port))
+    except ConnectionRefusedError:
+        return True
     try:
         await client.ask(apis.API_VERSIONS, 0, requests.ApiVersionsRequest(), seconds=3)
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return True
     finally:
         await client.close()
     return False
@@ -68,20 +75,58 @@ def test_an_agent_whose_log_is_away_at_start_waits_and_turns_clients_away() -> N
     asyncio.run(main())
 
 
-def test_clients_are_turned_away_without_an_error_on_uvloop_too() -> None:
+@pytest.mark.parametrize("loop", LOOPS)
+def test_whoever_connects_while_an_agent_starts_is_refused_or_served(loop: NewLoop) -> None:
     errors: list[dict[str, object]] = []
 
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-        place = Place()
-        store = place.store()
-        store.away = True
-        async with agent_of(place, store=store) as running:
-            assert await turned_away(running.port)
+        async with agent_of(Place(), "listen=localhost:0") as running:
+            refused = 0
+            while await turned_away(running.port):
+                refused += 1
+            assert refused > 0
+            assert await running.ready()
+            hosts = {host for host, _ in running.agent._doors}
+            assert "127.0.0.1" in hosts
+            for host in hosts:
+                assert not await turned_away(running.port, host=host)
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(main())
     assert errors == []
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_of_two_agents_that_waited_with_one_port_one_serves_and_one_says_why_not(
+    loop: NewLoop,
+) -> None:
+    async def main() -> None:
+        flag = f"listen=127.0.0.1:{free_port()}"
+        places = [Place(), Place()]
+        stores = [place.store() for place in places]
+        for store in stores:
+            store.away = True
+        async with AsyncExitStack() as both:
+            agents = [
+                await both.enter_async_context(agent_of(place, flag, store=store))
+                for place, store in zip(places, stores, strict=True)
+            ]
+            for store in stores:
+                store.away = False
+            (ended,), (serving,) = await asyncio.wait(
+                [agent.task for agent in agents],
+                timeout=20,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            with pytest.raises(AgentError, match=r"in use\).*\(listen\)"):
+                await ended
+            (winner,) = (agent for agent in agents if agent.task is serving)
+            await winner.until(ready=True)
+            assert not await turned_away(winner.port)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
 
 
 def test_nothing_is_served_before_the_logs_end_was_reached() -> None:
@@ -286,6 +331,7 @@ def test_a_store_of_another_cluster_is_refused_with_both_names() -> None:
 def test_a_port_in_use_is_told_with_the_setting_to_change() -> None:
     async def main() -> None:
         async with agent_of(Place()) as running:
+            await running.until(ready=True)
             flag = f"listen=127.0.0.1:{running.port}"
             place = Place()
             parts = Parts(

@@ -8,6 +8,7 @@ pausing or killing an owner stops its sockets too.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import random
 from collections import deque
@@ -20,13 +21,14 @@ PIECE_BYTES = (1, 4000, 65536, 1 << 20)
 
 
 class SimServer:
-    """What `loop.create_server` returns."""
+    """What `loop.create_server` returns: an address of its own, at which it may serve."""
 
     def __init__(self, network: "Network", address: tuple[str, int], factory: Callable) -> None:
         self.address = address
         self.factory = factory
         self.context = contextvars.copy_context()
         self.owner = OWNER.get()
+        self.serving = False
         self._network = network
 
     @property
@@ -34,16 +36,17 @@ class SimServer:
         return [_FakeSocket(self.address)]
 
     def close(self) -> None:
+        self.serving = False
         self._network.servers.pop(self.address, None)
 
     def is_serving(self) -> bool:
-        return self._network.servers.get(self.address) is self
+        return self.serving
 
     async def wait_closed(self) -> None:
         return None
 
     async def start_serving(self) -> None:
-        return None
+        self.serving = True
 
     def get_loop(self):
         return self._network.loop
@@ -55,6 +58,12 @@ class _FakeSocket:
 
     def getsockname(self) -> tuple[str, int]:
         return self._address
+
+    def dup(self):
+        return contextlib.nullcontext(self)
+
+    def listen(self, _backlog: int) -> None:
+        """Only `SimServer.start_serving` lets anybody in."""
 
 
 class SimTransport(asyncio.Transport):
@@ -189,17 +198,20 @@ class Network:
         loop.create_server = self._create_server
         loop.create_connection = self._create_connection
 
-    async def _create_server(self, factory, host=None, port=0, **_kwargs) -> SimServer:
+    async def _create_server(
+        self, factory, host=None, port=0, *, start_serving=True, **_kwargs
+    ) -> SimServer:
         address = (host or "sim", port or next(self._ports))
         if address in self.servers:
             raise OSError(98, f"address {address} is in use")
-        self.servers[address] = SimServer(self, address, factory)
-        return self.servers[address]
+        server = self.servers[address] = SimServer(self, address, factory)
+        server.serving = start_serving
+        return server
 
     async def _create_connection(self, factory, host, port, **_kwargs):
         await asyncio.sleep(self._delay())
         server = self.servers.get((host, port))
-        if server is None:
+        if server is None or not server.serving:
             raise ConnectionRefusedError(111, f"nothing listens on {host}:{port}")
         here = (f"client-{OWNER.get()}", next(self._ports))
         client = SimTransport(self, contextvars.copy_context(), local=here, remote=(host, port))
