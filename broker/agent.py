@@ -25,7 +25,7 @@ from aiohttp import web
 
 from broker import identity, metrics, purging, transaction_expiring, truncation
 from broker.admin import AdminView, make_app
-from broker.config import Address, Settings, advertised
+from broker.config import Address, Settings, advertised, name_of
 from broker.fetching import FetchPath
 from broker.groups import expiring
 from broker.groups.coordinator import GroupCoordinator
@@ -442,7 +442,7 @@ class Agent:
         ports = {name: port for name, (_, port) in self._bound.items()}
         listeners = advertised(self._settings, ports=ports, host_name=self._host_name)
         return AgentIdentity(
-            node_name=self._settings.node_name,
+            node_name=name_of(self._settings, listeners=listeners, host_name=self._host_name),
             node_id_wanted=self._settings.node_id,
             zone=self._settings.zone,
             listeners=listeners,

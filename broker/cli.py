@@ -482,8 +482,6 @@ def _export(arguments: list[str]) -> int:
 
 def _load(options: argparse.Namespace, *, defaults: dict[str, str]) -> Loaded:
     """All sources of settings. `FRAZIL_CONFIG` names the file when no flag does."""
-    from broker.process import host_name
-
     file = getattr(options, "config", None)
     if file is None and "FRAZIL_CONFIG" in os.environ and hasattr(options, "config"):
         file = Path(os.environ["FRAZIL_CONFIG"])
@@ -500,7 +498,6 @@ def _load(options: argparse.Namespace, *, defaults: dict[str, str]) -> Loaded:
         toml=toml,
         environ=os.environ,
         flags=options.set,
-        host_name=host_name(),
     )
 
 

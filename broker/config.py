@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from broker import kafka_settings, values
 from broker.kafka_settings import KafkaSettings
 from coordinator.commands import Listener
+from coordinator.incarnations import NODE_NAME_MAX
 
 KiB = 1 << 10
 MiB = 1 << 20
@@ -71,6 +72,7 @@ class Settings:
     node_id: int
     """-1: the one this node name had, else the smallest free."""
     node_name: str
+    """Empty: see `name_of`."""
     zone: str
     store_url: str
     store_endpoint: str | None
@@ -281,7 +283,8 @@ TABLE: tuple[Setting, ...] = (
             "This agent's id in Kafka's protocol. -1: the one its name had, else a free one."),
     Setting("node.name", "node_name", "", _optional_name, "name",
             "This agent's name, kept over restarts: a new agent of a name replaces the old one."
-            " Empty: the machine's name."),
+            " Empty: the address that clients are told of the first listener, with the machine's"
+            " name before it where that is loopback."),
     Setting("zone", "zone", "", _optional_name, "name",
             "Availability zone of this agent. Consumers whose client.rack it is are sent here by Fetch"
             " (KIP-392), and clients whose client.id says it (`app,zone=eu-1a`) by Metadata."),
@@ -388,13 +391,11 @@ def load(
     toml: tuple[str, str] | None,
     environ: Mapping[str, str],
     flags: Sequence[str],
-    host_name: str,
 ) -> Loaded:
     """Settings from all sources, later ones winning.
 
     `defaults` replaces the table's defaults (a command's own), `toml` is (file name, text),
-    `flags` are the `name=value` of `--set`, `host_name` stands in for node.name. Raises
-    SettingsError with all mistakes.
+    `flags` are the `name=value` of `--set`. Raises SettingsError with all mistakes.
     """
     mistakes: list[str] = []
     given = {name: Given(text, "default") for name, text in defaults.items()}
@@ -413,7 +414,6 @@ def load(
         except ValueError as error:
             shown = "the value is not usable" if row.secret else error
             mistakes.append(f"{row.name} (from {item.origin}): {shown}")
-    fields["node_name"] = fields.get("node_name") or _host_as_name(host_name)
     mistakes += _contradictions(fields, parsed.settings)
     if mistakes:
         raise SettingsError(mistakes)
@@ -434,6 +434,18 @@ def advertised(
         port = address.port or ports[own.name]
         listeners.append(Listener(own.name, host, port))
     return tuple(listeners)
+
+
+def name_of(settings: Settings, *, listeners: Sequence[Listener], host_name: str) -> str:
+    """The agent's name: as it was set, else where clients find it. An address of loopback says that
+    only together with the machine's."""
+    if settings.node_name:
+        return settings.node_name
+    _, host, port = listeners[0]
+    name = f"{host}:{port}"
+    if host in {"localhost", "::1"} or host.startswith("127."):
+        name = f"{host_name}/{name}"
+    return name[-NODE_NAME_MAX:]
 
 
 def _contradictions(fields: Mapping[str, Any], kafka: KafkaSettings) -> list[str]:
@@ -554,8 +566,3 @@ def _of_flags(flags: Sequence[str], mistakes: list[str]) -> dict[str, Given]:
             continue
         flat[_ALIASES.get(name.strip(), name.strip())] = Given(text, "--set")
     return flat
-
-
-def _host_as_name(host_name: str) -> str:
-    """A machine's name as a node name: what cannot be in one becomes a dash."""
-    return re.sub(r"[^A-Za-z0-9._-]", "-", host_name)[:100] or "agent"

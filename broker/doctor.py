@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from broker import truncation, unnamed_objects
 from broker.admin_client import ask
-from broker.config import Address, Loaded, Settings
+from broker.config import Address, Loaded, Settings, advertised, name_of
 from broker.opening import log_options, now_ms, open_adapters, store_options
 from broker.said import ToolError
 from broker.truncation import TruncatedLogError
@@ -55,11 +55,8 @@ class Finding(NamedTuple):
 async def examine(loaded: Loaded) -> list[Finding]:
     """Everything, in the order in which an agent would meet it."""
     settings = loaded.settings
-    findings = [
-        Finding(
-            "settings", bad=False, text=f"cluster {settings.cluster_id}, node {settings.node_name}"
-        )
-    ]
+    text = f"cluster {settings.cluster_id}, node {_node_name(settings)}"
+    findings = [Finding("settings", bad=False, text=text)]
     findings += [Finding("settings", bad=False, text=warning) for warning in loaded.warnings]
     running = await asyncio.to_thread(_agent_runs, settings)
     findings += [finding async for finding in _store(settings)]
@@ -68,6 +65,13 @@ async def examine(loaded: Loaded) -> list[Finding]:
         findings += await (_told(settings) if running else _compared(settings))
     findings += _ports(settings, running=running)
     return findings
+
+
+def _node_name(settings: Settings) -> str:
+    ports = {address.name: address.port or 0 for address in settings.listen}
+    host_name = socket.gethostname()
+    listeners = advertised(settings, ports=ports, host_name=host_name)
+    return name_of(settings, listeners=listeners, host_name=host_name)
 
 
 async def _store(settings: Settings) -> AsyncIterator[Finding]:

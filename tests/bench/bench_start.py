@@ -273,7 +273,7 @@ def settings_of(folder: Path) -> Settings:
         "jobs.start.delay.ms": "86400000",
     }
     flags = [f"{name}={value}" for name, value in given.items()]
-    return load(defaults={}, toml=None, environ={}, flags=flags, host_name="bench").settings
+    return load(defaults={}, toml=None, environ={}, flags=flags).settings
 
 
 async def start(folder: Path, began_s: float) -> None:

@@ -42,7 +42,6 @@ def settings(**changes: str) -> config.Settings:
         toml=None,
         environ={},
         flags=[],
-        host_name="test",
     ).settings
 
 

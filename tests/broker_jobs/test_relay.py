@@ -171,7 +171,7 @@ def test_settings_arrive_without_listeners_and_without_the_logs_secrets() -> Non
         "log.cleanup.policy=compact,delete",
         "merge.age.ms=5000",
     )
-    settings = load(defaults={}, toml=None, environ={}, flags=flags, host_name="x").settings
+    settings = load(defaults={}, toml=None, environ={}, flags=flags).settings
     frame = relay.json_frame(FrameType.HELLO, {"settings": relay.settings_to_json(settings)})
     assert b"hidden" not in frame
     (received,) = FrameReader().feed(frame)

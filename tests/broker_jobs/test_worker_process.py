@@ -68,9 +68,7 @@ async def running(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         "log": f"sqlite://{folder}/log.db",
         "node.name": "one",
     }
-    settings = load(
-        defaults=defaults, toml=None, environ={}, flags=(), host_name="localhost"
-    ).settings
+    settings = load(defaults=defaults, toml=None, environ={}, flags=()).settings
     store, log = open_adapters(settings)
     parts = Parts(store=store, log=log, now_ms=now_ms, boot_ms=boot_ms, rng=random.Random(7))
     agent = Agent(settings, parts)

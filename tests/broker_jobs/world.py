@@ -57,7 +57,6 @@ SETTINGS = replace(
         toml=None,
         environ={},
         flags=(),
-        host_name="here",
     ).settings,
     merge_age_ms=1_000,
     segment_bytes_max=4_000,

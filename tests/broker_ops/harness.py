@@ -81,9 +81,7 @@ def settings_of(*flags: str) -> Settings:
         "puts.per.second": "1000",
         "drain.ms": "2000",
     }
-    return load(
-        defaults=defaults, toml=None, environ={}, flags=flags, host_name="localhost"
-    ).settings
+    return load(defaults=defaults, toml=None, environ={}, flags=flags).settings
 
 
 class Running:

@@ -129,6 +129,39 @@ def test_of_two_agents_that_waited_with_one_port_one_serves_and_one_says_why_not
         runner.run(main())
 
 
+def test_agents_of_one_machine_live_beside_each_other_by_default() -> None:
+    async def main() -> None:
+        place = Place()
+        async with agent_of(place, "node.name=") as one, agent_of(place, "node.name=") as two:
+            await one.until(ready=True)
+            await two.until(ready=True)
+            live = [row.node_name for row in two.agent.node.coordinator.machine.incarnations]
+            assert sorted(live) == sorted(f"localhost/127.0.0.1:{each.port}" for each in (one, two))
+            client = await one.connect()
+            assert await client.create("t") == 0
+
+    asyncio.run(main())
+
+
+def test_an_agent_that_comes_back_to_its_address_takes_over_from_itself_at_once() -> None:
+    async def main() -> None:
+        place = Place()
+        flags = (
+            "node.name=",
+            f"listen=127.0.0.1:{free_port()}",
+            "lease.ttl.ms=600000",
+            "session.deadline.ms=400000",
+        )
+        async with agent_of(place, *flags) as running:
+            await running.until(ready=True)
+        async with agent_of(place, *flags) as running:
+            await running.until(ready=True)
+            (row,) = running.agent.node.coordinator.machine.incarnations
+            assert row.node_id == 0
+
+    asyncio.run(main())
+
+
 def test_nothing_is_served_before_the_logs_end_was_reached() -> None:
     async def main() -> None:
         place = Place()

@@ -12,9 +12,11 @@ from broker.config import (
     SettingsError,
     advertised,
     load,
+    name_of,
 )
 from broker.kafka_settings import TABLE as KAFKA_TABLE
 from coordinator.commands import Listener
+from coordinator.incarnations import NODE_NAME_MAX
 
 NEEDED = {"store": "file:///data/objects", "log": "sqlite:///data/log.db"}
 
@@ -27,7 +29,6 @@ def settings_of(
         toml=None if toml is None else ("frazil.toml", toml),
         environ=environ or {},
         flags=flags,
-        host_name="box",
     ).settings
 
 
@@ -139,7 +140,7 @@ def test_deadline_after_the_lease_is_a_contradiction() -> None:
 
 def test_missing_store_and_log_are_told() -> None:
     with pytest.raises(SettingsError) as raised:
-        load(defaults={}, toml=None, environ={}, flags=(), host_name="box")
+        load(defaults={}, toml=None, environ={}, flags=())
     assert [mistake.split()[0] for mistake in raised.value.mistakes] == ["store", "log"]
 
 
@@ -164,6 +165,34 @@ def test_wildcard_address_is_advertised_as_the_machines_name() -> None:
     loaded = settings_of("listen=0.0.0.0:0")
     told = advertised(loaded, ports={"PLAINTEXT": 41000}, host_name="box")
     assert told == (Listener("PLAINTEXT", "box", 41000),)
+
+
+def name(*flags: str, port: int = 41000) -> str:
+    loaded = settings_of(*flags)
+    ports = {address.name: address.port or port for address in loaded.listen}
+    told = advertised(loaded, ports=ports, host_name="box")
+    return name_of(loaded, listeners=told, host_name="box")
+
+
+def test_an_agent_is_named_after_the_address_that_clients_are_told() -> None:
+    assert name() == "box:9092"
+    assert name("listen=0.0.0.0:0") == "box:41000"
+    assert name("listen=A://10.0.0.1:9192,B://0.0.0.0:1") == "10.0.0.1:9192"
+    assert name("advertise=kafka-1.example:9093") == "kafka-1.example:9093"
+    assert name("node.name=seven") == "seven"
+
+
+def test_an_address_of_loopback_names_an_agent_together_with_its_machine() -> None:
+    assert name("listen=localhost:9092") == "box/localhost:9092"
+    assert name("listen=127.0.0.2:9092") == "box/127.0.0.2:9092"
+    assert name("listen=[::1]:9092") == "box/::1:9092"
+    assert name("advertise=localhost") == "box/localhost:9092"
+
+
+def test_a_name_is_never_longer_than_the_log_takes_and_keeps_the_port() -> None:
+    long = name(f"advertise={'h' * 300}:9092")
+    assert len(long) == NODE_NAME_MAX
+    assert long.endswith(":9092")
 
 
 def test_advertised_address_without_port_has_the_bound_one() -> None:

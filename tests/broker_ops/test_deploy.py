@@ -72,9 +72,7 @@ def test_the_file_that_the_chart_writes_is_understood() -> None:
         '"logs.format" = "json"\n[kafka]\n"num.partitions" = "3"\n'
     )
     environ = {"FRAZIL_NODE_NAME": "frazil-0", "FRAZIL_ADVERTISE": "frazil-0.frazil-agents.ns.svc"}
-    settings = load(
-        defaults={}, toml=("frazil.toml", toml), environ=environ, flags=(), host_name="pod"
-    ).settings
+    settings = load(defaults={}, toml=("frazil.toml", toml), environ=environ, flags=()).settings
     assert settings.node_name == "frazil-0"
     assert settings.advertise[0].host == "frazil-0.frazil-agents.ns.svc"
     assert settings.kafka.num_partitions == 3

@@ -1,6 +1,7 @@
 """What an operator is told of objects that the store refuses to delete, and who lives with it."""
 
 import asyncio
+import logging
 
 import pytest
 
@@ -45,6 +46,8 @@ def test_what_a_worker_before_was_refused_is_not_counted_with_the_present_one() 
 def test_an_agent_starts_over_a_store_that_deletes_nothing_and_says_so(
     whole: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING)
+
     async def main() -> None:
         place = Place()
         store = place.store()
@@ -71,7 +74,7 @@ def test_doctor_tells_of_a_store_that_deletes_nothing(
     monkeypatch.setattr("broker.doctor.open_store", lambda *_args, **_kwargs: place.objects)
     defaults = {"store": "memory://", "log": f"sqlite://{tmp_path}/log.db", "http": "off"}
     defaults["listen"] = "127.0.0.1:0"
-    loaded = load(defaults=defaults, toml=None, environ={}, flags=(), host_name="box")
+    loaded = load(defaults=defaults, toml=None, environ={}, flags=())
     bad = [finding.text for finding in asyncio.run(examine(loaded)) if finding.bad]
     assert len(bad) == 1
     assert "refuses to delete: AccessDenied" in bad[0]

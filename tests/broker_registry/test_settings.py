@@ -11,7 +11,7 @@ from broker.config import Address, Settings, SettingsError, load
 
 def settings_of(*flags: str) -> Settings:
     needed = {"store": "file:///data/objects", "log": "sqlite:///data/log.db"}
-    return load(defaults=needed, toml=None, environ={}, flags=flags, host_name="box").settings
+    return load(defaults=needed, toml=None, environ={}, flags=flags).settings
 
 
 def test_there_is_no_registry_unless_it_is_given_an_address() -> None:

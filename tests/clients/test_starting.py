@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from tests.parts.servers import EtcdServer, Frazil, http_ok
 
@@ -122,3 +123,26 @@ def test_librdkafka_that_waits_for_an_agent_finds_its_port_closed_and_then_goes_
     finally:
         agent.stop()
         etcd.stop()
+
+
+def test_agents_of_one_host_are_two_and_each_comes_back_as_itself(
+    tmp_path: Path, etcd: EtcdServer
+) -> None:
+    log = f"etcd://{','.join(etcd.endpoints)}{etcd.new_prefix()}"
+    shared = (f"store=file://{tmp_path}/objects", f"log={log}", "cluster.id=two")
+    one, two = (serving(tmp_path / name, *shared) for name in ("one", "two"))
+
+    def brokers() -> dict[int, int]:
+        """Ids by port."""
+        admin = AdminClient({"bootstrap.servers": two.bootstrap})
+        found = admin.list_topics(timeout=PATIENCE_S).brokers.values()
+        return {broker.port: broker.id for broker in found}
+
+    with one, two:
+        both = brokers()
+        assert set(both) == {one.port, two.port}
+        one.child.kill()
+        one.start()
+        assert brokers() == both
+        assert one.ready
+        assert two.ready

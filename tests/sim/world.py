@@ -193,9 +193,7 @@ class World:
             **self.shape.settings,
         }
         flags = [f"{name}={value}" for name, value in given.items()]
-        settings = config.load(
-            defaults={}, toml=None, environ={}, flags=flags, host_name="sim"
-        ).settings
+        settings = config.load(defaults={}, toml=None, environ={}, flags=flags).settings
         # No operator may have so few rows in memory; here there are no more.
         return replace(settings, spill_rows=SPILL_ROWS) if self.shape.jobs else settings
 
