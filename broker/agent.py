@@ -488,8 +488,9 @@ class Agent:
         tasks.create_task(self._server.run(), name="connections")
         await self._server.started()
         await self._listen()
-        logger.info("serving")
-        self._serving.set()
+        if not self._leaving:
+            logger.info("serving")
+            self._serving.set()
 
     async def _identify(self) -> None:
         """Store and log are this cluster's. Raises StoreError, LogError and WrongPlaceError."""
