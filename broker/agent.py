@@ -42,6 +42,7 @@ from broker.producing import ProducePath
 from broker.registry import rest
 from broker.registry.serving import RegistryView
 from broker.server import KafkaServer
+from broker.store_probe import StoreProbe
 from broker.store_time import StoreTime
 from broker.transactions.service import TransactionService
 from broker.truncation import TruncatedLogError
@@ -57,7 +58,6 @@ from coordinator.snapshot_store import SnapshotStore
 from protocol.apis import APIS, FETCH, PRODUCE
 from protocol.messages.codec import request_layout, response_layout
 from protocol.types import ERA, Incarnation
-from storage import marker
 from storage.marker import ClusterIdentity
 from storage.object_store import ObjectStore, StoreError, StoreRefusedError
 from storage.reader import Reader
@@ -68,9 +68,6 @@ logger = logging.getLogger(__name__)
 IDENTIFY_RETRY_S = 1.0
 TELL_AGAIN_S = 30.0
 """An agent that waits says so at once, and then this often."""
-STORE_PROBE_S = 5.0
-STORE_PROBE_FAILED_S = 1.0
-STORE_PROBE_TIMEOUT_S = 5.0
 DEPART_S_MAX = 2.0
 """Of the drain: to give shards of groups, and jobs, to others. Without that the Close frees them."""
 
@@ -156,7 +153,7 @@ class Agent:
         )
         self._identified = False
         self._waiting_for = "the object store and the metadata log are being checked"
-        self._store_trouble: str | None = None
+        self._store = StoreProbe(parts.store)
         self._leaving = False
         self._on_node: list[Callable[[Node], None]] = []
         self._stop = asyncio.Event()
@@ -238,8 +235,8 @@ class Agent:
             reasons.append("there is no proven session in the metadata log")
         elif not self._leaving and not self._serving.is_set():
             reasons.append("the agent is starting")
-        if self._store_trouble is not None:
-            reasons.append(f"the object store is away: {self._store_trouble}")
+        if self._store.trouble is not None:
+            reasons.append(f"the object store is away: {self._store.trouble}")
         return reasons
 
     def notes(self) -> list[str]:
@@ -407,7 +404,7 @@ class Agent:
                 writer=writer,
                 jobs=jobs,
                 ready=lambda: not self.not_ready(),
-                store_reachable=lambda: self._identified and self._store_trouble is None,
+                store_reachable=lambda: self._identified and self._store.trouble is None,
                 now_ms=parts.now_ms,
                 clock_skew_ms=time.skew_ms,
             )
@@ -470,7 +467,7 @@ class Agent:
         # Before the session: whoever has one is named to clients, and should serve soon.
         await _load_layouts()
         self._identified = True
-        tasks.create_task(self._watch_store(), name="store probe")
+        tasks.create_task(self._store.run(), name="store probe")
         tasks.create_task(shells.time.run(), name="the store's clock")
         tasks.create_task(shells.coordinator.run(), name="coordinator")
         tasks.create_task(shells.checkpoints.run(), name="checkpoints of the log")
@@ -511,7 +508,7 @@ class Agent:
         while True:
             try:
                 await ask()
-            except (StoreRefusedError, LogRefusedError) as error:
+            except (StoreRefusedError, LogRefusedError, LogReplacedError) as error:
                 raise AgentError(str(error)) from error
             except (StoreError, LogError) as error:
                 what = "object store" if isinstance(error, StoreError) else "metadata log"
@@ -522,28 +519,6 @@ class Agent:
             else:
                 return
             await asyncio.sleep(IDENTIFY_RETRY_S)
-
-    async def _watch_store(self) -> None:
-        """Ask the store for its marker now and then, for readiness; for ever."""
-        while True:
-            trouble = await self._probe_store()
-            if (trouble is None) != (self._store_trouble is None):
-                if trouble is None:
-                    logger.info("the object store answers again")
-                else:
-                    logger.warning("the object store is away: %s", trouble)
-            self._store_trouble = trouble
-            await asyncio.sleep(STORE_PROBE_S if trouble is None else STORE_PROBE_FAILED_S)
-
-    async def _probe_store(self) -> str | None:
-        try:
-            async with asyncio.timeout(STORE_PROBE_TIMEOUT_S):
-                await self._parts.store.get(marker.KEY)
-        except StoreError as error:
-            return str(error) or type(error).__name__
-        except TimeoutError:
-            return f"no answer within {STORE_PROBE_TIMEOUT_S:g} s"
-        return None
 
     # Leaving.
 

@@ -100,6 +100,7 @@ SHELLS = {
         "registry.serving",
         "routing",
         "server",
+        "store_probe",
         "store_time",
         "topic_tool",
         "transaction_expiring",
