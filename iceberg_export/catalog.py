@@ -26,9 +26,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from iceberg_export.durable_io import NAME as DURABLE_IO
 from iceberg_export.errors import CatalogError
+from iceberg_export.library_mends import mend
 from iceberg_export.rest_catalog import adapt, nested
 from iceberg_export.state import OFFSETS, SnapshotView, TableView, tells_state
 
+mend()
 Identifier = tuple[str, str]
 Result = TypeVar("Result")
 

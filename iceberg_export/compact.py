@@ -21,6 +21,7 @@ from iceberg_export.catalog import Identifier, guarded
 from iceberg_export.errors import CommitUnknownError, ExportError, PlanError
 from iceberg_export.job import Job
 from iceberg_export.maintain import COMPACTION, load
+from iceberg_export.partition_values import hashable
 from iceberg_export.rewrite_files import (
     Rewrite,
     Rewritten,
@@ -56,7 +57,8 @@ def groups_of(files: Sequence[Small], bytes_max: int) -> list[list[Small]]:
     """Files to be joined, by table partition, in order, each group at most about a file."""
     by_partition: dict[Any, list[Small]] = defaultdict(list)
     for file in files:
-        by_partition[file.partition].append(file)
+        values = tuple(file.partition[place] for place in range(len(file.partition)))
+        by_partition[hashable(values)].append(file)
     groups: list[list[Small]] = []
     for same in by_partition.values():
         group: list[Small] = []

@@ -1,14 +1,20 @@
 """Which partition of the table each row belongs to, for any mix of Iceberg's transforms.
 
-Values are those of Iceberg's specification (days since 1970, Murmur3 buckets, ...). Transforms of
-times are arithmetic on whole columns; bucket and truncate are asked of PyIceberg once for each
-value that differs. The rows of one partition keep their order. A null stays null.
+Values are those of Iceberg's Java library to the ends of every type (`transform_cases.tsv` among the
+tests): its integers wrap around, and so do ours. No calendar of Python's is asked, since that ends
+with the year 9999. One thing has no value: a decimal that truncation makes longer than its type;
+such rows are to be kept from `split_rows` (`held`).
+
+Transforms are arithmetic on whole columns, but for buckets and decimals, of which each value that
+differs is looked at once. The rows of one partition keep their order. A null stays null.
 """
 
-from collections.abc import Iterable, Iterator
+import struct
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionField
@@ -21,11 +27,13 @@ from pyiceberg.transforms import (
     IdentityTransform,
     MonthTransform,
     TruncateTransform,
+    VoidTransform,
     YearTransform,
 )
-from pyiceberg.types import DateType, IcebergType, PrimitiveType, TimestampType, TimestamptzType
+from pyiceberg.types import DecimalType, IcebergType, PrimitiveType
 
 from iceberg_export.errors import StateError
+from iceberg_export.held import Cut, column_at, truncated, unheld_rows
 
 _UNITS: dict[type, str] = {
     YearTransform: "Y",
@@ -33,7 +41,13 @@ _UNITS: dict[type, str] = {
     DayTransform: "D",
     HourTransform: "h",
 }
-_OTHERS = (IdentityTransform, BucketTransform, TruncateTransform)
+_OTHERS = (IdentityTransform, BucketTransform, TruncateTransform, VoidTransform)
+_DAY_HOURS = 24
+_HOUR_S = 3_600
+_SECOND_TICKS = {"us": 1_000_000, "ns": 1_000_000_000}
+
+
+Ints = npt.NDArray[np.int64]
 
 
 class Column(NamedTuple):
@@ -51,12 +65,11 @@ def partition_columns(metadata: TableMetadata) -> tuple[Column, ...]:
 
 
 def _column(field: PartitionField, schema: Schema) -> Column:
-    transform = type(field.transform)
     source = schema.find_field(field.source_id)
-    is_time = isinstance(source.field_type, DateType | TimestampType | TimestamptzType)
-    known = is_time if transform in _UNITS else transform in _OTHERS
     path = _path(schema, field.source_id)
-    if not known or not path or not isinstance(source.field_type, PrimitiveType):
+    known = type(field.transform) in _UNITS or isinstance(field.transform, _OTHERS)
+    is_primitive = isinstance(source.field_type, PrimitiveType)
+    if not (known and path and is_primitive and field.transform.can_transform(source.field_type)):
         raise StateError(
             f"the exporter cannot write into partitions by {field.transform} of {source.name}"
         )
@@ -81,13 +94,19 @@ def _path(schema: Schema, field_id: int) -> tuple[str, ...]:
 def split_rows(
     columns: tuple[Column, ...], rows: pa.Table
 ) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
-    """The rows of each partition with its values; `()` of a table that is not partitioned."""
+    """The rows of each partition with its values; `()` of a table that is not partitioned.
+
+    Values are as Iceberg stores them: days and microseconds as numbers. Raises StateError for a
+    row that `held.unheld_rows` names.
+    """
     if not columns:
         yield (), rows
         return
     if (same := _only_values(columns, rows)) is not None:
         yield same, rows
         return
+    for said in unheld_rows(filter(None, map(_cut, columns)), rows).values():
+        raise StateError(f"a row of the table cannot be written into its partition: {said}")
     encoded = [_values(column, rows).dictionary_encode("encode") for column in columns]
     codes = np.zeros(rows.num_rows, np.int64)
     for one in encoded:
@@ -95,78 +114,152 @@ def split_rows(
         codes = codes * len(one.dictionary) + np.asarray(one.indices)
         _, codes = np.unique(codes, return_inverse=True)
     if not codes.any():
-        yield tuple(one[0].as_py() for one in encoded), rows
+        yield _said(columns, encoded, 0), rows
         return
     order = np.argsort(codes, kind="stable")
     bounds = np.flatnonzero(np.diff(codes[order])) + 1
     for places in np.split(order, bounds):
-        first = int(places[0])
-        yield tuple(one[first].as_py() for one in encoded), rows.take(pa.array(places))
+        yield _said(columns, encoded, int(places[0])), rows.take(pa.array(places))
+
+
+def cuts_of(metadata: TableMetadata) -> tuple[Cut, ...]:
+    """Partition fields that some decimals have no place in."""
+    fields = metadata.spec().fields
+    of_decimals = [one for one in fields if isinstance(one.transform, TruncateTransform)]
+    return tuple(filter(None, (_cut(_column(one, metadata.schema())) for one in of_decimals)))
+
+
+def _cut(column: Column) -> Cut | None:
+    transform, kind = column.field.transform, column.kind
+    if not (isinstance(transform, TruncateTransform) and isinstance(kind, DecimalType)):
+        return None
+    return Cut(column.path, transform.width, kind.precision, kind.scale)
+
+
+def hashable(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Equal for equal partitions, and only for those: to Python no NaN is one, and zeros are."""
+    return tuple(repr(one) if isinstance(one, float) else one for one in values)
+
+
+def _said(columns: tuple[Column, ...], encoded: list[pa.Array], row: int) -> tuple[Any, ...]:
+    """The partition's values in Python's types."""
+    found = []
+    for column, array in zip(columns, encoded, strict=True):
+        value = array[row].as_py()
+        form = _float_form(column)
+        found.append(struct.unpack(form, value)[0] if form and value is not None else value)
+    return tuple(found)
 
 
 def _only_values(columns: tuple[Column, ...], rows: pa.Table) -> tuple[Any, ...] | None:
     """The partition that all rows lie in, when their least and greatest times tell; else None.
 
     Most rows that are written together are of one day: this spares them the work for each row.
+    Before 1970 later times may lie in earlier partitions (`_since_1970`).
     """
     found = []
     for column in columns:
         unit = _UNITS.get(type(column.field.transform))
-        source = _source(column.path, rows)
+        source = column_at(column.path, rows)
         if unit is None or source.null_count > 0 or len(source) == 0:
             return None
         bounds = pc.min_max(source)
-        first, last = _since_1970(pa.array([bounds["min"], bounds["max"]], source.type), unit)
-        if first != last:
+        ends = np.array([bounds["min"].value, bounds["max"].value], np.int64)
+        first, last = _since_1970(ends, source.type, unit)
+        if first != last or ends[0] < 0:
             return None
-        found.append(first.as_py())
+        found.append(int(_wrapped(first)))
     return tuple(found)
 
 
 def _values(column: Column, rows: pa.Table) -> pa.Array:
-    source = _source(column.path, rows)
+    """A value for each row, equal where the partitions are; floats as their bytes."""
+    source = column_at(column.path, rows)
     transform = column.field.transform
-    if isinstance(transform, IdentityTransform):
-        if isinstance(column.kind, TimestampType | TimestamptzType):
-            return source.cast(pa.int64())
-        return source
-    if (unit := _UNITS.get(type(transform))) is not None:
-        return _since_1970(source, unit)
-    unique = source.dictionary_encode()
-    apply = transform.transform(column.kind)
-    results = pa.array([apply(value) for value in _python_values(column, unique.dictionary)])
-    if len(results) == 0:
+    if isinstance(transform, VoidTransform) or pa.types.is_null(source.type):
         return pa.nulls(len(source), pa.int32())
-    return results.take(unique.indices)
+    if (unit := _UNITS.get(type(transform))) is not None:
+        ticks = _plain(source).fill_null(0).to_numpy().astype(np.int64)
+        whole = _wrapped(_since_1970(ticks, source.type, unit))
+        return pa.array(whole, mask=~np.asarray(source.is_valid()))
+    plain = _plain(source)
+    if isinstance(transform, BucketTransform):
+        return _of_each(plain, transform.transform(column.kind), pa.int32())
+    if isinstance(transform, TruncateTransform):
+        return _truncate(plain, transform.width, column.kind)
+    form = _float_form(column)
+    return _float_bytes(plain, form) if form else plain
 
 
-def _python_values(column: Column, values: pa.Array) -> Iterable[Any]:
-    """As PyIceberg's transforms take them: times as numbers."""
-    if isinstance(column.kind, DateType):
-        values = values.cast(pa.int32())
-    elif pa.types.is_timestamp(values.type) or pa.types.is_time(values.type):
-        values = values.cast(pa.int64())
-    return (value.as_py() for value in values)
+def _plain(source: pa.Array) -> pa.Array:
+    """As Iceberg stores it: times as numbers, a UUID as its bytes."""
+    kind = source.type
+    if isinstance(source, pa.ExtensionArray):
+        return source.storage
+    is_time = pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind)
+    return source.view(_width(kind)) if is_time else source
 
 
-def _source(path: tuple[str, ...], rows: pa.Table) -> pa.Array:
-    if path[0] not in rows.column_names:
-        return pa.nulls(rows.num_rows, pa.int64())
-    found = rows.column(path[0]).combine_chunks()
-    found = found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
-    for name in path[1:]:
-        if found.type.get_field_index(name) < 0:
-            return pa.nulls(rows.num_rows, pa.int64())
-        found = pc.struct_field(found, name)
-    return found
+def _width(kind: pa.DataType) -> pa.DataType:
+    return pa.int32() if kind.bit_width == 32 else pa.int64()
 
 
-def _since_1970(source: pa.Array, unit: str) -> pa.Array:
-    """Whole years, months, days or hours, rounded down also before 1970."""
-    valid = source.is_valid()
-    if pa.types.is_date(source.type):
-        times = source.cast(pa.int32()).fill_null(0).to_numpy().astype("datetime64[D]")
-    else:
-        times = source.cast(pa.int64()).fill_null(0).to_numpy().astype("datetime64[us]")
-    whole = times.astype(f"datetime64[{unit}]").astype(np.int64)
-    return pa.array(whole, mask=~np.asarray(valid))
+def _of_each(source: pa.Array, apply: Any, kind: pa.DataType) -> pa.Array:
+    """What a function of Python's makes of each value; it is asked once for equal ones."""
+    unique = source.dictionary_encode()
+    results = pa.array([apply(value.as_py()) for value in unique.dictionary], kind)
+    return results.take(unique.indices) if len(results) else pa.nulls(len(source), kind)
+
+
+def _truncate(source: pa.Array, width: int, kind: IcebergType) -> pa.Array:
+    if isinstance(kind, DecimalType):
+        return _of_each(source, lambda value: truncated(value, width, kind.scale), source.type)
+    if pa.types.is_integer(source.type):
+        numbers = source.fill_null(0).to_numpy()
+        by = numbers.dtype.type(width)
+        # Java's own expression: its remainder has the sign of the number, and all of it wraps.
+        whole = numbers - np.fmod(np.fmod(numbers, by) + by, by)
+        return pa.array(whole, mask=~np.asarray(source.is_valid()))
+    if pa.types.is_string(source.type) or pa.types.is_large_string(source.type):
+        return pc.utf8_slice_codeunits(source, 0, width)
+    return pc.binary_slice(source, 0, width)
+
+
+def _float_form(column: Column) -> str:
+    """How `struct` says the values of an identity partition of floats; "" of all others."""
+    if not isinstance(column.field.transform, IdentityTransform):
+        return ""
+    return {"float": "<f", "double": "<d"}.get(str(column.kind), "")
+
+
+def _float_bytes(source: pa.Array, form: str) -> pa.Array:
+    """Partitions of floats are equal as in Java, by their bits: two zeros, one NaN."""
+    numbers = source.fill_null(0.0).to_numpy().copy()
+    numbers[np.isnan(numbers)] = np.nan
+    size = struct.calcsize(form)
+    held = pa.Array.from_buffers(
+        pa.binary(size), len(numbers), [None, pa.py_buffer(numbers.tobytes())]
+    )
+    return pc.if_else(source.is_valid(), held, pa.scalar(None, held.type))
+
+
+def _since_1970(ticks: Ints, kind: pa.DataType, unit: str) -> Ints:
+    """Whole years, months, days or hours of moments, rounded down also before 1970.
+
+    There the last tick of a second counts as that of the second before: so Iceberg's Java library
+    has it (`DateTimeUtil.convertMicros`), and its readers look in the partitions that it writes.
+    """
+    if pa.types.is_timestamp(kind):
+        second = _SECOND_TICKS[kind.unit]
+        seconds = ticks // second
+        seconds -= (ticks < 0) & (ticks - seconds * second == second - 1)
+        ticks = seconds // (_HOUR_S if unit == "h" else _HOUR_S * _DAY_HOURS)
+    if unit in {"Y", "M"}:
+        # Of days, none of which is numpy's "not a time": that is the least of 64 bits.
+        ticks = ticks.astype("datetime64[D]").astype(f"datetime64[{unit}]").astype(np.int64)
+    return ticks
+
+
+def _wrapped(whole: Any) -> Any:
+    """In 32 bits, as Java's cast leaves the hours of the year 300,000."""
+    return whole.astype(np.int32)

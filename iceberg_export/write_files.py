@@ -16,22 +16,19 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.io.pyarrow import (
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-    schema_to_pyarrow,
-)
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
 from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
 from iceberg_export import names
-from iceberg_export.partition_values import partition_columns, split_rows
+from iceberg_export.file_metrics import file_metrics
+from iceberg_export.library_mends import mend
+from iceberg_export.partition_values import hashable, partition_columns, split_rows
 
+mend()
 OPEN_FILES_MAX = 128
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 """Arrow bytes gathered before they are written; two row groups are in memory at most."""
@@ -39,6 +36,8 @@ GATHERED_BYTES_MAX = 4 * ROW_GROUP_BYTES
 """Over all open files."""
 _DICTIONARY = [names.PARTITION, names.TIMESTAMP_TYPE]
 _NO_STATISTICS = (names.VALUE, names.HEADERS)
+FOLDER_CHARS_MAX = 200
+"""Of what says a partition in a path, in ASCII. File systems take 255 for a folder's name."""
 
 
 class Target(NamedTuple):
@@ -49,12 +48,22 @@ class Target(NamedTuple):
     file_bytes_max: int
 
 
+class _Folder(NamedTuple):
+    """Where the files of a partition lie; a stand-in for PyIceberg's PartitionKey, which knows no
+    two fields of one column."""
+
+    path: str
+
+    def to_path(self) -> str:
+        return self.path
+
+
 @dataclass(slots=True)
 class _Open:
     path: str
     sink: Any
     writer: Any
-    key: PartitionKey | None
+    partition: Record
     gathered: list[pa.Table]
     gathered_bytes: int = 0
     """Kept as a sum: asking Arrow for all pieces again with each new one cost a fifth of all."""
@@ -80,8 +89,9 @@ class FileWriter:
         """Take rows with columns of the table, by name; within a file they keep their order."""
         if rows.num_rows == 0:
             return
-        for value, part in split_rows(self._columns, rows):
-            file = self._open.pop(value, None) or self._start(value)
+        for values, part in split_rows(self._columns, rows):
+            value = hashable(values)
+            file = self._open.pop(value, None) or self._start(Record(*values))
             self._open[value] = file  # At the end: the first is the one longest unused.
             file.gathered.append(part)
             file.gathered_bytes += part.nbytes
@@ -118,18 +128,16 @@ class FileWriter:
     def _gathered_bytes(self) -> int:
         return sum(file.gathered_bytes for file in self._open.values())
 
-    def _key(self, values: tuple[Any, ...]) -> PartitionKey | None:
+    def _folder(self, partition: Record) -> _Folder | None:
+        """None: files lie beside the partitions' folders, when the name of theirs were too long."""
         if not self._columns:
             return None
-        fields = [
-            PartitionFieldValue(column.field, value)
-            for column, value in zip(self._columns, values, strict=True)
-        ]
-        return PartitionKey(fields, self._metadata.spec(), self._schema)
+        path = self._metadata.spec().partition_to_path(partition, self._schema)
+        return _Folder(path) if len(path) <= FOLDER_CHARS_MAX else None
 
-    def _start(self, value: Any) -> _Open:
-        key = self._key(value)
-        path = self._locations.new_data_location(f"{self._name}-{self._count:05d}.parquet", key)
+    def _start(self, partition: Record) -> _Open:
+        folder: Any = self._folder(partition)
+        path = self._locations.new_data_location(f"{self._name}-{self._count:05d}.parquet", folder)
         self._count += 1
         sink = self._io.new_output(path).create()
         columns = [
@@ -148,7 +156,7 @@ class FileWriter:
             write_page_index=True,
             store_schema=False,
         )
-        return _Open(path, sink, writer, key, [])
+        return _Open(path, sink, writer, partition, [])
 
     def _flush(self, file: _Open) -> None:
         if not file.gathered:
@@ -174,7 +182,7 @@ class FileWriter:
         file.sink.close()
         del self._open[value]
         self._files.append(
-            _data_file(self._metadata, file.path, size, file.writer.writer.metadata, file.key)
+            _data_file(self._metadata, file.path, size, file.writer.writer.metadata, file.partition)
         )
 
 
@@ -198,24 +206,19 @@ def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
 
 
 def _data_file(
-    metadata: TableMetadata, path: str, size: int, footer: Any, key: PartitionKey | None
+    metadata: TableMetadata, path: str, size: int, footer: Any, partition: Record
 ) -> DataFile:
-    statistics = data_file_statistics_from_parquet_metadata(
-        parquet_metadata=footer,
-        stats_columns=compute_statistics_plan(metadata.schema(), metadata.properties),
-        parquet_column_mapping=parquet_path_to_id_mapping(metadata.schema()),
-    )
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
-        partition=key.partition if key else Record(),
+        partition=partition,
         file_size_in_bytes=size,
         sort_order_id=None,
         spec_id=metadata.default_spec_id,
         equality_ids=None,
         key_metadata=None,
-        **statistics.to_serialized_dict(),
+        **file_metrics(metadata, footer),
     )
 
 
@@ -225,7 +228,7 @@ def describe_file(table: Table, path: str) -> DataFile:
     given = table.io.new_input(path)
     with given.open() as source:
         footer = pq.read_metadata(source)
-    return _data_file(table.metadata, path, len(given), footer, None)
+    return _data_file(table.metadata, path, len(given), footer, Record())
 
 
 def _parse_metadata(text: str) -> TableMetadata:
