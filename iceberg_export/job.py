@@ -23,7 +23,7 @@ from iceberg_export.commit import Pause, RecreatedError
 from iceberg_export.dead_letters import Pending, encode_pending
 from iceberg_export.errors import CatalogError, FencedError, SettingsError
 from iceberg_export.names import KEY, TIMESTAMP_AHEAD_MS_MAX, TIMESTAMP_MS_MIN
-from iceberg_export.partition_values import partition_columns
+from iceberg_export.partition_values import cuts_of, partition_columns
 from iceberg_export.plan import TopicPlan, Work, make_splits, next_work
 from iceberg_export.registry_client import RegistryClient
 from iceberg_export.rewrite_files import delete_files
@@ -426,6 +426,7 @@ def _fitted(export: _Export, table: Table, state: State) -> tuple[Table, RowTypi
             pause=export.job.pause,
         )
         typed = {side.source for side in (typing.key, typing.value) if side.mode != "raw"}
+        typing = typing._replace(cuts=cuts_of(table.metadata))
     schema.check_schema(table.schema(), export.name, typed=typed)
     if export.upsert:
         bucket_column(table.metadata)

@@ -1,8 +1,8 @@
 """Rows of a topic as its table wants them: keys and values as typed columns, bad records apart.
 
 `RowTyping` is all that a task needs: schemas by id, what was refused and why, and which of the
-table's columns each field fills. A record is bad when its value or its key is: then the whole
-record, as it was, is a dead letter with the reason. Nothing is guessed: an id that the driver
+table's columns each field fills. A record is bad when its value or its key is, or when no partition
+of the table can hold it: then the whole record, as it was, is a dead letter with the reason. Nothing is guessed: an id that the driver
 has not told, or a message of a Protobuf file, is neither good nor bad: it is `unknown`, and the
 split is read again later.
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from iceberg_export import names
 from iceberg_export.evolve import plain
+from iceberg_export.held import Cut, unheld_rows
 from iceberg_export.rows import ROW_SCHEMA
 from iceberg_export.typed.decode_values import (
     SCHEMA_UNKNOWN,
@@ -49,6 +50,7 @@ DEAD_ROW_SCHEMA = pa.schema(
     ]
 )
 NO_KEY = "NO_KEY"
+NO_PARTITION = "NO_PARTITION"
 _OURS = "kafka_"
 _MESSAGE_CHARS_MAX = 1000
 
@@ -99,6 +101,8 @@ class RowTyping(NamedTuple):
 
     key: Side = Side(names.KEY)
     value: Side = Side(names.VALUE)
+    cuts: tuple[Cut, ...] = ()
+    """Partition fields that some values have no place in."""
 
     @property
     def is_raw(self) -> bool:
@@ -136,7 +140,8 @@ def side_columns(source: str, mode: str, fields: pa.Schema, *, nested: bool) -> 
 def untyped(typing: RowTyping, sources: Collection[str]) -> RowTyping:
     """The same, with keys or values as they are."""
     sides = (typing.key, typing.value)
-    return RowTyping(*(Side(one.source) if one.source in sources else one for one in sides))
+    key, value = (Side(one.source) if one.source in sources else one for one in sides)
+    return typing._replace(key=key, value=value)
 
 
 def typed_columns(typing: RowTyping, leave_out: Collection[str] = ()) -> list[str]:
@@ -173,7 +178,7 @@ def refusing(typing: RowTyping, unknown: Mapping[str, set[Message]]) -> RowTypin
             refused={**one.refused, **dict.fromkeys(unknown.get(one.source, ()), refusal)}
         )
 
-    return RowTyping(side(typing.key), side(typing.value))
+    return typing._replace(key=side(typing.key), value=side(typing.value))
 
 
 def judge(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> Judged:
@@ -202,6 +207,8 @@ def judge(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> Judg
         if field.name not in {names.KEY, names.VALUE}
     }
     table = pa.table({**kept, **columns})
+    for row, said in unheld_rows(typing.cuts, table).items():
+        poisons.setdefault(row, Poison(row, NO_PARTITION, said, -1))
     if not poisons:
         return Judged(table, DEAD_ROW_SCHEMA.empty_table(), {})
     good: npt.NDArray[np.bool_] = np.ones(rows.num_rows, np.bool_)

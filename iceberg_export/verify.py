@@ -38,6 +38,7 @@ from iceberg_export.errors import CorruptSpanError, PlanError, StateError
 from iceberg_export.evolve import plain
 from iceberg_export.job import Job, locate, types_of
 from iceberg_export.names import KEY, VALUE
+from iceberg_export.partition_values import cuts_of
 from iceberg_export.plan import PlannedSpan, Split, StoreAddress, TopicPlan, clip, make_splits
 from iceberg_export.read_chunks import open_reader, span_bytes
 from iceberg_export.read_files import NullKeepingScan
@@ -390,7 +391,7 @@ class _Sides:
         if self._types is None:
             self._typing, self.columns = RowTyping(), ROW_SCHEMA
             return
-        typing = self._types.typing(self._table)
+        typing = self._types.typing(self._table)._replace(cuts=cuts_of(self._table.metadata))
         self._typing = untyped(typing, self._left_out)
         there = schema.columns_of(self._table)
         wanted = typed_columns(typing, self._left_out)

@@ -31,6 +31,7 @@ from iceberg_export.catalog import (
 from iceberg_export.commit import check_owner
 from iceberg_export.decode import Ints
 from iceberg_export.errors import CatalogError, SettingsError, StateError
+from iceberg_export.partition_values import cuts_of
 from iceberg_export.read_files import NullKeepingScan
 from iceberg_export.registry_client import RegistryClient
 from iceberg_export.source.filters import OFFSET_END, Wanted
@@ -132,6 +133,7 @@ def plan_table(
     if topic_table.typed:
         _columns, typing = _types(options, topic_table).reading(schema.columns_of(table))
         fails = topic_table.bad_records == "fail"
+        typing = typing._replace(cuts=cuts_of(table.metadata))
         decoding = decoding._replace(typing=typing, fails=fails)
     check_named(topic, plan, (starting,))
     ranges = {number: (starting.at(part), part.stable) for number, part in plan.partitions.items()}
