@@ -1,6 +1,11 @@
-"""Payloads of one schema to its columns: the fast way where there is one, else record by record."""
+"""Payloads of one schema to its columns: the fast way where there is one, else record by record.
 
-from collections.abc import Mapping
+No value stops the others. What the fast way raises for, the reference tells apart; and a record for
+which that raises what values can make libraries raise (`OF_VALUES`) is bad, whatever was expected.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +19,16 @@ from iceberg_export.typed.avro_schema import AvroType
 from iceberg_export.typed.fields import Shape, shape_is_record
 from iceberg_export.typed.json_schema import JsonType
 from iceberg_export.typed.reference import UndecodableError, decoder_of
+
+OF_VALUES: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    MemoryError,
+    RecursionError,
+    ValueError,
+    pa.ArrowException,
+    struct.error,
+)
+"""A number that a type of Arrow's or Python's cannot hold, a document that nests too deep, ..."""
 
 
 class Payloads(NamedTuple):
@@ -37,7 +52,10 @@ Fast = tuple[list[pa.Array], npt.NDArray[np.bool_]]
 
 def decode_payloads(shape: Shape, fields: pa.Schema, payloads: Payloads) -> Rows:
     """The fastest way that gives what `by_reference` gives."""
-    found = _fast(shape, payloads)
+    try:
+        found = _fast(shape, payloads)
+    except OF_VALUES:
+        found = None
     if found is None:
         return by_reference(shape, fields, payloads)
     columns, odd = found
@@ -86,7 +104,35 @@ def by_reference(shape: Shape, fields: pa.Schema, payloads: Payloads) -> Rows:
         except UndecodableError as error:
             bad[row] = str(error)
             rows.append(None)
+        except OF_VALUES as error:
+            bad[row] = _said(error)
+            rows.append(None)
+    try:
+        return Rows(arrays_of(rows, fields), bad)
+    except OF_VALUES:
+        for row, message in list(_beyond_types(rows, fields, range(len(rows)))):
+            bad[row] = message
+            rows[row] = None
     return Rows(arrays_of(rows, fields), bad)
+
+
+def _beyond_types(
+    rows: list[dict[str, object] | None], fields: pa.Schema, places: range
+) -> Iterator[tuple[int, str]]:
+    """Rows that the types of the columns cannot hold, and why, found by halves."""
+    try:
+        arrays_of(rows[places.start : places.stop], fields)
+    except OF_VALUES as error:
+        if len(places) == 1:
+            yield places.start, _said(error)
+            return
+        middle = len(places) // 2
+        yield from _beyond_types(rows, fields, places[:middle])
+        yield from _beyond_types(rows, fields, places[middle:])
+
+
+def _said(error: Exception) -> str:
+    return f"the value cannot be held ({type(error).__name__}: {error})"
 
 
 def arrays_of(rows: list[dict[str, object] | None], fields: pa.Schema) -> list[pa.Array]:

@@ -132,3 +132,16 @@ def test_what_no_partition_holds_is_left_out_where_bad_records_are_dropped(here,
     report = export(here, url)
     assert (report.rows, report.left_out) == (1, 1)
     assert verified(here, url).problems == ()
+
+
+@pytest.mark.parametrize("depth", [900, 975, 985, 990, 2_000, 100_000])
+def test_json_that_nests_too_deep_is_a_dead_letter_alone(here, registry, depth):
+    found, url = registry
+    found.register("orders-value", '{"type": "object", "properties": {"any": {}}}', kind="JSON")
+    here.world.configs["orders"] = {"value.mode": "json"}
+    deep = b'\0\0\0\0\1{"any":' + b"[" * depth + b"]" * depth + b"}"
+    send(here, [b'\0\0\0\0\1{"any":1}', deep, b'\0\0\0\0\1{"any":2}'])
+    report = export(here, url)
+    assert report.rows + report.dead == 3
+    assert report.rows >= 2
+    assert verified(here, url).problems == ()
