@@ -26,6 +26,10 @@ class PlanError(ExportError):
     """What the agent says and what the table says do not fit together."""
 
 
+class AheadError(PlanError):
+    """The table has what the log does not: an older log was put back. No export may go on."""
+
+
 class StoreReadError(ExportError):
     """The object store cannot be read. `again` says whether repeating may help."""
 

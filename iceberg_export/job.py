@@ -24,7 +24,7 @@ from iceberg_export.dead_letters import Pending, encode_pending
 from iceberg_export.errors import CatalogError, FencedError, SettingsError
 from iceberg_export.names import KEY, TIMESTAMP_AHEAD_MS_MAX, TIMESTAMP_MS_MIN
 from iceberg_export.partition_values import cuts_of, partition_columns
-from iceberg_export.plan import TopicPlan, Work, make_splits, next_work
+from iceberg_export.plan import TopicPlan, Work, check_not_ahead, make_splits, next_work
 from iceberg_export.registry_client import RegistryClient
 from iceberg_export.rewrite_files import delete_files
 from iceberg_export.rows import TimestampLimits
@@ -260,6 +260,7 @@ def export_topic(job: Job, topic: Topic) -> Report:
     bytes_max = job.settings.number("commit.bytes.max")
     skip_gaps = job.settings["gap.policy"] == "skip"
     plan = job.client.plan(topic, state.offsets, bytes_enough=bytes_max)
+    check_not_ahead(plan, state.offsets, state.position)
     job.at(Step.PLANNED)
     goal = {number: part.stable for number, part in plan.partitions.items()}
     report = Report(topic.name, export.name, rows=0, files=0, commits=0)
@@ -271,6 +272,7 @@ def export_topic(job: Job, topic: Topic) -> Report:
                 return report
             # A plan has only so much; what has come since the first one is not waited for.
             plan = job.client.plan(topic, state.offsets, bytes_enough=bytes_max)
+            check_not_ahead(plan, state.offsets, state.position)
             asked_again = True
             continue
         asked_again = False
@@ -337,6 +339,7 @@ def _export_into(
         gaps=state.gaps + work.gaps,
         line=state.line,
         judged_by=dead.mark if dead is not None else "",
+        position=plan.position,
     )
     piece = _Piece(plan, work, new, _bad_records(export, work, dead))
     results = _run_tasks(export, table, piece)

@@ -15,12 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from iceberg_export.errors import PlanError
+from iceberg_export.errors import AheadError, PlanError
 from iceberg_export.state import Gap
 
 SEGMENTS = "segments/"
 """Keys of objects that jobs of the agents have put together begin so."""
 SPAN_BYTES_PARTITION_MAJOR_MIN = 64 * 1024
+AHEAD_SHOWN_MAX = 3
+"""Partitions in one sentence."""
 SPLIT_BYTES_MIN = 8 * 1024 * 1024
 """Below this a task's own cost outweighs what a second core would gain."""
 
@@ -300,14 +302,52 @@ def _limit(spans: Sequence[PlannedSpan], bytes_max: int) -> Sequence[PlannedSpan
     return spans
 
 
+def check_not_ahead(plan: TopicPlan, offsets: Mapping[int, int], position: int = 0) -> None:
+    """Raises AheadError when a table has everything before `offsets` and the log has not.
+
+    Neither offsets nor positions of a log ever go back, unless an older one is put back. Such a log
+    gives the same offsets to other records, and has soon as many as the table: then it is still
+    before the `position` at which it told of the table's last ones.
+    """
+    ahead = {
+        number: plan.partitions[number].stable
+        for number, offset in sorted(offsets.items())
+        if number in plan.partitions and offset > plan.partitions[number].stable
+    }
+    if not ahead and plan.position >= position:
+        return
+    said = [
+        f"partition {number}: the table has what is before offset {offsets[number]}, "
+        f"the log ends at {end}"
+        for number, end in [*ahead.items()][:AHEAD_SHOWN_MAX]
+    ]
+    if len(ahead) > AHEAD_SHOWN_MAX:
+        said.append(f"and {len(ahead) - AHEAD_SHOWN_MAX} more partitions")
+    if plan.position < position:
+        said.append(
+            f"the table was written when the log was at position {position}, "
+            f"the log is at {plan.position}"
+        )
+    back = ",".join(f"{number}:{end}" for number, end in ahead.items()) or "earliest"
+    raise AheadError(
+        f"{plan.topic}, {'; '.join(said)}: the table is ahead of the log, so an older log was put "
+        "back, or this is not the cluster that the table was made from; put the newer log back, or, "
+        "if its records are gone for good, take them out of the table with `frazil export "
+        f"reset-offsets --topic {plan.topic} --to {back}`, or set table.name.{plan.topic} to a new "
+        "table"
+    )
+
+
 def next_work(
     plan: TopicPlan, offsets: Mapping[int, int], *, bytes_max: int, skip_gaps: bool
 ) -> Work:
     """What to export next, given the table's `offsets`; at most about `bytes_max` bytes.
 
     A partition without an offset begins at the log's start. One whose next offset retention has
-    already removed is a gap: refused, or with `skip_gaps` stepped over and told.
+    already removed is a gap: refused, or with `skip_gaps` stepped over and told. Raises AheadError
+    as `check_not_ahead`.
     """
+    check_not_ahead(plan, offsets)
     starts: dict[int, int] = {}
     gaps: list[Gap] = []
     for number in sorted(plan.partitions):
@@ -321,11 +361,6 @@ def next_work(
                 )
             gaps.append(Gap(number, start, part.log_start))
             start = part.log_start
-        if start > part.stable:
-            raise PlanError(
-                f"{plan.topic} partition {number}: the table ends at offset {start}, the log "
-                f"already at {part.stable}; is this the cluster that the table was made from?"
-            )
         starts[number] = start
     missing = sorted(offsets.keys() - plan.partitions.keys())
     if missing:

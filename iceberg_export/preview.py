@@ -9,7 +9,7 @@ from typing import NamedTuple
 from iceberg_export.agent_client import Topic
 from iceberg_export.catalog import find_table, view_of
 from iceberg_export.job import TASKS_PER_CORE, Job, locate
-from iceberg_export.plan import Split, Work, make_splits, next_work
+from iceberg_export.plan import Split, Work, check_not_ahead, make_splits, next_work
 from iceberg_export.read_chunks import merge_reads
 from iceberg_export.state import read_state
 from iceberg_export.units import show_bytes
@@ -54,6 +54,7 @@ def preview_topic(job: Job, topic: Topic, *, parallelism: int) -> Preview:
     state = read_state(view_of(table)) if table is not None else None
     offsets = dict(state.offsets) if state else {}
     plan = job.client.plan(topic, offsets)
+    check_not_ahead(plan, offsets, state.position if state else 0)
     commits = []
     while True:
         work = next_work(

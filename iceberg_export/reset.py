@@ -21,6 +21,7 @@ from iceberg_export.agent_client import Topic
 from iceberg_export.catalog import Identifier, find_table, view_of
 from iceberg_export.errors import CommitUnknownError, ExportError, SettingsError, StateError
 from iceberg_export.job import Job, locate
+from iceberg_export.plan import check_not_ahead
 from iceberg_export.rewrite_files import (
     Rewrite,
     Rewritten,
@@ -86,18 +87,21 @@ def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> Reset
         # Where all is exported again nobody misses letters that are lost.
         with contextlib.suppress(*((LostLettersError,) if to is None else ())):
             _settle(job, table, dead)
-    known = _read(view_of(table)) is not None
-    new, report = _reset_table(job, table, topic, offsets)
+    before = _read(view_of(table))
+    # Where the rows of a partition stay that the log has not, nothing would be known of it any more.
+    check_not_ahead(plan, {**(before.offsets if before else {}), **offsets})
+    goal = _Goal(topic, offsets, plan.position)
+    new, report = _reset_table(job, table, goal)
     if dead is not None:
         letters = dead_letters.dead_identifier(identifier)
         # Of a table that did not say where it stood the next export asks its letters again.
         follows = Follows(
-            mark=new.mark if known else "",
+            mark=new.mark if before is not None else "",
             brought={new.line: new.seq},
             was_reset=True,
         )
         table = maintain.load(job, letters)
-        _reset_table(job, table, topic, dict(report.offsets), follows)
+        _reset_table(job, table, goal._replace(to=dict(report.offsets), follows=follows))
     return report
 
 
@@ -137,13 +141,18 @@ def _gaps_before(gaps: tuple[Gap, ...], to: Mapping[int, int]) -> tuple[Gap, ...
     return tuple(gap for gap in cut if gap.start < gap.end)
 
 
-def _reset_table(
-    job: Job,
-    table: Table,
-    topic: Topic,
-    to: dict[int, int],
-    follows: Follows = FOLLOWS_NOTHING,
-) -> tuple[State, ResetReport]:
+class _Goal(NamedTuple):
+    """Where a table's export is to go on."""
+
+    topic: Topic
+    to: dict[int, int]
+    position: int
+    """Of the log that the offsets are of."""
+    follows: Follows = FOLLOWS_NOTHING
+
+
+def _reset_table(job: Job, table: Table, goal: _Goal) -> tuple[State, ResetReport]:
+    topic, to = goal.topic, goal.to
     view = view_of(table)
     before = _read(view)
     missing = [p for p in range(topic.partition_count) if p not in to]
@@ -162,7 +171,8 @@ def _reset_table(
         run_id=f"{job.run_id}-reset",
         gaps=_gaps_before(gaps, to) + skipped,
         line=f"{job.run_id}-reset",
-        follows=follows,
+        follows=goal.follows,
+        position=goal.position,
     )
     # A partition that only moves ahead has no rows to lose, and its files are left alone.
     cuts = {p: o for p, o in to.items() if before is None or o < known.get(p, 0)}

@@ -9,6 +9,7 @@ from iceberg_export.agent_client import Topic
 from iceberg_export.catalog import find_table, view_of
 from iceberg_export.errors import StateError
 from iceberg_export.job import Job, locate
+from iceberg_export.plan import check_not_ahead
 from iceberg_export.reset import checked
 from iceberg_export.state import read_state
 
@@ -26,6 +27,7 @@ def preview_reset(job: Job, topic: Topic, to: Mapping[int, int] | None) -> str:
         state = read_state(view_of(table))
     except StateError:
         state = None
+    check_not_ahead(plan, {**(state.offsets if state else {}), **offsets})
     if state is None:
         return f"this would take all rows from {_pairs(offsets)} on out of table {name}"
     ahead = {p: at - state.offsets[p] for p, at in offsets.items() if at > state.offsets.get(p, at)}

@@ -41,6 +41,8 @@ PREV_OFFSETS = PREFIX + "prev-offsets"
 REWRITE_ID = PREFIX + "rewrite-id"
 """Of a commit that replaces files by others with the same rows."""
 LINE = PREFIX + "line"
+POSITION = PREFIX + "position"
+"""Not in tables that no release has written to since there is such a key."""
 JUDGED_BY = PREFIX + "judged-by"
 FOLLOWS = PREFIX + "follows"
 """Of tables of dead letters alone."""
@@ -112,6 +114,8 @@ class State(NamedTuple):
     judged_by: str = ""
     """Mark of the dead letters that this commit has left out; "" when nobody looked."""
     follows: Follows = FOLLOWS_NOTHING
+    position: int = 0
+    """Of the log, which had got there when it told of the records; 0: nobody wrote it down."""
 
     @property
     def mark(self) -> str:
@@ -164,6 +168,7 @@ def encode_keys(
         DEAD_LETTERS: state.dead_letters,
         LINE: state.line,
         JUDGED_BY: state.judged_by,
+        POSITION: str(state.position),
     }
     if state.follows != FOLLOWS_NOTHING:
         properties[FOLLOWS] = json.dumps(list(state.follows), separators=(",", ":"))
@@ -182,6 +187,7 @@ def _decode(keys: Mapping[str, str], where: str) -> State:
             line=keys.get(LINE, ""),
             judged_by=keys.get(JUDGED_BY, ""),
             follows=Follows(*json.loads(keys.get(FOLLOWS, '["",{}]'))),
+            position=int(keys.get(POSITION, "0")),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise StateError(f"{where} carries an export state that cannot be read: {error}") from error

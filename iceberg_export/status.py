@@ -12,7 +12,7 @@ from iceberg_export.catalog import Identifier, find_table, view_of
 from iceberg_export.errors import AgentError, ExportError
 from iceberg_export.failures import Failure
 from iceberg_export.job import Job, locate
-from iceberg_export.plan import PartitionPlan
+from iceberg_export.plan import PartitionPlan, check_not_ahead
 from iceberg_export.state import State, read_state
 from iceberg_export.units import show_duration
 
@@ -92,6 +92,8 @@ def topic_status(job: Job, topic: Topic, *, bytes_enough: int = 0) -> TopicStatu
         table = find_table(job.catalog, identifier)
         state = read_state(view_of(table)) if table is not None else None
         plan = job.client.plan(topic, state.offsets if state else {}, bytes_enough=bytes_enough)
+        if state is not None:
+            check_not_ahead(plan, state.offsets, state.position)
         dead = _row_count(find_table(job.catalog, (identifier[0], f"{identifier[1]}__dlq")))
     except AgentError:
         raise

@@ -24,7 +24,7 @@ from iceberg_export.catalog import find_table, guarded, io_properties, view_of
 from iceberg_export.checksum import Sums, sum_rows
 from iceberg_export.errors import PlanError, SettingsError, StateError
 from iceberg_export.job import Job, locate, timestamp_limits, types_of
-from iceberg_export.plan import PlannedSpan, Split, TopicPlan, clip, make_splits
+from iceberg_export.plan import PlannedSpan, Split, TopicPlan, check_not_ahead, clip, make_splits
 from iceberg_export.run_markers import RunMarker
 from iceberg_export.state import read_state
 from iceberg_export.typed_rows import RowTyping
@@ -180,15 +180,13 @@ def verify_upsert(job: Job, topic: Topic) -> Verdict:
         raise StateError(f"topic {topic.name} has not been exported yet; run `frazil export run`")
     bucket_column(table.metadata)
     plan = job.client.plan(topic, {})
+    check_not_ahead(plan, state.offsets, state.position)
     ranges: dict[int, Range] = {}
     spans: list[PlannedSpan] = []
     for number, end in state.offsets.items():
         part = plan.partitions.get(number)
-        if part is None or part.end < end:
-            raise PlanError(
-                f"{topic.name} partition {number}: the table has offsets up to {end}, "
-                "the log does not; is this the cluster that the table was made from?"
-            )
+        if part is None:
+            raise PlanError(f"the plan of {topic.name} leaves out partition {number}")
         ranges[number] = Range(part.log_start, end, part.compacted)
         spans += clip(part, start=min(part.log_start, end), end=end, topic=topic.name).spans
     with RunMarker(table, job.run_id):

@@ -32,6 +32,7 @@ from iceberg_export.commit import check_owner
 from iceberg_export.decode import Ints
 from iceberg_export.errors import CatalogError, SettingsError, StateError
 from iceberg_export.partition_values import cuts_of
+from iceberg_export.plan import check_not_ahead
 from iceberg_export.read_files import NullKeepingScan
 from iceberg_export.registry_client import RegistryClient
 from iceberg_export.source.filters import OFFSET_END, Wanted
@@ -118,6 +119,7 @@ def plan_table(
     starting = Bounds(EARLIEST, state.offsets)
     plan = ask(topic, client, wanted, starting, lambda part: part.stable)
     check_owner(table, topic=topic, topic_id=plan.topic_id, cluster_id=plan.cluster_id)
+    check_not_ahead(plan, state.offsets, state.position)
     topic_table = topic_settings.parse(plan.configs, topic)
     if topic_table.mode == "upsert":
         raise SettingsError(

@@ -239,7 +239,7 @@ def test_records_deleted_before_export_are_stepped_over_when_allowed():
 
 
 def test_a_table_ahead_of_the_log_is_refused():
-    with pytest.raises(PlanError, match="is this the cluster"):
+    with pytest.raises(PlanError, match="this is not the cluster"):
         work_of({0: (0, 10, rows(10))}, {0: 11})
 
 

@@ -4,6 +4,7 @@ The endpoint speaks what agents speak (`/export/topics`, `/export/plan`, `/expor
 turn its answers into errors through `World.refuse`.
 """
 
+import copy
 import json
 import random
 import threading
@@ -71,6 +72,7 @@ class World:
         self.exported: dict[str, dict[str, int]] = {}
         """By topic: the offsets last reported."""
         self.chunk_number = 0
+        self.position = 99
         self.rows_max: int | None = None
         """Spans in one answer about a partition; for logs without transactions."""
         self.pins: dict[str, int] = {}
@@ -90,6 +92,7 @@ class World:
         """One chunk: for each partition its batches (records, or bytes made by hand)."""
         chunk = ObjectId(Incarnation((1 << 48) + 2), self.chunk_number)
         self.chunk_number += 1
+        self.position += 1
         data = bytearray(b"FRZL-head")
         for partition, parts in batches.items():
             log = self.topics[topic][1][partition]
@@ -125,6 +128,14 @@ class World:
         else:
             log.aborted.append([producer_id, records[0].offset, log.end])
         log.end += 1
+
+    def backup(self) -> dict:
+        """A copy of the log as it is, for `put_back`. Objects are not in it."""
+        return copy.deepcopy({"topics": self.topics, "position": self.position})
+
+    def put_back(self, backup: dict) -> None:
+        """The log is what it was. New chunks have other names than all before them."""
+        vars(self).update(copy.deepcopy(backup))
 
     def compact(self, topic: str, partition: int, keep: set[int]) -> None:
         """Move all into a segment, one batch for each record that stays."""
@@ -176,7 +187,7 @@ class World:
         return {
             "topic": topic,
             "topic_id": topic_id,
-            "position": 99,
+            "position": self.position,
             "store": store,
             "configs": self.table_settings(topic),
             "partitions": partitions,

@@ -1,0 +1,206 @@
+"""An older log is put back under a table that is ahead of it: no export goes on, and everyone is told."""
+
+import io
+
+import pytest
+
+from iceberg_export import spark, state
+from iceberg_export.errors import AheadError
+from iceberg_export.job import export_topic
+from iceberg_export.preview import preview_topic
+from iceberg_export.progress import Progress
+from iceberg_export.reset import reset_offsets
+from iceberg_export.reset_preview import preview_reset
+from iceberg_export.run_loop import Clock, Runner, Stop
+from iceberg_export.session import Session
+from iceberg_export.settings import parse
+from iceberg_export.source.filters import Wanted
+from iceberg_export.source.read_options import parse_options
+from iceberg_export.source.tables import plan_table
+from iceberg_export.status import render, topic_status
+from iceberg_export.verify import verify_topic
+from tests.iceberg_export.direct import TABLE, place
+from tests.iceberg_export.world import HereRunner, World, served, some_records
+
+
+@pytest.fixture
+def here():
+    """Five records of each of two partitions are in the table, then five more of partition 0; the
+    log is that of before those."""
+    with place() as found:
+        fill(found, 0, 1)
+        export(found)
+        older = found.world.backup()
+        fill(found, 0)
+        export(found)
+        found.newer = found.world.backup()
+        found.world.put_back(older)
+        yield found
+
+
+def fill(here, *partitions):
+    ends = here.world.topics["orders"][1]
+    here.world.commit("orders", {one: [some_records(5, ends[one].end)] for one in partitions})
+
+
+def grown_past(here):
+    """The log has as many offsets as the table again, of other records, in one chunk."""
+    here.world.commit("orders", {0: [some_records(8, 1000)]})
+
+
+def export(here):
+    job = here.job()
+    return export_topic(job, here.topic(job))
+
+
+def reset(here, to):
+    job = here.job()
+    return reset_offsets(job, here.topic(job), to)
+
+
+def verified(here):
+    job = here.job()
+    return verify_topic(job, here.topic(job))
+
+
+def refused(call, *given, **named):
+    with pytest.raises(AheadError) as error:
+        call(*given, **named)
+    return str(error.value)
+
+
+def test_an_export_is_refused_and_nothing_is_committed(here):
+    before = here.table().metadata
+    said = refused(export, here)
+    assert here.table().metadata == before
+    assert said == (
+        "orders, partition 0: the table has what is before offset 10, the log ends at 5; "
+        "the table was written when the log was at position 101, the log is at 100: the table is "
+        "ahead of the log, so an older log was put back, or this is not the cluster that the table "
+        "was made from; put the newer log back, or, if its records are gone for good, take them out "
+        "of the table with `frazil export reset-offsets --topic orders --to 0:5`, or set "
+        "table.name.orders to a new table"
+    )
+
+
+def test_an_export_is_refused_when_the_log_has_as_many_offsets_again(here):
+    here.world.position -= 1
+    grown_past(here)
+    said = refused(export, here)
+    assert "position 101, the log is at 100" in said
+    assert "--to earliest" in said
+
+
+def test_a_table_of_an_earlier_release_is_refused_by_its_offsets_alone(monkeypatch):
+    encode = state.encode_keys
+
+    def of_earlier_release(*given, **named):
+        return tuple(
+            {name: value for name, value in keys.items() if name != state.POSITION}
+            for keys in encode(*given, **named)
+        )
+
+    with place() as here:
+        older = here.world.backup()
+        fill(here, 0)
+        with monkeypatch.context() as earlier:
+            earlier.setattr(state, "encode_keys", of_earlier_release)
+            export(here)
+        assert here.state().position == 0
+        here.world.put_back(older)
+        assert "at position" not in refused(export, here)
+        grown_past(here)
+        assert export(here).rows == 3
+        assert here.state().position == here.world.position
+
+
+def test_the_export_goes_on_when_the_newer_log_is_back(here):
+    refused(export, here)
+    here.world.put_back(here.newer)
+    fill(here, 0, 1)
+    assert export(here).rows == 10
+    assert here.rows() == here.wanted()
+    assert verified(here).problems == ()
+
+
+def test_a_reset_takes_out_what_the_log_has_not_and_the_export_goes_on(here):
+    job = here.job()
+    assert "take the rows from 0:5 on out of" in preview_reset(job, here.topic(job), {0: 5})
+    assert reset(here, {0: 5}).rows_removed == 5
+    grown_past(here)
+    assert export(here).rows == 8
+    assert here.rows() == here.wanted()
+
+
+def test_a_reset_to_the_logs_start_mends_a_table_whose_offsets_were_given_anew(here):
+    here.world.position -= 1
+    grown_past(here)
+    refused(export, here)
+    reset(here, None)
+    export(here)
+    assert here.rows() == here.wanted()
+
+
+def test_a_reset_that_leaves_another_partition_ahead_is_refused(here):
+    here.world.put_back(here.newer)
+    fill(here, 1)
+    export(here)
+    here.newer["topics"]["orders"][1][0].end = 5
+    here.newer["topics"]["orders"][1][0].spans.pop()
+    here.world.put_back(here.newer)
+    said = refused(reset, here, {0: 5})
+    assert "partition 1: the table has what is before offset 10, the log ends at 5" in said
+    job = here.job()
+    assert refused(preview_reset, job, here.topic(job), {0: 5}) == said
+    assert reset(here, {0: 5, 1: 5}).rows_removed == 10
+
+
+def test_status_plan_and_verify_tell_it(here):
+    job = here.job()
+    topic = here.topic(job)
+    status = topic_status(job, topic)
+    assert "the table is ahead of the log" in status.problem
+    assert f"orders: {status.problem}" in render([status], 0)
+    assert refused(preview_topic, job, topic, parallelism=1) == status.problem
+    assert refused(verify_topic, job, topic) == status.problem
+
+
+def test_a_query_over_the_table_and_what_is_not_in_it_is_refused(here):
+    options = parse_options({"agent": "http://world", "table": ".".join(TABLE)}, streaming=False)
+    said = refused(plan_table, options, here.job().client, here.table(), Wanted())
+    assert "the table is ahead of the log" in said
+
+
+def test_other_topics_are_exported_and_the_exit_code_is_that_of_a_refusal(tmp_path, monkeypatch):
+    monkeypatch.setattr(spark, "start", lambda _given, _progress: HereTasks())
+    world = World(tmp_path / "store")
+    world.create("orders", 1)
+    world.create("others", 1, topic_id="2" * 32)
+    older = world.backup()
+    with served(world) as address:
+        settings = parse(data=tmp_path / "data", config=None, assignments=[f"agent={address}"])
+        said = io.StringIO()
+        session = Session(settings, Progress(said, lambda: 0.0))
+        clock = Clock(lambda: 1.0, lambda: 1, lambda _seconds: None)
+
+        def run():
+            runner = Runner(session, clock, Stop(), io.StringIO())
+            return runner.once(), runner.output.getvalue()
+
+        world.commit("orders", {0: [some_records(5)]})
+        assert run()[0] == 0
+        world.put_back(older)
+        world.commit("others", {0: [some_records(3)]})
+        code, told = run()
+        session.close()
+        session.catalog.engine.dispose()
+    assert code == 1
+    assert "orders, partition 0: the table has what is before offset 5, the log ends at 0" in (
+        said.getvalue()
+    )
+    assert told == "others: 3 records in 1 files into table frazil.others\n"
+
+
+class HereTasks(HereRunner):
+    def close(self):
+        pass
