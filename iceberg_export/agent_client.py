@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
@@ -75,12 +75,17 @@ class AgentClient:
             raise AgentError("the agent's list of topics cannot be read") from error
 
     def plan(
-        self, topic: Topic, offsets: Mapping[int, int], *, bytes_enough: int | None = None
+        self,
+        topic: Topic,
+        offsets: Mapping[int, int],
+        *,
+        bytes_enough: int | None = None,
+        beyond: Mapping[int, int] = MappingProxyType({}),
     ) -> TopicPlan:
         """Where the records from `offsets` on lie; a partition without: from the log's start.
 
         Agents tell only so many spans at a time. Of each partition as many are asked for as have
-        `bytes_enough`; None: all. Raises AgentError, and PlanError when the topic is not the one
+        `bytes_enough`, and reach behind the offset `beyond`; None: all. Raises AgentError, and PlanError when the topic is not the one
         it was.
         """
         with ThreadPoolExecutor(PLANS_IN_FLIGHT) as pool:
@@ -92,7 +97,8 @@ class AgentClient:
                     pool.map(lambda one: self._plan(topic, one, offsets.get(one, 0)), numbers)
                 )
             parts = pool.map(
-                lambda part: self._whole(topic, part, bytes_enough), plan.partitions.values()
+                lambda part: self._whole(topic, part, bytes_enough, beyond.get(part.partition, -1)),
+                plan.partitions.values(),
             )
             return plan._replace(partitions={part.partition: part for part in parts})
 
@@ -105,12 +111,15 @@ class AgentClient:
             raise PlanError(f"topic {topic.name} was re-created just now; run again")
         return plan
 
-    def _whole(self, topic: Topic, part: PartitionPlan, bytes_enough: int | None) -> PartitionPlan:
+    def _whole(
+        self, topic: Topic, part: PartitionPlan, bytes_enough: int | None, beyond: int
+    ) -> PartitionPlan:
         """The plan of a partition as far as it is needed, piece by piece. Rows may move meanwhile:
         each piece holds for its own offsets."""
         goal = part.stable
         while part.end < min(goal, part.stable):
-            if bytes_enough is not None and part.byte_count >= bytes_enough:
+            is_enough = bytes_enough is not None and part.byte_count >= bytes_enough
+            if is_enough and part.end > beyond:
                 break
             more = self._plan(topic, part.partition, part.end).partitions[part.partition]
             if more.end <= part.end:

@@ -16,7 +16,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from iceberg_export import commit, dead_letters, schema, topic_settings
+from iceberg_export import commit, dead_letters, schema, seams, topic_settings
 from iceberg_export.agent_client import AgentClient, Topic
 from iceberg_export.catalog import Identifier, find_table, io_properties, table_name, view_of
 from iceberg_export.commit import Pause, RecreatedError
@@ -259,8 +259,7 @@ def export_topic(job: Job, topic: Topic) -> Report:
     job.at(Step.INITIALISED)
     bytes_max = job.settings.number("commit.bytes.max")
     skip_gaps = job.settings["gap.policy"] == "skip"
-    plan = job.client.plan(topic, state.offsets, bytes_enough=bytes_max)
-    check_not_ahead(plan, state.offsets, state.position)
+    plan = _plan(job, topic, state, bytes_max)
     job.at(Step.PLANNED)
     goal = {number: part.stable for number, part in plan.partitions.items()}
     report = Report(topic.name, export.name, rows=0, files=0, commits=0)
@@ -271,11 +270,12 @@ def export_topic(job: Job, topic: Topic) -> Report:
             if asked_again or all(work.ends[number] >= end for number, end in goal.items()):
                 return report
             # A plan has only so much; what has come since the first one is not waited for.
-            plan = job.client.plan(topic, state.offsets, bytes_enough=bytes_max)
-            check_not_ahead(plan, state.offsets, state.position)
+            plan = _plan(job, topic, state, bytes_max)
             asked_again = True
             continue
         asked_again = False
+        if not report.commits:
+            _check_seams(job, plan, state)
         done = _export_work(export, plan, work, state, dead)
         state, dead = done.state, done.dead
         report = _told(report, done)
@@ -283,6 +283,36 @@ def export_topic(job: Job, topic: Topic) -> Report:
             Committed(topic, state, done.rows, len(done.files), work.byte_count)
         ):
             return report
+
+
+def _plan(job: Job, topic: Topic, state: State, bytes_max: int) -> TopicPlan:
+    """From the last records that the table has, by which the log is known again."""
+    starts = dict(state.offsets) | {p: seam.offset for p, seam in state.seams.items()}
+    plan = job.client.plan(topic, starts, bytes_enough=bytes_max, beyond=state.offsets)
+    check_not_ahead(plan, state.offsets, state.position)
+    return plan
+
+
+def _check_seams(job: Job, plan: TopicPlan, state: State) -> None:
+    """Is the log the one that the table's last records came from? Raises AheadError."""
+    spans = seams.moved(plan, state.seams)
+    if not spans:
+        return
+    runner = job.runner()
+    splits = make_splits(
+        spans,
+        bytes_max=job.settings.number("split.bytes.max"),
+        parallelism=runner.parallelism,
+    )
+    options = job.settings.store_options
+    found = runner.run(
+        seams.read_seams,
+        [seams.SeamTask(plan.store, options, split.spans) for split in splits],
+        sizes=[split.byte_count for split in splits],
+        title=f"{plan.topic}: the last records of {len(spans)} partitions",
+    )
+    digests = {number: digest for some in found for number, digest in some.items()}
+    seams.check_same(plan, state.seams, spans, digests)
 
 
 class _Done(NamedTuple):
@@ -348,7 +378,8 @@ def _export_into(
     dead_files = [file for result in results for file in result.dead_files]
     paths = tuple(file.file_path for file in dead_files)
     pending = Pending(new.run_id, new.line, new.seq, paths)
-    new = new._replace(dead_letters=encode_pending(pending))
+    last = seams.newest(result.seams for result in results)
+    new = new._replace(dead_letters=encode_pending(pending), seams={**state.seams, **last})
     job.at(Step.CHECKED)
     try:
         files = _commit(export, results, state, new)

@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 
 from iceberg_export.errors import AheadError, PlanError
 from iceberg_export.state import Gap
+from protocol.types import Position, era_of, revision_of
 
 SEGMENTS = "segments/"
 """Keys of objects that jobs of the agents have put together begin so."""
 SPAN_BYTES_PARTITION_MAJOR_MIN = 64 * 1024
 AHEAD_SHOWN_MAX = 3
-"""Partitions in one sentence."""
+"""Reasons in one sentence."""
 SPLIT_BYTES_MIN = 8 * 1024 * 1024
 """Below this a task's own cost outweighs what a second core would gain."""
 
@@ -303,39 +304,42 @@ def _limit(spans: Sequence[PlannedSpan], bytes_max: int) -> Sequence[PlannedSpan
 
 
 def check_not_ahead(plan: TopicPlan, offsets: Mapping[int, int], position: int = 0) -> None:
-    """Raises AheadError when a table has everything before `offsets` and the log has not.
+    """Raises AheadError when a table has everything before `offsets` and the log has not, or is not
+    yet at the `position` at which it told of the table's last records.
 
-    Neither offsets nor positions of a log ever go back, unless an older one is put back. Such a log
-    gives the same offsets to other records, and has soon as many as the table: then it is still
-    before the `position` at which it told of the table's last ones.
+    Neither ever goes back, unless an older log is put back. Once that one has grown past the
+    table, `seams` tell.
     """
-    ahead = {
-        number: plan.partitions[number].stable
+    said = [
+        f"partition {number}: the table has what is before offset {offset}, "
+        f"the log ends at {plan.partitions[number].stable}"
         for number, offset in sorted(offsets.items())
         if number in plan.partitions and offset > plan.partitions[number].stable
-    }
-    if not ahead and plan.position >= position:
-        return
-    said = [
-        f"partition {number}: the table has what is before offset {offsets[number]}, "
-        f"the log ends at {end}"
-        for number, end in [*ahead.items()][:AHEAD_SHOWN_MAX]
     ]
-    if len(ahead) > AHEAD_SHOWN_MAX:
-        said.append(f"and {len(ahead) - AHEAD_SHOWN_MAX} more partitions")
     if plan.position < position:
         said.append(
-            f"the table was written when the log was at position {position}, "
-            f"the log is at {plan.position}"
+            f"the table was written when the log was at position {_shown(position)}, "
+            f"the log is at {_shown(plan.position)}"
         )
-    back = ",".join(f"{number}:{end}" for number, end in ahead.items()) or "earliest"
-    raise AheadError(
-        f"{plan.topic}, {'; '.join(said)}: the table is ahead of the log, so an older log was put "
-        "back, or this is not the cluster that the table was made from; put the newer log back, or, "
-        "if its records are gone for good, take them out of the table with `frazil export "
-        f"reset-offsets --topic {plan.topic} --to {back}`, or set table.name.{plan.topic} to a new "
-        "table"
+    if said:
+        raise ahead_error(plan.topic, said)
+
+
+def ahead_error(topic: str, said: Sequence[str]) -> AheadError:
+    """What shows that the table has what the log has not, and what to do."""
+    shown = "; ".join(said[:AHEAD_SHOWN_MAX])
+    if len(said) > AHEAD_SHOWN_MAX:
+        shown += f"; and {len(said) - AHEAD_SHOWN_MAX} more"
+    return AheadError(
+        f"{topic}, {shown}: the table is ahead of the log, so an older log was put back, or this is "
+        "not the cluster that the table was made from; put the newer log back, or, if its records "
+        "are gone for good, make the table anew from what is left with `frazil export reset-offsets "
+        f"--topic {topic} --to earliest`, or set table.name.{topic} to a new table"
     )
+
+
+def _shown(place: int) -> str:
+    return f"{era_of(Position(place))}:{revision_of(Position(place))}"
 
 
 def next_work(

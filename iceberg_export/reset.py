@@ -173,6 +173,7 @@ def _reset_table(job: Job, table: Table, goal: _Goal) -> tuple[State, ResetRepor
         line=f"{job.run_id}-reset",
         follows=goal.follows,
         position=goal.position,
+        seams={p: seam for p, seam in before.seams.items() if p not in to} if before else {},
     )
     # A partition that only moves ahead has no rows to lose, and its files are left alone.
     cuts = {p: o for p, o in to.items() if before is None or o < known.get(p, 0)}

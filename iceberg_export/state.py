@@ -44,6 +44,8 @@ LINE = PREFIX + "line"
 POSITION = PREFIX + "position"
 """Not in tables that no release has written to since there is such a key."""
 JUDGED_BY = PREFIX + "judged-by"
+SEAMS = PREFIX + "seams"
+"""In the properties alone: each retained snapshot would keep a copy, and only the newest counts."""
 FOLLOWS = PREFIX + "follows"
 """Of tables of dead letters alone."""
 
@@ -83,6 +85,16 @@ class Gap(NamedTuple):
     end: int
 
 
+class Seam(NamedTuple):
+    """The last record that the table, or its dead letters, have of a partition (`seams`)."""
+
+    offset: int
+    digest: str
+    """Of the record as it is in the log."""
+    place: str
+    """Of the object that it was read from."""
+
+
 class Follows(NamedTuple):
     """Which commits of the main table the dead letters are those of."""
 
@@ -116,6 +128,8 @@ class State(NamedTuple):
     follows: Follows = FOLLOWS_NOTHING
     position: int = 0
     """Of the log, which had got there when it told of the records; 0: nobody wrote it down."""
+    seams: Mapping[int, Seam] = {}
+    """By partition. Those that nobody wrote down are missing."""
 
     @property
     def mark(self) -> str:
@@ -126,20 +140,28 @@ class State(NamedTuple):
 def encode_offsets(offsets: Mapping[int, int]) -> str:
     """JSON by partition, compressed when there are many."""
     text = json.dumps({str(p): offsets[p] for p in sorted(offsets)}, separators=(",", ":"))
-    if len(offsets) <= PARTITIONS_PLAIN_MAX:
+    return _packed(text, len(offsets))
+
+
+def _packed(text: str, partitions: int) -> str:
+    if partitions <= PARTITIONS_PLAIN_MAX:
         return text
     return _COMPRESSED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
+def _unpacked(text: str) -> str:
+    if not text.startswith(_COMPRESSED):
+        return text
+    try:
+        packed = base64.b64decode(text[len(_COMPRESSED) :], validate=True)
+        return zlib.decompress(packed).decode()
+    except (binascii.Error, zlib.error) as error:
+        raise ValueError(f"offsets cannot be unpacked: {error}") from error
+
+
 def decode_offsets(text: str) -> dict[int, int]:
     """The inverse of `encode_offsets`. Raises ValueError for anything else."""
-    if text.startswith(_COMPRESSED):
-        try:
-            packed = base64.b64decode(text[len(_COMPRESSED) :], validate=True)
-            text = zlib.decompress(packed).decode()
-        except (binascii.Error, zlib.error) as error:
-            raise ValueError(f"offsets cannot be unpacked: {error}") from error
-    found = json.loads(text)
+    found = json.loads(_unpacked(text))
     if not isinstance(found, dict):
         raise TypeError("offsets are not a map")
     offsets: dict[int, int] = {}
@@ -148,6 +170,23 @@ def decode_offsets(text: str) -> dict[int, int]:
             raise ValueError(f"partition {partition!r} cannot be at {offset!r}")
         offsets[int(partition)] = offset
     return offsets
+
+
+def _encode_seams(state: State) -> str:
+    """They say whose they are: a release before them leaves them where they were."""
+    seams = {str(p): list(state.seams[p]) for p in sorted(state.seams)}
+    text = json.dumps([state.run_id, seams], separators=(",", ":"))
+    return _packed(text, len(seams))
+
+
+def _seams(keys: Mapping[str, str], run_id: str) -> dict[int, Seam]:
+    """Those of that run; none when they cannot be read, since they only ever warn."""
+    try:
+        whose, seams = json.loads(_unpacked(keys.get(SEAMS, '["",{}]')))
+        found = {int(p): Seam(int(at), str(d), str(o)) for p, (at, d, o) in seams.items()}
+    except (AttributeError, TypeError, ValueError):
+        return {}
+    return found if whose == run_id else {}
 
 
 def encode_keys(
@@ -172,7 +211,8 @@ def encode_keys(
     }
     if state.follows != FOLLOWS_NOTHING:
         properties[FOLLOWS] = json.dumps(list(state.follows), separators=(",", ":"))
-    return properties, {**properties, PREV_OFFSETS: encode_offsets(previous)}
+    summary = {**properties, PREV_OFFSETS: encode_offsets(previous)}
+    return {**properties, SEAMS: _encode_seams(state)}, summary
 
 
 def _decode(keys: Mapping[str, str], where: str) -> State:
@@ -188,6 +228,7 @@ def _decode(keys: Mapping[str, str], where: str) -> State:
             judged_by=keys.get(JUDGED_BY, ""),
             follows=Follows(*json.loads(keys.get(FOLLOWS, '["",{}]'))),
             position=int(keys.get(POSITION, "0")),
+            seams=_seams(keys, keys[RUN_ID]),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise StateError(f"{where} carries an export state that cannot be read: {error}") from error
@@ -204,7 +245,7 @@ def read_state(table: TableView) -> State | None:
             found = _decode(at.summary, f"snapshot {at.snapshot_id} of table {table.name}")
             newest = table.properties.get(RUN_ID, found.run_id)
             if newest == found.run_id:
-                return found
+                return found._replace(seams=_seams(table.properties, found.run_id))
             return found._replace(line=f"{newest}>{found.run_id}", judged_by="")
     if OFFSETS not in table.properties:
         if not chain:
@@ -279,7 +320,7 @@ def carried_keys(table: TableView) -> dict[str, str]:
         return {}
     told = (at.summary for at in ancestors(table) if OFFSETS in at.summary)
     keys = next(told, table.properties)
-    left_out = {PREV_OFFSETS, REWRITE_ID, TOPIC, CLUSTER_ID}
+    left_out = {PREV_OFFSETS, REWRITE_ID, TOPIC, CLUSTER_ID, SEAMS}
     return {
         name: value
         for name, value in keys.items()

@@ -21,6 +21,8 @@ from iceberg_export.errors import ExportError, PlanError
 from iceberg_export.plan import Split, StoreAddress, Work
 from iceberg_export.read_chunks import open_reader, span_bytes
 from iceberg_export.rows import TimestampLimits, limit_timestamps, span_rows
+from iceberg_export.seams import LastRows
+from iceberg_export.state import Seam
 from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed_rows import (
     RUN_ID,
@@ -78,6 +80,8 @@ class SplitResult(NamedTuple):
     """What of schemas is to be told; when there are any, nothing was written."""
     shuffled: Sequence[ShuffleFile] = ()
     """In mode upsert: what there is instead of `files`."""
+    seams: Mapping[int, Seam] = {}
+    """The last record of each partition."""
 
 
 class _Rows:
@@ -171,10 +175,12 @@ def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
     reader = open_reader(setup.store, setup.store_options)
     out = _Rows(setup, f"{setup.run_id}-{split.number:05d}-{attempt}")
     tallies: dict[int, Tally] = {}
+    last = LastRows()
     finished = False
     try:
         for span, data in span_bytes(reader, split.spans):
             for rows, tally in span_rows(span, data):
+                last.take(span, rows)
                 out.take(rows)
                 tallies[span.partition] = tallies.get(span.partition, Tally()).plus(tally)
         if out.unknown:
@@ -182,8 +188,9 @@ def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
         files, dead_files, shuffled = out.close()
         finished = True
         return SplitResult(
-            split.number, files, tallies, dead_files, out.left_out, out.said, shuffled=shuffled
-        )
+            split.number, files, tallies, dead_files, out.left_out, out.said, shuffled=shuffled,
+            seams=last.seams(),
+        )  # fmt: skip
     finally:
         if not finished:
             out.discard()

@@ -139,6 +139,7 @@ SHELLS = {
         "run_loop",
         "run_markers",
         "schema",
+        "seams",
         "session",
         "settings",
         "settle",

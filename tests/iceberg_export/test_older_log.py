@@ -1,7 +1,9 @@
 """An older log is put back under a table that is ahead of it: no export goes on, and everyone is told."""
 
 import io
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from iceberg_export import spark, state
@@ -11,7 +13,9 @@ from iceberg_export.preview import preview_topic
 from iceberg_export.progress import Progress
 from iceberg_export.reset import reset_offsets
 from iceberg_export.reset_preview import preview_reset
+from iceberg_export.rows import ROW_SCHEMA
 from iceberg_export.run_loop import Clock, Runner, Stop
+from iceberg_export.seams import digest_of
 from iceberg_export.session import Session
 from iceberg_export.settings import parse
 from iceberg_export.source.filters import Wanted
@@ -20,7 +24,7 @@ from iceberg_export.source.tables import plan_table
 from iceberg_export.status import render, topic_status
 from iceberg_export.verify import verify_topic
 from tests.iceberg_export.direct import TABLE, place
-from tests.iceberg_export.world import HereRunner, World, served, some_records
+from tests.iceberg_export.world import HereRunner, Log, World, served, some_records
 
 
 @pytest.fixture
@@ -75,20 +79,64 @@ def test_an_export_is_refused_and_nothing_is_committed(here):
     assert here.table().metadata == before
     assert said == (
         "orders, partition 0: the table has what is before offset 10, the log ends at 5; "
-        "the table was written when the log was at position 101, the log is at 100: the table is "
+        "the table was written when the log was at position 1:101, the log is at 1:100: the table is "
         "ahead of the log, so an older log was put back, or this is not the cluster that the table "
-        "was made from; put the newer log back, or, if its records are gone for good, take them out "
-        "of the table with `frazil export reset-offsets --topic orders --to 0:5`, or set "
-        "table.name.orders to a new table"
+        "was made from; put the newer log back, or, if its records are gone for good, make the table "
+        "anew from what is left with `frazil export reset-offsets --topic orders --to earliest`, or "
+        "set table.name.orders to a new table"
     )
 
 
 def test_an_export_is_refused_when_the_log_has_as_many_offsets_again(here):
     here.world.position -= 1
     grown_past(here)
+    assert "position 1:101, the log is at 1:100" in refused(export, here)
+
+
+def test_an_export_is_refused_when_the_log_has_grown_past_the_table_in_all_that_counts(here):
+    before = here.table().metadata
+    grown_past(here)
     said = refused(export, here)
-    assert "position 101, the log is at 100" in said
-    assert "--to earliest" in said
+    assert "partition 0: at offset 9 the log has another record than the table" in said
+    assert "partition 1" not in said
+    assert here.table().metadata == before
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_records_that_jobs_have_moved_are_known_again(here, compacted):
+    here.world.put_back(here.newer)
+    log = here.world.topics["orders"][1][0]
+    kept = {one.offset for one in log.records if not compacted or one.offset % 2}
+    here.world.compact("orders", 0, kept - ({9} if compacted else set()))
+    log.compacted = compacted
+    fill(here, 0)
+    assert export(here).rows == 5
+
+
+def test_a_record_that_jobs_have_moved_and_changed_is_another(here):
+    grown_past(here)
+    here.world.compact(
+        "orders", 0, {one.offset for one in here.world.topics["orders"][1][0].records}
+    )
+    assert "at offset 9 the log has another record" in refused(export, here)
+
+
+def test_records_that_are_where_they_were_are_not_read_again(here):
+    here.world.put_back(here.newer)
+    fill(here, 0)
+    job = here.job()
+    tasks = []
+    runner = SimpleNamespace(parallelism=1, run=lambda task, *given, **named: (
+        tasks.append(task.__name__), HereRunner().run(task, *given, **named))[1])  # fmt: skip
+    export_topic(job._replace(runner=lambda: runner), here.topic(job))
+    assert tasks == ["_export_task"]
+
+
+def test_the_last_record_is_told_by_the_same_digest_in_every_release():
+    record = {"kafka_partition": 1, "kafka_offset": 7, "kafka_timestamp": 1_700_000_000_000_000,
+              "kafka_timestamp_type": 0, "kafka_key": b"k", "kafka_timestamp_raw": None, "value": None,
+              "kafka_headers": [{"key": "h", "value": b""}, {"key": "", "value": None}]}  # fmt: skip
+    assert digest_of(pa.Table.from_pylist([record], ROW_SCHEMA)) == "525001565364d124"
 
 
 def test_a_table_of_an_earlier_release_is_refused_by_its_offsets_alone(monkeypatch):
@@ -96,7 +144,7 @@ def test_a_table_of_an_earlier_release_is_refused_by_its_offsets_alone(monkeypat
 
     def of_earlier_release(*given, **named):
         return tuple(
-            {name: value for name, value in keys.items() if name != state.POSITION}
+            {name: v for name, v in keys.items() if name not in {state.POSITION, state.SEAMS}}
             for keys in encode(*given, **named)
         )
 
@@ -139,6 +187,15 @@ def test_a_reset_to_the_logs_start_mends_a_table_whose_offsets_were_given_anew(h
     reset(here, None)
     export(here)
     assert here.rows() == here.wanted()
+
+
+def test_a_reset_of_one_partition_leaves_the_others_known(here):
+    here.world.put_back(here.newer)
+    reset(here, {0: 5})
+    assert here.state().seams.keys() == {1}
+    here.world.topics["orders"][1][1] = Log()
+    here.world.commit("orders", {1: [some_records(8, 1000)]})
+    assert "partition 1: at offset 4 the log has another record" in refused(export, here)
 
 
 def test_a_reset_that_leaves_another_partition_ahead_is_refused(here):

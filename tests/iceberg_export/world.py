@@ -72,7 +72,7 @@ class World:
         self.exported: dict[str, dict[str, int]] = {}
         """By topic: the offsets last reported."""
         self.chunk_number = 0
-        self.position = 99
+        self.position = (1 << 48) + 99
         self.rows_max: int | None = None
         """Spans in one answer about a partition; for logs without transactions."""
         self.pins: dict[str, int] = {}
