@@ -1,5 +1,6 @@
 """Values at the ends of their types go into a table and come back, whatever it is partitioned by."""
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform, parse_transform
 from pyiceberg.types import LongType, NestedField, StringType
+from pyspark.sql import functions as F
 
 from iceberg_export import write_files
 from iceberg_export.catalog import io_properties, open_catalog
@@ -138,3 +140,34 @@ def test_a_partition_that_no_folder_can_be_named_by_lies_beside_the_folders(cata
     files = write(table, pa.table({"row": [0, 1], "v": texts}))
     folders = {file.partition[0][:5]: file.file_path.split("/data/")[1].count("/") for file in files}  # fmt: skip
     assert folders == {"short": 1, "xxxxx": 0}
+
+
+ASKED = {
+    "int": F.lit,
+    "long": F.lit,
+    "decimal(9,2)": lambda number: F.lit(Decimal(number).scaleb(-2)),
+    "decimal(38,0)": lambda number: F.lit(Decimal(number)),
+    "date": lambda days: F.expr(f"date_from_unix_date({days})"),
+    "timestamp": lambda micros: F.expr(f"cast(timestamp_micros({micros}) as timestamp_ntz)"),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_icebergs_reader_for_spark_finds_each_row_by_its_value(catalog, session, name):
+    kind, numbers = typed(name), sorted(map(int, values()[name]))
+    table = make(catalog, kind, *map(parse_transform, TAKEN[name]))
+    rows = pa.table({"row": range(len(numbers)), "v": column(kind, [str(one) for one in numbers])})
+    unheld = unheld_rows(cuts_of(table.metadata), rows)
+    kept = [row for row in range(len(numbers)) if row not in unheld]
+    write(table, rows.take(pa.array(kept)))
+    seen = session.read.format("iceberg").load(table.metadata_location)
+    for row in (
+        kept[0],
+        kept[1],
+        kept[len(kept) // 2 - 1],
+        kept[len(kept) // 2],
+        kept[-2],
+        kept[-1],
+    ):
+        found = seen.where(F.col("v") == ASKED[name](numbers[row])).select("row").collect()
+        assert [one.row for one in found] == [row], numbers[row]
