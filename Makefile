@@ -4,13 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 100000
+MINUTES ?= 10
 # Integration tests wait more than they compute, so two processes of them also on one core; each
 # has servers of its own: 3 GB of memory.
 SIDE_BY_SIDE ?= 2
 # Downloads break off now and then.
 patiently = $(1) || { echo "again in 15 s ..."; sleep 15; $(1); }
 
-.PHONY: run test bench bench-export readers demo faults sim lint clean help
+.PHONY: run test bench bench-export readers demo faults sim explore lint clean help
 
 help:
 	@echo "make run    one agent on localhost:9092, everything embedded"
@@ -20,6 +21,7 @@ help:
 	@echo "make bench-export   exports beside Spark's Kafka source and Kafka Connect's Iceberg sink; writes there, too"
 	@echo "make readers   tables as DuckDB, ClickHouse, Spark SQL and Trino read them"
 	@echo "make sim SEEDS=n   n fresh seeds of the simulator (100000: hours)"
+	@echo "make explore MINUTES=n   fresh cases of all tests that draw, and how to replay what fails"
 	@echo "make faults real processes, real etcd, a real S3 server, and what befalls them"
 	@echo "make lint   format, lint, types, structure"
 
@@ -48,6 +50,8 @@ $(VENV)/.test: $(VENV)/.run
 run: $(VENV)/.run
 	@exec $(BIN)/frazil dev
 
+# The same sets in the same order, too.
+test: export PYTHONHASHSEED = 0
 test: $(VENV)/.test
 	@$(BIN)/python -m tests.parts
 	@$(BIN)/python -m pytest -m "not integration and not sim" --numprocesses logical --dist worksteal
@@ -78,6 +82,9 @@ faults: $(VENV)/.test
 
 sim: $(VENV)/.test
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS)
+
+explore: $(VENV)/.test
+	@$(BIN)/python -m tests.explore --minutes $(MINUTES)
 
 lint: $(VENV)/.test
 	@$(BIN)/ruff format --check .

@@ -421,7 +421,6 @@ class UpsertLife(RuleBasedStateMachine):
 
 UpsertLife.TestCase.settings = settings(
     max_examples=8,
-    derandomize=True,
     stateful_step_count=14,
     deadline=None,
     suppress_health_check=list(HealthCheck),
