@@ -26,8 +26,11 @@ from tests.parts.topics import NotNowError, create_topic, patiently, told
 
 pytestmark = pytest.mark.integration
 
+SETTINGS = ("log.retention.check.interval.ms=500", "jobs.start.delay.ms=0")
 RETENTION_MS = 1_000
 HOUR_MS = 3_600_000
+CLOCK = "clock"
+"""A topic that is written so that there are entries."""
 PATIENCE_S = 300.0
 
 
@@ -48,6 +51,10 @@ class Topics:
     def create(self, name: str, **hold: str) -> None:
         configs = {f"frazil.iceberg.retention.{key}": value for key, value in hold.items()}
         create_topic(self.admin, name, 1, {"retention.ms": str(RETENTION_MS)} | configs)
+
+    def let_time_pass(self) -> None:
+        """What is old is so by the clocks in the log's entries; an idle agent writes one a minute."""
+        self.send(CLOCK, 1)
 
     def alter(self, name: str, configs: dict[str, str]) -> None:
         entries = [
@@ -74,17 +81,20 @@ class Topics:
         return int(float(found[1])) if found else None
 
 
-def until(true: Callable[[], bool]) -> None:
+def until(topics: Topics, true: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not true():
         assert time.monotonic() < deadline
+        topics.let_time_pass()
         time.sleep(0.1)
 
 
 @pytest.fixture
 def topics(tmp_path):
-    with FrazilDev(tmp_path / "agent", "--set", "log.retention.check.interval.ms=500") as agent:
+    settings = [f"--set={each}" for each in SETTINGS]
+    with FrazilDev(tmp_path / "agent", *settings) as agent:
         found = Topics(agent)
+        found.create(CLOCK)
         yield found
         found.consumer.close()
         assert agent.stop() == 0
@@ -94,7 +104,7 @@ def retention_passes(topics: Topics) -> None:
     """Records of a topic without a hold have come and gone."""
     end = topics.start("free")
     topics.send("free", 1)
-    until(lambda: topics.start("free") == end + 1)
+    until(topics, lambda: topics.start("free") == end + 1)
 
 
 def test_records_stay_while_the_exporter_is_away_and_go_when_they_are_in_the_table(
@@ -119,20 +129,20 @@ def test_records_stay_while_the_exporter_is_away_and_go_when_they_are_in_the_tab
     session.close()
     session.catalog.engine.dispose()
     assert out.getvalue() == "held: 5 records in 1 files into table frazil.held\n"
-    until(lambda: topics.start("held") == 5)
-    until(lambda: topics.left_ms("held") is None)
+    until(topics, lambda: topics.start("held") == 5)
+    until(topics, lambda: topics.left_ms("held") is None)
 
 
 def test_records_that_nobody_exports_go_after_the_hold_and_an_alert_comes_before(topics):
     topics.create("free")
     topics.create("held", **{"hold": "true", "hold.max.ms": str(HOUR_MS)})
     topics.send("held", 5)
-    until(lambda: topics.left_ms("held") is not None)
+    until(topics, lambda: topics.left_ms("held") is not None)
     # The alert is about less than a day; whoever does nothing now loses records.
     assert 0 < topics.left_ms("held") <= HOUR_MS
     for _ in range(3):
         retention_passes(topics)
     assert topics.start("held") == 0
     topics.alter("held", {"frazil.iceberg.retention.hold.max.ms": "1"})
-    until(lambda: topics.start("held") == 5)
-    until(lambda: topics.left_ms("held") is None)
+    until(topics, lambda: topics.start("held") == 5)
+    until(topics, lambda: topics.left_ms("held") is None)
