@@ -192,12 +192,11 @@ def test_a_replay_through_the_codec_ends_in_the_same_state(
     assert state(machine) == state(story.machine)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_histories_hold_transactions_of_every_end(seed: int):
+def test_histories_hold_transactions():
     """What the tests of replays replay."""
-    machine = history(seed, steps=400).machine
-    instances = [row.standing.instance for row in machine.transactions]
-    assert sum(instances) >= 3
+    for seed in range(4):
+        machine = history(seed, steps=400).machine
+        assert sum(row.standing.instance for row in machine.transactions) >= 3
 
 
 def test_histories_together_hold_markers_of_both_kinds_and_aborted_ranges():
