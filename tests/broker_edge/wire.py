@@ -242,7 +242,7 @@ def perform(play, *, seed: int = 1, **more) -> None:
     async def main(loop, rng) -> None:
         stage = Stage(loop, **more)
         server = asyncio.get_running_loop().create_task(stage.server.run())
-        await settle(3)
+        await settle()
         try:
             await play(stage)
         finally:
