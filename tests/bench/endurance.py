@@ -23,9 +23,16 @@ from pathlib import Path
 
 import botocore.session
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer, get_text
+from tests.parts.topics import NotNowError, patiently, told
 
 EVENTS, STATE, ORDERS, QUEUE = "events", "state", "orders", "queue"
 PARTITIONS = 4
@@ -283,6 +290,7 @@ class Load:
 
     def audit(self) -> dict[str, int]:
         """Read everything that may be read, compare it; what was counted. Raises AssertionError."""
+        self._keep()
         consumer = self._consumer(**{"isolation.level": "read_committed"})
         found = {
             "events": self._audit_events(consumer),
@@ -295,6 +303,14 @@ class Load:
             assert first >= low, f"{QUEUE}/{partition} begins at {first}, not at {low}"
         consumer.close()
         return found
+
+    def _keep(self) -> None:
+        """From here on nothing goes by its age: not between a look at the log's start and the read."""
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+        for name in (EVENTS, ORDERS):
+            kept = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
+            patiently(lambda to=kept: told(admin.incremental_alter_configs([to])[to]), NotNowError)
 
     def _read(self, consumer: Consumer, topic: str, partition: int) -> Iterator[Message]:
         """Everything from the log's start to its end."""
