@@ -39,12 +39,16 @@ def violations_of(seeds: list[int]) -> dict[int, list[str]]:
     return {seed: some for seed, some in found.items() if some}
 
 
+def cores() -> int:
+    """That this process may have; macOS does not tell which."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def pool() -> Executor:
     """A process for each core; they begin afresh, so nothing of this one is in them."""
-    context = multiprocessing.get_context("spawn")
-    # macOS does not tell which cores this process may have.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return ProcessPoolExecutor(cores, mp_context=context)
+    return ProcessPoolExecutor(cores(), mp_context=multiprocessing.get_context("spawn"))
 
 
 def run_all(seeds: Iterable[int], at_a_time: int) -> Iterator[tuple[int, dict[int, list[str]]]]:
