@@ -160,7 +160,7 @@ def _present(
 
 
 def _too_old(span: PlannedSpan, wanted: Wanted) -> bool:
-    """No record of the span is as new as wanted."""
-    if wanted.micros_from is None or span.timestamp_max < 0:
+    """No record of the span is as new as wanted. What a chunk says of that is its producers' word."""
+    if wanted.micros_from is None or span.timestamp_max < 0 or not span.is_absolute:
         return False
     return span.timestamp_max * 1000 < wanted.micros_from

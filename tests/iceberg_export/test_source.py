@@ -13,9 +13,10 @@ from iceberg_export import names
 from iceberg_export.agent_client import AgentClient
 from iceberg_export.errors import CatalogError, ExportError, PlanError, SettingsError, StateError
 from iceberg_export.job import export_topic
+from iceberg_export.plan import PlannedSpan
 from iceberg_export.rows import ROW_SCHEMA
 from iceberg_export.source.filters import Filter, Wanted, wanted_by
-from iceberg_export.source.planning import pin, plan_topic
+from iceberg_export.source.planning import _too_old, pin, plan_topic
 from iceberg_export.source.read_options import Bounds, parse_options
 from iceberg_export.source.reading import read_task
 from iceberg_export.source.streaming import Stream, limited
@@ -237,14 +238,22 @@ def test_only_what_lies_in_the_box_is_planned(world):
         assert read_topic(address, box._replace(offset_from=1 << 62)) == []
 
 
-def test_chunks_that_are_older_than_wanted_are_not_read(world):
+@pytest.mark.parametrize("kind", ["segments", "chunks"])
+def test_of_what_is_older_than_wanted_only_segments_are_believed(kind: str) -> None:
+    span = PlannedSpan(0, f"{kind}/0/0", 0, 10, 0, 1, 0, 1, timestamp_max=NOW)
+    for later_ms, is_passed_over in ((0, False), (1, kind == "segments")):
+        wanted = Wanted(micros_from=(NOW + later_ms) * 1000)
+        assert _too_old(span, wanted) is is_passed_over
+    assert not _too_old(span._replace(timestamp_max=-1), Wanted(micros_from=NOW * 2000))
+
+
+def test_records_are_found_by_their_time_whatever_their_chunk_says(world):
     for log in world.topics["orders"][1]:
-        for number, span in enumerate(log.spans):
-            span[5] = NOW + 1000 * number + 20 * number + 19
+        for span in log.spans:
+            span[5] = NOW - 1000
     with served(world) as address:
         found = options(address, topic="orders", timestampFrom=str(NOW + 1000))
         tasks = plan_topic(found, client(found), found.box)
-        assert {span.base_offset for task in tasks for span in task.split.spans} == {20, 40}
         assert places(rows_of(tasks, found.box)) == [
             (p, o) for p in range(2) for o in range(20, 60)
         ]
