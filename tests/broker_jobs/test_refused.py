@@ -151,7 +151,7 @@ def test_snapshots_that_cannot_be_deleted_keep_no_other_and_are_left_alone(
 def test_no_more_snapshots_are_remembered_than_the_bound(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.jobs.context.LEFT_ALONE_MAX", 2)
+    monkeypatch.setattr("broker.jobs.context.REFUSED_MAX", 2)
     for _ in range(6):
         run(world, JobKind.SNAPSHOT, requested=True)
     keep(world, "snapshots/")
