@@ -5,9 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 100000
 MINUTES ?= 10
-# Integration tests wait more than they compute, so two processes of them also on one core; each
-# has servers of its own: 3 GB of memory.
-SIDE_BY_SIDE ?= 2
+# Integration tests wait more than they compute, so one process of them more than there are cores,
+# but each has servers of its own: 3 GB of memory.
+SIDE_BY_SIDE ?= $(shell $(PYTHON) -c 'import os; memory = os.sysconf("SC_PAGE_SIZE") * \
+  os.sysconf("SC_PHYS_PAGES"); print(max(2, min(os.cpu_count() + 1, memory // (3 << 30))))')
 # Downloads break off now and then.
 patiently = $(1) || { echo "again in 15 s ..."; sleep 15; $(1); }
 
@@ -53,11 +54,12 @@ run: $(VENV)/.run
 # The same sets in the same order, too.
 test: export PYTHONHASHSEED = 0
 test: $(VENV)/.test
-	@$(BIN)/python -m tests.parts
-	@$(BIN)/python -m pytest -m "not integration and not sim" --numprocesses logical --dist worksteal
-	@$(BIN)/python -m pytest -m sim tests/sim
+# Parts are made meanwhile: they are fetched more than built, and the first tests need none.
+	@$(BIN)/python -m tests.parts & made=$$!; trap "kill $$made" INT TERM; \
+	  $(BIN)/python -m pytest -m "not integration and not sim" -n logical --dist worksteal && \
+	  $(BIN)/python -m pytest -m sim tests/sim && wait $$made || { kill $$made 2>/dev/null; exit 1; }
 	@$(BIN)/python -m pytest -m "integration and not alone" --durations=15 \
-	  --numprocesses $(SIDE_BY_SIDE) --dist loadfile
+	  --numprocesses $(SIDE_BY_SIDE) --dist loadfile --no-loadscope-reorder
 	@$(BIN)/python -m pytest -m "integration and alone" tests/faults
 
 demo: $(VENV)/.test
