@@ -219,7 +219,7 @@ def test_transactional_ids_that_may_be_missing_are_told() -> None:
         (failure,) = said.failures
         assert "some transactional ids may be missing: 127.0.0.1:" in failure
 
-    on_cluster(play, agents=2, timeout_ms=600)
+    on_cluster(play, agents=2, timeout_ms=3000)
 
 
 def test_a_transaction_is_described_with_partitions_and_groups() -> None:
@@ -513,4 +513,4 @@ def test_a_cluster_that_does_not_answer_is_said_so() -> None:
         with pytest.raises(ClientError, match="does not answer"):
             await txn_tool.describe(client, "pay", now_ms=NOW_MS)
 
-    on_cluster(play, timeout_ms=600)
+    on_cluster(play, timeout_ms=3000)
