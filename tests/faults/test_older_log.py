@@ -10,6 +10,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -144,23 +145,27 @@ def test_a_restored_backup_of_etcd_is_refused_and_the_newer_data_have_everything
         etcd.data.rename(tmp_path / "newest")
         etcd.restore(tmp_path / "backup", *flags)
         etcd.start()
-        for agent in cluster.agents:
-            # Whatever is asked while it finds out, nothing is acknowledged.
-            while agent.child.running:
-                if http_ok(agent.http_port, "/health/live"):
-                    _refused(agent)
-            assert "acknowledges nothing any more" in agent.child.tail()
-            _ends_refused(agent.child)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(_acknowledges_nothing_and_ends, cluster.agents))
+            list(pool.map(_ends_refused, [agent.child for agent in cluster.agents]))
         assert set(before) <= set(_chunks(tmp_path / "own-minio"))
         etcd.stop()
         shutil.rmtree(etcd.data)
         (tmp_path / "newest").rename(etcd.data)
         etcd.start()
-        for agent in cluster.agents:
-            agent.start()
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(Frazil.start, cluster.agents))
         _collect(cluster.agents, ROUNDS)
         assert_nothing_lost(load.audit(cluster.agents[0].port))
         assert cluster.stop() == [0, 0, 0]
+
+
+def _acknowledges_nothing_and_ends(agent: Frazil) -> None:
+    """Whatever is asked while it finds out."""
+    while agent.child.running:
+        if http_ok(agent.http_port, "/health/live"):
+            _refused(agent)
+    assert "acknowledges nothing any more" in agent.child.tail()
 
 
 def _refused(agent: Frazil) -> None:
