@@ -46,7 +46,6 @@ JOBS = {
     "log.segment.delete.delay.ms": "1000",
     "log.retention.check.interval.ms": "1500",
     "log.cleaner.backoff.ms": "1500",
-    "log.retention.ms": "-1",
 }
 SPILL_ROWS = 8
 FALLEN_BEHIND = "fallen behind the log, start it again"
@@ -189,7 +188,10 @@ class World:
             "puts.per.second": "100",
             "lease.ttl.ms": "5000",
             "session.deadline.ms": "3500",
-            **(JOBS if self.shape.jobs else {}),
+            # Records are of 2020.
+            "log.retention.ms": "-1",
+            # Without jobs nothing is rearranged, however late a run settles.
+            **(JOBS if self.shape.jobs else {"jobs.start.delay.ms": "86400000"}),
             **self.shape.settings,
         }
         flags = [f"{name}={value}" for name, value in given.items()]
