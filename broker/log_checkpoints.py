@@ -48,17 +48,20 @@ class LogCheckpoints:
 
     async def run(self) -> None:
         """Put checkpoints, for ever."""
+        failures = 0
         while True:
             await self._work.wait()
             self._work.clear()
-            pause_s = EVERY_S
             try:
                 await self._advance()
             except StoreError as error:
-                logger.info("the store does not know yet how far the log is: %s", error)
+                if not failures:
+                    logger.warning("the store does not know yet how far the log is: %s", error)
+                failures += 1
                 self._work.set()
-                pause_s = AGAIN_S
-            await asyncio.sleep(pause_s)
+            else:
+                failures = 0
+            await asyncio.sleep(AGAIN_S if failures else EVERY_S)
 
     async def put_last(self) -> None:
         """The agent has appended all that it will; a store that is away is not waited for."""
