@@ -62,7 +62,8 @@ class Wire:
         data = b""
         while len(data) < count:
             more = self._socket.recv(count - len(data))
-            assert more, "the agent closed the connection"
+            if not more:
+                raise ConnectionError("the agent closed the connection")
             data += more
         return data
 
