@@ -11,6 +11,7 @@ topic dropped it.
 from collections import Counter
 from contextlib import suppress
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -30,9 +31,9 @@ FAR = 1 << 50
 TABLES = st.sampled_from([TABLE, DEAD_TABLE])
 CHOICE = st.integers(0, 7)
 ERRORS = {
-    "die": Killed(),
-    "refused": CommitFailedException("409"),
-    "no answer": CommitStateUnknownException("504"),
+    "die": (Killed, "-9"),
+    "refused": (CommitFailedException, "409"),
+    "no answer": (CommitStateUnknownException, "504"),
 }
 
 
@@ -151,8 +152,8 @@ class TwoTables(RuleBasedStateMachine):
             "policy": lambda: self.here.policy("fail" if choice % 2 else "dlq"),
             "orphans": lambda: self.orphans_go(table),
         }
-        if end in {"refused", "no answer"} and "commit" not in step and "letters" not in step:
-            step = Step.COMMIT_WRITTEN
+        if end in {"refused", "no answer"} and not step.startswith(("commit-", "letters-")):
+            step = Step.COMMIT_WRITTEN  # Elsewhere no catalog is asked.
         if end == "refused" and step.endswith("-answered"):
             end = "no answer"
 
@@ -161,7 +162,8 @@ class TwoTables(RuleBasedStateMachine):
                 with suppress(StateError, FencedError, OvertakenError):
                     others[one]()
             if end is not None:
-                raise ERRORS[end]
+                kind, text = ERRORS[end]
+                raise kind(text)
 
         hook = Once(step, meddle, nth)
         sets = ("commit.bytes.max=1",) if nth == 2 else ()
@@ -228,3 +230,13 @@ TwoTables.TestCase.settings = settings(
     suppress_health_check=list(HealthCheck),
 )
 TestTwoTables = TwoTables.TestCase
+
+
+@pytest.mark.parametrize("end", ["refused", "no answer"])
+def test_a_catalog_answers_before_a_commit_is_over(end):
+    life = TwoTables()
+    try:
+        life.begin(may_drop=False)
+        life.troubled_export(step=Step.COMMITTED, nth=1, what=[], end=end, table=TABLE, choice=0)
+    finally:
+        life.teardown()
