@@ -90,7 +90,9 @@ def run_tests(process: int, told: Any, until: float, only: list[str]) -> None:
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
     selected = ["-m", "not integration and not sim", "--explore", str(seed), *only]
-    code = pytest.main([*selected], plugins=[Telling(process, seed, told, until)])
+    # It tells the stacks of threads that run, which may crash the process; who hangs, we tell.
+    quiet = ["-o", "faulthandler_timeout=0"]
+    code = pytest.main([*quiet, *selected], plugins=[Telling(process, seed, told, until)])
     fine = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
     if code not in fine and time.monotonic() < until:
         sys.exit(f"pytest ends with {code!r}: python -m pytest {' '.join(selected)}")
