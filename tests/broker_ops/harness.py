@@ -5,7 +5,7 @@ import json
 import random
 import struct
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import aiohttp
@@ -96,8 +96,10 @@ class Running:
 
     async def connect(self) -> "Client":
         """A connection that is closed with the agent, if not before."""
-        self.clients.append(await Client.connect(self.port))
-        return self.clients[-1]
+        client = await Client.connect(self.port)
+        client.refused_stale = lambda: self.agent.node.stats.refused_stale
+        self.clients.append(client)
+        return client
 
     @property
     def port(self) -> int:
@@ -159,13 +161,26 @@ class Client:
         self._reader = reader
         self._writer = writer
         self._correlation_id = 0
+        self.refused_stale: Callable[[], int] = lambda: 0
+        """How many requests the agent has refused because its loop had stood still (P17)."""
 
     @classmethod
     async def connect(cls, port: int) -> "Client":
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     async def ask(self, api_key: int, version: int, request: object, *, seconds: float = 10.0):
-        """The response. Raises asyncio.IncompleteReadError when the agent closes instead."""
+        """The response. Raises asyncio.IncompleteReadError when the agent closes instead.
+
+        What is refused because the loop stood still is sent again, as clients do: on a busy machine
+        that may happen at any time.
+        """
+        while True:
+            refused = self.refused_stale()
+            response = await self._ask(api_key, version, request, seconds=seconds)
+            if self.refused_stale() == refused:
+                return response
+
+    async def _ask(self, api_key: int, version: int, request: object, *, seconds: float):
         self._correlation_id += 1
         body = messages.encode_request(api_key, version, request)
         head = struct.pack(">hhih", api_key, version, self._correlation_id, -1)
