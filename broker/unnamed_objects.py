@@ -6,6 +6,7 @@ log turn out to be older than the store (`broker.truncation`), they are records 
 acknowledged: so they can be counted and listed before.
 """
 
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from broker.jobs import collection_plan
@@ -45,9 +46,7 @@ async def count(store: ObjectStore, machine: Machine) -> UnnamedObjects:
     begun_ms = collection_plan.begun_ms(machine, await checkpoints(store))
     found = UnnamedObjects(0, 0, 0, ())
     for prefix in collection_plan.PREFIXES:
-        after = ""
-        while page := await store.list_after(prefix, after):
-            after = page[-1].key
+        async for page in pages(store, prefix):
             infos = [each.info for each in collection_plan.unnamed(machine, page)]
             orphans = list(collection_plan.orphans(machine, page, begun_ms=begun_ms))
             found = UnnamedObjects(
@@ -62,8 +61,14 @@ async def count(store: ObjectStore, machine: Machine) -> UnnamedObjects:
 async def checkpoints(store: ObjectStore) -> dict[LogCheckpoint, int]:
     """All checkpoints, and when the store took each in. Raises StoreError."""
     found: dict[LogCheckpoint, int] = {}
-    after = ""
-    while page := await store.list_after(log_checkpoint.FOLDER, after):
-        after = page[-1].key
+    async for page in pages(store, log_checkpoint.FOLDER):
         found |= log_checkpoint.found_in(page)
     return found
+
+
+async def pages(store: ObjectStore, prefix: str) -> AsyncIterator[Sequence[ObjectInfo]]:
+    """All objects under the prefix. Raises StoreError."""
+    after = ""
+    while page := await store.list_after(prefix, after):
+        yield page
+        after = page[-1].key

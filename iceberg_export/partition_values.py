@@ -3,7 +3,7 @@
 Values are those of Iceberg's Java library to the ends of every type (`transform_cases.tsv` among the
 tests): its integers wrap around, and so do ours. No calendar of Python's is asked, since that ends
 with the year 9999. One thing has no value: a decimal that truncation makes longer than its type;
-such rows are to be kept from `split_rows` (`held`).
+such rows are to be kept from `split_rows` (`partition_limits`).
 
 Transforms are arithmetic on whole columns, but for buckets and decimals, of which each value that
 differs is looked at once. The rows of one partition keep their order. A null stays null.
@@ -33,7 +33,7 @@ from pyiceberg.transforms import (
 from pyiceberg.types import DecimalType, IcebergType, PrimitiveType
 
 from iceberg_export.errors import StateError
-from iceberg_export.held import Cut, column_at, truncated, unheld_rows
+from iceberg_export.partition_limits import Cut, column_at, truncated, unheld_rows
 
 _UNITS: dict[type, str] = {
     YearTransform: "Y",
@@ -97,7 +97,7 @@ def split_rows(
     """The rows of each partition with its values; `()` of a table that is not partitioned.
 
     Values are as Iceberg stores them: days and microseconds as numbers. Raises StateError for a
-    row that `held.unheld_rows` names.
+    row that `partition_limits.unheld_rows` names.
     """
     if not columns:
         yield (), rows

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from iceberg_export import names
 from iceberg_export.evolve import plain
-from iceberg_export.held import Cut, unheld_rows
+from iceberg_export.partition_limits import Cut, unheld_rows
 from iceberg_export.rows import ROW_SCHEMA
 from iceberg_export.typed.decode_values import (
     SCHEMA_UNKNOWN,

@@ -9,16 +9,14 @@ What the store refuses to delete is forgotten as well, so that it never fills th
 waits. This worker tries it again as often as it lists the bucket; a later one meets it as an orphan.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from broker.jobs import collection_plan
 from broker.jobs.collection_plan import OBJECTS_PER_COMMAND_MAX
 from broker.jobs.context import JobContext
+from broker.unnamed_objects import checkpoints, pages
 from coordinator.job_commands import DoomObjects, ForgetObjects, ObjectsDoomed
-from storage import log_checkpoint
-from storage.log_checkpoint import LogCheckpoint
-from storage.object_store import ObjectInfo
 from storage.spans import ObjectId
 
 LISTING_ROUNDS: Final = 60
@@ -35,29 +33,19 @@ async def run(context: JobContext) -> None:
     if everything:
         begun_ms = await _checkpoints(context)
         for prefix in collection_plan.PREFIXES:
-            async for page in _pages(context, prefix):
+            async for page in pages(context.store, prefix):
                 orphans = collection_plan.orphans(machine, page, begun_ms=begun_ms)
                 await _doom(context, list(orphans))
-    async for page in _pages(context, collection_plan.SNAPSHOTS):
+    async for page in pages(context.store, collection_plan.SNAPSHOTS):
         await context.delete_leftovers(collection_plan.old_snapshots(machine, page))
     if context.stats.refused:
         note = f"the object store refused to delete {context.stats.refused} (see the agent's log)"
         context.report(0, 0, note)
 
 
-async def _pages(context: JobContext, prefix: str) -> AsyncIterator[Sequence[ObjectInfo]]:
-    """All objects under the prefix."""
-    after = ""
-    while page := await context.store.list_after(prefix, after):
-        yield page
-        after = page[-1].key
-
-
 async def _checkpoints(context: JobContext) -> int | None:
     """Delete old checkpoints; when the oldest live agent began, if that is known."""
-    found: dict[LogCheckpoint, int] = {}
-    async for page in _pages(context, log_checkpoint.FOLDER):
-        found |= log_checkpoint.found_in(page)
+    found = await checkpoints(context.store)
     old = collection_plan.old_checkpoints(context.machine, found)
     await context.delete_leftovers([checkpoint.key for checkpoint in old])
     return collection_plan.begun_ms(context.machine, found)

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from iceberg_export import write_files
 from iceberg_export.catalog import io_properties, open_catalog
-from iceberg_export.held import unheld_rows
+from iceberg_export.partition_limits import unheld_rows
 from iceberg_export.partition_values import cuts_of
 from iceberg_export.write_files import FileWriter, Target
 from tests.iceberg_export.test_transform_cases import TRANSFORMS, column, spelled, typed

@@ -29,7 +29,7 @@ from pyiceberg.types import (
 
 from iceberg_export.errors import StateError
 from iceberg_export.file_metrics import least_bound, most_bound
-from iceberg_export.held import unheld_rows
+from iceberg_export.partition_limits import unheld_rows
 from iceberg_export.partition_values import cuts_of, partition_columns, split_rows
 from tests.iceberg_export.transform_cases import Case, ask_java, cases
 

@@ -1,4 +1,4 @@
-"""Decimals that no partition can hold. Pure.
+"""What no partition can hold: some decimals. Pure.
 
 Truncation leads down to a multiple of its width, of the least numbers of a type to one with more
 digits than the type has. Iceberg's Java library refuses to write such a partition down.
