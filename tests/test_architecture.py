@@ -1,4 +1,4 @@
-"""Who may import whom, and which modules may wait, read clocks or draw lots (design §3).
+"""Who may import whom, and which modules may wait, read clocks or draw lots.
 
 Two tables. `MAY_IMPORT`: packages point one way. `SHELLS`: the closed list of modules that may
 touch the world; every other module is pure: it imports neither an impure module nor a shell, so
@@ -245,6 +245,7 @@ def test_packages_import_only_what_lies_below_them(module: str) -> None:
     assert ours <= allowed, f"{module} imports {sorted(ours - allowed)}"
 
 
+@pytest.mark.promise("P6")
 @pytest.mark.parametrize("module", sorted(name for name in FILES if not _is_shell(name)))
 def test_modules_that_are_not_shells_are_pure(module: str) -> None:
     imported = set(_imports(FILES[module]))

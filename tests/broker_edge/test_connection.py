@@ -1,4 +1,7 @@
-"""One connection: order (P10), bounds (P15), and what is not Kafka (facts §0)."""
+"""One connection: order (P10), bounds (P15), and what is not Kafka.
+
+What Kafka does there is in docs/design/kafka-semantics.md §1.
+"""
 
 import asyncio
 import struct
@@ -39,6 +42,7 @@ def test_produce_requests_start_before_the_one_ahead_is_answered():
     perform(play)
 
 
+@pytest.mark.promise("P10")
 @pytest.mark.parametrize("second", [METADATA, FETCH])
 def test_another_request_waits_until_all_before_it_are_answered(second):
     async def play(stage):
@@ -54,6 +58,7 @@ def test_another_request_waits_until_all_before_it_are_answered(second):
     perform(play)
 
 
+@pytest.mark.promise("P10")
 def test_a_produce_request_waits_behind_another_request():
     async def play(stage):
         peer = stage.peer()
@@ -67,6 +72,7 @@ def test_a_produce_request_waits_behind_another_request():
     perform(play)
 
 
+@pytest.mark.promise("P10")
 def test_a_produce_request_does_not_overtake_a_request_that_has_not_started():
     async def play(stage):
         peer = stage.peer()
@@ -77,6 +83,7 @@ def test_a_produce_request_does_not_overtake_a_request_that_has_not_started():
     perform(play)
 
 
+@pytest.mark.promise("P10")
 @pytest.mark.parametrize("seed", range(20))
 def test_answers_leave_in_the_order_of_the_requests_whenever_they_come(seed):
     async def play(stage):
@@ -286,6 +293,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0_without_bei
     perform(play)
 
 
+@pytest.mark.promise("P15")
 def test_reading_stops_at_the_bound_of_unanswered_requests_and_goes_on_below_it():
     async def play(stage):
         peer = stage.peer()

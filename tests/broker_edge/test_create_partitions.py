@@ -137,6 +137,7 @@ def test_nothing_is_added_while_an_agent_of_an_older_release_is_live():
     run(scenario)
 
 
+@pytest.mark.promise("P8")
 @pytest.mark.parametrize("validate_only", [False, True])
 def test_a_lagging_agent_judges_by_what_another_agent_has_told(validate_only):
     """What is only validated is judged by nobody else: without a barrier it would pass."""
@@ -194,6 +195,7 @@ def test_without_a_session_clients_are_sent_elsewhere():
     run(scenario)
 
 
+@pytest.mark.promise("P4")
 def test_what_may_still_happen_is_said_to_have_timed_out():
     """P4: the append has no answer, so nobody knows."""
 

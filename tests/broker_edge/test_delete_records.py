@@ -172,6 +172,7 @@ def test_what_is_gone_already_needs_no_entry_in_the_log():
     run(scenario)
 
 
+@pytest.mark.promise("P8")
 def test_a_lagging_agent_knows_the_end_that_another_agent_has_told():
     async def scenario(world):
         async with world.agents("one", "lagging") as (one, lagging):
@@ -187,6 +188,7 @@ def test_a_lagging_agent_knows_the_end_that_another_agent_has_told():
     run(scenario)
 
 
+@pytest.mark.promise("P8")
 def test_minus_one_deletes_what_another_agent_has_acknowledged_before():
     async def scenario(world):
         async with world.agents("one", "lagging") as (one, lagging):
@@ -232,6 +234,7 @@ def test_without_a_session_clients_are_sent_elsewhere():
     run(scenario)
 
 
+@pytest.mark.promise("P4")
 def test_what_may_still_happen_is_said_to_have_timed_out():
     """P4: the append has no answer, so nobody knows."""
 

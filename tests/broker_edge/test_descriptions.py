@@ -307,6 +307,7 @@ def test_the_agents_own_limit_bounds_a_page():
     run(scenario)
 
 
+@pytest.mark.promise("P8")
 @pytest.mark.parametrize(
     ("key", "request_"),
     [

@@ -198,6 +198,7 @@ def test_an_agent_that_is_too_old_keeps_the_level_down():
     run(scenario)
 
 
+@pytest.mark.promise("P8")
 def test_an_agent_judges_by_what_others_have_changed():
     """P8: the downgrade is told by the other agent before this one has heard of it."""
 
@@ -235,6 +236,7 @@ def test_a_feature_that_is_named_twice_is_taken_as_named_first():
     run(scenario)
 
 
+@pytest.mark.promise("P4")
 def test_an_update_whose_fate_is_open_is_said_to_have_timed_out():
     """P4: the append is in, or not; nobody knows yet."""
 

@@ -22,6 +22,7 @@ def _told(settle) -> Outcome:
     return asyncio.run(scenario())
 
 
+@pytest.mark.promise("P4")
 @pytest.mark.parametrize(
     "settle",
     [

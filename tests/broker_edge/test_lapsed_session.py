@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from coordinator.metadata_log import LogUnavailableError
 from protocol import apis
 from protocol.errors import ErrorCode
@@ -28,6 +30,7 @@ async def _lapse(agent: Agent) -> None:
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.promise("P5")
 def test_without_a_proven_session_nothing_is_written_or_given_though_the_log_answers() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("one") as (one,):

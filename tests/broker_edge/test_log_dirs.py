@@ -109,6 +109,7 @@ def test_many_partitions_take_several_turns_of_the_loop(monkeypatch):
     run(scenario)
 
 
+@pytest.mark.promise("P8")
 def test_a_lagging_agent_tells_of_what_another_agent_has_acknowledged():
     async def scenario(world):
         async with world.agents("one", "lagging") as (one, lagging):

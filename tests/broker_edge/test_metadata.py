@@ -113,6 +113,7 @@ def test_a_topic_in_the_list_of_a_lagging_agent_is_waited_for():
     run(scenario)
 
 
+@pytest.mark.promise("P8")
 def test_a_name_that_nobody_knows_is_unknown_only_behind_a_barrier():
     async def scenario(world):
         async with world.agents("one") as (one,):
@@ -219,6 +220,7 @@ def test_a_name_that_collides_with_another_is_not_created():
     run(scenario)
 
 
+@pytest.mark.promise("P17")
 def test_a_request_from_before_a_stall_creates_no_topic():
     """P17."""
 

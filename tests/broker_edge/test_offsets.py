@@ -194,6 +194,7 @@ def test_a_partition_named_twice_is_refused():
     run(scenario)
 
 
+@pytest.mark.promise("P8")
 @pytest.mark.parametrize("timestamp", [-1, -2, -3, NOW_MS])
 def test_a_lagging_agent_waits_for_what_another_agent_has_told(timestamp):
     """P8."""

@@ -55,6 +55,7 @@ async def places(agent, wanted) -> dict[int, tuple[int, int]]:
     return {each: await place(agent, at(each)) for each in wanted}
 
 
+@pytest.mark.promise("P14")
 @layers
 @codecs
 @said_times

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from broker.connection import ConnectionLimits
 from broker.server import ServerLimits
 from protocol import apis
@@ -92,6 +94,7 @@ def test_over_the_memory_bound_nobody_reads_until_there_is_room_again():
     perform(play, limits=limits(held_bytes_max=1 << 20))
 
 
+@pytest.mark.promise("P15")
 def test_over_the_memory_bound_the_oldest_frame_under_way_is_still_received():
     async def play(stage):
         peers = [stage.peer() for _ in range(4)]

@@ -91,6 +91,7 @@ def test_a_connection_accepted_right_after_a_stall_is_suspect_and_a_later_one_is
     assert Trust(watch).trusted
 
 
+@pytest.mark.promise("P17")
 def test_produce_after_a_stall_is_refused_until_the_client_sends_again():
     async def play(stage):
         peer = stage.peer()
@@ -106,6 +107,7 @@ def test_produce_after_a_stall_is_refused_until_the_client_sends_again():
     perform(play)
 
 
+@pytest.mark.promise("P17")
 def test_old_requests_still_in_the_kernel_do_not_pass_for_an_answer_to_the_refusal():
     async def play(stage):
         peer = stage.peer()
@@ -142,6 +144,7 @@ def test_every_connection_must_prove_itself():
     perform(play)
 
 
+@pytest.mark.promise("P17")
 def test_a_request_that_was_read_before_the_stall_and_starts_after_it_is_refused():
     async def play(stage):
         peer = stage.peer()
@@ -209,6 +212,7 @@ def test_a_request_that_waited_through_the_stall_is_refused_though_its_connectio
     perform(play)
 
 
+@pytest.mark.promise("P17")
 def test_every_api_that_changes_something_can_be_refused_after_a_stall():
     refusable = [
         key

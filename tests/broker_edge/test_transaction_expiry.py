@@ -168,6 +168,7 @@ def test_more_than_a_command_may_name_is_several():
     run(scenario)
 
 
+@pytest.mark.promise("P6")
 def test_the_machines_time_decides_and_not_the_clock_of_one_agent():
     """P6: an agent whose clock is far ahead forgets nothing."""
 

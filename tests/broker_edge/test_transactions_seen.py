@@ -221,6 +221,7 @@ def test_what_is_no_pattern_is_refused(pattern):
     run(scenario)
 
 
+@pytest.mark.promise("P8")
 def test_a_lagging_agent_tells_what_another_agent_has_told():
     """P8."""
 

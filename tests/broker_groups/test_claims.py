@@ -153,6 +153,7 @@ def test_many_groups_are_loaded_in_slices() -> None:
     play(scenario)
 
 
+@pytest.mark.promise("P5")
 def test_an_agent_whose_session_is_not_proven_does_not_coordinate() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("one") as (one,):
@@ -237,6 +238,7 @@ def test_after_a_lapse_under_the_same_incarnation_members_have_a_whole_session_t
     play(scenario)
 
 
+@pytest.mark.promise("P3")
 @pytest.mark.parametrize("arrives", [True, False])
 def test_what_was_in_doubt_before_a_lapse_is_settled_before_the_group_is_served_again(
     arrives,
@@ -352,6 +354,7 @@ def test_leaving_ends_in_time_though_the_log_does_not_answer() -> None:
     play(scenario)
 
 
+@pytest.mark.promise("P5")
 def test_a_shard_that_is_being_given_away_is_served_no_more_though_the_replica_lags() -> None:
     """Its next holder may have read in the log that it is, and go on with its groups."""
 
@@ -477,6 +480,7 @@ def test_an_agent_that_is_closed_under_its_feet_takes_its_groups_up_as_another()
     play(scenario)
 
 
+@pytest.mark.promise("P5")
 def test_two_agents_never_serve_one_group_while_sessions_come_and_go() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("one", "two", "three") as agents:

@@ -53,6 +53,7 @@ def test_a_member_is_told_that_it_joined_when_the_log_has_it() -> None:
     alone(story)
 
 
+@pytest.mark.promise("P10")
 def test_what_comes_while_a_group_is_written_waits_and_keeps_its_order() -> None:
     async def story(world, one) -> None:
         first, second, third = (Member(one, GROUP) for _ in range(3))
@@ -90,6 +91,7 @@ def test_a_change_in_several_commands_is_proposed_one_after_the_other() -> None:
     alone(story)
 
 
+@pytest.mark.promise("P13")
 def test_a_write_that_the_log_fences_is_a_bug_that_is_counted_and_the_group_is_made_anew() -> None:
     async def story(world, one) -> None:
         assert await Member(one, GROUP).join("split") == ErrorCode.NOT_COORDINATOR
@@ -123,6 +125,7 @@ def test_what_fits_into_no_entry_is_refused_and_others_are_not_to_blame() -> Non
     alone(story)
 
 
+@pytest.mark.promise("P15")
 def test_the_queue_of_a_group_is_bounded(monkeypatch) -> None:
     monkeypatch.setattr(hosting, "QUEUE_MAX", 3)
 
@@ -142,6 +145,7 @@ def test_the_queue_of_a_group_is_bounded(monkeypatch) -> None:
     alone(story)
 
 
+@pytest.mark.promise("P15")
 def test_requests_that_wait_are_bounded_over_all_groups(monkeypatch) -> None:
     monkeypatch.setattr(hosting, "PARKED_MAX", 3)
 
@@ -190,6 +194,7 @@ def test_no_overflow_is_told_in_words_that_are_final_for_a_client(monkeypatch) -
     alone(story)
 
 
+@pytest.mark.promise("P17")
 def test_after_a_stall_requests_that_change_something_are_refused() -> None:
     """P17; a late heartbeat does no harm."""
 
@@ -324,6 +329,7 @@ def test_timers_neither_spin_nor_fire_for_every_heartbeat() -> None:
     alone(story)
 
 
+@pytest.mark.promise("P6")
 def test_a_stall_of_the_agent_expires_nobody() -> None:
     """What its members sent meanwhile lies unread in the kernel."""
 

@@ -100,6 +100,7 @@ def test_partitions_that_are_not_there_are_unknown_and_the_others_are_committed(
     scene(play)
 
 
+@pytest.mark.promise("P8")
 def test_a_topic_is_unknown_only_behind_a_barrier():
     """P8."""
 
@@ -413,6 +414,7 @@ def test_without_a_session_nothing_is_committed():
     scene(play)
 
 
+@pytest.mark.promise("P4")
 def test_a_commit_whose_fate_is_open_is_said_to_have_timed_out():
     """P4."""
 

@@ -205,6 +205,7 @@ def test_an_agent_sweeps_the_groups_that_it_coordinates_and_no_others():
     scene(play, "one", "two", **MINUTE)
 
 
+@pytest.mark.promise("P6")
 def test_the_machines_time_decides_and_not_the_clock_of_one_agent():
     """P6: an agent whose clock is far ahead expires nothing."""
 

@@ -204,6 +204,7 @@ def test_stable_offsets_are_told_since_none_is_pending():
     scene(play)
 
 
+@pytest.mark.promise("P8")
 def test_an_agent_that_lags_behind_the_loss_of_its_shards_tells_no_offsets():
     """P8: its session looks proven, and another agent has taken commits meanwhile."""
 

@@ -1,5 +1,6 @@
 """The order of commits, and what fails with a chunk that is given up."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,6 +109,7 @@ def test_a_chunk_of_which_nothing_lives_is_not_proposed() -> None:
     assert chunk.command() is None
 
 
+@pytest.mark.promise("P2")
 def test_offsets_come_from_the_outcome_and_errors_have_none() -> None:
     chunk = _chunk(0, (1, 0, PLAIN), (2, 0, PLAIN), (5, 0, 3), (6, 0, 4), (1, 1, PLAIN))
     chunk.durable = True

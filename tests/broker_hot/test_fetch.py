@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from coordinator.commands import DeleteTopic
 from protocol.errors import ErrorCode
 from protocol.messages import hot
@@ -28,6 +30,7 @@ def test_an_agent_serves_what_another_wrote() -> None:
     run(scenario)
 
 
+@pytest.mark.promise("P7")
 def test_limits_stop_before_a_batch_and_the_first_one_is_always_whole() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (agent,):
@@ -127,6 +130,7 @@ def test_a_waiting_fetch_whose_client_left_is_forgotten() -> None:
     run(scenario)
 
 
+@pytest.mark.promise("P8")
 def test_a_fetch_beyond_the_end_of_a_lagging_agent_waits_for_a_barrier() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a", "b") as (a, b):
@@ -243,6 +247,7 @@ def test_read_committed_names_no_aborted_transactions_and_the_other_none_at_all(
     run(scenario)
 
 
+@pytest.mark.promise("P16")
 def test_records_below_the_known_end_are_served_without_log() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (agent,):
@@ -256,6 +261,7 @@ def test_records_below_the_known_end_are_served_without_log() -> None:
     run(scenario)
 
 
+@pytest.mark.promise("P16")
 def test_at_the_end_a_consumer_is_sent_elsewhere_after_ten_seconds_without_session() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (agent,):
@@ -276,6 +282,7 @@ def test_at_the_end_a_consumer_is_sent_elsewhere_after_ten_seconds_without_sessi
     run(scenario)
 
 
+@pytest.mark.promise("P12")
 def test_nothing_is_served_before_the_first_session() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (agent,):
@@ -295,6 +302,7 @@ def test_nothing_is_served_before_the_first_session() -> None:
     run(scenario)
 
 
+@pytest.mark.promise("P7")
 def test_an_object_that_cannot_be_read_is_an_error_and_never_a_gap() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a", "b", chunk_linger_ms="1") as (a, b):

@@ -7,6 +7,7 @@ first offset of an aborted transaction until its marker (KIP-98), and nothing el
 
 from collections import deque
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -135,6 +136,7 @@ class Client:
 limits = st.sampled_from([0, 1, 77, 78, 100, 160, 250, 400, 1_000, 1 << 20])
 
 
+@pytest.mark.promise("P7")
 @settings(max_examples=300, deadline=None)
 @given(played=steps, data=st.data())
 def test_a_filtering_client_sees_exactly_the_records_of_its_isolation_level(played, data) -> None:

@@ -8,6 +8,7 @@ at the end was seen by whoever read up to there, and nothing was seen twice, or 
 from collections import deque
 from unittest.mock import patch
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -132,6 +133,7 @@ class Client:
 limits = st.sampled_from([0, 1, 77, 78, 100, 160, 250, 400, 1_000, 1 << 20])
 
 
+@pytest.mark.promise("P7")
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(played=steps, data=st.data())
 def test_nothing_is_left_out_while_jobs_rearrange_what_is_read(played, data) -> None:

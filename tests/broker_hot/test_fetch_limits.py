@@ -16,6 +16,7 @@ def _values(records: bytes) -> list[int]:
     return [len(record.value) for start in starts for record in iterate(records, start)]
 
 
+@pytest.mark.promise("P7")
 @pytest.mark.parametrize("same_span", [True, False])
 def test_a_small_batch_behind_one_that_did_not_fit_is_not_given_in_its_place(
     same_span: bool,
@@ -42,6 +43,7 @@ def test_a_small_batch_behind_one_that_did_not_fit_is_not_given_in_its_place(
     run(scenario)
 
 
+@pytest.mark.promise("P7")
 @pytest.mark.parametrize("limits", [{"max_bytes": 0}, {"partition_max_bytes": 0}])
 def test_without_any_room_the_first_batch_of_a_fetch_is_still_given_whole(
     limits: dict[str, int],

@@ -22,6 +22,7 @@ def _node_id(agent: Agent) -> int:
     return node_id
 
 
+@pytest.mark.promise("P7")
 @pytest.mark.parametrize("isolation", [0, 1])
 def test_a_consumer_of_another_zone_is_sent_on_at_once_with_bounds_and_without_records(
     isolation: int,
@@ -145,6 +146,7 @@ def test_every_agent_of_the_zone_serves_whoever_metadata_names() -> None:
     run(scenario)
 
 
+@pytest.mark.promise("P16")
 def test_without_a_proven_session_nobody_is_sent_on() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("here@a", "there@b") as (here, _there):

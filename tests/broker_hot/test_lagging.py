@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from coordinator.commands import DeleteTopic
 from protocol import apis
 from protocol.errors import ErrorCode
@@ -17,6 +19,7 @@ def _fetch(version: int, topic: hot.FetchTopic) -> tuple[int, int, hot.FetchRequ
     return apis.FETCH, version, request
 
 
+@pytest.mark.promise("P8")
 def test_a_client_beyond_the_end_of_a_lagging_agent_is_told_of_no_truncation() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a", "b") as (a, b):
@@ -80,6 +83,7 @@ def test_a_partition_that_a_lagging_agent_does_not_know_yet_is_waited_for() -> N
     run(scenario)
 
 
+@pytest.mark.promise("P9")
 def test_a_request_held_behind_another_gets_a_barrier_of_its_own() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a", "b") as (a, b):

@@ -65,6 +65,7 @@ def test_whoever_waits_for_a_disturbed_topic_is_ready(committed: bool) -> None:
     assert len(parked) == 1
 
 
+@pytest.mark.promise("P15")
 def test_at_the_bound_of_watched_partitions_a_poll_waits_for_its_time_alone() -> None:
     parked: ParkedPolls[str] = ParkedPolls(watches_max=1)
     parked.park(

@@ -27,6 +27,7 @@ def test_records_are_acknowledged_with_the_offsets_of_the_log() -> None:
     run(scenario)
 
 
+@pytest.mark.promise("P1")
 def test_no_record_is_acknowledged_before_its_chunk_is_durable() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (agent,):
@@ -43,6 +44,7 @@ def test_no_record_is_acknowledged_before_its_chunk_is_durable() -> None:
     run(scenario)
 
 
+@pytest.mark.promise("P1")
 def test_no_record_is_acknowledged_before_its_entry_is_applied() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (agent,):
@@ -71,6 +73,7 @@ def test_batches_of_one_turn_share_a_chunk_and_get_offsets_in_order() -> None:
     run(scenario)
 
 
+@pytest.mark.promise("P2")
 def test_a_repeated_batch_is_answered_with_its_first_offset() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a", "b") as (a, b):
@@ -99,6 +102,7 @@ def test_a_gap_in_sequences_is_refused_by_the_log_with_no_offset() -> None:
     run(scenario)
 
 
+@pytest.mark.promise("P1")
 def test_a_chunk_that_the_store_never_takes_fails_for_certain_and_is_never_appended() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (agent,):
@@ -114,6 +118,7 @@ def test_a_chunk_that_the_store_never_takes_fails_for_certain_and_is_never_appen
     run(scenario)
 
 
+@pytest.mark.promise("P4")
 def test_a_request_whose_time_is_up_hears_that_its_fate_is_open() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (agent,):
@@ -147,6 +152,7 @@ def test_an_append_of_unknown_outcome_is_not_called_failed() -> None:
     run(scenario)
 
 
+@pytest.mark.promise("P16")
 def test_without_a_session_nothing_is_taken() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (agent,):
@@ -160,6 +166,7 @@ def test_without_a_session_nothing_is_taken() -> None:
     run(scenario)
 
 
+@pytest.mark.promise("P3")
 def test_what_was_not_proposed_when_the_session_ended_fails_and_never_comes() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (agent,):
@@ -186,6 +193,7 @@ def test_what_was_not_proposed_when_the_session_ended_fails_and_never_comes() ->
     run(scenario)
 
 
+@pytest.mark.promise("P11")
 def test_a_later_batch_of_a_producer_does_not_overtake_one_that_was_lost() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a", chunk_linger_ms="1") as (agent,):
@@ -219,6 +227,7 @@ def test_a_later_batch_of_a_producer_does_not_overtake_one_that_was_lost() -> No
     run(scenario)
 
 
+@pytest.mark.promise("P11")
 def test_a_later_batch_of_a_connection_does_not_overtake_one_that_was_lost() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a", chunk_linger_ms="1") as (agent,):
@@ -243,6 +252,7 @@ def test_a_later_batch_of_a_connection_does_not_overtake_one_that_was_lost() -> 
     run(scenario)
 
 
+@pytest.mark.promise("P11")
 def test_a_batch_in_the_open_chunk_does_not_overtake_one_that_was_lost() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a", puts_in_flight="1") as (agent,):
@@ -266,6 +276,7 @@ def test_a_batch_in_the_open_chunk_does_not_overtake_one_that_was_lost() -> None
     run(scenario)
 
 
+@pytest.mark.promise("P11")
 def test_batches_behind_the_lost_first_one_of_a_producer_wait_for_it_to_come_again() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (agent,):
@@ -303,6 +314,7 @@ def test_batches_behind_a_refused_first_one_of_a_producer_wait_for_it_to_come_ag
     run(scenario)
 
 
+@pytest.mark.promise("P11")
 def test_chunks_are_committed_in_the_order_of_closing() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a", chunk_linger_ms="1") as (agent,):
@@ -326,6 +338,7 @@ def test_chunks_are_committed_in_the_order_of_closing() -> None:
     run(scenario)
 
 
+@pytest.mark.promise("P15")
 def test_reading_stops_when_too_many_bytes_wait_and_goes_on_when_there_is_room() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a", produce_buffer_bytes="1MiB", chunk_bytes="64KiB") as (agent,):
@@ -402,6 +415,7 @@ def test_a_topic_that_a_lagging_agent_does_not_know_yet_is_found_by_a_barrier() 
     run(scenario)
 
 
+@pytest.mark.promise("P10")
 def test_a_request_behind_one_that_waits_for_a_barrier_does_not_overtake_it() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a", "b") as (a, b):

@@ -76,6 +76,7 @@ async def _stale(agent: Agent) -> Answer:
     return Answer(call)
 
 
+@pytest.mark.promise("P2")
 @pytest.mark.parametrize(
     ("failure", "error"),
     [
@@ -128,6 +129,7 @@ def test_what_waits_in_the_open_chunk_when_the_session_ends_fails_and_never_come
     run(scenario)
 
 
+@pytest.mark.promise("P4")
 def test_an_append_in_doubt_when_the_agent_ends_is_not_called_failed() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (agent,):
@@ -143,6 +145,7 @@ def test_an_append_in_doubt_when_the_agent_ends_is_not_called_failed() -> None:
     run(scenario)
 
 
+@pytest.mark.promise("P4")
 def test_acks_0_closes_the_connection_when_its_fate_is_open() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a") as (agent,):

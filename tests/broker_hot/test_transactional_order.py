@@ -26,6 +26,7 @@ async def _held(world: World, agent, client: Client, gate: asyncio.Event, **how)
     return answer
 
 
+@pytest.mark.promise("P8")
 @pytest.mark.parametrize("version", [9, 13])
 def test_an_agent_that_lags_behind_the_add_waits_for_a_barrier(version: int) -> None:
     async def scenario(world: World) -> None:
@@ -91,6 +92,7 @@ def test_a_request_behind_one_that_waits_for_its_transaction_does_not_overtake_i
     run(scenario)
 
 
+@pytest.mark.promise("P11")
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_batch_held_up_in_an_agent_never_slides_into_a_later_transaction(commit: bool) -> None:
     async def scenario(world: World) -> None:

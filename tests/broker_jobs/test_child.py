@@ -147,6 +147,7 @@ def test_a_worker_is_told_who_it_is_and_gets_the_log_as_it_is() -> None:
     assert [entry.position for entry in received] == list(range(4, 4 + len(received)))
 
 
+@pytest.mark.promise("P15")
 def test_a_worker_that_takes_nothing_makes_the_agent_read_nothing_on() -> None:
     async def work(channel: Channel, _writer: object) -> None:
         tail = channel.tail(Position(0))

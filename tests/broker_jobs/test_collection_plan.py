@@ -2,6 +2,8 @@
 
 from contextlib import closing
 
+import pytest
+
 from broker.jobs import collection_plan
 from coordinator.commands import Pin
 from coordinator.job_commands import JobKind
@@ -95,6 +97,7 @@ def test_unnamed_is_what_no_command_named_and_none_can_name_any_more():
         assert unnamed(world, *keys) == [keys[2], keys[3]]
 
 
+@pytest.mark.promise("P14")
 def test_orphans_are_older_by_the_stores_clock_than_every_live_agent():
     with closing(World()) as world:
         past = ObjectId(world.holder, 0, ObjectKind.INDEX)

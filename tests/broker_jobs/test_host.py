@@ -286,6 +286,7 @@ async def published(agent: Hosting, *, count: int) -> None:
         assert not isinstance(await agent.coordinator.propose(command), Rejected)
 
 
+@pytest.mark.promise("P14")
 def test_the_log_is_told_of_snapshots_and_cut_behind_the_older_one() -> None:
     async def scenario() -> None:
         cluster = MemoryLogCluster()

@@ -58,6 +58,7 @@ def deleting(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
+@pytest.mark.promise("P14")
 def test_an_object_that_cannot_be_deleted_keeps_no_other(world: World) -> None:
     chunks = let_go(world)
     keep(world, chunks[3])
@@ -66,6 +67,7 @@ def test_an_object_that_cannot_be_deleted_keeps_no_other(world: World) -> None:
     assert world.machine.objects.doomed_count == 0
 
 
+@pytest.mark.promise("P14")
 def test_more_objects_that_cannot_be_deleted_than_may_be_doomed_keep_no_other(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def partition_of(world: World, place: Place) -> Partition:
     return partition
 
 
+@pytest.mark.promise("P14")
 @codecs
 @saids
 def test_young_records_stay_and_old_ones_go_whatever_their_header_says(said, codec):
@@ -132,6 +133,7 @@ def test_young_records_stay_behind_an_old_one_that_their_header_says_is_the_newe
         assert partition_of(world, place).log_start == 4
 
 
+@pytest.mark.promise("P14")
 @codecs
 @pytest.mark.parametrize("said", [SAID["none"], lambda base: base], ids=["none", "too little"])
 def test_a_record_too_far_ahead_that_its_header_hid_keeps_nothing_for_ever(said, codec):

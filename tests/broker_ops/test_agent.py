@@ -55,6 +55,7 @@ async def assert_waits_then_serves(place: Place, *, store: Away, log: Away) -> N
         assert not await turned_away(running.port)
 
 
+@pytest.mark.promise("P16")
 def test_an_agent_whose_store_is_away_at_start_waits_and_turns_clients_away() -> None:
     async def main() -> None:
         place = Place()
@@ -75,6 +76,7 @@ def test_an_agent_whose_log_is_away_at_start_waits_and_turns_clients_away() -> N
     asyncio.run(main())
 
 
+@pytest.mark.promise("P16")
 @pytest.mark.parametrize("loop", LOOPS)
 def test_whoever_connects_while_an_agent_starts_is_refused_or_served(loop: NewLoop) -> None:
     errors: list[dict[str, object]] = []
@@ -162,6 +164,7 @@ def test_an_agent_that_comes_back_to_its_address_takes_over_from_itself_at_once(
     asyncio.run(main())
 
 
+@pytest.mark.promise("P12")
 def test_nothing_is_served_before_the_logs_end_was_reached() -> None:
     async def main() -> None:
         place = Place()
@@ -217,6 +220,7 @@ def test_an_agent_outlives_an_outage_of_its_store_with_its_connections() -> None
     asyncio.run(main())
 
 
+@pytest.mark.promise("P16")
 def test_an_agent_outlives_an_outage_of_its_log_with_its_connections() -> None:
     async def main() -> None:
         async with agent_of(Place()) as running:

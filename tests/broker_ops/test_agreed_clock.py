@@ -198,6 +198,7 @@ async def assert_deletes_nothing(running: Running, *, wild: Wild, turn_ms: int) 
     assert [pin.name for pin in machine.pins.alive(machine.time_ms)] == ["export"]
 
 
+@pytest.mark.promise("P6")
 @pytest.mark.parametrize("turn_ms", [0, YEAR_MS], ids=["wild at start", "wild later"])
 def test_one_wild_clock_alone_deletes_nothing(turn_ms: int) -> None:
     async def main() -> None:
@@ -208,6 +209,7 @@ def test_one_wild_clock_alone_deletes_nothing(turn_ms: int) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise("P6")
 @pytest.mark.parametrize("turn_ms", [0, YEAR_MS], ids=["wild at start", "wild later"])
 def test_one_wild_clock_among_others_deletes_nothing(turn_ms: int) -> None:
     async def main() -> None:

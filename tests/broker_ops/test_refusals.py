@@ -42,6 +42,7 @@ def test_what_a_worker_before_was_refused_is_not_counted_with_the_present_one() 
     assert stats.job(JobKind.COLLECT).refused == 2
 
 
+@pytest.mark.promise("P16")
 @pytest.mark.parametrize("whole", [False, True], ids=["each object", "the whole call"])
 def test_an_agent_starts_over_a_store_that_deletes_nothing_and_says_so(
     whole: bool, caplog: pytest.LogCaptureFixture

@@ -66,6 +66,7 @@ def leave_no_checkpoints(place: Place) -> None:
             del place.objects._objects[key]
 
 
+@pytest.mark.promise("P14")
 @pytest.mark.parametrize("kill", [False, True])
 def test_an_older_log_is_refused_with_words_and_nothing_is_deleted(kill: bool) -> None:
     async def main() -> None:
@@ -192,6 +193,7 @@ def test_agents_that_start_while_others_write_are_not_refused() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise("P1")
 def test_an_agent_under_which_an_older_log_is_put_back_ends_and_acknowledges_nothing() -> None:
     async def main() -> None:
         place = Place()

@@ -182,6 +182,7 @@ def test_an_agent_that_lags_behind_the_producer_adds_to_its_first_transaction():
     play(scenario, "one", "two")
 
 
+@pytest.mark.promise("P8")
 def test_an_agent_that_lags_behind_several_transactions_adds_to_the_newest():
     """`apply` refuses what the agent saw; the client, which may not repeat it, hears nothing of it."""
 

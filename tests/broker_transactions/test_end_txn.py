@@ -1,4 +1,7 @@
-"""EndTxn: every state, result and version (facts §5.5), proofs, and what a repetition is told."""
+"""EndTxn: every state, result and version, proofs, and what a repetition is told.
+
+The tables are those of docs/design/kafka-semantics.md §5.5.
+"""
 
 import asyncio
 
@@ -350,6 +353,7 @@ def test_without_a_session_an_end_is_sent_again_and_carried_out_then(version):
     play(scenario)
 
 
+@pytest.mark.promise("P4")
 @pytest.mark.parametrize("version", [3, 5])
 def test_an_end_whose_fate_stays_open_closes_the_connection_and_is_told_when_asked_again(version):
     """P4: never an answer that is not true, and REQUEST_TIMED_OUT is fatal to most clients."""
@@ -381,6 +385,7 @@ def test_an_end_whose_fate_stays_open_closes_the_connection_and_is_told_when_ask
     play(scenario, "one", "two")
 
 
+@pytest.mark.promise("P17")
 def test_after_a_stall_an_end_is_refused_and_its_repetition_is_carried_out():
     """P17, with the code that clients of transactions take as "send it again"."""
 

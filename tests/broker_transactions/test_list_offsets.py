@@ -127,6 +127,7 @@ def test_the_newest_timestamp_may_be_a_markers_or_lie_beyond_the_bound():
     play(scenario)
 
 
+@pytest.mark.promise("P8")
 def test_another_agent_says_the_same_behind_a_barrier():
     """P8."""
 

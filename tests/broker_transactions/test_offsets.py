@@ -107,6 +107,7 @@ def test_offsets_of_a_new_client_begin_the_transaction_of_their_epoch():
     play(scenario)
 
 
+@pytest.mark.promise("P8")
 def test_the_group_takes_part_as_the_agent_finds_behind_a_barrier():
     """The add went to another agent; this one, the group's coordinator, lags."""
 
@@ -356,6 +357,7 @@ def test_offsets_of_anothers_partition_abort_the_transaction_where_only_owners_m
 # Without the log.
 
 
+@pytest.mark.promise("P4")
 def test_offsets_whose_fate_is_open_are_said_to_have_timed_out_and_may_be_sent_again():
     async def scenario(one):
         producer = await in_group(one)

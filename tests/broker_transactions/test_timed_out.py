@@ -171,6 +171,7 @@ def test_when_the_coordinator_dies_the_next_one_is_coordinator_and_need_not_wait
     play(scenario, "one", "two", **SWEEP)
 
 
+@pytest.mark.promise("P6")
 def test_a_stall_of_the_agent_is_no_time():
     async def scenario(one):
         await left_open(one)
@@ -209,6 +210,7 @@ def test_a_time_without_a_session_is_no_time():
     play(scenario, **SWEEP)
 
 
+@pytest.mark.promise("P6")
 def test_a_wall_clock_that_jumps_ends_nothing():
     async def scenario(one):
         await left_open(one)

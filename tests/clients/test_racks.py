@@ -156,6 +156,7 @@ def test_when_one_of_the_zones_agents_leaves_and_comes_back_the_other_serves(
     assert _crossed(zoned) == [crossed[0], 0, crossed[2]]
 
 
+@pytest.mark.promise("P7")
 def test_records_cross_zones_only_while_the_zone_has_no_agent(
     zoned: FrazilCluster, stream: Stream, join: Join
 ) -> None:

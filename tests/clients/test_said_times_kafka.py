@@ -241,6 +241,7 @@ def test_records_too_far_ahead_are_refused_whatever_their_header_says(
         assert produce(address, topic, batch) == (ErrorCode.INVALID_TIMESTAMP, [0, 1, 2])
 
 
+@pytest.mark.promise("P14")
 def test_retention_leaves_the_same(pair: Pair, answers: dict[Case, Answers]) -> None:
     assert len(answers) == len(CASES)
     for case in CASES:

@@ -178,6 +178,7 @@ def test_a_row_without_a_timestamp_goes_with_a_later_one_that_has_one():
     assert expire(story, 30, ms=0) == (NONE, 30)
 
 
+@pytest.mark.promise("P6")
 def test_one_wild_clock_deletes_nothing():
     story = aged(9_000)
     other = story.open("agent-1", clock_ms=10_000)
@@ -540,6 +541,7 @@ def test_a_deleted_topic_is_purged_page_by_page():
 # Budgets (P15).
 
 
+@pytest.mark.promise("P15")
 def test_over_the_bound_of_rows_nothing_is_appended_until_some_have_gone(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -555,6 +557,7 @@ def test_over_the_bound_of_rows_nothing_is_appended_until_some_have_gone(
     assert [each.error for each in story.commit(story.agent, items)] == [NONE, NONE]
 
 
+@pytest.mark.promise("P15")
 def test_over_the_bound_of_windows_no_producer_is_new(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(partitions, "WINDOWS_MAX", 1)
     story = JobStory()

@@ -1,4 +1,4 @@
-"""When an object may be deleted: the rules of design §11, one by one."""
+"""When an object may be deleted: the rules of docs/design/bounded.md §7, one by one."""
 
 import pytest
 
@@ -46,6 +46,7 @@ def collectable() -> tuple[JobStory, ObjectId]:
     return story, chunk
 
 
+@pytest.mark.promise("P14")
 def test_an_object_goes_when_two_snapshots_know_that_nothing_points_at_it():
     story, chunk = let_go()
     for _ in range(2):
@@ -90,6 +91,7 @@ def test_grace_is_counted_in_the_machines_time():
     assert doom(story, chunk, grace_ms=5_000) == (chunk,)
 
 
+@pytest.mark.promise("P6")
 def test_one_wild_clock_dooms_nothing():
     story, chunk = collectable()
     other = story.open("agent-1", clock_ms=story.clock_ms)
@@ -97,6 +99,7 @@ def test_one_wild_clock_dooms_nothing():
     assert doom(story, chunk, grace_ms=5_000) == ()
 
 
+@pytest.mark.promise("P14")
 def test_what_a_pin_can_reach_stays_until_the_pin_is_gone():
     story = JobStory()
     story.produce(10, 10)

@@ -113,6 +113,7 @@ def test_there_is_an_outcome_of_every_kind_here():
     assert kinds == {*get_args(Outcome)}
 
 
+@pytest.mark.promise("P13")
 def test_every_outcome_makes_its_own_digest():
     digests = [roll(DIGEST_ZERO, Position(1), outcomes) for outcomes in DIFFERENT]
     assert len({*digests, DIGEST_ZERO}) == len(DIFFERENT) + 1

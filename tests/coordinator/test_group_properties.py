@@ -179,6 +179,7 @@ def filled() -> tuple[Story, Incarnation, Incarnation, TopicId]:
 group_ids = st.sampled_from(["", "a", "billing", "simple", "none"])
 
 
+@pytest.mark.promise("P5")
 @settings(deadline=None)
 @given(any_group_command, group_ids, st.booleans())
 def test_a_command_by_a_writer_that_does_not_hold_the_shard_changes_nothing(

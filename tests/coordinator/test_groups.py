@@ -206,6 +206,7 @@ def test_no_more_members_of_a_group_than_the_bound(monkeypatch: pytest.MonkeyPat
     assert list(world.row().members) == ["2", "4", "3"]
 
 
+@pytest.mark.promise("P15")
 def test_no_more_offsets_in_a_cluster_than_the_bound(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(table, "OFFSET_ROWS_MAX", 4)
     world = World()
@@ -234,6 +235,7 @@ def test_offsets_of_deleted_topics_count_until_they_are_forgotten(monkeypatch: p
     assert world.story.do(world.agent, world.commit(0)) == OffsetsCommitted((ErrorCode.NONE,))
 
 
+@pytest.mark.promise("P15")
 def test_groups_take_no_more_bytes_than_the_bound(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(table, "GROUPS_SIZE_MAX", 100)
     world = World()

@@ -147,6 +147,7 @@ def test_closing_twice_is_done_already():
     assert story.do(second, Close(first, 0)) == Done()
 
 
+@pytest.mark.promise("P6")
 def test_a_close_that_names_another_last_entry_is_refused():
     story = Story()
     first, second = story.open("a"), story.open("b")
@@ -222,6 +223,7 @@ def test_time_goes_on_when_the_slowest_is_closed():
     assert story.machine.time_ms == 9_000
 
 
+@pytest.mark.promise("P6")
 def test_one_wild_clock_moves_no_time():
     story = Story()
     steady = story.open("a", clock_ms=1_000)

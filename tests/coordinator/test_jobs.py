@@ -194,6 +194,7 @@ def published(story: JobStory, **changes: object) -> object:
     return story.do(story.agent, PublishSnapshot(**values))
 
 
+@pytest.mark.promise("P13")
 @pytest.mark.parametrize(
     "changes",
     [

@@ -43,6 +43,7 @@ def test_a_replay_through_the_codec_ends_in_the_same_state(seed: int, draw: Call
     assert state(machine) == state(story.machine)
 
 
+@pytest.mark.promise("P13")
 def test_a_replay_under_another_hash_seed_has_the_same_digests():
     outputs = [
         subprocess.run(
@@ -98,6 +99,7 @@ def test_the_sums_of_all_partitions_are_theirs_whatever_jobs_do():
     assert pages > 0
 
 
+@pytest.mark.promise("P2")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_acknowledged_is_in_the_log_at_its_offset(seed: int):
     """Every accepted item lies at its offset, in its chunk; a duplicate where the first one is."""

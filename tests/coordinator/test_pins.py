@@ -51,6 +51,7 @@ def test_a_pin_lives_as_long_as_the_slowest_clock_says():
     assert story.machine.pins.oldest(story.machine.time_ms) is None
 
 
+@pytest.mark.promise("P6")
 def test_a_wild_clock_that_sets_a_pin_ends_no_other():
     story = Story()
     steady, wild = story.open("a", clock_ms=1_000), story.open("b", clock_ms=1_000)

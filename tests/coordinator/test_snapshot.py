@@ -107,6 +107,7 @@ def test_a_machine_is_restored_over_another():
     }
 
 
+@pytest.mark.promise("P13")
 @settings(deadline=None, max_examples=40)
 @given(
     st.integers(0, 10_000),

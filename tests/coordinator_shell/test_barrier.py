@@ -50,6 +50,7 @@ def barrier_on(log: _Log, positions: _Positions) -> Barrier:
     return Barrier(log, wait_for=positions.wait_for, deadline_ms=5000, stats=CoordinatorStats())
 
 
+@pytest.mark.promise("P9")
 def test_barrier_under_way_does_not_count_for_who_comes_later() -> None:
     async def scenario() -> None:
         log, positions = _Log(), _Positions()
@@ -68,6 +69,7 @@ def test_barrier_under_way_does_not_count_for_who_comes_later() -> None:
     play(scenario)
 
 
+@pytest.mark.promise("P9")
 def test_all_who_wait_share_the_next_read() -> None:
     async def scenario() -> None:
         log = _Log()
@@ -84,6 +86,7 @@ def test_all_who_wait_share_the_next_read() -> None:
     play(scenario)
 
 
+@pytest.mark.promise("P9")
 def test_barrier_ends_only_when_the_head_is_applied() -> None:
     async def scenario() -> None:
         log, positions = _Log(), _Positions(applied=0)

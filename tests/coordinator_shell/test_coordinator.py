@@ -138,6 +138,7 @@ def test_leaving_before_there_is_a_session_ends() -> None:
     play(scenario)
 
 
+@pytest.mark.promise("P13")
 def test_run_ends_when_the_log_cannot_be_followed() -> None:
     async def scenario() -> None:
         cluster = MemoryLogCluster()

@@ -267,6 +267,7 @@ class Story:
                 await anext(batches)
 
 
+@pytest.mark.promise("P14")
 @pytest.mark.parametrize("effect", ["before", "after"])
 def test_cut_that_breaks_off_at_any_call_is_finished_by_another_holder(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch, effect: str

@@ -91,6 +91,7 @@ def test_command_that_the_codec_cannot_write_is_not_done() -> None:
     play(scenario)
 
 
+@pytest.mark.promise("P3")
 def test_append_without_answer_is_repeated_unchanged_before_anything_else() -> None:
     async def scenario() -> None:
         agent = Agent(MemoryLogCluster())
@@ -162,6 +163,7 @@ def test_entry_that_was_not_in_when_the_session_was_lost_never_will_be() -> None
     play(scenario)
 
 
+@pytest.mark.promise("P3")
 def test_new_incarnation_waits_until_the_old_one_is_settled() -> None:
     async def scenario() -> None:
         cluster = MemoryLogCluster()
@@ -185,6 +187,7 @@ def test_new_incarnation_waits_until_the_old_one_is_settled() -> None:
     play(scenario)
 
 
+@pytest.mark.promise("P3")
 def test_command_for_another_incarnation_is_not_done() -> None:
     async def scenario() -> None:
         cluster = MemoryLogCluster()
@@ -312,6 +315,7 @@ def test_agents_share_the_pace_of_the_log() -> None:
     play(scenario)
 
 
+@pytest.mark.promise("P4")
 def test_entry_that_was_in_is_not_called_undone_while_the_replica_lags() -> None:
     async def scenario() -> None:
         cluster = MemoryLogCluster()
@@ -358,6 +362,7 @@ def test_command_that_waits_behind_one_in_doubt_is_refused_at_the_deadline() -> 
     play(scenario)
 
 
+@pytest.mark.promise("P4")
 def test_entry_in_doubt_stays_unknown_when_nobody_knows_how_far_its_session_had_got() -> None:
     async def scenario() -> None:
         cluster = MemoryLogCluster(sessions_kept=0)
@@ -418,6 +423,7 @@ def test_entry_that_was_answered_is_not_called_undone_though_nobody_knows_the_ne
     play(scenario)
 
 
+@pytest.mark.promise("P15")
 def test_over_its_budget_the_log_takes_only_what_bounds_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -94,6 +94,7 @@ def test_tail_that_breaks_off_goes_on_where_it_was() -> None:
     play(scenario)
 
 
+@pytest.mark.promise("P13")
 def test_entry_that_cannot_be_decoded_stops_the_replica_and_is_not_skipped() -> None:
     async def scenario() -> None:
         cluster = MemoryLogCluster()
@@ -110,6 +111,7 @@ def test_entry_that_cannot_be_decoded_stops_the_replica_and_is_not_skipped() -> 
     play(scenario)
 
 
+@pytest.mark.promise("P13")
 def test_entry_that_makes_apply_raise_stops_the_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     apply = Machine.apply
 

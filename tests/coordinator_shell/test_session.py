@@ -15,6 +15,7 @@ def own_session(cluster: MemoryLogCluster) -> int:
     return cluster.entries[0].session
 
 
+@pytest.mark.promise("P5")
 def test_session_is_proven_from_the_sending_of_the_renewal_not_its_answer() -> None:
     async def scenario() -> None:
         cluster = MemoryLogCluster()
@@ -35,6 +36,7 @@ def test_session_is_proven_from_the_sending_of_the_renewal_not_its_answer() -> N
     play(scenario)
 
 
+@pytest.mark.promise("P5")
 def test_session_is_proven_from_the_sending_of_its_request_not_the_grant() -> None:
     async def scenario() -> None:
         agent = Agent(MemoryLogCluster())
@@ -103,6 +105,7 @@ def test_lapsed_session_that_still_lives_goes_on_after_a_barrier() -> None:
     play(scenario)
 
 
+@pytest.mark.promise("P5")
 def test_loss_is_noticed_by_the_compare_of_an_append() -> None:
     async def scenario() -> None:
         cluster = MemoryLogCluster()
@@ -120,6 +123,7 @@ def test_loss_is_noticed_by_the_compare_of_an_append() -> None:
     play(scenario)
 
 
+@pytest.mark.promise("P5")
 def test_loss_is_noticed_by_the_periodic_read() -> None:
     async def scenario() -> None:
         cluster = MemoryLogCluster()
@@ -150,6 +154,7 @@ def test_loss_is_noticed_by_the_renewal() -> None:
     play(scenario)
 
 
+@pytest.mark.promise("P6")
 def test_wall_clock_that_jumps_ends_nothing() -> None:
     async def scenario() -> None:
         cluster = MemoryLogCluster()
@@ -166,6 +171,7 @@ def test_wall_clock_that_jumps_ends_nothing() -> None:
     play(scenario)
 
 
+@pytest.mark.promise("P12")
 def test_agent_does_not_serve_before_a_barrier_taken_after_it_got_its_session() -> None:
     async def scenario() -> None:
         cluster = MemoryLogCluster()
@@ -186,6 +192,7 @@ def test_agent_does_not_serve_before_a_barrier_taken_after_it_got_its_session() 
     play(scenario)
 
 
+@pytest.mark.promise("P12")
 def test_agent_does_not_serve_before_it_has_applied_what_the_barrier_found() -> None:
     async def scenario() -> None:
         cluster = MemoryLogCluster()

@@ -227,6 +227,7 @@ class _Away(MemoryStore):
         return await super().get(key)
 
 
+@pytest.mark.promise("P16")
 def test_a_store_that_is_away_is_waited_for_and_no_older_snapshot_is_taken() -> None:
     async def scenario() -> None:
         world = World()
@@ -427,6 +428,7 @@ def test_what_lies_on_a_disk_alone_is_enough(tmp_path: Path) -> None:
 # Digests (P13).
 
 
+@pytest.mark.promise("P13")
 def test_a_replica_that_had_another_digest_where_a_snapshot_was_begun_stops() -> None:
     async def scenario() -> None:
         world = World()

@@ -168,6 +168,7 @@ class Lying(MemoryStore):
         return _flip(data) if key.endswith("/0002") else data
 
 
+@pytest.mark.promise("P14")
 def test_what_is_not_read_back_as_it_was_written_is_no_snapshot() -> None:
     async def scenario() -> None:
         with pytest.raises(SnapshotError, match="0002 is not what the manifest says"):
@@ -176,6 +177,7 @@ def test_what_is_not_read_back_as_it_was_written_is_no_snapshot() -> None:
     play(scenario)
 
 
+@pytest.mark.promise("P14")
 def test_a_snapshot_that_makes_another_machine_is_not_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

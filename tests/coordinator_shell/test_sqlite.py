@@ -70,6 +70,7 @@ def test_what_was_answered_is_in_the_files(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.promise("P1")
 def test_every_commit_waits_for_the_disk(tmp_path: Path) -> None:
     # A power cut cannot be had in a test; what survives one is SQLite's promise for this mode.
     database = SqliteFile(tmp_path / "log.db")
@@ -291,6 +292,7 @@ def _remove(path: Path) -> None:
     path.unlink()
 
 
+@pytest.mark.promise("P1")
 @pytest.mark.parametrize("change", [_move, _overwrite, _remove])
 def test_a_file_that_is_replaced_while_in_use_acknowledges_nothing(
     tmp_path: Path, change: Callable[[Path], None]

@@ -103,6 +103,7 @@ def dead_letters(here):
     return list(zip(*(found[name].to_pylist() for name in ("kafka_offset", "error_code")), strict=True))  # fmt: skip
 
 
+@pytest.mark.promise("P7")
 @pytest.mark.parametrize("by", PARTITIONINGS)
 def test_values_at_the_ends_of_their_types_are_in_the_table_or_dead_letters(here, registry, by):
     found, url = registry

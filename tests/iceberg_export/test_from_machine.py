@@ -9,6 +9,7 @@ import json
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def plan_of(log: Log, store: Path, offsets: dict[int, int]) -> TopicPlan:
     return parse_plan(json.loads(json.dumps({**view, "store": address})))
 
 
+@pytest.mark.promise("P7")
 @settings(max_examples=150, deadline=None)
 @given(played=steps, data=st.data())
 def test_an_agents_plan_becomes_the_committed_records_below_the_last_stable_offset(played, data):

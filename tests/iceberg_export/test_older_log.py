@@ -93,6 +93,7 @@ def test_an_export_is_refused_when_the_log_has_as_many_offsets_again(here):
     assert "position 1:101, the log is at 1:100" in refused(export, here)
 
 
+@pytest.mark.promise("P7")
 def test_an_export_is_refused_when_the_log_has_grown_past_the_table_in_all_that_counts(here):
     before = here.table().metadata
     grown_past(here)

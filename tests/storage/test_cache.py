@@ -47,6 +47,7 @@ def test_replaced_value_is_counted_once() -> None:
     assert cache.bytes_used == len(cache) == 0
 
 
+@pytest.mark.promise("P15")
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12))))
 def test_budget_is_never_exceeded(puts: list[tuple[int, int]]) -> None:
     cache: Cache[int, bytes] = Cache(10, size_of=len)

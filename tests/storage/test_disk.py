@@ -183,6 +183,7 @@ def test_more_parts_than_one_system_call_takes_are_written_in_order(tmp_path: Pa
     use(tmp_path, test)
 
 
+@pytest.mark.promise("P1")
 def test_everything_is_synced_before_a_put_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

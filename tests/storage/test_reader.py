@@ -173,6 +173,7 @@ def test_errors_of_the_store_pass_through_and_are_not_kept(error: StoreError, re
     read(test)
 
 
+@pytest.mark.promise("P7")
 @pytest.mark.parametrize("recent", [True, False])
 def test_damaged_bytes_are_an_error_and_never_served(recent: bool) -> None:
     damaged = bytearray(OBJECT)
