@@ -196,7 +196,7 @@ class Agent:
             self._has_ended.set()
 
     async def stop(self) -> None:
-        """Leave as SIGTERM wants it (design §13); returns when `run` is over."""
+        """Leave as SIGTERM wants it (docs/design/running.md §6); returns when `run` is over."""
         self._stop.set()
         await self._has_ended.wait()
 

@@ -1,8 +1,9 @@
 """What an agent says the time is, where records are deleted by it: never later than two clocks.
 
 Retention, expiry and log compaction compare with the machine's time, which is the least of what
-the live agents wrote (design §6). So one clock that runs ahead moves no time as long as there is
-another agent. This keeps it so when there is none: what is written into entries is never later
+the live agents wrote (docs/design/log-and-sessions.md §10). So one clock that runs ahead moves no
+time as long as there is another agent. This keeps it so when there is none: what is written into
+entries is never later
 
 * than the agent's wall clock;
 * than that clock was when the agent began, plus what the boot-time clock has counted since (a

@@ -95,7 +95,7 @@ class Node:
     """Boot-time clock, ms; for durations, and for what must not follow the wall clock."""
     rng: random.Random
     leaving: bool = False
-    """The agent is going down: it names others as leaders where there are others (design §13)."""
+    """The agent is going down: it names others as leaders where there are others."""
     stats: EdgeStats = field(default_factory=EdgeStats)
     placements: Placements = field(default_factory=Placements)
     creations: dict[str, asyncio.Future[Outcome]] = field(default_factory=dict)

@@ -1,5 +1,6 @@
-"""Which agents a client is told to use for a partition (design §8). Pure.
+"""Which agents a client is told to use for a partition. Pure.
 
+The rules are in docs/design/chunks-and-segments.md §6.
 Any agent serves any partition, so placement is advice: it makes each zone fetch a chunk about
 once. In every zone the agent of one *rank* is chosen by rendezvous hashing of the partition over
 the ranks that are taken there, so agents of equal rank serve the same partitions in every zone.

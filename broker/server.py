@@ -108,7 +108,7 @@ class KafkaServer:
         await self._started.wait()
 
     async def drain(self, timeout_ms: int) -> None:
-        """Answer what was asked, close every connection, accept no new one (design §13).
+        """Answer what was asked, close every connection, accept no new one.
 
         Returns when all are closed, or are cut off after `timeout_ms`. `run` goes on meanwhile.
         """

@@ -1,4 +1,4 @@
-"""Metadata responses from topics that are kept encoded (design §8). Pure.
+"""Metadata responses from topics that are kept encoded. Pure.
 
 The topics are nearly all of a Metadata response, and the same for all clients of a zone and a
 version until the agents change. So a topic's bytes are made once, cut out of a response with

@@ -403,7 +403,7 @@ class Bounding:
     def _may_go(
         self, object_id: ObjectId, since: Moment | None, bound_ms: int, moment: Moment
     ) -> bool:
-        """Nothing points at the object, and nobody may still need it (design §11)."""
+        """Nothing points at the object, and nobody may need it (docs/design/bounded.md §7)."""
         if since is not None:
             older = self._snapshots.older
             pinned = self._pins.oldest(moment.time_ms)

@@ -67,7 +67,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Nothing but the writer's clock in the entry's header (design §6, time)."""
+    """Only the writer's clock in the entry's header (docs/design/log-and-sessions.md §10)."""
 
 
 @dataclass(frozen=True, slots=True)

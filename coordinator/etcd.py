@@ -1,4 +1,4 @@
-"""MetadataLog on etcd: the keys and transactions of design §5.
+"""MetadataLog on etcd: the keys and transactions of docs/design/log-and-sessions.md §2, §4.
 
     <prefix>/<cluster>/identity              whose log this is
     <prefix>/<cluster>/<era>/log/<cell>/<lease>/<n>   one entry, leaseless

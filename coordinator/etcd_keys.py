@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 from coordinator import etcd_pb2 as pb
 
 CELL = 0
-"""Of the control log; data logs of other cells are prepared in the keys only (design §14)."""
+"""Of the control log; other cells have room in the keys only (docs/design/bounded.md §9)."""
 
 
 class Keys(NamedTuple):

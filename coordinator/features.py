@@ -2,9 +2,9 @@
 
 `transaction.version` is the only one that changes: 2 lets clients use KIP-890 (implicit adds, an
 epoch per transaction). A new log begins with the highest level that its first agent can; later an
-operator raises it, when all live agents can (design §13). The epoch is the position of the newest
-change: clients take the features of the highest epoch that they have seen, so it must never go
-back and be the same everywhere.
+operator raises it, when all live agents can (docs/design/running.md §11). The epoch is the
+position of the newest change: clients take the features of the highest epoch that they have seen,
+so it must never go back and be the same everywhere.
 """
 
 from typing import Final

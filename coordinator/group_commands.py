@@ -2,8 +2,8 @@
 
 Group ids hash to `GROUP_SHARDS` shards. A shard is claimed by one live incarnation, its
 *coordinator*, and what changes a group of the shard is refused with NOT_COORDINATOR unless the
-entry's writer holds the claim (design §10). So decisions of a coordinator are in the log in
-the order in which it made them, and nobody else's are between them.
+entry's writer holds the claim (docs/design/groups.md §1). So decisions of a coordinator are in the
+log in the order in which it made them, and nobody else's are between them.
 
 `apply` reads of a group what it fences with: its epoch, and its members' ids and epochs. What
 only the coordinator reads (timeouts, subscriptions, assignments) is a *body*: opaque bytes.

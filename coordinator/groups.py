@@ -66,7 +66,7 @@ CONFIGURED_GROUPS_MAX = 10_000
 GROUP_CONFIGS_MAX = 100
 """Of one group id."""
 GROUP_COMMAND_ROWS_MAX = 1_000
-"""Members, offsets or configs in one command (design §6, small steps)."""
+"""Members, offsets or configs in one command (docs/design/log-and-sessions.md §10, small steps)."""
 GROUPS_SIZE_MAX = 512 * 1024 * 1024
 """Bytes of bodies, and characters of ids, metadata and configs, of the whole cluster."""
 

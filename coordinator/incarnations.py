@@ -1,7 +1,7 @@
 """The table of live incarnations: who may write, and how clients reach it.
 
 Node ids are small integers, kept for a node name over its incarnations; a rank is the smallest
-number that no live incarnation of the zone has (design §8, §13).
+number that no live incarnation of the zone has (docs/design/running.md §1).
 
 Invariants: at most one live incarnation per node name and per node id; ranks differ within a
 zone; rows are in order of opening. Node names that are not live are forgotten, the one that
@@ -79,7 +79,7 @@ class Incarnations:
         return self._live.get(incarnation)
 
     def all_know(self, level: int) -> bool:
-        """Whether every live agent can decode what came with that feature level (design §6)."""
+        """Every live agent can decode commands of that level (docs/design/running.md §11)."""
         return all(row.feature_level_max >= level for row in self)
 
     def by_node_id(self, node_id: int) -> IncarnationRow | None:

@@ -18,8 +18,8 @@ from protocol.types import POSITION_ZERO, Incarnation, Position, TopicId
 from storage.spans import ObjectId
 
 JOB_ROWS_MAX: Final = 1_000
-"""Rows that one command may touch (design §6, small steps); of ReplaceRows the greater of those
-that go and those that come."""
+"""Rows that one command may touch (docs/design/log-and-sessions.md §10, small steps); of
+ReplaceRows the greater of those that go and those that come."""
 SPILL_ROWS_MAX: Final = 4_000
 """Rows in the pages of one SpillRows: all of an index object."""
 PAGE_BYTES_MAX: Final = 60 * 1024

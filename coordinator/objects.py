@@ -8,9 +8,9 @@ object by the writer's slot and the number: eight bytes. The kind is in the slot
 
 Invariants: an object is in the columns from its commit on while something points at it; then it
 is `unreferenced`, with the position and the machine's time of that moment, until it is doomed
-(design §11); a doomed one is listed until it is forgotten, and never pointed at again. The
-unreferenced objects of a writer are in the order in which they became so. Slots of writers that
-are closed and have nothing left are used again.
+(docs/design/bounded.md §7); a doomed one is listed until it is forgotten, and never pointed at
+again. The unreferenced objects of a writer are in the order in which they became so. Slots of
+writers that are closed and have nothing left are used again.
 
 Left out: when an object may be doomed (`bounding`).
 """

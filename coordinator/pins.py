@@ -1,7 +1,7 @@
 """The table of pins: objects reachable at a position stay until the pin expires.
 
-Expiry compares with the machine's time, never with a clock (design §6). A pin that has expired
-counts no more, whether or not its row is still here.
+Expiry compares with the machine's time, never with a clock (docs/design/log-and-sessions.md §10).
+A pin that has expired counts no more, whether or not its row is still here.
 """
 
 from collections.abc import Iterator

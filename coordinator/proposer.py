@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 COMMANDS_WAITING_MAX = 10_000
 COMMAND_BYTES_MAX = ENTRY_BYTES_MAX - ENTRY_OVERHEAD_BYTES_MAX
 ENTRIES_PER_SECOND_MAX = 800
-"""Of all agents together (design §14); each takes its share."""
+"""Of all agents together (docs/design/bounded.md §9); each takes its share."""
 
 BOUNDING = tuple(
     kind

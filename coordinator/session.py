@@ -46,7 +46,7 @@ RENEWALS_PER_TTL = 5
 
 
 class ReplacedError(Exception):
-    """Another process has opened an incarnation under this agent's node name (design §13)."""
+    """Another process has taken this agent's node name (docs/design/running.md §1)."""
 
 
 class Membership:

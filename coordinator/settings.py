@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from coordinator.commands import Listener
 
 FEATURE_LEVEL_MAX = 3
-"""Newest behaviour of `apply` that this version knows (design §6, versions)."""
+"""Newest behaviour of `apply` that this version knows (docs/design/running.md §11)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentIdentity:
-    """What an agent says of itself when it opens an incarnation (design §13)."""
+    """What an agent says of itself when it opens an incarnation (docs/design/running.md §1)."""
 
     node_name: str
     """Its name over restarts; a new process of a name replaces the old one."""

@@ -1,5 +1,6 @@
-"""The table of topics: names, ids, and the rules of Kafka for creating one (facts §9.3).
+"""The table of topics: names, ids, and the rules of Kafka for creating one.
 
+The rules are in docs/design/kafka-semantics.md §9.2.
 Topic ids are made from the position of the command that creates the topic, so they are unique
 without chance. A deleted topic gives its name free at once.
 
@@ -22,7 +23,7 @@ TOPIC_NAME_MAX = 249
 TOPIC_PARTITIONS_MAX = 10_000
 TOPIC_CONFIGS_MAX = 1_000
 PARTITIONS_MAX = 100_000
-"""Of the whole cluster (design §14), those of deleted topics that wait for the purge included."""
+"""Of the whole cluster, deleted topics until their purge included (docs/design/bounded.md §8)."""
 
 assert TOPIC_PARTITIONS_MAX <= PARTITIONS_MAX
 

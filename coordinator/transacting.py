@@ -2,7 +2,8 @@
 
 Where a transactional id goes is decided in `txn.transactions`; here that is done to the tables:
 markers into the partitions that got records, pending offsets into the groups, or away. All of it
-happens at one position, so no reader ever sees a part of a transaction (design §9).
+happens at one position, so no reader ever sees a part of a transaction
+(docs/design/transactions.md §5).
 
 Invariants: a command is judged before it touches anything. Topics and groups that are deleted
 drop out of their transactions without a trace.
@@ -53,7 +54,7 @@ from txn.transactions import (
 )
 
 COMMAND_ROWS_MAX: Final = 1_000
-"""Partitions, groups, ids or producers in one command (design §6, small steps)."""
+"""Partitions, groups, ids or producers in one command (docs/design/log-and-sessions.md §10)."""
 
 
 class Transacting:

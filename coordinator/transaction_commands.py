@@ -2,7 +2,8 @@
 
 Every command about a transaction names which one it saw: by its number (`instance`), or, of TV2
 clients, by the epoch. One that comes late, however often it is written, changes nothing else
-(design §9). What is judged is in `txn.transactions`; batches are in `CommitChunk`.
+(docs/design/transactions.md §2). What is judged is in `txn.transactions`; batches are in
+`CommitChunk`.
 
 Transactions belong to no agent: any may write these commands, and the position decides. Only
 offsets need the group's coordinator, as in `group_commands`.

@@ -24,7 +24,7 @@ INCARNATION_NONE = Incarnation(0)
 """What the entry that opens an incarnation carries, as its own position is not known yet."""
 
 ERA = 1
-"""The only one until a log can go on in the next without what it lost (design §13)."""
+"""The only one today (docs/design/log-and-sessions.md §3)."""
 
 REVISION_BITS = 48
 REVISION_MASK = (1 << REVISION_BITS) - 1

@@ -1,8 +1,8 @@
-"""Whose bucket this is: the object `cluster.json` at the root of the store (design §13).
+"""Whose bucket this is: the object `cluster.json` at the root of the store.
 
 Written once, by whoever comes first, and compared by everybody after. It keeps two clusters, or
 one cluster and its restored twin of another era, from writing among each other's chunks. What
-is there and not understood is never overwritten.
+is there and not understood is never overwritten. See docs/design/running.md §2.
 """
 
 import json

@@ -34,7 +34,7 @@ class ObjectId(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The object's key: objects of an incarnation lie under its own prefix (design §11)."""
+        """The key in the store, by kind and incarnation (docs/design/chunks-and-segments.md §1)."""
         return f"{_FOLDERS[self.kind]}/{self.incarnation:016x}/{self.number:08x}"
 
     @classmethod

@@ -4,7 +4,7 @@
 
 A `Standing` is all that these decisions look at; every function takes the one before and gives the
 one after, or an error of Kafka's. There are no Prepare states: one entry of the log ends a
-transaction everywhere (design §9), so no request ever meets one half ended.
+transaction everywhere (docs/design/transactions.md §5), so no request ever meets one half ended.
 
 Two generations of clients are served, told apart by the versions of their requests (KIP-890):
 
@@ -257,7 +257,7 @@ def end(
 
 
 def holds(proof: Proof, standing: Standing) -> bool:
-    """The EndTxn is meant for the open transaction (design §9, `facts/kafka-semantics.md` §6.3)."""
+    """The EndTxn is meant for the open transaction (docs/design/transactions.md §7)."""
     adds = standing.adds
     return (
         proof.instance == standing.instance

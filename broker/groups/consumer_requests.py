@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat, v0-1: what is refused whatever the group, and what answers look like.
 
 Pure. Errors and sentences are Kafka's, in the order in which it looks for them
-(`GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid`, facts §8.2).
+(`GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid`).
 """
 
 from collections.abc import Sequence

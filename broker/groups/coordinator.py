@@ -104,7 +104,7 @@ class GroupCoordinator:
             tasks.create_task(self.hosting.loading.run(), name="group loading")
 
     async def depart(self, timeout_s: float) -> None:
-        """Give the shards to others; from now on nothing is coordinated here (design §13).
+        """Give the shards to others (docs/design/running.md §6) and coordinate nothing any more.
 
         Ends within `timeout_s`, whatever the log does.
         """

@@ -49,7 +49,7 @@ FATE_MS_MAX: Final = 10_000
 ATTEMPTS_MAX: Final = 5
 """So often a request whose transaction has moved is looked at again."""
 ADD_ROWS_MAX: Final = 1_000
-"""Partitions in one command (design §6, small steps)."""
+"""Partitions in one command (docs/design/log-and-sessions.md §10, small steps)."""
 AT_ONCE_MAX: Final = 100
 """Timed out transactions under way at a time."""
 

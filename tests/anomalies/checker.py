@@ -1,8 +1,8 @@
 """Is this what a Kafka-compatible log may show its clients? `check` says what is not.
 
-The definitions are those of Jepsen's queue workload (`facts/anomalies.md` §2), coded on our own;
-`test_verdicts.py` compares them with the verdicts of the original, case by case. `analyse` is the
-comparable part; `check` adds what the original leaves out.
+The definitions are those of Jepsen's queue workload (docs/design/anomalies.md §2), coded on our
+own; `test_verdicts.py` compares them with the verdicts of the original, case by case. `analyse` is
+the comparable part; `check` adds what the original leaves out.
 """
 
 from collections.abc import Collection, Sequence

@@ -2,8 +2,8 @@
 
 Edges: *ww*, from the writer of a record to the writer of the next in its partition; *wr*, from the
 writer of a record to all its readers; *realtime*, from what went well to what was invoked later.
-Definitions: `facts/anomalies.md` §2.1. Kafka's transactions do not isolate writes, so cycles with
-ww edges are no errors of a log; hence `ww_deps`.
+Definitions: docs/design/anomalies.md §2.1. Kafka's transactions do not isolate writes, so cycles
+with ww edges are no errors of a log; hence `ww_deps`.
 
 A strongly connected component is named by the weakest level that it breaks, PL-1 (ww alone) before
 PL-2 (ww and wr), each of which has a stronger form with realtime edges; and each gets a shortest

@@ -1,4 +1,4 @@
-"""Histories of clients, and what every anomaly is judged by (`facts/anomalies.md` §2.0).
+"""Histories of clients, and what every anomaly is judged by (docs/design/anomalies.md §2.0).
 
 A history is a list of operations in the order in which they were seen; each is a mapping:
 

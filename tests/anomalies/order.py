@@ -1,6 +1,6 @@
 """Anomalies of order: readers and writers that skip records or go back.
 
-Definitions: `facts/anomalies.md` §2.1. Inside one operation consecutive values are compared;
+Definitions: docs/design/anomalies.md §2.1. Inside one operation consecutive values are compared;
 outside, the end of one operation with the beginning of the next of the same process. Not
 comparable in histories with inconsistent offsets: there is no order then.
 """

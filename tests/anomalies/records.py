@@ -1,7 +1,7 @@
 """Anomalies of single records: what was lost, doubled, seen too early, or never seen.
 
-Definitions: `facts/anomalies.md` §2.1. Each function takes the facts of a history and gives its
-cases as tuples, in order of keys; what they hold is said there.
+Definitions: docs/design/anomalies.md §2.1. Each function takes the facts of a history and gives
+its cases as tuples, in order of keys; what they hold is said there.
 """
 
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Our checkers agree with Jepsen's on 306 histories, case by case (`facts/anomalies.md` §2).
+"""Our checkers agree with Jepsen's on 306 histories, case by case (docs/design/anomalies.md §2.3).
 
 Left out, since the original's answers are arbitrary there: order and cycles where offsets are
 inconsistent; which of several values of a key a precommitted read names; which cycles it happens

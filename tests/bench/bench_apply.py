@@ -2,7 +2,7 @@
 
 Prints microseconds of CPU per entry and per span or committed offset, to encode, to decode and to
 apply, for shapes from one to an entry full of them; best of several rounds. No test: it measures,
-it does not judge. The budget is 8 µs a span, decoding included (design §14).
+it does not judge. The budget is 8 µs a span, decoding included (docs/design/bounded.md §9).
 """
 
 import time

@@ -1,8 +1,8 @@
 """What the machine's rows cost in memory: `python -m tests.bench.bench_machine_memory`.
 
 Prints bytes per partition, per span, per window, per group and per committed offset, as the process
-grows, against the budgets of design §14; and how long a full garbage collection takes with all of
-them.
+grows, against the budgets of docs/design/bounded.md §9; and how long a full garbage collection
+takes with all of them.
 """
 
 import gc

@@ -1,4 +1,7 @@
-"""Tokens of a connection: which frames are in reply to which challenge (facts §6.3, rule 3)."""
+"""Tokens of a connection: which frames are in reply to which challenge.
+
+This is rule 3 of docs/design/kafka-semantics.md §6.3.
+"""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,6 @@
-"""Late requests of TV1 clients: the Jepsen scenario and the holes of facts §6.3, frame by frame.
+"""Late requests of TV1 clients: the Jepsen scenario and its relatives, frame by frame.
 
+The holes are those of docs/design/kafka-semantics.md §6.3.
 In all of them a client gives a connection up with requests on it that nobody has read, goes on
 elsewhere, and then those are read. A transaction that is live then must neither end nor be cut in
 two; the client that lives must get on with one challenge at most (KAFKA-17754).

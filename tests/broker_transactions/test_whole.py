@@ -179,7 +179,7 @@ def test_nothing_is_lost_while_the_log_is_away():
 
 
 class Client:
-    """A TV1 client as in facts §6.1: it repeats what is not answered on a new connection."""
+    """A TV1 client (docs/design/kafka-semantics.md §6.1): repeats on a new connection."""
 
     def __init__(self, agents, producer: Producer, rng: random.Random) -> None:
         self.agents = agents
@@ -240,10 +240,11 @@ class Client:
 def test_whatever_is_read_late_every_transaction_is_whole(seed):
     """Each writes one value into two partitions; readers see it in both or in none.
 
-    An add that is read late may open a transaction that nobody wanted (facts §6.3, hole 4), which
-    the next one then joins; so nothing else is told of instances here. Such an add with an abort
-    behind it, read between the end of the client's transaction and the client's repetition of
-    EndTxn(commit), gives that a 48, as in Kafka: the producer begins anew and does not know.
+    An add that is read late may open a transaction that nobody wanted, which the next one then
+    joins (docs/design/kafka-semantics.md §6.3, hole 4); so nothing else is told of
+    instances here. Such an add with an abort behind it, read between the end of the client's
+    transaction and the client's repetition of EndTxn(commit), gives that a 48, as in Kafka: the
+    producer begins anew and does not know.
     """
 
     async def scenario(one, two):

@@ -21,10 +21,11 @@ IN_FLIGHT_MAX = 4
 
 
 class Writer:
-    """A client as facts §4 and §6.1: what is not answered is sent again, on a new connection.
+    """A client as in docs/design/kafka-semantics.md §4 and §6.1.
 
-    When it gives up a batch whose fate it does not know it aborts and takes the next epoch
-    (KIP-360), or gets it by the end itself (KIP-890): else an old frame could pass for a new one.
+    What is not answered is sent again, on a new connection. When it gives up a batch whose fate it
+    does not know it aborts and takes the next epoch (KIP-360), or gets it by the end itself
+    (KIP-890): else an old frame could pass for a new one.
     """
 
     def __init__(self, agents, producer: Producer, rng: random.Random, *, version: int) -> None:

@@ -1,4 +1,4 @@
-"""One step of a KIP-848 member towards its target (KIP-848, "Reconciliation"; facts §8.2)."""
+"""One step of a KIP-848 member towards its target (docs/design/groups.md §6, step 3)."""
 
 import pytest
 from hypothesis import assume, given, settings

@@ -1,6 +1,6 @@
 """Every order in which frames, agents and the log can do things, for one client (exhaustive).
 
-The rule about EndTxn (`facts/kafka-semantics.md` §6.3, KAFKA-17754) is about frames that are late:
+The rule about EndTxn (docs/design/transactions.md §7, KAFKA-17754) is about frames that are late:
 held in the buffers of connections that the client has given up, in agents that are slow, in
 appends whose fate is unknown. `explore` goes through all the worlds that can come of a client's
 plan, and says where a transaction is ended by a frame that meant an earlier one: `Ended`.
@@ -103,8 +103,9 @@ class Ended(NamedTuple):
     path: tuple[str, ...]
     """What happened, in short."""
     documented: bool
-    """It is what facts §6.3 leave over: the second of two EndTxn of one connection arrived after
-    the challenge had been written, and no other connection has made an add since it was read."""
+    """What docs/design/transactions.md §10 leaves over: the second of two EndTxn of one connection
+    arrived after the challenge had been written, and no other connection has made an add since it
+    was read."""
 
 
 @dataclass(frozen=True)

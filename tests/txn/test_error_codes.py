@@ -1,4 +1,4 @@
-"""What each API and version is told: the tables of facts §5.2 to §5.5, whole.
+"""What each API and version is told, whole (docs/design/kafka-semantics.md §5.2 to §5.5).
 
 Every row here is one canonical code; what is not in a table is told as it is.
 """
@@ -96,7 +96,7 @@ def test_what_may_still_happen_is_never_told_as_an_error_that_says_it_did_not():
 
 
 def test_an_endtxn_is_never_sent_to_look_for_another_coordinator():
-    """On 15 and 16 librdkafka and sarama take a new connection each time (facts §6.2)."""
+    """librdkafka and sarama would never end (docs/design/kafka-semantics.md §6.2)."""
     for told in (error_codes.for_end, error_codes.for_add, error_codes.for_init):
         for code in ErrorCode:
             for version in range(6):

@@ -1,5 +1,6 @@
-"""No late EndTxn ends another transaction, in any order of things (facts §6.3, KAFKA-17754).
+"""No late EndTxn ends another transaction, in any order of things (KAFKA-17754).
 
+The rule is in docs/design/transactions.md §7, why it holds in docs/design/transactions.md §8.
 `frames` goes through all the worlds; here are the plans, and the errors that would be found: each
 line of the rule is left out once, and one of the plans must notice.
 """

@@ -1,8 +1,9 @@
 """Kafka's own tables of EndTxn, InitProducerId and adds, and where we differ on purpose.
 
-Transcribed from facts §5.2, §5.3 and §5.5 (`TransactionCoordinator`, `TransactionMetadata`), by
-state and request; not written by the code under test, other than the scripts. There are no
-Prepare states here: their rows have no counterpart.
+Transcribed from Kafka (`TransactionCoordinator`, `TransactionMetadata`;
+docs/design/kafka-semantics.md §5.2, §5.3, §5.5), by state and request; not written by the code
+under test, other than the scripts. There are no Prepare states here: their rows have no
+counterpart.
 """
 
 import pytest

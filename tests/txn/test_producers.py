@@ -1,4 +1,7 @@
-"""Kafka's rules for sequences (facts §4, `ProducerAppendInfo`), case by case and as a model."""
+"""Kafka's rules for sequences (`ProducerAppendInfo`), case by case and as a model.
+
+They are in docs/design/kafka-semantics.md §4.
+"""
 
 import pytest
 from hypothesis import given
