@@ -21,6 +21,9 @@ SOURCES = [
     if (file.suffix in SUFFIXES or file.name == "Makefile") and file != Path(__file__)
 ]
 
+ARCHITECTURE_LINES_MAX = 250
+"""One read of a quarter of an hour; what is longer belongs into docs/design."""
+
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)")
 _SECTIONS = r"§\d+(?:\.\d+)?(?:(?:,| and| to) §\d+(?:\.\d+)?)*"
 _REFERENCE = re.compile(
@@ -114,3 +117,8 @@ def test_code_refers_to_sections_by_their_page_and_all_of_them_are_there() -> No
             if not (ROOT / page).is_file()
         ]
     assert not dead
+
+
+def test_architecture_is_one_read() -> None:
+    lines = (ROOT / "ARCHITECTURE.md").read_text().splitlines()
+    assert len(lines) <= ARCHITECTURE_LINES_MAX
