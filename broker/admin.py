@@ -44,9 +44,9 @@ from coordinator.plan_view import topic_plan
 from coordinator.table_commands import TABLES_LEVEL
 from protocol.errors import KafkaError
 from protocol.types import POSITION_ZERO, Position, TopicId
-from storage.object_store import ObjectStore, StoreError
+from storage.formats.spans import Marker, Page, Span
 from storage.reader import Reader
-from storage.spans import Marker, Page, Span
+from storage.stores.object_store import ObjectStore, StoreError
 
 PROPOSAL_SECONDS_MAX = 10.0
 LOG_READERS_MAX = 4

@@ -58,9 +58,9 @@ from coordinator.snapshot_store import SnapshotStore
 from protocol.apis import APIS, FETCH, PRODUCE
 from protocol.messages.codec import request_layout, response_layout
 from protocol.types import ERA, Incarnation
-from storage.marker import ClusterIdentity
-from storage.object_store import ObjectStore, StoreError, StoreRefusedError
+from storage.formats.marker import ClusterIdentity
 from storage.reader import Reader
+from storage.stores.object_store import ObjectStore, StoreError, StoreRefusedError
 from storage.writer import Writer
 
 logger = logging.getLogger(__name__)

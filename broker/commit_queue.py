@@ -23,7 +23,7 @@ from protocol.errors import ErrorCode
 from protocol.produce import PartitionResult
 from protocol.types import TopicId
 from storage.accumulator import BatchPlace, ClosedChunk, ClosedSpan, PendingBatch, group_items
-from storage.spans import Item, ObjectId
+from storage.formats.spans import Item, ObjectId
 
 # Kafka names the log's start with an error, too, but for these (ReplicaManager.appendToLocalLog).
 WITHOUT_LOG_START: Final = frozenset(

@@ -29,9 +29,9 @@ from coordinator.replica import Replica, ReplicaStoppedError
 from coordinator.snapshot_store import SnapshotStore
 from coordinator.stats import CoordinatorStats
 from protocol.types import ERA
-from storage import marker
-from storage.object_store import ObjectStore, StoreError, StoreRefusedError
-from storage.open_store import open_store
+from storage.formats import marker
+from storage.stores.object_store import ObjectStore, StoreError, StoreRefusedError
+from storage.stores.open_store import open_store
 
 PROBE_KEY = "doctor/probe"
 PROBE = b"frazil doctor was here\n"

@@ -26,10 +26,10 @@ from coordinator.partitions import Partition
 from protocol.errors import ErrorCode
 from protocol.fetch import TOPIC_IDS_FROM, PartitionAnswer
 from protocol.types import LEADER_EPOCH
-from storage.batches import Batches
 from storage.fetch_plan import Wanted
-from storage.object_store import ObjectNotFoundError, StoreError
-from storage.spans import MARKER_BYTES, Marker, ObjectId, Page, Row, Span
+from storage.formats.batches import Batches
+from storage.formats.spans import MARKER_BYTES, Marker, ObjectId, Page, Row, Span
+from storage.stores.object_store import ObjectNotFoundError, StoreError
 
 MiB: Final = 1 << 20
 LOAD_BYTES_MAX: Final = 8 * MiB

@@ -16,9 +16,9 @@ from typing import Final
 
 from broker.fetch_answers import LOAD_BYTES_MAX, Collected, Found
 from storage.fetch_plan import Wanted
-from storage.object_store import StoreError, StoreUnavailableError
+from storage.formats.spans import ObjectId, Page
 from storage.reader import Reader
-from storage.spans import ObjectId, Page
+from storage.stores.object_store import StoreError, StoreUnavailableError
 
 LOAD_SECONDS_MAX: Final = 15.0
 """Reads for one fetch that take longer are an error: clients wait for 30 s."""

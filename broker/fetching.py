@@ -58,9 +58,9 @@ from protocol.fetch import (
     encode_response,
 )
 from protocol.types import Incarnation, TopicId
-from storage.object_store import ObjectNotFoundError, StoreError
+from storage.formats.spans import MARKER_BYTES, ObjectId
 from storage.reader import Reader
-from storage.spans import MARKER_BYTES, ObjectId
+from storage.stores.object_store import ObjectNotFoundError, StoreError
 
 logger = logging.getLogger(__name__)
 

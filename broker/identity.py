@@ -14,9 +14,9 @@ import random
 
 from coordinator.metadata_log import LogRefusedError, MetadataLog
 from protocol.types import POSITION_ZERO
-from storage import marker
-from storage.marker import ClusterIdentity
-from storage.object_store import (
+from storage.formats import marker
+from storage.formats.marker import ClusterIdentity
+from storage.stores.object_store import (
     ObjectExistsError,
     ObjectNotFoundError,
     ObjectStore,

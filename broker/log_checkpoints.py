@@ -1,6 +1,6 @@
 """Tells the object store how far the metadata log has got, so that an older log is known as such.
 
-A checkpoint (`storage.log_checkpoint`) is put when an incarnation has begun, soon after it has
+A checkpoint (`storage.formats.log_checkpoint`) is put when an incarnation has begun, soon after it has
 appended something, at most every EVERY_S, and when the agent leaves. It comes after the
 acknowledgement and holds nothing up: what an agent appended in the last moments before it was
 killed may be in no checkpoint. Its chunks tell of those (`broker.truncation`).
@@ -16,8 +16,8 @@ from typing import Final
 from coordinator.commands import Tick
 from coordinator.coordinator import Applied, Coordinator
 from protocol.types import Incarnation, Position
-from storage.log_checkpoint import LogCheckpoint
-from storage.object_store import ObjectStore, StoreError
+from storage.formats.log_checkpoint import LogCheckpoint
+from storage.stores.object_store import ObjectStore, StoreError
 
 logger = logging.getLogger(__name__)
 

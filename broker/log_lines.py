@@ -15,7 +15,7 @@ from coordinator.group_commands import GroupKind
 from coordinator.job_commands import JobKind
 from coordinator.table_commands import SchemaKind
 from protocol.types import Position, era_of, revision_of
-from storage.spans import ObjectId
+from storage.formats.spans import ObjectId
 from txn.transactions import NO_TRANSACTION
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from broker.config import Settings
 from coordinator.metadata_log import MetadataLog
 from coordinator.open_log import LogOptions, open_log
-from storage.object_store import ObjectStore
-from storage.open_store import StoreOptions, open_store
+from storage.stores.object_store import ObjectStore
+from storage.stores.open_store import StoreOptions, open_store
 
 
 def now_ms() -> int:

@@ -42,10 +42,10 @@ from protocol.errors import ErrorCode
 from protocol.records import HEADER_BYTES, BatchHeader, read_header
 from protocol.types import INCARNATION_NONE, Buffer, Incarnation, TopicId
 from storage.accumulator import Accumulator, Limits, PendingBatch
-from storage.batches import DamagedSpanError
-from storage.object_store import StoreError
+from storage.formats.batches import DamagedSpanError
+from storage.formats.spans import ObjectId, Span
 from storage.reader import Reader
-from storage.spans import ObjectId, Span
+from storage.stores.object_store import StoreError
 from storage.writer import Writer
 from txn.transactions import NO_TRANSACTION
 
@@ -171,7 +171,7 @@ class ProducePath:
         timestamp_max: int,
         instance: int,
     ) -> None:
-        """Take a sound batch of the transaction `instance` (as of `storage.spans.Item`).
+        """Take a sound batch of the transaction `instance` (as of `storage.formats.spans.Item`).
 
         `timestamp_max`: what counts as its newest timestamp (`broker.validation`). Its bytes must
         not change until the ticket is settled.

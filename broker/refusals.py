@@ -8,7 +8,7 @@ for the same. What is remembered is bounded: reasons beyond REASONS_MAX are told
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from storage.object_store import DeleteRefusal
+from storage.stores.object_store import DeleteRefusal
 
 REASONS_MAX: Final = 20
 

@@ -4,8 +4,8 @@ import asyncio
 import logging
 from typing import Final
 
-from storage import marker
-from storage.object_store import ObjectStore, StoreError
+from storage.formats import marker
+from storage.stores.object_store import ObjectStore, StoreError
 
 logger = logging.getLogger(__name__)
 

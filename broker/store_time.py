@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from broker.agreed_clock import TOLERANCE_MS, AgreedClock
 from broker.refusals import Refusals
-from storage.object_store import (
+from storage.stores.object_store import (
     DeleteRefusal,
     ObjectStore,
     StoreError,

@@ -118,7 +118,7 @@ def instance_of(
     version: int,
     clock: Position,
 ) -> int | Refusal:
-    """What the batches of a request say as their transaction (`storage.spans.Item.instance`).
+    """What the batches of a request say as their transaction (`storage.formats.spans.Item.instance`).
 
     `clock`: the position applied here when the first byte of the request was read.
     """

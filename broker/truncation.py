@@ -25,10 +25,10 @@ from broker import unnamed_objects
 from coordinator.machine import Machine
 from coordinator.metadata_log import MetadataLog
 from protocol.types import Position, revision_of
-from storage import chunk
-from storage.chunk import ChunkFormatError
-from storage.object_store import ObjectNotFoundError, ObjectStore
-from storage.spans import ObjectId
+from storage.formats import chunk
+from storage.formats.chunk import ChunkFormatError
+from storage.formats.spans import ObjectId
+from storage.stores.object_store import ObjectNotFoundError, ObjectStore
 
 OBJECTS: Final = ("chunks", "segments", "indexes")
 SNAPSHOTS: Final = "snapshots"

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 
 from broker.jobs import collection_plan
 from coordinator.machine import Machine
-from storage import log_checkpoint
-from storage.log_checkpoint import LogCheckpoint
-from storage.object_store import ObjectInfo, ObjectStore
+from storage.formats import log_checkpoint
+from storage.formats.log_checkpoint import LogCheckpoint
+from storage.stores.object_store import ObjectInfo, ObjectStore
 
 EXAMPLES_MAX: Final = 20
 

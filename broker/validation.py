@@ -9,7 +9,7 @@ with them and written anew if it is another, as Kafka does with every batch. Whe
 header is believed as long as it agrees with itself and with the topic: a newest timestamp that is out
 of bounds, or a base timestamp (of its first record) that is, has the records looked at; and a batch
 whose newest timestamp is said to be before its base counts as being of now, until it leaves its
-chunk and is opened (`storage.walk`). What is left is a header that says too little, though not less
+chunk and is opened (`storage.formats.walk`). What is left is a header that says too little, though not less
 than its base: until then its later records are not found by their time.
 
 Left out: sequences and transactions (`broker.transactional`, and the log decides), whether the

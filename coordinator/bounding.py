@@ -2,7 +2,7 @@
 
 A job has seen what it proposes in its own replica; here it is judged against what is there now, so
 that a proposal that was overtaken, or one of a wild clock, deletes nothing that somebody may still
-read. Rows are named by a digest of what was read (`storage.page.digest`). What a segment holds is
+read. Rows are named by a digest of what was read (`storage.formats.page.digest`). What a segment holds is
 its writer's word, as with chunks.
 
 Invariants: a command is judged before it touches anything, each trim, replacement, page and object
@@ -59,8 +59,8 @@ from coordinator.table_commands import ExpireHeldRecords, HeldExpiry
 from coordinator.topics import Topics
 from protocol.errors import ErrorCode
 from protocol.types import POSITION_ZERO, Incarnation, Position, TopicId
-from storage.page import PAGE_ROWS_MAX, PageFormatError, decode_rows, digest, encode_rows
-from storage.spans import Marker, ObjectId, ObjectKind, Page, Span
+from storage.formats.page import PAGE_ROWS_MAX, PageFormatError, decode_rows, digest, encode_rows
+from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
 
 _Place = tuple[TopicId, int]
 

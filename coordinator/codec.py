@@ -67,7 +67,7 @@ from coordinator.job_codec import JOB_DECODERS, JOB_ENCODERS
 from coordinator.table_codec import TABLE_DECODERS, TABLE_ENCODERS
 from coordinator.transaction_codec import TRANSACTION_DECODERS, TRANSACTION_ENCODERS
 from protocol.types import Incarnation, TopicId
-from storage.spans import Item
+from storage.formats.spans import Item
 from txn.transactions import NO_TRANSACTION, OF_EPOCH
 
 __all__ = [

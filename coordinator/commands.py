@@ -27,7 +27,7 @@ from coordinator.transaction_commands import (
 )
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position, TopicId
-from storage.spans import Item
+from storage.formats.spans import Item
 
 
 class Listener(NamedTuple):

@@ -15,7 +15,7 @@ from typing import assert_never
 from coordinator.commands import Listener, Open, Rejected
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation
-from storage.spans import ObjectKind
+from storage.formats.spans import ObjectKind
 
 LIVE_MAX = 1000
 NODE_NAMES_MAX = 2000

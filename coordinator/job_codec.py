@@ -74,8 +74,8 @@ from coordinator.job_commands import (
 )
 from coordinator.row_codec import put_places, put_runs, read_places, read_run, read_topics
 from protocol.types import Incarnation, Position
-from storage.page import DIGEST_BYTES
-from storage.spans import ObjectId, ObjectKind
+from storage.formats.page import DIGEST_BYTES
+from storage.formats.spans import ObjectId, ObjectKind
 
 _JOBS_END: Final = max(JobKind) + 1
 

@@ -2,7 +2,7 @@
 
 A job is held by one live incarnation at a time, by claim; what only the holder may write names its
 job here and is refused otherwise. Jobs propose what they have found in their replica, and `apply`
-checks it again: rows are named with the digest of what was read (`storage.page.digest`), so a
+checks it again: rows are named with the digest of what was read (`storage.formats.page.digest`), so a
 proposal that was overtaken changes nothing.
 
 Offsets that leave a partition's front do so by `TrimLogs` (a client's DeleteRecords, by any agent)
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from protocol.errors import ErrorCode
 from protocol.types import POSITION_ZERO, Incarnation, Position, TopicId
-from storage.spans import ObjectId
+from storage.formats.spans import ObjectId
 
 JOB_ROWS_MAX: Final = 1_000
 """Rows that one command may touch (docs/design/log-and-sessions.md §10, small steps); of

@@ -99,7 +99,7 @@ from coordinator.transaction_commands import (
 from coordinator.transactions import Transactions
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
-from storage.spans import ObjectId
+from storage.formats.spans import ObjectId
 
 FENCED = Rejected(ErrorCode.STALE_BROKER_EPOCH, "the incarnation of the writer is not live")
 

@@ -21,7 +21,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from protocol.types import Incarnation, Position
-from storage.spans import ObjectId, ObjectKind
+from storage.formats.spans import ObjectId, ObjectKind
 
 OBJECT_NUMBERS_AHEAD_MAX: Final = 1 << 20
 """How far an object's number may be ahead of the newest of its writer: what was given up leaves

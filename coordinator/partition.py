@@ -22,7 +22,7 @@ from coordinator.aborted import AbortedRange
 from coordinator.objects import KIND_MASK, Moment, Objects
 from coordinator.rows import PageSums
 from protocol.types import TopicId
-from storage.spans import MARKER_BYTES, Marker, ObjectKind, Page, Row, Span
+from storage.formats.spans import MARKER_BYTES, Marker, ObjectKind, Page, Row, Span
 from txn.producers import fence
 from txn.transactions import Markers
 

@@ -20,7 +20,7 @@ from coordinator.rows import ROW_BYTES
 from coordinator.transactions import TransactionRow, Transactions
 from protocol.errors import ErrorCode
 from protocol.types import TopicId
-from storage.spans import Item
+from storage.formats.spans import Item
 from txn.producers import FRESH, Duplicate, Fresh, advance, judge, updated_ms
 from txn.transactions import NO_TRANSACTION, OF_EPOCH, Markers, Standing, begin, check
 

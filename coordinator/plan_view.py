@@ -14,7 +14,7 @@ from coordinator.machine import Machine
 from coordinator.partitions import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicId
-from storage.spans import Marker, Page, Span
+from storage.formats.spans import Marker, Page, Span
 
 PLAN_ROWS_MAX: Final = 5_000
 """Spans and markers of one plan: it is made, and written as JSON, in one go."""

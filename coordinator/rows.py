@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from coordinator.objects import KIND_MASK
-from storage.spans import ObjectKind
+from storage.formats.spans import ObjectKind
 
 # Writer's slot, number of the object, start, length; base offset; newest timestamp.
 SPAN: Final = Struct("=IIIIqq")

@@ -22,7 +22,7 @@ from coordinator.snapshot_store import take
 from coordinator.snapshot_stream import SnapshotError, head_of_all
 from coordinator.stats import CoordinatorStats
 from protocol.types import Buffer
-from storage.object_store import StoreError, StoreUnavailableError
+from storage.stores.object_store import StoreError, StoreUnavailableError
 
 T = TypeVar("T")
 

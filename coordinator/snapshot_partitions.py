@@ -30,7 +30,7 @@ from coordinator.rows import PAGE_BYTES, ROW_BYTES, paged_rows
 from coordinator.snapshot_rows import read, write
 from coordinator.snapshot_stream import In, Out, SnapshotError
 from protocol.types import Incarnation, TopicId
-from storage.spans import ObjectKind
+from storage.formats.spans import ObjectKind
 from txn.producers import WINDOW_BYTES_MAX
 
 # Partition, rows, pages, windows, open transactions, aborted ranges; log start, end offset, last

@@ -26,8 +26,8 @@ from coordinator.snapshot_names import (
 )
 from coordinator.snapshot_stream import Head, SnapshotError, head_of_all
 from protocol.types import Buffer
-from storage.marker import ClusterIdentity
-from storage.object_store import ObjectNotFoundError, ObjectStore, StoreUnavailableError
+from storage.formats.marker import ClusterIdentity
+from storage.stores.object_store import ObjectNotFoundError, ObjectStore, StoreUnavailableError
 
 T = TypeVar("T")
 

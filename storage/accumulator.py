@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from protocol.types import Buffer, Position, TopicId
-from storage.chunk import (
+from storage.formats.chunk import (
     HEADER_BYTES,
     ChunkIndex,
     IndexSpan,
@@ -31,7 +31,7 @@ from storage.chunk import (
     encode_header,
     encode_tail,
 )
-from storage.spans import Item, ObjectId
+from storage.formats.spans import Item, ObjectId
 
 MiB: Final = 1024 * 1024
 ITEM_ENTRY_BYTES: Final = 48

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
-from storage.object_store import StoreError
+from storage.stores.object_store import StoreError
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")

@@ -11,7 +11,7 @@ records with a newer one of their key. Where nothing is said about a key the rec
   of the transaction's records is left it gets a delete horizon, too, and goes when that passed.
 * Records without a key go: nothing could ever replace them.
 * Offsets, timestamps, producers and codecs stay, but for a newest timestamp that is not that of
-  the records (`storage.walk`). A batch of which all records stay is copied
+  the records (`storage.formats.walk`). A batch of which all records stay is copied
   whole; one of which none stays goes, and leaves a hole; another keeps its range of offsets.
 * What cannot be read as records stays whole, and says nothing about keys. It may hold records that
   a tombstone behind it takes back for whoever can read it, so tombstones behind it stay.
@@ -30,9 +30,17 @@ from protocol import record_scan, records
 from protocol.record_scan import Scanned
 from protocol.records import BatchHeader
 from protocol.types import Buffer
-from storage.batches import marker_batch
-from storage.spans import Marker, ObjectKind, Span
-from storage.walk import Aborted, Merged, Output, data_of_rows, leave_chunk, payload_of, walk
+from storage.formats.batches import marker_batch
+from storage.formats.spans import Marker, ObjectKind, Span
+from storage.formats.walk import (
+    Aborted,
+    Merged,
+    Output,
+    data_of_rows,
+    leave_chunk,
+    payload_of,
+    walk,
+)
 
 ENTRY_BYTES: Final = 192
 """What a key and its offset take in memory, as measured: at most 41 bytes are kept of a key."""

@@ -8,7 +8,7 @@ that lie close together are merged, since a request costs more than the bytes be
 from collections.abc import Iterable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from storage.spans import ObjectId, Page, Span
+from storage.formats.spans import ObjectId, Page, Span
 
 KiB: Final = 1024
 GAP_BYTES_MAX: Final = 128 * KiB

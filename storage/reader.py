@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from protocol.types import Buffer
-from storage.batches import Batches, DamagedSpanError
 from storage.cache import Cache, SingleFlight
 from storage.fetch_plan import Piece, Read, Wanted, plan_page_reads, plan_reads
-from storage.object_store import ObjectStore, StoreRefusedError
-from storage.page import PageFormatError, decode_rows, digest
-from storage.spans import Marker, ObjectId, ObjectKind, Page, Span
+from storage.formats.batches import Batches, DamagedSpanError
+from storage.formats.page import PageFormatError, decode_rows, digest
+from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
+from storage.stores.object_store import ObjectStore, StoreRefusedError
 
 LOADS_MAX: Final = 16
 """Requests to the store at a time; what they bring is not in the cache's budget yet."""

@@ -12,8 +12,8 @@ from typing import Final
 
 from protocol.types import Buffer, Position
 from storage.accumulator import ClosedChunk
-from storage.object_store import ObjectStore, StoreUnavailableError
-from storage.spans import ObjectId
+from storage.formats.spans import ObjectId
+from storage.stores.object_store import ObjectStore, StoreUnavailableError
 
 ATTEMPT_SECONDS_MAX: Final = 10.0
 """An attempt that takes longer is given up and made anew: connections do hang."""

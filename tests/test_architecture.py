@@ -23,7 +23,16 @@ MAY_IMPORT = {
 }
 
 SHELLS = {
-    "storage": {"cache", "disk", "marker", "memory", "open_store", "reader", "s3", "writer"},
+    "storage": {
+        "cache",
+        "formats.marker",
+        "reader",
+        "stores.disk",
+        "stores.memory",
+        "stores.open_store",
+        "stores.s3",
+        "writer",
+    },
     "coordinator": {
         "barrier",
         "coordinator",
@@ -203,7 +212,7 @@ IMPURE = {
 
 
 def _name(file: Path) -> str:
-    """`storage.chunk` of storage/chunk.py, `broker.handlers` of its __init__."""
+    """`storage.formats.chunk` of storage/formats/chunk.py, `broker.handlers` of its __init__."""
     parts = list(file.relative_to(ROOT).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

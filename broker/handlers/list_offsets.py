@@ -48,9 +48,9 @@ from protocol.records import (
     read_header,
 )
 from protocol.types import LEADER_EPOCH
-from storage.batches import Batches
-from storage.object_store import ObjectNotFoundError, StoreError
-from storage.spans import Marker, Page, Row, Span
+from storage.formats.batches import Batches
+from storage.formats.spans import Marker, Page, Row, Span
+from storage.stores.object_store import ObjectNotFoundError, StoreError
 
 LATEST: Final = -1
 EARLIEST: Final = -2

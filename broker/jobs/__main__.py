@@ -30,8 +30,8 @@ from broker.jobs.worker import Worker
 from broker.opening import loop_factory, now_ms, software_version, store_options
 from coordinator.replica import ReplicaStoppedError
 from protocol.types import Incarnation
-from storage.object_store import StoreError
-from storage.open_store import open_store
+from storage.stores.object_store import StoreError
+from storage.stores.open_store import open_store
 
 logger = logging.getLogger(__name__)
 

@@ -44,7 +44,7 @@ from coordinator.commands import Command, Outcome
 from coordinator.job_commands import JobKind
 from coordinator.metadata_log import LogEntry, LogError, MetadataLog
 from protocol.types import Incarnation, Position
-from storage.object_store import ObjectStore
+from storage.stores.object_store import ObjectStore
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 
 from coordinator.machine import Machine
 from protocol.types import Position
-from storage.log_checkpoint import LogCheckpoint
-from storage.object_store import ObjectInfo
-from storage.spans import ObjectId, ObjectKind
+from storage.formats.log_checkpoint import LogCheckpoint
+from storage.formats.spans import ObjectId, ObjectKind
+from storage.stores.object_store import ObjectInfo
 
 OBJECTS_PER_COMMAND_MAX: Final = 1000
 PREFIXES: Final = ("chunks/", "segments/", "indexes/")

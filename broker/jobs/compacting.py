@@ -24,12 +24,12 @@ from broker.jobs.walk import SLICE, data_bytes_of, written
 from coordinator.job_commands import NewSpan, Replacement
 from coordinator.partition import AbortedRange, Partition
 from protocol.types import Buffer
-from storage.batches import DamagedSpanError
 from storage.cleaner import ENTRY_BYTES, Cleaner, KeyOffsets
-from storage.page import digest, encode_rows
-from storage.segment import SegmentBuilder
-from storage.spans import Marker, ObjectKind, Page, Span
-from storage.walk import Aborted, Merged
+from storage.formats.batches import DamagedSpanError
+from storage.formats.page import digest, encode_rows
+from storage.formats.segment import SegmentBuilder
+from storage.formats.spans import Marker, ObjectKind, Page, Span
+from storage.formats.walk import Aborted, Merged
 
 logger = logging.getLogger(__name__)
 

@@ -26,9 +26,9 @@ from coordinator.job_commands import JobKind, ReportJob
 from coordinator.machine import Machine
 from coordinator.replica import Applied
 from protocol.types import ERA, Buffer, Incarnation
-from storage.marker import ClusterIdentity
-from storage.object_store import ObjectStore, StoreUnavailableError
-from storage.spans import ObjectId, ObjectKind
+from storage.formats.marker import ClusterIdentity
+from storage.formats.spans import ObjectId, ObjectKind
+from storage.stores.object_store import ObjectStore, StoreUnavailableError
 
 T = TypeVar("T")
 

@@ -35,7 +35,7 @@ from coordinator.proposer import NotDoneError
 from coordinator.replica import BUGS, ReplicaStoppedError
 from coordinator.snapshot_names import encode_published
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
-from storage.object_store import StoreError
+from storage.stores.object_store import StoreError
 
 logger = logging.getLogger(__name__)
 

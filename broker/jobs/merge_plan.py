@@ -23,8 +23,8 @@ from typing import Final, NamedTuple
 
 from broker.jobs.walk import moved_bytes_of, timestamp_of
 from coordinator.partition import Partition
-from storage.segment import FORMAT
-from storage.spans import Marker, ObjectId, ObjectKind, Page, Span
+from storage.formats.segment import FORMAT
+from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
 
 FANIN: Final = 4
 """A run is at least so many times its biggest row."""

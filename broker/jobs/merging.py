@@ -25,11 +25,11 @@ from broker.jobs.walk import SLICE, timestamp_of, width_ms_max, written
 from coordinator.job_commands import NewSpan, Replacement
 from coordinator.partition import AbortedRange, Partition
 from protocol.types import Buffer
-from storage.batches import DamagedSpanError
-from storage.page import digest, encode_rows
-from storage.segment import SegmentBuilder, merge_rows
-from storage.spans import ObjectId, ObjectKind, Page, Span
-from storage.walk import Merged
+from storage.formats.batches import DamagedSpanError
+from storage.formats.page import digest, encode_rows
+from storage.formats.segment import SegmentBuilder, merge_rows
+from storage.formats.spans import ObjectId, ObjectKind, Page, Span
+from storage.formats.walk import Merged
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """What the jobs that move rows have in common: read spans, write objects, bring pages back.
 
 Objects are durable before a command names them. What is read is compared with what the log says
-by whoever opens it (`storage.walk`, `storage.page`).
+by whoever opens it (`storage.formats.walk`, `storage.formats.page`).
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from coordinator.partition import Partition
 from protocol.errors import ErrorCode
 from protocol.types import POSITION_ZERO, Buffer, Position
 from storage.fetch_plan import Read, Wanted, plan_reads
-from storage.object_store import ObjectExistsError, ObjectNotFoundError, StoreRefusedError
-from storage.page import PageFormatError, decode_rows, digest
-from storage.segment import SegmentBuilder
-from storage.spans import Marker, ObjectId, ObjectKind, Page, Span
+from storage.formats.page import PageFormatError, decode_rows, digest
+from storage.formats.segment import SegmentBuilder
+from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
+from storage.stores.object_store import ObjectExistsError, ObjectNotFoundError, StoreRefusedError
 
 logger = logging.getLogger(__name__)
 

@@ -56,7 +56,7 @@ from coordinator.metadata_log import (
 from coordinator.table_commands import ExpireHeldRecords
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
-from storage.spans import ObjectId, ObjectKind
+from storage.formats.spans import ObjectId, ObjectKind
 
 FRAME_BYTES_MAX: Final = 4 << 20
 ENTRIES_BYTES: Final = 256 << 10

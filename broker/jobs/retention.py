@@ -23,9 +23,9 @@ from coordinator.partition import Partition
 from coordinator.table_commands import TABLES_LEVEL, ExpireHeldRecords, HeldExpiry
 from protocol.errors import ErrorCode
 from protocol.types import Position, TopicId
-from storage.batches import DamagedSpanError
-from storage.spans import Page, Span
-from storage.walk import newest_in
+from storage.formats.batches import DamagedSpanError
+from storage.formats.spans import Page, Span
+from storage.formats.walk import newest_in
 
 logger = logging.getLogger(__name__)
 

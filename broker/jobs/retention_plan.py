@@ -20,7 +20,7 @@ from broker.topic_configs import TopicSettings
 from coordinator.job_commands import Expiry
 from coordinator.partition import Partition
 from coordinator.table_commands import HeldExpiry
-from storage.spans import ObjectKind, Page, Row, Span
+from storage.formats.spans import ObjectKind, Page, Row, Span
 
 ROWS_PER_COMMAND_MAX: Final = 1000
 PARTITIONS_PER_COMMAND_MAX: Final = 500

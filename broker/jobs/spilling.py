@@ -15,9 +15,9 @@ from broker.jobs.moving import moved, put_new_object
 from broker.jobs.spill_plan import Spill
 from broker.jobs.walk import SLICE, written
 from coordinator.job_commands import NewPage, SpillRows
-from storage.index_object import IndexBuilder, IndexedPage
-from storage.page import decode_rows, digest, encode_rows
-from storage.spans import ObjectId, ObjectKind
+from storage.formats.index_object import IndexBuilder, IndexedPage
+from storage.formats.page import decode_rows, digest, encode_rows
+from storage.formats.spans import ObjectId, ObjectKind
 
 logger = logging.getLogger(__name__)
 

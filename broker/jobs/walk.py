@@ -12,7 +12,7 @@ from broker.topic_configs import TopicSettings
 from broker.topic_rules import TopicRules
 from coordinator.machine import Machine
 from coordinator.partition import Partition
-from storage.spans import MARKER_BYTES, Marker, Page, Row, Span
+from storage.formats.spans import MARKER_BYTES, Marker, Page, Row, Span
 
 SLICE: Final = 500
 """Partitions between two turns of the loop."""

@@ -29,8 +29,8 @@ from coordinator.snapshot_store import SnapshotStore
 from coordinator.snapshot_stream import SnapshotError
 from coordinator.stats import CoordinatorStats
 from protocol.types import ERA, POSITION_ZERO, Incarnation, Position
-from storage.marker import ClusterIdentity
-from storage.object_store import ObjectStore, StoreError
+from storage.formats.marker import ClusterIdentity
+from storage.stores.object_store import ObjectStore, StoreError
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from coordinator.group_commands import (
 from coordinator.machine import Machine
 from coordinator.topics import topic_id_at
 from protocol.types import INCARNATION_NONE, Incarnation, Position, position
-from storage.spans import Item
+from storage.formats.spans import Item
 
 ENTRIES = 200
 ROUNDS = 5

@@ -20,9 +20,9 @@ from protocol.produce import PartitionResult
 from protocol.records import TRANSACTIONAL, Record, build_batch, check_batch
 from protocol.types import POSITION_ZERO, Incarnation, TopicId
 from storage.accumulator import Accumulator, Limits
-from storage.batches import Batches
 from storage.cache import Cache
-from storage.spans import ObjectId, Span
+from storage.formats.batches import Batches
+from storage.formats.spans import ObjectId, Span
 from tests.bench.load import batch_of, produce_body
 from txn.transactions import Standing, State
 

@@ -32,7 +32,7 @@ from coordinator.group_commands import (
 )
 from coordinator.machine import Machine
 from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, position
-from storage.spans import Item
+from storage.formats.spans import Item
 
 PARTITIONS = 10_000
 WINDOWS_PER_PARTITION = 10

@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 from protocol.compression import Codec
 from protocol.records import Record, build_batch
 from protocol.types import Incarnation
-from storage.batches import Batches
 from storage.cleaner import Cleaner, KeyOffsets
-from storage.page import decode_rows, encode_rows
-from storage.segment import merge_rows
-from storage.spans import ObjectId, ObjectKind, Span
-from storage.walk import Aborted
+from storage.formats.batches import Batches
+from storage.formats.page import decode_rows, encode_rows
+from storage.formats.segment import merge_rows
+from storage.formats.spans import ObjectId, ObjectKind, Span
+from storage.formats.walk import Aborted
 
 NOW_MS: Final = 1_700_000_000_000
 MERGED_BYTES: Final = 8 << 20

@@ -60,9 +60,9 @@ from coordinator.snapshot_names import encode_published
 from coordinator.snapshot_store import SnapshotStore
 from coordinator.sqlite import SqliteLog
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, TopicId
-from storage.disk import DiskStore
-from storage.marker import ClusterIdentity
-from storage.spans import Item, ObjectKind
+from storage.formats.marker import ClusterIdentity
+from storage.formats.spans import Item, ObjectKind
+from storage.stores.disk import DiskStore
 from tests.bench.bench_machine_memory import resident_bytes
 from txn.producers import advance
 

@@ -35,7 +35,7 @@ from coordinator.transaction_commands import (
 )
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, position
-from storage.spans import Item
+from storage.formats.spans import Item
 from tests.bench import bench_apply
 from tests.bench.bench_machine_memory import resident_bytes
 from txn.transactions import NO_TRANSACTION, OF_EPOCH

@@ -20,7 +20,7 @@ from coordinator.transaction_commands import (
     PartitionProducers,
 )
 from protocol.types import TopicId
-from storage.spans import Item
+from storage.formats.spans import Item
 from tests.broker_edge.txn_steps import add, end, init, write
 from tests.broker_edge.world import run
 

@@ -8,7 +8,7 @@ from coordinator.transaction_commands import (
     InitProducer,
 )
 from protocol.errors import ErrorCode
-from storage.spans import Item
+from storage.formats.spans import Item
 from txn.transactions import NO_TRANSACTION
 
 TIMEOUT_MS = 60_000

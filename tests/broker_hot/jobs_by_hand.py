@@ -24,9 +24,9 @@ from coordinator.job_commands import (
 from coordinator.table_commands import ExpireHeldRecords, ExportEnd, HeldExpiry, ReportExport
 from protocol.errors import ErrorCode
 from protocol.records import batch_positions, empty_batch, read_header
-from storage.page import digest, encode_rows
-from storage.segment import merge_rows
-from storage.spans import Marker, ObjectId, ObjectKind, Page, Span
+from storage.formats.page import digest, encode_rows
+from storage.formats.segment import merge_rows
+from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
 
 PADDING = b"padding."
 _numbers = count()

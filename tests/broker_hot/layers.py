@@ -23,11 +23,11 @@ from coordinator.job_commands import (
 )
 from protocol.errors import ErrorCode
 from protocol.records import batch_positions, empty_batch, iterate, read_header
-from storage.batches import Batches
-from storage.object_store import ObjectNotFoundError
-from storage.page import decode_rows, digest, encode_rows
-from storage.segment import merge_rows
-from storage.spans import Marker, ObjectId, ObjectKind, Page, Span
+from storage.formats.batches import Batches
+from storage.formats.page import decode_rows, digest, encode_rows
+from storage.formats.segment import merge_rows
+from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
+from storage.stores.object_store import ObjectNotFoundError
 from tests.broker_hot.transaction_log import Log, do, ends, parts
 
 PADDING = b"padding."

@@ -10,7 +10,7 @@ from coordinator.commands import ChunkSpan, CommitChunk
 from protocol.records import read_header
 from protocol.types import TopicId
 from storage.accumulator import ITEM_ENTRY_BYTES
-from storage.spans import Item
+from storage.formats.spans import Item
 from tests.broker_hot.world import World, batch, run
 
 

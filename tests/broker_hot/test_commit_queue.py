@@ -11,8 +11,8 @@ from protocol.errors import ErrorCode
 from protocol.records import read_header
 from protocol.types import Incarnation, TopicId
 from storage.accumulator import Accumulator, Limits
-from storage.chunk import HEADER_BYTES
-from storage.spans import ObjectId
+from storage.formats.chunk import HEADER_BYTES
+from storage.formats.spans import ObjectId
 from tests.broker_hot.world import batch
 
 T = TopicId(bytes(16))

@@ -15,7 +15,7 @@ from broker.fetch_answers import Collector, Found, Look, bytes_there, look
 from broker.fetch_sessions import Place
 from protocol.fetch import FetchPartition
 from protocol.records import batch_positions, iterate, read_header
-from storage.batches import Batches
+from storage.formats.batches import Batches
 from tests.broker_hot.transaction_log import Log, do, steps
 
 

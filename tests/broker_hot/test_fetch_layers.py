@@ -18,8 +18,8 @@ from broker.fetch_sessions import Place
 from protocol.errors import ErrorCode
 from protocol.fetch import FetchPartition, PartitionAnswer
 from protocol.records import batch_positions, iterate, read_header
-from storage.object_store import ObjectNotFoundError
-from storage.spans import Page, Span
+from storage.formats.spans import Page, Span
+from storage.stores.object_store import ObjectNotFoundError
 from tests.broker_hot.layers import LayeredLog, jobs, play, steps
 
 

@@ -8,7 +8,7 @@ from coordinator.commands import ChunkSpan, CommitChunk
 from coordinator.transaction_commands import EndTransaction
 from protocol.errors import ErrorCode
 from protocol.records import batch_positions, iterate, read_header
-from storage.spans import MARKER_BYTES, Item, ObjectId
+from storage.formats.spans import MARKER_BYTES, Item, ObjectId
 from tests.broker_hot.transactional import Client
 from tests.broker_hot.world import Agent, World, batch, run
 from txn.transactions import OF_EPOCH

@@ -16,7 +16,7 @@ from coordinator.transaction_commands import (
     TransactionEnded,
 )
 from protocol.records import TRANSACTIONAL, Record, build_batch
-from storage.spans import Item, ObjectId
+from storage.formats.spans import Item, ObjectId
 from tests.coordinator.story import Story, span
 from txn.transactions import OF_EPOCH
 

@@ -26,9 +26,9 @@ from protocol import apis, messages
 from protocol.messages import hot
 from protocol.records import Record, build_batch
 from protocol.types import TOPIC_ID_ZERO
-from storage.memory import MemoryStore
-from storage.object_store import ObjectNotFoundError, StoreUnavailableError
 from storage.reader import Reader
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import ObjectNotFoundError, StoreUnavailableError
 from storage.writer import Writer
 from tests.sim import loop as sim_loop
 

@@ -12,8 +12,8 @@ from coordinator.job_commands import JobKind, ReleaseJobs, RequestJob
 from coordinator.memory import MemoryLogCluster
 from coordinator.snapshot_store import SnapshotStore
 from protocol.types import Incarnation
-from storage.marker import ClusterIdentity
-from storage.memory import MemoryStore
+from storage.formats.marker import ClusterIdentity
+from storage.stores.memory import MemoryStore
 from tests.broker_ops.harness import settings_of
 from tests.coordinator_shell.support import Agent, FaultyLog, now_s
 

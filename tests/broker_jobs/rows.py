@@ -7,8 +7,8 @@ from broker.topic_configs import TopicSettings, effective
 from coordinator.objects import Moment, Objects
 from coordinator.partition import Partition
 from protocol.types import Incarnation, TopicId, position
-from storage.page import digest, encode_rows
-from storage.spans import Marker, ObjectId, ObjectKind, Page, Span
+from storage.formats.page import digest, encode_rows
+from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
 from txn.producers import advance
 from txn.transactions import Markers
 

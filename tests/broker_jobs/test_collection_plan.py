@@ -8,9 +8,9 @@ from broker.jobs import collection_plan
 from coordinator.commands import Pin
 from coordinator.job_commands import JobKind
 from protocol.types import Incarnation, Position
-from storage.log_checkpoint import LogCheckpoint
-from storage.object_store import ObjectInfo
-from storage.spans import ObjectId, ObjectKind, Span
+from storage.formats.log_checkpoint import LogCheckpoint
+from storage.formats.spans import ObjectId, ObjectKind, Span
+from storage.stores.object_store import ObjectInfo
 from tests.broker_jobs.world import World
 
 GRACE_MS = 60_000

@@ -2,7 +2,7 @@
 
 from broker.jobs import compaction_plan
 from broker.jobs.compaction_plan import LITTLE_BYTES, Cleaning
-from storage.spans import ObjectKind
+from storage.formats.spans import ObjectKind
 from tests.broker_jobs.rows import Rows, settings
 
 NOW_MS = 100_000_000

@@ -12,14 +12,14 @@ from coordinator.commands import Entry, Open
 from coordinator.job_commands import JobKind, ReportJob
 from coordinator.machine import Machine
 from protocol.types import INCARNATION_NONE, Buffer, Incarnation, Position
-from storage.memory import MemoryStore
-from storage.object_store import (
+from storage.formats.spans import ObjectId, ObjectKind
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import (
     ObjectExistsError,
     ObjectNotFoundError,
     StoreRefusedError,
     StoreUnavailableError,
 )
-from storage.spans import ObjectId, ObjectKind
 from tests.broker_ops.harness import settings_of
 
 ME = Incarnation(1)

@@ -12,7 +12,7 @@ from coordinator.commands import CreateTopic
 from coordinator.job_commands import BeginSnapshot, JobKind, PublishSnapshot
 from coordinator.memory import MemoryLogCluster
 from coordinator.snapshot_names import decode_published
-from storage.memory import MemoryStore
+from storage.stores.memory import MemoryStore
 from tests.broker_ops.harness import settings_of
 from tests.coordinator_shell.support import Agent, play, running
 

@@ -15,8 +15,8 @@ from coordinator.settings import FEATURE_LEVEL_MAX
 from coordinator.table_commands import TABLES_LEVEL, ExportEnd, ReportExport
 from protocol.types import TopicId
 from storage.cleaner import ENTRY_BYTES
-from storage.segment import parse_segment
-from storage.spans import Page, Span
+from storage.formats.segment import parse_segment
+from storage.formats.spans import Page, Span
 from tests.broker_jobs.world import SETTINGS, Steps, World
 
 Place = tuple[TopicId, int]

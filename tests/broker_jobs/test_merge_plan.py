@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from broker.jobs import merge_plan
 from broker.jobs.merge_plan import Limits, Use, runs
-from storage.segment import FORMAT
-from storage.spans import ObjectKind, Span
+from storage.formats.segment import FORMAT
+from storage.formats.spans import ObjectKind, Span
 from tests.broker_jobs.rows import Rows
 
 NOW_MS = 1_000_000

@@ -30,7 +30,7 @@ from coordinator.metadata_log import (
 )
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position, TopicId
-from storage.spans import ObjectId, ObjectKind
+from storage.formats.spans import ObjectId, ObjectKind
 
 BODIES = st.lists(st.tuples(st.sampled_from(FrameType), st.binary(max_size=200)), max_size=10)
 

@@ -9,7 +9,7 @@ from coordinator.commands import Tick
 from coordinator.job_commands import LogsTrimmed, Trimmed
 from coordinator.table_commands import ExpireHeldRecords, ExportEnd, HeldExpiry, ReportExport
 from protocol.errors import ErrorCode
-from storage.spans import ObjectKind
+from storage.formats.spans import ObjectKind
 from tests.broker_jobs.rows import MOMENT, Rows, settings
 from tests.coordinator.job_story import JobStory
 

@@ -11,7 +11,7 @@ from coordinator.partition import Partition
 from protocol.compression import Codec
 from protocol.records import Record, build_batch, read_header
 from protocol.types import TopicId
-from storage.spans import ObjectKind, Span
+from storage.formats.spans import ObjectKind, Span
 from tests.broker_jobs.world import World
 from tests.storage.lies import FAR_MS, saying
 

@@ -16,8 +16,8 @@ from broker.jobs import collection_plan, compaction_plan, spill_plan
 from coordinator.commands import DeleteTopic, Pin, Unpin
 from coordinator.job_commands import DoomObjects, ForgetObjects, JobKind, ObjectsDoomed
 from protocol.types import TopicId
-from storage.segment import parse_segment
-from storage.spans import ObjectId, ObjectKind, Span
+from storage.formats.segment import parse_segment
+from storage.formats.spans import ObjectId, ObjectKind, Span
 from tests.broker_jobs.world import Event, Producer, Steps, World, Written
 
 RETENTION_MS = 30_000

@@ -10,7 +10,7 @@ from coordinator.commands import DONE, CreateTopic
 from coordinator.job_commands import DropRows, JobKind, ReleaseJobs, ReportJob, RequestJob
 from coordinator.memory import MemoryLogCluster
 from protocol.types import INCARNATION_NONE
-from storage.object_store import StoreRefusedError
+from storage.stores.object_store import StoreRefusedError
 from tests.broker_jobs.hosts import Hosting, hosting, until
 from tests.coordinator_shell.support import play
 

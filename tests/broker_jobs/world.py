@@ -40,12 +40,12 @@ from protocol import records
 from protocol.errors import ErrorCode
 from protocol.records import Record, build_batch
 from protocol.types import INCARNATION_NONE, Buffer, Incarnation, Position, TopicId, position
-from storage.batches import Batches
-from storage.log_checkpoint import LogCheckpoint
-from storage.memory import MemoryStore
-from storage.object_store import DeleteRefusal, ObjectInfo
-from storage.page import decode_rows
-from storage.spans import Item, Marker, ObjectId, Page, Span
+from storage.formats.batches import Batches
+from storage.formats.log_checkpoint import LogCheckpoint
+from storage.formats.page import decode_rows
+from storage.formats.spans import Item, Marker, ObjectId, Page, Span
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import DeleteRefusal, ObjectInfo
 from tests.coordinator.story import opening
 from txn.transactions import NO_TRANSACTION, OF_EPOCH
 

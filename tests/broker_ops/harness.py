@@ -17,8 +17,8 @@ from coordinator.metadata_log import LogUnavailableError
 from protocol import apis, messages
 from protocol.messages import hot, requests
 from protocol.records import Record, build_batch
-from storage.memory import MemoryStore
-from storage.object_store import StoreUnavailableError
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import StoreUnavailableError
 
 
 class Away:

@@ -8,8 +8,8 @@ import pytest
 from broker import identity
 from broker.identity import LIFE_KEY, WrongPlaceError
 from coordinator.memory import MemoryLog
-from storage import marker
-from storage.marker import ClusterIdentity
+from storage.formats import marker
+from storage.formats.marker import ClusterIdentity
 from tests.broker_ops.harness import Place
 
 OURS = ClusterIdentity("ours", 1)

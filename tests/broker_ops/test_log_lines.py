@@ -25,7 +25,7 @@ from coordinator.commands import (
 from coordinator.group_commands import ChangeGroup, SetTopicConfigs
 from coordinator.job_commands import DoomObjects, JobKind, RecallPage, RequestJob
 from protocol.types import Incarnation, TopicId, position
-from storage.spans import Item, ObjectId, ObjectKind
+from storage.formats.spans import Item, ObjectId, ObjectKind
 from tests.coordinator.group_values import GROUP_COMMANDS
 from tests.coordinator.job_values import JOB_COMMANDS
 from tests.coordinator.table_values import TABLE_COMMANDS

@@ -8,8 +8,8 @@ from crc32c import crc32c
 from broker.handlers.list_offsets import find_record
 from protocol import apis
 from protocol.types import Incarnation
-from storage.batches import Batches
-from storage.spans import ObjectId, Span
+from storage.formats.batches import Batches
+from storage.formats.spans import ObjectId, Span
 from tests.broker_edge.test_offsets import at, place, stamped
 from tests.broker_edge.world import NOW_MS
 from tests.broker_hot import jobs_by_hand

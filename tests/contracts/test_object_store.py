@@ -1,6 +1,6 @@
 """The contract of the object store, against every adapter: memory, disk, and S3 on a real server.
 
-What `storage.object_store` promises is tested here once; what only one adapter has is tested in
+What `storage.stores.object_store` promises is tested here once; what only one adapter has is tested in
 tests/storage/.
 """
 
@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 import pytest
 
-from storage.disk import DiskStore
-from storage.memory import MemoryStore
-from storage.object_store import (
+from storage.stores.disk import DiskStore
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import (
     ObjectExistsError,
     ObjectInfo,
     ObjectNotFoundError,
     ObjectStore,
     StoreRefusedError,
 )
-from storage.s3 import S3Address, S3Store
+from storage.stores.s3 import S3Address, S3Store
 
 BIG = bytes(range(256)) * 4096 * 9  # 9 MiB: above the size at which S3 clients go multipart.
 

@@ -57,7 +57,7 @@ from coordinator.transaction_commands import (
 )
 from coordinator.transactions import TransactionRow
 from protocol.types import INCARNATION_NONE, Incarnation, TopicId
-from storage.spans import Item
+from storage.formats.spans import Item
 from tests.coordinator.group_model import group_state
 from tests.coordinator.story import Story, opening
 from txn.producers import describe

@@ -17,8 +17,8 @@ from coordinator.job_commands import (
     SpillRows,
 )
 from coordinator.partition import Partition
-from storage.page import digest, encode_rows
-from storage.spans import Item, Marker, ObjectKind, Page, Row, Span
+from storage.formats.page import digest, encode_rows
+from storage.formats.spans import Item, Marker, ObjectKind, Page, Row, Span
 from tests.coordinator.story import Story, plain, span
 
 SPAN_BYTES = 10

@@ -26,7 +26,7 @@ from coordinator.job_commands import (
     TrimLogs,
 )
 from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, position
-from storage.spans import ObjectId, ObjectKind
+from storage.formats.spans import ObjectId, ObjectKind
 from tests.coordinator.group_values import INCARNATION, OTHER, TOPIC, any_places
 
 DIGEST = bytes(range(100, 116))

@@ -34,8 +34,8 @@ from coordinator.job_commands import (
 from coordinator.partition import Partition
 from coordinator.snapshot import dump
 from protocol.types import INCARNATION_NONE, Incarnation, Position
-from storage.page import digest, encode_rows
-from storage.spans import Page
+from storage.formats.page import digest, encode_rows
+from storage.formats.spans import Page
 from tests.coordinator.histories import History
 from tests.coordinator.story import Story
 

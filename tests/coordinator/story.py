@@ -17,7 +17,7 @@ from coordinator.commands import (
 from coordinator.machine import Machine
 from coordinator.partitions import Partition
 from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, position
-from storage.spans import Item
+from storage.formats.spans import Item
 from txn.transactions import NO_TRANSACTION
 
 REVISIONS_PER_ENTRY = 3

@@ -28,7 +28,7 @@ from coordinator.objects import OBJECT_NUMBERS_AHEAD_MAX
 from coordinator.transaction_commands import InitProducer, ProducerInitialized
 from protocol.errors import ErrorCode
 from protocol.types import POSITION_ZERO, Position, TopicId
-from storage.spans import Item, ObjectId, ObjectKind, Page, Span
+from storage.formats.spans import Item, ObjectId, ObjectKind, Page, Span
 from tests.coordinator.job_story import SPAN_BYTES, JobStory
 from tests.coordinator.story import batch, plain, span
 from txn.transactions import OF_EPOCH

@@ -62,7 +62,7 @@ from coordinator.transaction_commands import (
     PartitionProducers,
 )
 from protocol.types import Incarnation, Position, TopicId
-from storage.spans import Item
+from storage.formats.spans import Item
 from tests.coordinator.group_values import (
     GROUP_COMMANDS,
     GROUP_COMMANDS_GOLDEN,

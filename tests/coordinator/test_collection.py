@@ -15,7 +15,7 @@ from coordinator.job_commands import (
     TrimLogs,
 )
 from protocol.types import Incarnation
-from storage.spans import ObjectId, ObjectKind
+from storage.formats.spans import ObjectId, ObjectKind
 from tests.coordinator.job_story import JobStory
 from tests.coordinator.story import plain, span
 

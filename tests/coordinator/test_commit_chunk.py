@@ -13,7 +13,7 @@ from coordinator.commands import (
 )
 from coordinator.producer_ids import PRODUCER_IDS_MAX
 from protocol.errors import ErrorCode
-from storage.spans import ObjectId, Span
+from storage.formats.spans import ObjectId, Span
 from tests.coordinator.story import Story, batch, plain, span
 
 NONE = ErrorCode.NONE

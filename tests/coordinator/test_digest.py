@@ -30,7 +30,7 @@ from coordinator.table_commands import SchemaRegistered, SubjectDeleted
 from coordinator.transaction_commands import Marked, ProducerInitialized, TransactionEnded
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position, TopicId
-from storage.spans import ObjectId, ObjectKind
+from storage.formats.spans import ObjectId, ObjectKind
 from tests.coordinator.story import Story, plain, span
 from txn.transactions import State
 

@@ -36,7 +36,7 @@ from coordinator.job_commands import (
     TrimLogs,
 )
 from protocol.types import Incarnation, Position
-from storage.spans import ObjectId
+from storage.formats.spans import ObjectId
 from tests.coordinator.group_values import INCARNATION, TOPIC
 from tests.coordinator.job_values import DIGEST
 from tests.coordinator.test_codec import entry, sealed

@@ -23,7 +23,7 @@ from coordinator.machine import Machine
 from coordinator.partition import Sums
 from protocol.errors import ErrorCode
 from protocol.types import TopicId
-from storage.spans import Item, Marker, ObjectId, Span
+from storage.formats.spans import Item, Marker, ObjectId, Span
 from tests.coordinator.histories import history, state
 from tests.coordinator.snapshot_histories import job_history
 from tests.coordinator.story import Story

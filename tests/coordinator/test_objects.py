@@ -8,7 +8,7 @@ from coordinator.objects import Moment, Objects
 from coordinator.snapshot_partitions import dump_objects, restore_objects
 from coordinator.snapshot_stream import In, Parts
 from protocol.types import Incarnation, Position
-from storage.spans import ObjectId, ObjectKind
+from storage.formats.spans import ObjectId, ObjectKind
 
 A, B = Incarnation(100), Incarnation(200)
 

@@ -6,7 +6,7 @@ from coordinator.partitions import PURGE_ROWS_MAX
 from coordinator.rows import ROW_BYTES
 from coordinator.transaction_commands import EndTransaction, InitProducer, ProducerInitialized
 from protocol.types import Incarnation, TopicId
-from storage.spans import MARKER_BYTES, Marker, Span
+from storage.formats.spans import MARKER_BYTES, Marker, Span
 from tests.coordinator.story import Story, batch, plain, span
 from txn.transactions import OF_EPOCH
 

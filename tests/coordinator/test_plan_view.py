@@ -13,7 +13,7 @@ from coordinator.transaction_commands import (
 )
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicId
-from storage.spans import Item
+from storage.formats.spans import Item
 from tests.coordinator.story import Story, plain, span
 from txn.transactions import OF_EPOCH
 

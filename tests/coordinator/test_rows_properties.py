@@ -38,8 +38,8 @@ from coordinator.job_commands import (
 from coordinator.partition import Partition
 from coordinator.transaction_commands import EndTransaction, InitProducer
 from protocol.errors import ErrorCode
-from storage.page import decode_rows, digest, encode_rows
-from storage.spans import Item, Marker, ObjectId, ObjectKind, Page, Row, Span
+from storage.formats.page import decode_rows, digest, encode_rows
+from storage.formats.spans import Item, Marker, ObjectId, ObjectKind, Page, Row, Span
 from tests.coordinator.story import Story, span
 from txn.producers import describe
 from txn.transactions import OF_EPOCH

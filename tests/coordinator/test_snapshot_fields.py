@@ -16,7 +16,7 @@ from coordinator.machine import Machine
 from coordinator.snapshot import SnapshotError, dump, restore
 from coordinator.transaction_commands import AddToTransaction, InitProducer
 from protocol.types import Incarnation
-from storage.spans import ObjectKind
+from storage.formats.spans import ObjectKind
 from tests.coordinator.histories import history
 from tests.coordinator.snapshot_compare import PLAIN, differences, fields_of
 from tests.coordinator.snapshot_histories import job_history

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from coordinator.codec import decode_entry, encode_entry
 from coordinator.machine import Machine
-from storage.spans import Marker
+from storage.formats.spans import Marker
 from tests.coordinator.histories import history, state
 from tests.coordinator.transaction_model import (
     GROUP,

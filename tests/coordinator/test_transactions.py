@@ -40,7 +40,7 @@ from coordinator.transaction_commands import (
 from coordinator.transactions import TransactionRow, Transactions
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, TopicId
-from storage.spans import Marker
+from storage.formats.spans import Marker
 from tests.coordinator.story import Story, batch, span
 from txn.producers import describe
 from txn.transactions import EPOCH_EXHAUSTED, EPOCH_LAST, OF_EPOCH, Standing, State

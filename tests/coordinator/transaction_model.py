@@ -30,7 +30,7 @@ from coordinator.transaction_commands import (
 )
 from protocol.errors import ErrorCode
 from protocol.types import TopicId
-from storage.spans import Item, Marker
+from storage.formats.spans import Item, Marker
 from tests.coordinator.story import Story
 from txn.transactions import OF_EPOCH
 

@@ -18,10 +18,10 @@ from coordinator.snapshot_store import SnapshotStore
 from coordinator.sqlite import SqliteLog
 from coordinator.stats import CoordinatorStats
 from protocol.types import POSITION_ZERO, Position
-from storage.disk import DiskStore
-from storage.marker import ClusterIdentity
-from storage.memory import MemoryStore
-from storage.object_store import StoreUnavailableError
+from storage.formats.marker import ClusterIdentity
+from storage.stores.disk import DiskStore
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import StoreUnavailableError
 from tests.coordinator.snapshot_compare import differences
 from tests.coordinator_shell.support import Agent, Writer, now_s, play, running
 

@@ -19,9 +19,9 @@ from coordinator.snapshot_names import (
 from coordinator.snapshot_store import ATTEMPTS_MAX, SnapshotStore
 from coordinator.snapshot_stream import SnapshotError
 from protocol.types import Buffer, position
-from storage.marker import ClusterIdentity
-from storage.memory import MemoryStore
-from storage.object_store import ObjectExistsError, StoreUnavailableError
+from storage.formats.marker import ClusterIdentity
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import ObjectExistsError, StoreUnavailableError
 from tests.coordinator.snapshot_histories import job_history
 from tests.coordinator_shell.support import play
 

@@ -16,7 +16,7 @@ from iceberg_export.run_markers import list_files
 from iceberg_export.steps import Step, pass_by
 from iceberg_export.upsert_verify import is_upsert, verify_upsert
 from iceberg_export.verify import verify_topic
-from storage.open_store import StoreOptions, open_store
+from storage.stores.open_store import StoreOptions, open_store
 from tests.iceberg_export.hooks import Killed, Once
 from tests.iceberg_export.strangers import scatter
 from tests.iceberg_export.world import World, make_job, served, some_records

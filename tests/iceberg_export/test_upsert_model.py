@@ -33,7 +33,7 @@ from iceberg_export.steps import Step
 from iceberg_export.upsert_verify import verify_upsert
 from protocol.records import Record, build_batch, empty_batch
 from protocol.types import Incarnation
-from storage.spans import ObjectId, ObjectKind
+from storage.formats.spans import ObjectId, ObjectKind
 from tests.iceberg_export.direct import TABLE, Place
 from tests.iceberg_export.hooks import Killed, Once
 from tests.iceberg_export.strangers import delete_key, scan_of, scatter

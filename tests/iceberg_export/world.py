@@ -22,7 +22,7 @@ from iceberg_export.job import Job
 from iceberg_export.settings import parse
 from protocol.records import TRANSACTIONAL, Record, build_batch, empty_batch, patch
 from protocol.types import Incarnation
-from storage.spans import ObjectId, ObjectKind
+from storage.formats.spans import ObjectId, ObjectKind
 
 TOPIC_ID = f"{1:016x}{1:016x}"
 NO_PAUSE = Pause(lambda _seconds: None, random.Random(7))

@@ -50,8 +50,8 @@ from coordinator.job_commands import (
 from coordinator.machine import Machine
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, revision_of
-from storage.page import digest, encode_rows
-from storage.spans import Marker, ObjectId, ObjectKind, Page, Row
+from storage.formats.page import digest, encode_rows
+from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Row
 from tests.coordinator.story import REVISIONS_PER_ENTRY
 
 HEAD_BYTES = 8

@@ -48,7 +48,7 @@ from coordinator.group_commands import CommitOffsets, OffsetsCommitted, ShardsCl
 from coordinator.transaction_commands import CommitTransactionOffsets
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, TopicId, revision_of
-from storage.spans import Item, Marker, Page
+from storage.formats.spans import Item, Marker, Page
 from tests.coordinator.story import Story, opening
 from tests.scripts.group_words import group_command, show_groups, told_commit, told_shards
 from tests.scripts.job_words import JobWords

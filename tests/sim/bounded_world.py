@@ -25,10 +25,10 @@ from coordinator.job_commands import ExpireRecords, JobKind, RequestJob
 from coordinator.machine import Machine
 from coordinator.partition import Partition as Rows
 from protocol.types import POSITION_ZERO, Position
-from storage import log_checkpoint
-from storage.object_store import ObjectInfo
-from storage.page import decode_rows
-from storage.spans import Page, Span
+from storage.formats import log_checkpoint
+from storage.formats.page import decode_rows
+from storage.formats.spans import Page, Span
+from storage.stores.object_store import ObjectInfo
 from tests.sim.bounded_account import BoundedAccount, Partition, Shown
 from tests.sim.bounded_clients import (
     EARLIEST,

@@ -19,7 +19,12 @@ from coordinator.metadata_log import (
     SessionState,
 )
 from protocol.types import Buffer, Position
-from storage.object_store import DeleteRefusal, ObjectInfo, ObjectStore, StoreUnavailableError
+from storage.stores.object_store import (
+    DeleteRefusal,
+    ObjectInfo,
+    ObjectStore,
+    StoreUnavailableError,
+)
 
 
 @dataclass

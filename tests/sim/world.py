@@ -17,7 +17,7 @@ from broker.agent import Agent, AgentError, Parts
 from broker.node import Node
 from coordinator.memory import MemoryLog, MemoryLogCluster
 from coordinator.metadata_log import MetadataLog
-from storage.memory import MemoryStore
+from storage.stores.memory import MemoryStore
 from tests.sim.checkers import Account, verdict
 from tests.sim.client import Client, LostError
 from tests.sim.faults import FaultyLog, FaultyStore, Weather

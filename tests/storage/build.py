@@ -8,7 +8,7 @@ from typing import Any
 from protocol.records import Record, build_batch
 from protocol.types import POSITION_ZERO, Incarnation, TopicId, position
 from storage.accumulator import Accumulator, ClosedChunk, Limits, PendingBatch
-from storage.spans import ObjectId, Span
+from storage.formats.spans import ObjectId, Span
 from tests.sim.loop import SimLoop
 
 TOPIC_A = TopicId(b"a" * 16)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from storage.s3 import S3Address, S3Store
+from storage.stores.s3 import S3Address, S3Store
 
 
 class Request(NamedTuple):

@@ -14,8 +14,8 @@ from protocol import records
 from protocol.compression import Codec
 from protocol.records import Record, build_batch, iterate, read_header
 from protocol.types import Buffer, Incarnation
-from storage.batches import Batches
-from storage.spans import Marker, ObjectId, ObjectKind, Span
+from storage.formats.batches import Batches
+from storage.formats.spans import Marker, ObjectId, ObjectKind, Span
 
 UNHURRIED = settings(deadline=None, max_examples=50)
 """Machines that run tests are busy."""

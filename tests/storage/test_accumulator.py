@@ -12,8 +12,8 @@ from storage.accumulator import (
     Limits,
     group_items,
 )
-from storage.chunk import HEADER_BYTES
-from storage.spans import Item
+from storage.formats.chunk import HEADER_BYTES
+from storage.formats.spans import Item
 from tests.storage.build import TOPIC_A, TOPIC_B, add
 
 

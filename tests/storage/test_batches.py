@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from protocol.records import Record, batch_positions, build_batch, iterate, read_header
 from protocol.types import Incarnation, position
-from storage.batches import Batches, DamagedSpanError
-from storage.spans import MARKER_BYTES, Marker, ObjectId, ObjectKind, Span
+from storage.formats.batches import Batches, DamagedSpanError
+from storage.formats.spans import MARKER_BYTES, Marker, ObjectId, ObjectKind, Span
 from tests.storage.build import CHUNK, batch
 
 SIZES = (3, 1, 5)  # Records of the batches below.

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.cache import Cache, SingleFlight
-from storage.object_store import StoreUnavailableError
+from storage.stores.object_store import StoreUnavailableError
 
 
 def test_value_is_found_again() -> None:

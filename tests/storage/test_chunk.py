@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.types import POSITION_ZERO, Incarnation, TopicId, position
-from storage import chunk
 from storage.accumulator import Accumulator, Limits
-from storage.chunk import (
+from storage.formats import chunk
+from storage.formats.chunk import (
     FOOTER_BYTES,
     ChunkFormatError,
     ChunkIndex,
@@ -24,7 +24,7 @@ from storage.chunk import (
     parse_footer,
     parse_index,
 )
-from storage.spans import Item, ObjectId
+from storage.formats.spans import Item, ObjectId
 from tests.storage.build import CHUNK, CLUSTER, TOPIC_A, TOPIC_B, add, batch, closed, object_of
 
 # Versions 1 and 2, which every later version must still read.

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from protocol import records
 from protocol.compression import Codec
 from protocol.records import Record, build_batch, iterate, read_header
-from storage import walk as walk_module
-from storage.batches import Batches, DamagedSpanError
 from storage.cleaner import Cleaner, KeyOffsets
-from storage.spans import Marker, ObjectId, ObjectKind, Span
-from storage.walk import Aborted, Merged
+from storage.formats import walk as walk_module
+from storage.formats.batches import Batches, DamagedSpanError
+from storage.formats.spans import Marker, ObjectId, ObjectKind, Span
+from storage.formats.walk import Aborted, Merged
 from tests.storage.build import CHUNK
 from tests.storage.lies import FAR_MS, saying
 from tests.storage.rows import (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk import TEMPORARY_FOLDER, DiskStore
-from storage.object_store import (
+from storage.stores.disk import TEMPORARY_FOLDER, DiskStore
+from storage.stores.object_store import (
     ObjectNotFoundError,
     StoreRefusedError,
     StoreUnavailableError,

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from protocol.types import Incarnation
 from storage.fetch_plan import GAP_BYTES_MAX, RANGE_BYTES_MAX, Wanted, plan_page_reads, plan_reads
-from storage.spans import ObjectId, ObjectKind, Page, Span
+from storage.formats.spans import ObjectId, ObjectKind, Page, Span
 from tests.storage.build import CHUNK
 
 OTHER = ObjectId(Incarnation(99), 0)

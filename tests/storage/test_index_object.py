@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.types import Incarnation, position
-from storage.index_object import (
+from storage.formats.index_object import (
     IndexBuilder,
     IndexedPage,
     IndexObject,
     damaged_pages,
     parse_index_object,
 )
-from storage.page import digest
-from storage.sealed import SealedFormatError
-from storage.segment import parse_segment
-from storage.spans import ObjectId, ObjectKind
+from storage.formats.page import digest
+from storage.formats.sealed import SealedFormatError
+from storage.formats.segment import parse_segment
+from storage.formats.spans import ObjectId, ObjectKind
 from tests.storage.build import TOPIC_A, TOPIC_B
 from tests.storage.rows import UNHURRIED
 

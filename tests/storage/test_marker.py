@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.marker import (
+from storage.formats.marker import (
     KEY,
     ClusterIdentity,
     claim,
@@ -16,8 +16,8 @@ from storage.marker import (
     encode_marker,
     read_identity,
 )
-from storage.memory import MemoryStore
-from storage.object_store import StoreRefusedError
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import StoreRefusedError
 from tests.storage.build import run_virtual
 
 OURS = ClusterIdentity("ours", 1)

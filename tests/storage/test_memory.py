@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from storage.memory import MemoryStore
-from storage.object_store import StoreRefusedError
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import StoreRefusedError
 from tests.storage.build import run_virtual
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk import DiskStore
-from storage.memory import MemoryStore
-from storage.open_store import StoreOptions, open_store
-from storage.s3 import S3Store
+from storage.stores.disk import DiskStore
+from storage.stores.memory import MemoryStore
+from storage.stores.open_store import StoreOptions, open_store
+from storage.stores.s3 import S3Store
 
 PLAIN = StoreOptions()
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.types import Incarnation
-from storage import page
-from storage.spans import Marker, ObjectId, ObjectKind, Row, Span
+from storage.formats import page
+from storage.formats.spans import Marker, ObjectId, ObjectKind, Row, Span
 from tests.storage.rows import UNHURRIED
 
 CHUNK = ObjectId(Incarnation((1 << 40) + 5), 7)

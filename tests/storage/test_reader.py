@@ -7,18 +7,18 @@ import pytest
 
 from protocol.records import Record, build_batch
 from protocol.types import Buffer
-from storage.batches import DamagedSpanError
 from storage.fetch_plan import Wanted
-from storage.memory import MemoryStore
-from storage.object_store import (
+from storage.formats.batches import DamagedSpanError
+from storage.formats.page import digest, encode_rows
+from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
+from storage.reader import Reader
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import (
     ObjectNotFoundError,
     StoreError,
     StoreRefusedError,
     StoreUnavailableError,
 )
-from storage.page import digest, encode_rows
-from storage.reader import Reader
-from storage.spans import Marker, ObjectId, ObjectKind, Page, Span
 from tests.storage.build import CHUNK, batch, closed, object_of, run_virtual, spans_of
 
 PARTS = [batch(number + 1, value=bytes(1000)) for number in range(5)]

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from aiobotocore.credentials import AioRefreshableCredentials
 
-from storage import s3
-from storage.object_store import (
+from storage.stores import s3
+from storage.stores.object_store import (
     ObjectExistsError,
     ObjectNotFoundError,
     StoreRefusedError,
     StoreUnavailableError,
 )
-from storage.s3 import S3Address, S3Store
+from storage.stores.s3 import S3Address, S3Store
 from tests.storage.fake_s3 import HANG_UP, Answer, FakeS3, Request, error
 from tests.storage.proxy import Proxy
 

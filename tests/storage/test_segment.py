@@ -11,9 +11,9 @@ from protocol import records
 from protocol.compression import Codec
 from protocol.records import Record, assemble, build_batch, read_header
 from protocol.types import Incarnation, position
-from storage.batches import Batches, DamagedSpanError
-from storage.sealed import SealedFormatError
-from storage.segment import (
+from storage.formats.batches import Batches, DamagedSpanError
+from storage.formats.sealed import SealedFormatError
+from storage.formats.segment import (
     FORMAT,
     Segment,
     SegmentBuilder,
@@ -22,7 +22,7 @@ from storage.segment import (
     merge_rows,
     parse_segment,
 )
-from storage.spans import Marker, ObjectId, ObjectKind, Span
+from storage.formats.spans import Marker, ObjectId, ObjectKind, Span
 from tests.storage.build import CHUNK, TOPIC_A, TOPIC_B
 from tests.storage.lies import FAR_MS, saying
 from tests.storage.rows import (

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from protocol.types import POSITION_ZERO, Buffer
-from storage.memory import MemoryStore
-from storage.object_store import (
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import (
     ObjectExistsError,
     StoreError,
     StoreRefusedError,

@@ -20,7 +20,7 @@ from itertools import accumulate
 from typing import Final
 
 from protocol.types import Buffer, Incarnation
-from storage.spans import Marker, ObjectId, ObjectKind, Span
+from storage.formats.spans import Marker, ObjectId, ObjectKind, Span
 
 PAGE_ROWS_MAX: Final = 1000
 VERSION: Final = 1

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Self
 from crc32c import crc32c
 
 from protocol.types import Incarnation, Position, era_of
-from storage.object_store import ObjectInfo
+from storage.stores.object_store import ObjectInfo
 
 FOLDER: Final = "checkpoints/"
 FORMAT_VERSION: Final = 1

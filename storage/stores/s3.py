@@ -37,7 +37,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, UnauthenticatedErr
 from obstore.store import S3Store as Blobs
 
 from protocol.types import Buffer
-from storage.adapter_rules import (
+from storage.stores.adapter_rules import (
     PAGE_OBJECTS_MAX,
     check_key,
     check_prefix,
@@ -45,7 +45,7 @@ from storage.adapter_rules import (
     range_refused,
     same_bytes,
 )
-from storage.object_store import (
+from storage.stores.object_store import (
     DeleteRefusal,
     ObjectExistsError,
     ObjectInfo,

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from protocol.types import Buffer, Incarnation, Position, era_of
-from storage.chunk import CLUSTER_ID_BYTES_MAX
-from storage.spans import ObjectId, ObjectKind
+from storage.formats.chunk import CLUSTER_ID_BYTES_MAX
+from storage.formats.spans import ObjectId, ObjectKind
 
 _HEADER: Final = struct.Struct(">8sH6x")
 _OWNER: Final = struct.Struct(f">{CLUSTER_ID_BYTES_MAX}sHQII")

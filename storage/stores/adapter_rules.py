@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from protocol.types import Buffer
-from storage.object_store import StoreRefusedError
+from storage.stores.object_store import StoreRefusedError
 
 KEY_LENGTH_MAX: Final = 700
 """Characters; S3 allows 1,024 bytes together with the store's prefix."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from storage.adapter_rules import check_prefix
-from storage.object_store import ObjectStore
+from storage.stores.adapter_rules import check_prefix
+from storage.stores.object_store import ObjectStore
 
 CHECKSUMS: Final = ("crc64nvme", "sha256", "none")
 _FORMS: Final = "file:///folder, s3://bucket/prefix or memory://"
@@ -50,7 +50,7 @@ def open_store(
         case "s3":
             return _open_s3(url, parts, options)
         case "memory":
-            from storage.memory import MemoryStore
+            from storage.stores.memory import MemoryStore
 
             return MemoryStore() if now_ms is None else MemoryStore(now_ms)
         case _:
@@ -58,7 +58,7 @@ def open_store(
 
 
 def _open_disk(url: str, parts: SplitResult) -> ObjectStore:
-    from storage.disk import DiskStore
+    from storage.stores.disk import DiskStore
 
     if parts.netloc not in {"", "localhost"} or len(parts.path) < 2:
         raise ValueError(f"{url!r} names no folder; write file:///the/folder, three slashes")
@@ -68,7 +68,7 @@ def _open_disk(url: str, parts: SplitResult) -> ObjectStore:
 
 
 def _open_s3(url: str, parts: SplitResult, options: StoreOptions) -> ObjectStore:
-    from storage.s3 import S3Address, S3Store
+    from storage.stores.s3 import S3Address, S3Store
 
     if "@" in parts.netloc:
         # The URL is not repeated: it may hold a secret, and errors end in logs.

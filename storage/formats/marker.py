@@ -12,8 +12,8 @@ from typing import Final
 from crc32c import crc32c
 
 from protocol.types import Buffer
-from storage.chunk import CLUSTER_ID_BYTES_MAX
-from storage.object_store import (
+from storage.formats.chunk import CLUSTER_ID_BYTES_MAX
+from storage.stores.object_store import (
     ObjectExistsError,
     ObjectNotFoundError,
     ObjectStore,

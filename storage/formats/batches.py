@@ -21,8 +21,8 @@ from crc32c import crc32c
 from protocol import records
 from protocol.errors import ProtocolError
 from protocol.types import Buffer, Position, leader_epoch
-from storage.object_store import StoreRefusedError
-from storage.spans import MARKER_BYTES, Marker, ObjectKind, Span
+from storage.formats.spans import MARKER_BYTES, Marker, ObjectKind, Span
+from storage.stores.object_store import StoreRefusedError
 
 _CRC: Final = struct.Struct(">I")
 _CRC_AT: Final = 17

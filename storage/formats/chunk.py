@@ -35,7 +35,7 @@ from protocol.types import (
     position,
     revision_of,
 )
-from storage.spans import Item, ObjectId
+from storage.formats.spans import Item, ObjectId
 
 MAGIC: Final = b"\x00FRAZILc"
 VERSION: Final = 2

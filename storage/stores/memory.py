@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from protocol.types import Buffer
-from storage.adapter_rules import (
+from storage.stores.adapter_rules import (
     PAGE_OBJECTS_MAX,
     check_key,
     check_prefix,
     check_range,
     range_refused,
 )
-from storage.object_store import (
+from storage.stores.object_store import (
     DeleteRefusal,
     ObjectExistsError,
     ObjectInfo,

@@ -17,9 +17,9 @@ class ObjectKind(IntEnum):
     CHUNK = 0
     """Batches of one flush, many partitions, base offsets as the clients sent them."""
     SEGMENT = 1
-    """Batches merged or compacted by a job, with their offsets in them (`storage.segment`)."""
+    """Batches merged or compacted by a job, with their offsets in them (`storage.formats.segment`)."""
     INDEX = 2
-    """Pages: rows of partitions that are not kept in memory (`storage.page`)."""
+    """Pages: rows of partitions that are not kept in memory (`storage.formats.page`)."""
 
 
 _FOLDERS: Final = ("chunks", "segments", "indexes")
@@ -95,7 +95,7 @@ class Span(NamedTuple):
 class Marker(NamedTuple):
     """The end of a transaction in a partition: one offset without bytes in any object.
 
-    Clients are given a Kafka control batch of one record for it (`storage.batches`).
+    Clients are given a Kafka control batch of one record for it (`storage.formats.batches`).
     """
 
     base_offset: int
@@ -132,7 +132,7 @@ class Page(NamedTuple):
     timestamp_max: int
     """The newest of them."""
     digest: bytes
-    """`storage.page.digest` of the body: what it must be, byte by byte."""
+    """`storage.formats.page.digest` of the body: what it must be, byte by byte."""
 
 
 Row = Span | Marker | Page

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from protocol.types import Buffer
-from storage.adapter_rules import (
+from storage.stores.adapter_rules import (
     PAGE_OBJECTS_MAX,
     check_key,
     check_prefix,
@@ -30,7 +30,7 @@ from storage.adapter_rules import (
     range_refused,
     same_bytes,
 )
-from storage.object_store import (
+from storage.stores.object_store import (
     DeleteRefusal,
     ObjectExistsError,
     ObjectInfo,

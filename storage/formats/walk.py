@@ -19,8 +19,8 @@ from protocol import compression, record_scan, records
 from protocol.errors import ProtocolError
 from protocol.records import BatchHeader
 from protocol.types import Buffer, Position, leader_epoch
-from storage.batches import DamagedSpanError, place_of
-from storage.spans import Marker, ObjectKind, Span
+from storage.formats.batches import DamagedSpanError, place_of
+from storage.formats.spans import Marker, ObjectKind, Span
 
 RECORDS_MAX: Final = 1 << 20
 PAYLOAD_BYTES_MAX: Final = 64 << 20
