@@ -34,14 +34,14 @@ from broker.config import Settings
 from broker.export_report import export_view, parse_progress, reports
 from broker.log_lines import describe
 from broker.topic_report import topic_view
-from coordinator.codec import CodecError, decode_entry
-from coordinator.commands import Command, Outcome, Pin, Pinned, Rejected, Unpin
+from coordinator.commands.codec import CodecError, decode_entry
+from coordinator.commands.entries import Command, Outcome, Pin, Pinned, Rejected, Unpin
+from coordinator.commands.job_commands import RequestJob
+from coordinator.commands.table_commands import TABLES_LEVEL
 from coordinator.coordinator import Coordinator, NotDoneError
-from coordinator.job_commands import RequestJob
-from coordinator.machine import Machine
-from coordinator.metadata_log import LogCutError, LogError, MetadataLog
-from coordinator.plan_view import topic_plan
-from coordinator.table_commands import TABLES_LEVEL
+from coordinator.log.metadata_log import LogCutError, LogError, MetadataLog
+from coordinator.machine.machine import Machine
+from coordinator.machine.plan_view import topic_plan
 from protocol.errors import KafkaError
 from protocol.types import POSITION_ZERO, Position, TopicId
 from storage.formats.spans import Marker, Page, Span

@@ -53,8 +53,8 @@ from coordinator.coordinator import (
     ReplacedError,
     ReplicaStoppedError,
 )
-from coordinator.metadata_log import LogError, LogRefusedError, LogReplacedError, MetadataLog
-from coordinator.snapshot_store import SnapshotStore
+from coordinator.log.metadata_log import LogError, LogRefusedError, LogReplacedError, MetadataLog
+from coordinator.snapshot.store import SnapshotStore
 from protocol.apis import APIS, FETCH, PRODUCE
 from protocol.messages.codec import request_layout, response_layout
 from protocol.types import ERA, Incarnation

@@ -18,7 +18,7 @@ Left out: time, PUTs, the log, sockets (`broker.producing`), the open chunk
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
-from coordinator.commands import ChunkCommitted, ChunkSpan, CommitChunk, ItemResult
+from coordinator.commands.entries import ChunkCommitted, ChunkSpan, CommitChunk, ItemResult
 from protocol.errors import ErrorCode
 from protocol.produce import PartitionResult
 from protocol.types import TopicId

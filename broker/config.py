@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from broker import kafka_settings, values
 from broker.kafka_settings import KafkaSettings
-from coordinator.commands import Listener
-from coordinator.incarnations import NODE_NAME_MAX
+from coordinator.commands.entries import Listener
+from coordinator.tables.incarnations import NODE_NAME_MAX
 
 KiB = 1 << 10
 MiB = 1 << 20

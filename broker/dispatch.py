@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from broker.challenges import Challenge
 from broker.node import Node
-from coordinator.metadata_log import LogError
+from coordinator.log.metadata_log import LogError
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.framing import response_head

@@ -22,11 +22,11 @@ from broker.config import Address, Loaded, Settings, advertised, name_of
 from broker.opening import log_options, now_ms, open_adapters, store_options
 from broker.said import ToolError
 from broker.truncation import TruncatedLogError
-from coordinator.machine import Machine
-from coordinator.metadata_log import LogError, LogRefusedError, MetadataLog
-from coordinator.open_log import open_log
+from coordinator.log.metadata_log import LogError, LogRefusedError, MetadataLog
+from coordinator.log.open_log import open_log
+from coordinator.machine.machine import Machine
 from coordinator.replica import Replica, ReplicaStoppedError
-from coordinator.snapshot_store import SnapshotStore
+from coordinator.snapshot.store import SnapshotStore
 from coordinator.stats import CoordinatorStats
 from protocol.types import ERA
 from storage.formats import marker

@@ -1,6 +1,6 @@
 """What is told of a topic's export, and what an exporter says of it, as JSON. Pure.
 
-Left out: the plan itself (`coordinator.plan_view`), and asking for it (`broker.admin`).
+Left out: the plan itself (`coordinator.machine.plan_view`), and asking for it (`broker.admin`).
 """
 
 import json
@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from broker import table_configs
-from coordinator.encoding import U31, U63
-from coordinator.machine import Machine
-from coordinator.table_commands import EXPORT_ENDS_MAX, ExportEnd, ReportExport
-from coordinator.topics import Topic
+from coordinator.commands.encoding import U31, U63
+from coordinator.commands.table_commands import EXPORT_ENDS_MAX, ExportEnd, ReportExport
+from coordinator.machine.machine import Machine
+from coordinator.tables.topics import Topic
 from protocol.types import TopicId
 
 

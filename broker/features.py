@@ -10,7 +10,7 @@ Errors are those of Kafka's controller, with its words where it has them: tools 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from coordinator.features import TRANSACTION_VERSION, TRANSACTION_VERSION_MAX, Features
+from coordinator.tables.features import TRANSACTION_VERSION, TRANSACTION_VERSION_MAX, Features
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import FeatureUpdateKey
 

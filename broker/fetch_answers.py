@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 
 from broker.fetch_sessions import Place
 from broker.placement import Placement
-from coordinator.machine import Machine
-from coordinator.partitions import Partition
+from coordinator.machine.machine import Machine
+from coordinator.tables.partitions import Partition
 from protocol.errors import ErrorCode
 from protocol.fetch import TOPIC_IDS_FROM, PartitionAnswer
 from protocol.types import LEADER_EPOCH

@@ -43,11 +43,11 @@ from broker.fetch_sessions import Fetched, FetchSessions
 from broker.parked import ParkedPolls
 from broker.placement import Placement, zone_of_client
 from broker.topic_rules import TopicRules
-from coordinator.commands import ChunkCommitted, Command, CommitChunk, DeleteTopic
+from coordinator.commands.entries import ChunkCommitted, Command, CommitChunk, DeleteTopic
+from coordinator.commands.job_commands import ExpireRecords, LogsTrimmed, TrimLogs
+from coordinator.commands.table_commands import ExpireHeldRecords
+from coordinator.commands.transaction_commands import Marked, ProducerInitialized, TransactionEnded
 from coordinator.coordinator import Applied, Coordinator, LogUnavailableError
-from coordinator.job_commands import ExpireRecords, LogsTrimmed, TrimLogs
-from coordinator.table_commands import ExpireHeldRecords
-from coordinator.transaction_commands import Marked, ProducerInitialized, TransactionEnded
 from protocol.errors import ErrorCode
 from protocol.fetch import (
     READ_COMMITTED,

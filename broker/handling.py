@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 from broker import table_configs
 from broker.dispatch import Call, unavailable_code
 from broker.node import Node
-from coordinator.commands import Outcome
-from coordinator.metadata_log import LogError
+from coordinator.commands.entries import Outcome
+from coordinator.commands.table_commands import TABLES_LEVEL, SetSubjectRules
+from coordinator.log.metadata_log import LogError
 from coordinator.proposer import NotDoneError
-from coordinator.schemas import GLOBAL
-from coordinator.table_commands import TABLES_LEVEL, SetSubjectRules
+from coordinator.tables.schemas import GLOBAL
 from protocol import messages
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Incarnation

@@ -13,9 +13,9 @@ from broker.jobs.walk import timestamp_of
 from broker.kafka_settings import KafkaSettings
 from broker.table_configs import RETENTION_HOLD
 from broker.topic_configs import TopicSettings, effective
-from coordinator.machine import Machine
-from coordinator.partition import Partition
-from coordinator.topics import Topic
+from coordinator.machine.machine import Machine
+from coordinator.tables.partition import Partition
+from coordinator.tables.topics import Topic
 
 PARTITIONS_LOOKED_AT: Final = 20_000
 """Of topics that hold something: a scrape must not make the agent stand still."""

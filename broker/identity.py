@@ -12,7 +12,7 @@ composition root asks again.
 import json
 import random
 
-from coordinator.metadata_log import LogRefusedError, MetadataLog
+from coordinator.log.metadata_log import LogRefusedError, MetadataLog
 from protocol.types import POSITION_ZERO
 from storage.formats import marker
 from storage.formats.marker import ClusterIdentity

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from broker.group_report import Cell, table
-from coordinator.job_commands import JobKind
-from coordinator.machine import Machine
+from coordinator.commands.job_commands import JobKind
+from coordinator.machine.machine import Machine
 from protocol.types import Position, era_of, revision_of
 
 _COLUMNS: Final = ("JOB", "AGENT", "STATE", "DONE", "TOTAL", "REPORTED", "NOTE")

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from typing import Final
 
-from coordinator.commands import Tick
+from coordinator.commands.entries import Tick
 from coordinator.coordinator import Applied, Coordinator
 from protocol.types import Incarnation, Position
 from storage.formats.log_checkpoint import LogCheckpoint

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from coordinator.commands import ChunkSpan, Command, Entry
-from coordinator.group_commands import GroupKind
-from coordinator.job_commands import JobKind
-from coordinator.table_commands import SchemaKind
+from coordinator.commands.entries import ChunkSpan, Command, Entry
+from coordinator.commands.group_commands import GroupKind
+from coordinator.commands.job_commands import JobKind
+from coordinator.commands.table_commands import SchemaKind
 from protocol.types import Position, era_of, revision_of
 from storage.formats.spans import ObjectId
 from txn.transactions import NO_TRANSACTION

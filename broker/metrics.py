@@ -29,8 +29,8 @@ from broker.held import hold_left_ms
 from broker.jobs.host import JobHost
 from broker.node import LATENCY_BUCKETS, Node
 from broker.producing import ProducePath
+from coordinator.commands.job_commands import JobKind
 from coordinator.coordinator import Coordinator
-from coordinator.job_commands import JobKind
 from protocol.apis import APIS
 from storage.reader import Reader
 from storage.writer import Writer

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from broker.placement import Placement, Placements
-from coordinator.commands import Outcome
+from coordinator.commands.entries import Outcome
 
 if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here needs any of them.
     from broker.config import Settings

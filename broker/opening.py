@@ -11,8 +11,8 @@ from importlib import metadata
 from pathlib import Path
 
 from broker.config import Settings
-from coordinator.metadata_log import MetadataLog
-from coordinator.open_log import LogOptions, open_log
+from coordinator.log.metadata_log import MetadataLog
+from coordinator.log.open_log import LogOptions, open_log
 from storage.stores.object_store import ObjectStore
 from storage.stores.open_store import StoreOptions, open_store
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from coordinator.incarnations import IncarnationRow
+from coordinator.tables.incarnations import IncarnationRow
 from protocol.types import Incarnation, TopicId
 
 REPLICAS_MAX: Final = 5

@@ -10,7 +10,7 @@ Left out: epochs and transactional ids (they live in the machine).
 import asyncio
 from typing import Final, Protocol
 
-from coordinator.commands import (
+from coordinator.commands.entries import (
     AllocateProducerIds,
     Command,
     Outcome,

@@ -35,9 +35,9 @@ from broker.config import Settings
 from broker.gaps import Gaps
 from broker.topic_rules import TopicRules
 from broker.transactional import likely_instance
-from coordinator.commands import ChunkCommitted, CommitChunk, DeleteTopic, Outcome
+from coordinator.commands.entries import ChunkCommitted, CommitChunk, DeleteTopic, Outcome
 from coordinator.coordinator import Applied, Coordinator, NotDoneError
-from coordinator.metadata_log import LogError, LogUnavailableError
+from coordinator.log.metadata_log import LogError, LogUnavailableError
 from protocol.errors import ErrorCode
 from protocol.records import HEADER_BYTES, BatchHeader, read_header
 from protocol.types import INCARNATION_NONE, Buffer, Incarnation, TopicId

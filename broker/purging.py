@@ -10,9 +10,9 @@ import asyncio
 import logging
 from typing import Final
 
-from coordinator.commands import Rejected
+from coordinator.commands.entries import Rejected
 from coordinator.coordinator import Coordinator
-from coordinator.metadata_log import LogError
+from coordinator.log.metadata_log import LogError
 from coordinator.proposer import NotDoneError
 
 logger = logging.getLogger(__name__)

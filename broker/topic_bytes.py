@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker.placement import Placement
-from coordinator.topics import Topic
+from coordinator.tables.topics import Topic
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from broker.group_report import Cell, table
-from coordinator.machine import Machine
-from coordinator.partition import Partition
-from coordinator.topics import Topic
+from coordinator.machine.machine import Machine
+from coordinator.tables.partition import Partition
+from coordinator.tables.topics import Topic
 
 PARTITIONS_MAX: Final = 5_000
 """In one answer; whoever wants more asks again."""

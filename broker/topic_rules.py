@@ -6,7 +6,7 @@ holds no longer.
 
 from broker.kafka_settings import KafkaSettings
 from broker.topic_configs import TopicSettings, effective
-from coordinator.topics import Topic
+from coordinator.tables.topics import Topic
 from protocol.types import TopicId
 
 

@@ -14,11 +14,11 @@ from typing import Final
 from broker import transaction_expiry
 from broker.node import Node
 from broker.transaction_expiry import Slices
-from coordinator.commands import Command, Rejected
-from coordinator.metadata_log import LogError
-from coordinator.partitions import Partition
+from coordinator.commands.entries import Command, Rejected
+from coordinator.commands.transaction_commands import ExpireProducers, ExpireTransactionalIds
+from coordinator.log.metadata_log import LogError
 from coordinator.proposer import NotDoneError
-from coordinator.transaction_commands import ExpireProducers, ExpireTransactionalIds
+from coordinator.tables.partitions import Partition
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from hashlib import blake2b
 from typing import Final
 
 from broker.placement import best_rank
-from coordinator.transaction_commands import PartitionProducers
-from coordinator.transactions import TransactionRow
+from coordinator.commands.transaction_commands import PartitionProducers
+from coordinator.tables.transactions import TransactionRow
 from protocol.types import TopicId
 from txn.producers import updated_ms
 

@@ -15,8 +15,8 @@ from protocol.messages import DescribedTransaction, ListedTransaction, Transacti
 from txn.transactions import State
 
 if TYPE_CHECKING:  # The tools need the names here, and no machine.
-    from coordinator.topics import Topics
-    from coordinator.transactions import TransactionRow
+    from coordinator.tables.topics import Topics
+    from coordinator.tables.transactions import TransactionRow
 
 STATE_NAMES: Final = {
     State.EMPTY: "Empty",

@@ -16,7 +16,7 @@ belongs to another transactional id is said here: that never changes.
 Invariant: a batch is never given the number of a transaction that began after another one had
 ended while the batch was in this agent already (`clock`): it may have been meant for that one.
 
-Left out: sequences and the verdict itself (`coordinator.machine`), codes by version
+Left out: sequences and the verdict itself (`coordinator.machine.machine`), codes by version
 (`txn.error_codes`).
 """
 
@@ -24,7 +24,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from coordinator.transactions import TransactionRow, Transactions
+from coordinator.tables.transactions import TransactionRow, Transactions
 from protocol.errors import ErrorCode
 from protocol.produce import ProduceTopic
 from protocol.records import HEADER_BYTES, MAGIC, TRANSACTIONAL

@@ -22,8 +22,8 @@ from string import hexdigits
 from typing import Final, NamedTuple
 
 from broker import unnamed_objects
-from coordinator.machine import Machine
-from coordinator.metadata_log import MetadataLog
+from coordinator.log.metadata_log import MetadataLog
+from coordinator.machine.machine import Machine
 from protocol.types import Position, revision_of
 from storage.formats import chunk
 from storage.formats.chunk import ChunkFormatError

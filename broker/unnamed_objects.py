@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from broker.jobs import collection_plan
-from coordinator.machine import Machine
+from coordinator.machine.machine import Machine
 from storage.formats import log_checkpoint
 from storage.formats.log_checkpoint import LogCheckpoint
 from storage.stores.object_store import ObjectInfo, ObjectStore

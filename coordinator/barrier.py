@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from coordinator.metadata_log import (
+from coordinator.log.metadata_log import (
     LogError,
     LogReplacedError,
     LogUnavailableError,

@@ -9,14 +9,14 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from coordinator.barrier import Barrier
-from coordinator.commands import Command, Outcome
-from coordinator.machine import Machine
-from coordinator.metadata_log import LogError, LogUnavailableError, MetadataLog
+from coordinator.commands.entries import Command, Outcome
+from coordinator.log.metadata_log import LogError, LogUnavailableError, MetadataLog
+from coordinator.machine.machine import Machine
 from coordinator.proposer import NotDoneError, Proposer
 from coordinator.replica import Applied, Replica, ReplicaStoppedError
 from coordinator.session import Membership, ReplacedError
 from coordinator.settings import AgentIdentity, CoordinatorSettings
-from coordinator.snapshot_loading import SnapshotSource
+from coordinator.snapshot.loading import SnapshotSource
 from coordinator.stats import CoordinatorStats
 from protocol.types import Incarnation
 

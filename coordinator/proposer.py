@@ -22,16 +22,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple, get_args
 
-from coordinator.codec import (
+from coordinator.commands.codec import (
     ENTRY_BYTES_MAX,
     ENTRY_OVERHEAD_BYTES_MAX,
     CodecError,
     encode_entry,
     encoded_size,
 )
-from coordinator.commands import Close, Command, Entry, Outcome, PurgePartitions, Tick
-from coordinator.job_commands import JobCommand, TrimLogs
-from coordinator.metadata_log import (
+from coordinator.commands.entries import Close, Command, Entry, Outcome, PurgePartitions, Tick
+from coordinator.commands.job_commands import JobCommand, TrimLogs
+from coordinator.commands.table_commands import ExpireHeldRecords
+from coordinator.log.metadata_log import (
     LAST_UNKNOWN,
     LogRefusedError,
     LogUnavailableError,
@@ -41,7 +42,6 @@ from coordinator.metadata_log import (
 )
 from coordinator.replica import Applied
 from coordinator.stats import CoordinatorStats
-from coordinator.table_commands import ExpireHeldRecords
 from protocol.types import Incarnation
 
 logger = logging.getLogger(__name__)

@@ -23,11 +23,10 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
-from coordinator.codec import CodecError, decode_entry
-from coordinator.commands import Entry, Outcome, Rejected
-from coordinator.job_commands import BeginSnapshot, PublishSnapshot
-from coordinator.machine import Machine
-from coordinator.metadata_log import (
+from coordinator.commands.codec import CodecError, decode_entry
+from coordinator.commands.entries import Entry, Outcome, Rejected
+from coordinator.commands.job_commands import BeginSnapshot, PublishSnapshot
+from coordinator.log.metadata_log import (
     LogCutError,
     LogEntry,
     LogHoleError,
@@ -35,7 +34,8 @@ from coordinator.metadata_log import (
     LogUnavailableError,
     MetadataLog,
 )
-from coordinator.snapshot_loading import Loader, SnapshotSource, until_answered
+from coordinator.machine.machine import Machine
+from coordinator.snapshot.loading import Loader, SnapshotSource, until_answered
 from coordinator.stats import CoordinatorStats
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
 

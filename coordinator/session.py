@@ -19,10 +19,9 @@ import logging
 from collections.abc import Callable
 
 from coordinator.barrier import Barrier
-from coordinator.codec import encode_entry
-from coordinator.commands import Close, Entry, Open, Opened, Outcome, Rejected
-from coordinator.machine import Machine
-from coordinator.metadata_log import (
+from coordinator.commands.codec import encode_entry
+from coordinator.commands.entries import Close, Entry, Open, Opened, Outcome, Rejected
+from coordinator.log.metadata_log import (
     LAST_UNKNOWN,
     LogError,
     LogRefusedError,
@@ -31,6 +30,7 @@ from coordinator.metadata_log import (
     Session,
     SessionLostError,
 )
+from coordinator.machine.machine import Machine
 from coordinator.proposer import NotDoneError, Proposer
 from coordinator.replica import Applied
 from coordinator.settings import FEATURE_LEVEL_MAX, AgentIdentity, CoordinatorSettings

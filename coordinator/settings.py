@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from coordinator.commands import Listener
+from coordinator.commands.entries import Listener
 
 FEATURE_LEVEL_MAX = 3
 """Newest behaviour of `apply` that this version knows (docs/design/running.md §11)."""

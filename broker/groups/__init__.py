@@ -10,7 +10,7 @@
     in between      migration ─▶ classic_in_consumer, migrated_members
     offsets         commits, expiry
 
-Hard state is what the log holds: rows of `coordinator.groups`. Soft state is the rest: timers,
+Hard state is what the log holds: rows of `coordinator.tables.groups`. Soft state is the rest: timers,
 joins in progress, parked requests. A live group is made from its row when its shard is claimed,
 or when it is first heard of, and dropped when the shard is lost or a write failed; its members
 then find the group, elsewhere or here, as the row has it.

@@ -17,9 +17,14 @@ from typing import Final
 from broker.groups.clock import GroupClock
 from broker.groups.hosting import Hosting
 from broker.groups.shards import LiveAgent, Release, ShardBalance
-from coordinator.commands import Close, Open, Outcome
+from coordinator.commands.entries import Close, Open, Outcome
+from coordinator.commands.group_commands import (
+    GROUP_SHARDS,
+    ClaimShards,
+    ReleaseShards,
+    SetGroupConfigs,
+)
 from coordinator.coordinator import Applied, Coordinator
-from coordinator.group_commands import GROUP_SHARDS, ClaimShards, ReleaseShards, SetGroupConfigs
 from protocol.types import Incarnation
 
 logger = logging.getLogger(__name__)

@@ -22,8 +22,8 @@ from broker.groups.classic_rows import decode_group, decode_member
 from broker.groups.classic_views import described_member, owners, subscribed_topics
 from broker.groups.effects import Caller, Effects
 from broker.groups.settings import GroupSettings
-from coordinator.groups import GroupRow
-from coordinator.topics import Topics
+from coordinator.tables.groups import GroupRow
+from coordinator.tables.topics import Topics
 from protocol.consumer_protocol import PROTOCOL_TYPE
 from protocol.errors import ErrorCode
 from protocol.messages import (

@@ -38,7 +38,7 @@ from broker.groups.consumer_steps import advance
 from broker.groups.deadlines import Deadlines
 from broker.groups.effects import Answer, Caller, Effects
 from broker.groups.settings import GroupSettings
-from coordinator.topics import Topics
+from coordinator.tables.topics import Topics
 from protocol import consumer_protocol
 from protocol.consumer_protocol import PROTOCOL_TYPE, read_subscription, write_assignment
 from protocol.errors import ErrorCode, KafkaError, ProtocolError

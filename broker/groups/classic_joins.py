@@ -10,8 +10,8 @@ from typing import Final
 from broker.groups.classic_members import ClassicMember, Protocols
 from broker.groups.classic_phases import NEW_MEMBER_MS, ClassicPhases, State
 from broker.groups.effects import Caller, Effects
-from coordinator.encoding import CodecError
-from coordinator.groups import GROUP_ID_BYTES_MAX, MEMBERS_MAX
+from coordinator.commands.encoding import CodecError
+from coordinator.tables.groups import GROUP_ID_BYTES_MAX, MEMBERS_MAX
 from protocol.errors import ErrorCode
 from protocol.messages import JoinGroupRequest, JoinGroupResponse
 

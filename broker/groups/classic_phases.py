@@ -28,9 +28,9 @@ from broker.groups.classic_views import Owners
 from broker.groups.effects import Answer, Effects, Write
 from broker.groups.settings import GroupSettings
 from broker.groups.writes import TooLargeError, change
-from coordinator.encoding import CodecError
-from coordinator.group_commands import GROUP_NEW, ChangeGroup, GroupKind, GroupMember
-from coordinator.groups import MEMBERS_MAX
+from coordinator.commands.encoding import CodecError
+from coordinator.commands.group_commands import GROUP_NEW, ChangeGroup, GroupKind, GroupMember
+from coordinator.tables.groups import MEMBERS_MAX
 from protocol.errors import ErrorCode
 from protocol.messages import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 

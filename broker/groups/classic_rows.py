@@ -17,7 +17,7 @@ into an entry, UNPACKED_BYTES_MAX before that, so that a small entry takes no la
 import zlib
 from typing import Final, NamedTuple
 
-from coordinator.encoding import (
+from coordinator.commands.encoding import (
     CodecError,
     put_bytes,
     put_string,

@@ -49,12 +49,17 @@ from typing import NamedTuple, TypeVar
 
 from broker.groups.live import LiveGroup
 from broker.groups.settings import GroupSettings
-from coordinator.codec import ENTRY_BYTES_MAX, ENTRY_OVERHEAD_BYTES_MAX, encoded_size
-from coordinator.encoding import STRING_BYTES_MAX, CodecError
-from coordinator.group_commands import EPOCH_NONE, CommitOffsets, CommittedOffset, GroupKind
-from coordinator.groups import GROUP_COMMAND_ROWS_MAX
-from coordinator.topics import Topic
-from coordinator.transaction_commands import CommitTransactionOffsets
+from coordinator.commands.codec import ENTRY_BYTES_MAX, ENTRY_OVERHEAD_BYTES_MAX, encoded_size
+from coordinator.commands.encoding import STRING_BYTES_MAX, CodecError
+from coordinator.commands.group_commands import (
+    EPOCH_NONE,
+    CommitOffsets,
+    CommittedOffset,
+    GroupKind,
+)
+from coordinator.commands.transaction_commands import CommitTransactionOffsets
+from coordinator.tables.groups import GROUP_COMMAND_ROWS_MAX
+from coordinator.tables.topics import Topic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicId
 

@@ -45,9 +45,9 @@ from broker.groups.consumer_topics import SubscribedTopics, subscribes
 from broker.groups.deadlines import Deadlines
 from broker.groups.effects import Answer, Caller, Effects
 from broker.groups.settings import GroupSettings
-from coordinator.group_commands import GROUP_NEW, GroupKind
-from coordinator.groups import MEMBERS_MAX, GroupRow
-from coordinator.topics import Topics
+from coordinator.commands.group_commands import GROUP_NEW, GroupKind
+from coordinator.tables.groups import MEMBERS_MAX, GroupRow
+from coordinator.tables.topics import Topics
 from protocol.consumer_protocol import PROTOCOL_TYPE
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (

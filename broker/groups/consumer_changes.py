@@ -1,7 +1,7 @@
 """What a request changes of a KIP-848 group, and the commands that write it. Pure.
 
 A new target may move partitions of any number of members, so a change may be larger than an
-entry. It is then several commands, each whole in itself (`coordinator.group_commands`):
+entry. It is then several commands, each whole in itself (`coordinator.commands.group_commands`):
 
  - the first raises the group epoch; until the last, the assignment epoch stays behind it, so
    whoever takes over in the middle computes the target again, from targets of which some are old;
@@ -16,9 +16,9 @@ from broker.groups.consumer_members import Member
 from broker.groups.consumer_rows import GroupBody, encode_group, encode_member
 from broker.groups.consumer_topics import Look
 from broker.groups.effects import Write
-from coordinator.encoding import CodecError
-from coordinator.group_commands import ChangeGroup, GroupKind, GroupMember
-from coordinator.groups import GROUP_COMMAND_ROWS_MAX
+from coordinator.commands.encoding import CodecError
+from coordinator.commands.group_commands import ChangeGroup, GroupKind, GroupMember
+from coordinator.tables.groups import GROUP_COMMAND_ROWS_MAX
 from protocol.errors import ErrorCode, KafkaError
 
 COMMAND_BYTES_MAX: Final = 48 * 1024

@@ -6,7 +6,7 @@ from typing import Final
 from broker.groups.consumer_members import Member, Partitions
 from broker.groups.consumer_picture import Picture
 from broker.groups.consumer_steps import preferred_assignor
-from coordinator.topics import Topics
+from coordinator.tables.topics import Topics
 from protocol.messages import (
     ConsumerGroupAssignment,
     ConsumerGroupMember,

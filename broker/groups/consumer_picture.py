@@ -10,8 +10,8 @@ from typing import Self
 from broker.groups.consumer_changes import Change
 from broker.groups.consumer_members import Member, Owners, Subscription
 from broker.groups.consumer_rows import GroupBody, decode_group, decode_member
-from coordinator.group_commands import GROUP_NEW
-from coordinator.groups import GroupRow
+from coordinator.commands.group_commands import GROUP_NEW
+from coordinator.tables.groups import GroupRow
 
 
 class Picture:

@@ -25,7 +25,7 @@ from broker.groups.consumer_members import (
     Partitions,
     Subscription,
 )
-from coordinator.encoding import (
+from coordinator.commands.encoding import (
     CodecError,
     put_string,
     put_topic_id,

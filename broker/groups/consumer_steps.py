@@ -21,7 +21,7 @@ from broker.groups.consumer_members import NOTHING, Member, Partitions
 from broker.groups.consumer_picture import Picture
 from broker.groups.consumer_topics import Look, SubscribedTopics
 from broker.groups.reconciliation import reconcile
-from coordinator.topics import Topics
+from coordinator.tables.topics import Topics
 from protocol.types import TopicId
 
 EAGER_MEMBERS_MAX: Final = 100

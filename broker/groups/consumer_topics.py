@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from broker.groups.consumer_members import Subscription
 from broker.groups.subscriptions import resolve
-from coordinator.topics import Topic, Topics
+from coordinator.tables.topics import Topic, Topics
 from protocol.types import TopicId
 
 FINGERPRINT_BYTES: Final = 8

@@ -28,9 +28,8 @@ from broker.groups.live import Kinds, LiveGroup
 from broker.groups.settings import GroupSettings
 from broker.groups.stats import GroupStats
 from broker.stalls import TICK_MS
-from coordinator.commands import Outcome, Rejected
-from coordinator.coordinator import Coordinator
-from coordinator.group_commands import (
+from coordinator.commands.entries import Outcome, Rejected
+from coordinator.commands.group_commands import (
     CommitOffsets,
     DeleteGroup,
     DeleteOffsets,
@@ -38,10 +37,11 @@ from coordinator.group_commands import (
     GroupCommand,
     GroupKind,
 )
-from coordinator.groups import shard_of
-from coordinator.metadata_log import LogError
+from coordinator.commands.transaction_commands import CommitTransactionOffsets
+from coordinator.coordinator import Coordinator
+from coordinator.log.metadata_log import LogError
 from coordinator.proposer import MisfitError, NotDoneError
-from coordinator.transaction_commands import CommitTransactionOffsets
+from coordinator.tables.groups import shard_of
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     ConsumerGroupHeartbeatRequest,

@@ -13,7 +13,7 @@ token is the new one's.
 
 from typing import Any, NamedTuple
 
-from coordinator.group_commands import ChangeGroup, DeleteGroup
+from coordinator.commands.group_commands import ChangeGroup, DeleteGroup
 
 
 class Caller(NamedTuple):

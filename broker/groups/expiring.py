@@ -15,7 +15,7 @@ from typing import Final
 from broker.groups import expiry
 from broker.groups.commits import places
 from broker.node import Node
-from coordinator.group_commands import DeleteGroup, ExpireOffsets
+from coordinator.commands.group_commands import DeleteGroup, ExpireOffsets
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicId
 

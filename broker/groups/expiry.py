@@ -13,9 +13,9 @@ from typing import Final
 
 from broker.groups.live import LiveGroup
 from broker.groups.settings import MINUTE_MS
-from coordinator.group_commands import GroupKind
-from coordinator.groups import GroupRow
-from coordinator.topics import Topics
+from coordinator.commands.group_commands import GroupKind
+from coordinator.tables.groups import GroupRow
+from coordinator.tables.topics import Topics
 from protocol.types import TopicId
 
 EMPTY_MS_MIN: Final = MINUTE_MS

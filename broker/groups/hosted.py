@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from broker.groups.effects import Caller, Effects
 from broker.groups.live import LiveGroup
-from coordinator.group_commands import GroupKind
+from coordinator.commands.group_commands import GroupKind
 from protocol.errors import ErrorCode, KafkaError
 
 

@@ -29,13 +29,13 @@ from broker.groups.loading import Loading
 from broker.groups.settings import GroupSettings
 from broker.groups.stats import GroupStats
 from broker.groups.timers import Timers
-from coordinator.commands import Outcome, Rejected
+from coordinator.commands.entries import Outcome, Rejected
+from coordinator.commands.group_commands import ChangeGroup, DeleteGroup, GroupCommand, GroupKind
+from coordinator.commands.transaction_commands import CommitTransactionOffsets
 from coordinator.coordinator import Coordinator
-from coordinator.group_commands import ChangeGroup, DeleteGroup, GroupCommand, GroupKind
-from coordinator.groups import shard_of
-from coordinator.metadata_log import LogError
+from coordinator.log.metadata_log import LogError
 from coordinator.proposer import MisfitError, NotDoneError
-from coordinator.transaction_commands import CommitTransactionOffsets
+from coordinator.tables.groups import shard_of
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Incarnation
 

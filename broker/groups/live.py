@@ -10,9 +10,9 @@ from typing import NamedTuple, Protocol
 
 from broker.groups.effects import Answer, Caller, Effects
 from broker.groups.settings import GroupSettings
-from coordinator.group_commands import GroupKind
-from coordinator.groups import GroupRow
-from coordinator.topics import Topics
+from coordinator.commands.group_commands import GroupKind
+from coordinator.tables.groups import GroupRow
+from coordinator.tables.topics import Topics
 from protocol.errors import ErrorCode
 from protocol.messages import (
     ConsumerGroupHeartbeatRequest,

@@ -19,9 +19,9 @@ from broker.groups.consumer_members import (
     Subscription,
     union,
 )
-from coordinator.encoding import CodecError
-from coordinator.groups import GroupRow, MemberRow
-from coordinator.topics import Topics
+from coordinator.commands.encoding import CodecError
+from coordinator.tables.groups import GroupRow, MemberRow
+from coordinator.tables.topics import Topics
 from protocol.consumer_protocol import read_assignment, read_subscription
 from protocol.errors import ProtocolError
 from protocol.types import TopicId, TopicPartition

@@ -45,10 +45,10 @@ from broker.groups.migrated_members import (
     places,
 )
 from broker.groups.settings import GroupSettings
-from coordinator.encoding import CodecError
-from coordinator.group_commands import GroupKind
-from coordinator.groups import GroupRow
-from coordinator.topics import Topics
+from coordinator.commands.encoding import CodecError
+from coordinator.commands.group_commands import GroupKind
+from coordinator.tables.groups import GroupRow
+from coordinator.tables.topics import Topics
 from protocol.consumer_protocol import PROTOCOL_TYPE, read_assignment_user_data
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.messages import ConsumerGroupHeartbeatRequest, JoinGroupRequest

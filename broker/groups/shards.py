@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from broker.placement import best_rank
-from coordinator.group_commands import GROUP_SHARDS
+from coordinator.commands.group_commands import GROUP_SHARDS
 from protocol.types import INCARNATION_NONE, Incarnation
 
 MISPLACED_MS_MIN: Final = 5_000

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from broker.groups.effects import Write
-from coordinator.codec import ENTRY_BYTES_MAX, ENTRY_OVERHEAD_BYTES_MAX
-from coordinator.encoding import STRING_BYTES_MAX, CodecError
-from coordinator.group_commands import ChangeGroup, GroupKind, GroupMember
-from coordinator.groups import GROUP_COMMAND_ROWS_MAX
+from coordinator.commands.codec import ENTRY_BYTES_MAX, ENTRY_OVERHEAD_BYTES_MAX
+from coordinator.commands.encoding import STRING_BYTES_MAX, CodecError
+from coordinator.commands.group_commands import ChangeGroup, GroupKind, GroupMember
+from coordinator.tables.groups import GROUP_COMMAND_ROWS_MAX
 
 COMMAND_BYTES_MAX: Final = ENTRY_BYTES_MAX - ENTRY_OVERHEAD_BYTES_MAX
 

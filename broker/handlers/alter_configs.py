@@ -29,12 +29,12 @@ from broker.handling import (
     wait_for,
 )
 from broker.node import Node
-from coordinator.codec import encoded_size
-from coordinator.commands import Outcome, Rejected
-from coordinator.encoding import CodecError
-from coordinator.group_commands import SetGroupConfigs, SetTopicConfigs
+from coordinator.commands.codec import encoded_size
+from coordinator.commands.encoding import CodecError
+from coordinator.commands.entries import Outcome, Rejected
+from coordinator.commands.group_commands import SetGroupConfigs, SetTopicConfigs
 from coordinator.proposer import COMMAND_BYTES_MAX
-from coordinator.topics import name_error
+from coordinator.tables.topics import name_error
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     AlterConfigsRequest,

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from broker.dispatch import Call
 from broker.handling import live_incarnation, outcome_of, wait_for
 from broker.node import Node
-from coordinator.commands import Outcome, Rejected
-from coordinator.table_commands import TABLES_LEVEL, GrowTopic
+from coordinator.commands.entries import Outcome, Rejected
+from coordinator.commands.table_commands import TABLES_LEVEL, GrowTopic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     CreatePartitionsAssignment,

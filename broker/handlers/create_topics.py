@@ -26,8 +26,8 @@ from broker.handling import (
     wait_for,
 )
 from broker.node import Node
-from coordinator.commands import CreateTopic, Outcome, Rejected, TopicCreated
-from coordinator.topics import name_error
+from coordinator.commands.entries import CreateTopic, Outcome, Rejected, TopicCreated
+from coordinator.tables.topics import name_error
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     CreatableReplicaAssignment,

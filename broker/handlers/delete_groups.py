@@ -11,8 +11,8 @@ from typing import Final
 
 from broker.dispatch import Call
 from broker.node import Node
-from coordinator.commands import Rejected
-from coordinator.group_commands import DeleteGroup
+from coordinator.commands.entries import Rejected
+from coordinator.commands.group_commands import DeleteGroup
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DeletableGroupResult,

@@ -19,9 +19,9 @@ from broker.dispatch import Call
 from broker.handling import live_incarnation, outcome_of, wait_for
 from broker.node import Node
 from broker.topic_configs import TopicSettings, effective
-from coordinator.commands import Outcome, Rejected
-from coordinator.job_commands import JOBS_LEVEL, LogsTrimmed, Trim, TrimLogs
-from coordinator.partition import Partition
+from coordinator.commands.entries import Outcome, Rejected
+from coordinator.commands.job_commands import JOBS_LEVEL, LogsTrimmed, Trim, TrimLogs
+from coordinator.tables.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DeleteRecordsPartitionResult,

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from broker.dispatch import Call
 from broker.handling import live_incarnation, outcome_of, wait_for
 from broker.node import Node
-from coordinator.commands import DeleteTopic, Outcome, Rejected
-from coordinator.topics import Topic
+from coordinator.commands.entries import DeleteTopic, Outcome, Rejected
+from coordinator.tables.topics import Topic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DeletableTopicResult,

@@ -14,7 +14,7 @@ from broker.dispatch import Call
 from broker.groups.group_configs import describe_group
 from broker.node import Node
 from broker.topic_configs import ConfigEntry, describe_broker, describe_topic
-from coordinator.topics import name_error
+from coordinator.tables.topics import name_error
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DescribeConfigsRequest,

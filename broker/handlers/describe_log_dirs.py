@@ -21,7 +21,7 @@ from typing import Final
 from broker.dispatch import Call
 from broker.node import Node
 from broker.placement import Placement, zone_of_client
-from coordinator.topics import Topic
+from coordinator.tables.topics import Topic
 from protocol.errors import KafkaError
 from protocol.messages import (
     DescribeLogDirsPartition,

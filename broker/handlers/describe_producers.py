@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.dispatch import Call
 from broker.node import Node
-from coordinator.partitions import Partition
+from coordinator.tables.partitions import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DescribedProducersPartition,

@@ -11,7 +11,7 @@ from broker.dispatch import Call
 from broker.handling import TOPIC_OPERATIONS
 from broker.node import Node
 from broker.placement import Placement, zone_of_client
-from coordinator.topics import Topic, name_error
+from coordinator.tables.topics import Topic, name_error
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     Cursor,

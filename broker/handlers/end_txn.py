@@ -19,8 +19,8 @@ from broker.dispatch import Call
 from broker.node import Node
 from broker.transactions.service import ATTEMPTS_MAX
 from broker.transactions.stats import Ending
-from coordinator.commands import Rejected
-from coordinator.transaction_commands import ClientProof, EndTransaction, TransactionEnded
+from coordinator.commands.entries import Rejected
+from coordinator.commands.transaction_commands import ClientProof, EndTransaction, TransactionEnded
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import EndTxnRequest, EndTxnResponse
 from protocol.types import Incarnation

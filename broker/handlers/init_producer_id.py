@@ -13,8 +13,8 @@ from broker.dispatch import Call
 from broker.handling import live_incarnation
 from broker.node import Node
 from broker.transactions.stats import Ending
-from coordinator.commands import Rejected
-from coordinator.transaction_commands import InitProducer, ProducerInitialized
+from coordinator.commands.entries import Rejected
+from coordinator.commands.transaction_commands import InitProducer, ProducerInitialized
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import InitProducerIdRequest, InitProducerIdResponse
 from txn import error_codes

@@ -13,7 +13,7 @@ from typing import Final
 from broker.dispatch import Call
 from broker.handling import live_incarnation
 from broker.node import Node
-from coordinator.group_commands import GroupKind
+from coordinator.commands.group_commands import GroupKind
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     ListedGroup,

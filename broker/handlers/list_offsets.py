@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 from broker.dispatch import Call
 from broker.handlers.offset_for_leader_epoch import check_epoch
 from broker.node import Node
-from coordinator.partitions import Partition
+from coordinator.tables.partitions import Partition
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.messages import (
     ListOffsetsPartition,

@@ -26,9 +26,9 @@ from broker.handling import (
 from broker.node import Node
 from broker.placement import Placement, zone_of_client
 from broker.topic_bytes import encode_metadata
-from coordinator.commands import CreateTopic, Outcome, Rejected
-from coordinator.metadata_log import LogError
-from coordinator.topics import Topic, name_error
+from coordinator.commands.entries import CreateTopic, Outcome, Rejected
+from coordinator.log.metadata_log import LogError
+from coordinator.tables.topics import Topic, name_error
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     NOT_ASKED,

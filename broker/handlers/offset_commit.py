@@ -3,7 +3,7 @@
 KIP-211 (no retention of its own; the field of v2-4 is not looked at), KIP-320 (leader epoch, v6+),
 KIP-345 (instance id, v7+), KIP-848 (member epoch, v9+; topics by id, v10). Commits do not wait for
 each other: each is proposed as soon as no change of its group is under way, and apply fences it
-(`coordinator.groups`). What does not fit into one command goes as several; each partition's answer
+(`coordinator.tables.groups`). What does not fit into one command goes as several; each partition's answer
 is that of its own command. `frazil.commit.owner.only`: see `broker.groups.commits`.
 
 Errors, per partition: 3, 100 (v10), 7 (may still happen), 12, 14, 15, 16, 22, 24, 25, 27, 28 (fits
@@ -16,9 +16,9 @@ from broker.dispatch import Call
 from broker.groups import commits
 from broker.groups.commits import Committer, Wanted
 from broker.node import Node
-from coordinator.commands import Rejected
-from coordinator.encoding import CodecError
-from coordinator.group_commands import CommitOffsets, CommittedOffset, OffsetsCommitted
+from coordinator.commands.encoding import CodecError
+from coordinator.commands.entries import Rejected
+from coordinator.commands.group_commands import CommitOffsets, CommittedOffset, OffsetsCommitted
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     OffsetCommitRequest,

@@ -13,10 +13,10 @@ from broker.dispatch import Call
 from broker.groups.commits import places
 from broker.groups.live import LiveGroup
 from broker.node import Node
-from coordinator.commands import Rejected
-from coordinator.group_commands import DeleteOffsets
-from coordinator.groups import GroupRow
-from coordinator.topics import Topic
+from coordinator.commands.entries import Rejected
+from coordinator.commands.group_commands import DeleteOffsets
+from coordinator.tables.groups import GroupRow
+from coordinator.tables.topics import Topic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     OffsetDeleteRequest,

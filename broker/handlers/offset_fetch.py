@@ -13,8 +13,8 @@ Errors, per group (v1: per partition): 14, 15, 16, 24, 25 and 113 (v9+); per par
 from broker.dispatch import Call
 from broker.groups.commits import SINCE_TOPIC_IDS
 from broker.node import Node
-from coordinator.groups import GroupOffsets, OffsetRow
-from coordinator.topics import Topic
+from coordinator.tables.groups import GroupOffsets, OffsetRow
+from coordinator.tables.topics import Topic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     OffsetFetchRequest,

@@ -28,7 +28,7 @@ from broker.transactional import (
     producer_of,
 )
 from broker.validation import Unsound, judge
-from coordinator.topics import Topic
+from coordinator.tables.topics import Topic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.produce import (
     TOPIC_IDS_FROM,

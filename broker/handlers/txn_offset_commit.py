@@ -17,10 +17,10 @@ from broker.dispatch import Call
 from broker.groups import commits
 from broker.groups.commits import Committer, Wanted
 from broker.node import Node
-from coordinator.commands import Rejected
-from coordinator.encoding import CodecError
-from coordinator.group_commands import CommittedOffset, OffsetsCommitted
-from coordinator.transaction_commands import CommitTransactionOffsets
+from coordinator.commands.encoding import CodecError
+from coordinator.commands.entries import Rejected
+from coordinator.commands.group_commands import CommittedOffset, OffsetsCommitted
+from coordinator.commands.transaction_commands import CommitTransactionOffsets
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     TxnOffsetCommitRequest,

@@ -11,8 +11,8 @@ from broker import features
 from broker.dispatch import Call
 from broker.handling import live_incarnation, outcome_of, wait_for
 from broker.node import Node
-from coordinator.commands import Rejected
-from coordinator.transaction_commands import SetFeatureLevel
+from coordinator.commands.entries import Rejected
+from coordinator.commands.transaction_commands import SetFeatureLevel
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     UpdatableFeatureResult,

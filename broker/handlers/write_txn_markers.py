@@ -16,7 +16,7 @@ from broker.dispatch import Call
 from broker.node import Node
 from broker.transaction_views import OFFSETS_PARTITIONS, OFFSETS_TOPIC, offsets_partition
 from broker.transactions.service import ATTEMPTS_MAX
-from coordinator.transactions import TransactionRow
+from coordinator.tables.transactions import TransactionRow
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     WritableTxnMarker,

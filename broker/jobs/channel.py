@@ -25,9 +25,9 @@ from broker.jobs.relay import (
     propose_frame,
     ticket_of,
 )
-from coordinator.codec import CodecError
-from coordinator.commands import Command, Outcome
-from coordinator.metadata_log import LogEntry, LogError
+from coordinator.commands.codec import CodecError
+from coordinator.commands.entries import Command, Outcome
+from coordinator.log.metadata_log import LogEntry, LogError
 from protocol.types import Position
 
 READ_BYTES: Final = 256 << 10

@@ -40,9 +40,9 @@ from broker.jobs.relay import (
 )
 from broker.jobs.worker import Worker, WorkerStats
 from broker.opening import software_version
-from coordinator.commands import Command, Outcome
-from coordinator.job_commands import JobKind
-from coordinator.metadata_log import LogEntry, LogError, MetadataLog
+from coordinator.commands.entries import Command, Outcome
+from coordinator.commands.job_commands import JobKind
+from coordinator.log.metadata_log import LogEntry, LogError, MetadataLog
 from protocol.types import Incarnation, Position
 from storage.stores.object_store import ObjectStore
 

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from broker.placement import best_rank
-from coordinator.job_commands import JobKind
+from coordinator.commands.job_commands import JobKind
 from protocol.types import INCARNATION_NONE, Incarnation
 
 FREE_MS_MIN: Final = 5_000

@@ -16,7 +16,7 @@ from broker.jobs import collection_plan
 from broker.jobs.collection_plan import OBJECTS_PER_COMMAND_MAX
 from broker.jobs.context import JobContext
 from broker.unnamed_objects import checkpoints, pages
-from coordinator.job_commands import DoomObjects, ForgetObjects, ObjectsDoomed
+from coordinator.commands.job_commands import DoomObjects, ForgetObjects, ObjectsDoomed
 from storage.formats.spans import ObjectId
 
 LISTING_ROUNDS: Final = 60

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from coordinator.machine import Machine
+from coordinator.machine.machine import Machine
 from protocol.types import Position
 from storage.formats.log_checkpoint import LogCheckpoint
 from storage.formats.spans import ObjectId, ObjectKind

@@ -21,8 +21,8 @@ from broker.jobs.compaction_plan import Cleaning
 from broker.jobs.context import JobContext
 from broker.jobs.moving import commit_segment, load_page, read_spans, recall, tell_unreadable
 from broker.jobs.walk import SLICE, data_bytes_of, written
-from coordinator.job_commands import NewSpan, Replacement
-from coordinator.partition import AbortedRange, Partition
+from coordinator.commands.job_commands import NewSpan, Replacement
+from coordinator.tables.partition import AbortedRange, Partition
 from protocol.types import Buffer
 from storage.cleaner import ENTRY_BYTES, Cleaner, KeyOffsets
 from storage.formats.batches import DamagedSpanError

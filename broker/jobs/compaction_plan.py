@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from broker.jobs.walk import WIDTH_SHARE, data_bytes_of, timestamp_of
 from broker.kafka_table import LONG_MAX
 from broker.topic_configs import TopicSettings
-from coordinator.partition import Partition
+from coordinator.tables.partition import Partition
 
 LITTLE_BYTES: Final = 1 << 20
 YOUNG_MS: Final = 600_000

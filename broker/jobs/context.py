@@ -21,9 +21,9 @@ from broker.config import Settings
 from broker.jobs.relay import WORKER_COMMANDS
 from broker.refusals import Refusals
 from broker.topic_rules import TopicRules
-from coordinator.commands import Command, Outcome
-from coordinator.job_commands import JobKind, ReportJob
-from coordinator.machine import Machine
+from coordinator.commands.entries import Command, Outcome
+from coordinator.commands.job_commands import JobKind, ReportJob
+from coordinator.machine.machine import Machine
 from coordinator.replica import Applied
 from protocol.types import ERA, Buffer, Incarnation
 from storage.formats.marker import ClusterIdentity

@@ -20,9 +20,8 @@ from broker.jobs.child import RunWorker, WorkerEndedError
 from broker.jobs.claims import FREE_MS_MIN, JobClaims, LiveAgent
 from broker.jobs.context import JobStats, JobStoppedError
 from broker.jobs.worker import WorkerStats
-from coordinator.commands import Close, Command, Open, Outcome
-from coordinator.coordinator import Applied, Coordinator
-from coordinator.job_commands import (
+from coordinator.commands.entries import Close, Command, Open, Outcome
+from coordinator.commands.job_commands import (
     JOBS_LEVEL,
     ClaimJobs,
     JobKind,
@@ -30,10 +29,11 @@ from coordinator.job_commands import (
     ReleaseJobs,
     RequestJob,
 )
-from coordinator.metadata_log import LogError, MetadataLog, Session, SessionLostError
+from coordinator.coordinator import Applied, Coordinator
+from coordinator.log.metadata_log import LogError, MetadataLog, Session, SessionLostError
 from coordinator.proposer import NotDoneError
 from coordinator.replica import BUGS, ReplicaStoppedError
-from coordinator.snapshot_names import encode_published
+from coordinator.snapshot.names import encode_published
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
 from storage.stores.object_store import StoreError
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from broker.jobs import collecting, compacting, merging, retention, snapshotting, spilling
 from broker.jobs.worker import Job
-from coordinator.job_commands import JobKind
+from coordinator.commands.job_commands import JobKind
 
 JOBS: Final[Mapping[JobKind, Job]] = {
     JobKind.SNAPSHOT: snapshotting.run,

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from broker.jobs.walk import moved_bytes_of, timestamp_of
-from coordinator.partition import Partition
+from coordinator.tables.partition import Partition
 from storage.formats.segment import FORMAT
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
 

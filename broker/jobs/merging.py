@@ -22,8 +22,8 @@ from broker.jobs.moving import (
     tell_unreadable,
 )
 from broker.jobs.walk import SLICE, timestamp_of, width_ms_max, written
-from coordinator.job_commands import NewSpan, Replacement
-from coordinator.partition import AbortedRange, Partition
+from coordinator.commands.job_commands import NewSpan, Replacement
+from coordinator.tables.partition import AbortedRange, Partition
 from protocol.types import Buffer
 from storage.formats.batches import DamagedSpanError
 from storage.formats.page import digest, encode_rows

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from broker.jobs.context import JobContext
-from coordinator.commands import Outcome, Rejected
-from coordinator.job_commands import RecallPage, Replacement, ReplaceRows, RowsMoved
-from coordinator.partition import Partition
+from coordinator.commands.entries import Outcome, Rejected
+from coordinator.commands.job_commands import RecallPage, Replacement, ReplaceRows, RowsMoved
+from coordinator.tables.partition import Partition
 from protocol.errors import ErrorCode
 from protocol.types import POSITION_ZERO, Buffer, Position
 from storage.fetch_plan import Read, Wanted, plan_reads

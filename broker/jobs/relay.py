@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 
 from broker.config import Settings
 from broker.kafka_settings import KafkaSettings
-from coordinator.codec import CodecError, decode_entry, encode_entry
-from coordinator.commands import (
+from coordinator.commands.codec import CodecError, decode_entry, encode_entry
+from coordinator.commands.entries import (
     DONE,
     Command,
     Done,
@@ -29,7 +29,7 @@ from coordinator.commands import (
     PurgePartitions,
     Rejected,
 )
-from coordinator.job_commands import (
+from coordinator.commands.job_commands import (
     BeginSnapshot,
     DoomObjects,
     DropRows,
@@ -45,7 +45,8 @@ from coordinator.job_commands import (
     SpillRows,
     Trimmed,
 )
-from coordinator.metadata_log import (
+from coordinator.commands.table_commands import ExpireHeldRecords
+from coordinator.log.metadata_log import (
     LogCutError,
     LogEntry,
     LogError,
@@ -53,7 +54,6 @@ from coordinator.metadata_log import (
     LogRefusedError,
     LogUnavailableError,
 )
-from coordinator.table_commands import ExpireHeldRecords
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
 from storage.formats.spans import ObjectId, ObjectKind

@@ -17,10 +17,10 @@ from broker.jobs.context import JobContext
 from broker.jobs.moving import read_spans, recall
 from broker.jobs.retention_plan import PARTITIONS_PER_COMMAND_MAX, ROWS_PER_COMMAND_MAX, Due
 from broker.jobs.walk import SLICE, written
-from coordinator.commands import Rejected
-from coordinator.job_commands import DropRows, ExpireRecords, Expiry, LogsTrimmed
-from coordinator.partition import Partition
-from coordinator.table_commands import TABLES_LEVEL, ExpireHeldRecords, HeldExpiry
+from coordinator.commands.entries import Rejected
+from coordinator.commands.job_commands import DropRows, ExpireRecords, Expiry, LogsTrimmed
+from coordinator.commands.table_commands import TABLES_LEVEL, ExpireHeldRecords, HeldExpiry
+from coordinator.tables.partition import Partition
 from protocol.errors import ErrorCode
 from protocol.types import Position, TopicId
 from storage.formats.batches import DamagedSpanError

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 
 from broker.jobs.walk import data_bytes_of, timestamp_of
 from broker.topic_configs import TopicSettings
-from coordinator.job_commands import Expiry
-from coordinator.partition import Partition
-from coordinator.table_commands import HeldExpiry
+from coordinator.commands.job_commands import Expiry
+from coordinator.commands.table_commands import HeldExpiry
+from coordinator.tables.partition import Partition
 from storage.formats.spans import ObjectKind, Page, Row, Span
 
 ROWS_PER_COMMAND_MAX: Final = 1000

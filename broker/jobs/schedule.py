@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker.config import Settings
-from coordinator.commands import Close, Command, Open, Tick
-from coordinator.job_commands import (
+from coordinator.commands.entries import Close, Command, Open, Tick
+from coordinator.commands.job_commands import (
     BeginSnapshot,
     ClaimJobs,
     DoomObjects,

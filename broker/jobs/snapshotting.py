@@ -8,11 +8,11 @@ leaves objects under `snapshots/` that the collection takes.
 from typing import Final
 
 from broker.jobs.context import JobContext
-from coordinator.commands import Rejected
-from coordinator.job_commands import BeginSnapshot, PublishSnapshot
+from coordinator.commands.entries import Rejected
+from coordinator.commands.job_commands import BeginSnapshot, PublishSnapshot
 from coordinator.replica import Applied
-from coordinator.snapshot import dump
-from coordinator.snapshot_store import SnapshotStore
+from coordinator.snapshot.snapshot import dump
+from coordinator.snapshot.store import SnapshotStore
 
 NOTE: Final = "snapshot"
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from broker.jobs.walk import WIDTH_SHARE, data_bytes_of, timestamp_of, width_ms_max
 from broker.topic_configs import TopicSettings
-from coordinator.partition import Partition
+from coordinator.tables.partition import Partition
 from storage.formats.page import PAGE_ROWS_MAX
 from storage.formats.spans import Marker, Page, Span
 

@@ -14,7 +14,7 @@ from broker.jobs.context import JobContext
 from broker.jobs.moving import moved, put_new_object
 from broker.jobs.spill_plan import Spill
 from broker.jobs.walk import SLICE, written
-from coordinator.job_commands import NewPage, SpillRows
+from coordinator.commands.job_commands import NewPage, SpillRows
 from storage.formats.index_object import IndexBuilder, IndexedPage
 from storage.formats.page import decode_rows, digest, encode_rows
 from storage.formats.spans import ObjectId, ObjectKind

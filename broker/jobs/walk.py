@@ -10,8 +10,8 @@ from typing import Final
 
 from broker.topic_configs import TopicSettings
 from broker.topic_rules import TopicRules
-from coordinator.machine import Machine
-from coordinator.partition import Partition
+from coordinator.machine.machine import Machine
+from coordinator.tables.partition import Partition
 from storage.formats.spans import MARKER_BYTES, Marker, Page, Row, Span
 
 SLICE: Final = 500

@@ -20,13 +20,13 @@ from broker.jobs.context import JobContext, JobStats, JobStoppedError, Kept, Num
 from broker.jobs.pace import Pace
 from broker.jobs.schedule import Schedule, intervals_ms
 from broker.topic_rules import TopicRules
-from coordinator.commands import Command, DeleteTopic, Outcome
-from coordinator.job_commands import BeginSnapshot, JobKind, ReportJob, RequestJob
-from coordinator.machine import Machine
-from coordinator.metadata_log import LogEntry, MetadataLog
+from coordinator.commands.entries import Command, DeleteTopic, Outcome
+from coordinator.commands.job_commands import BeginSnapshot, JobKind, ReportJob, RequestJob
+from coordinator.log.metadata_log import LogEntry, MetadataLog
+from coordinator.machine.machine import Machine
 from coordinator.replica import BUGS, Applied, Replica
-from coordinator.snapshot_store import SnapshotStore
-from coordinator.snapshot_stream import SnapshotError
+from coordinator.snapshot.store import SnapshotStore
+from coordinator.snapshot.stream import SnapshotError
 from coordinator.stats import CoordinatorStats
 from protocol.types import ERA, POSITION_ZERO, Incarnation, Position
 from storage.formats.marker import ClusterIdentity

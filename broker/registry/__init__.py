@@ -2,7 +2,7 @@
 
     rest ─▶ subjects ─▶ parsed ─▶ avro_schema, json_schema, proto_text      text -> what it says
               │            └────▶ compatibility_avro, _json, _protobuf      may this follow that?
-              └▶ coordinator.schemas (ids, versions, rules), by commands
+              └▶ coordinator.tables.schemas (ids, versions, rules), by commands
 
 Only `rest` waits. A schema is judged against what the agent's replica holds, and the command says
 of which position that was: apply refuses it when the subject has changed since, and it is judged

@@ -17,7 +17,7 @@ from broker.registry.compatibility_protobuf import ProtoSchema, protobuf_differe
 from broker.registry.differences import Difference, SchemaError
 from broker.registry.json_schema import Node, canonical_json, parse_json
 from broker.registry.proto_schema import parse_protobuf
-from coordinator.table_commands import Reference, SchemaKind
+from coordinator.commands.table_commands import Reference, SchemaKind
 
 LEVELS: Final = (
     "NONE",

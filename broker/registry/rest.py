@@ -49,9 +49,9 @@ from broker.registry.subjects import (
     version_number,
     version_view,
 )
-from coordinator.commands import Rejected
-from coordinator.schemas import ALL, LATEST, SchemaRow, SchemaVersion
-from coordinator.table_commands import DeleteSubject, SchemaRegistered, SubjectDeleted
+from coordinator.commands.entries import Rejected
+from coordinator.commands.table_commands import DeleteSubject, SchemaRegistered, SubjectDeleted
+from coordinator.tables.schemas import ALL, LATEST, SchemaRow, SchemaVersion
 from protocol.errors import ErrorCode
 
 ATTEMPTS_MAX: Final = 8

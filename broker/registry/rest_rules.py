@@ -30,9 +30,9 @@ from broker.registry.serving import (
     subject_of,
 )
 from broker.registry.subjects import subject_not_found, version_number
-from coordinator.commands import Rejected
-from coordinator.schemas import GLOBAL
-from coordinator.table_commands import SetSubjectRules
+from coordinator.commands.entries import Rejected
+from coordinator.commands.table_commands import SetSubjectRules
+from coordinator.tables.schemas import GLOBAL
 
 MODES: Final = ("READWRITE", "READONLY", "IMPORT")
 

@@ -30,15 +30,15 @@ from broker.registry.errors import (
     RegistryError,
 )
 from broker.registry.subjects import Library, subject_name
-from coordinator.commands import Outcome, Rejected
-from coordinator.coordinator import Coordinator, NotDoneError
-from coordinator.metadata_log import LogError
-from coordinator.table_commands import (
+from coordinator.commands.entries import Outcome, Rejected
+from coordinator.commands.table_commands import (
     TABLES_LEVEL,
     DeleteSubject,
     RegisterSchema,
     SetSubjectRules,
 )
+from coordinator.coordinator import Coordinator, NotDoneError
+from coordinator.log.metadata_log import LogError
 from protocol.errors import ErrorCode
 
 PROPOSAL_SECONDS_MAX: Final = 10.0

@@ -29,14 +29,21 @@ from broker.registry.errors import (
     RegistryError,
 )
 from broker.registry.parsed import Earlier, Parsed, fingerprint, incompatibilities, parse
-from coordinator.schemas import GLOBAL, LATEST, SchemaRow, Schemas, SchemaVersion, subject_error
-from coordinator.table_commands import (
+from coordinator.commands.table_commands import (
     REFERENCES_MAX,
     SCHEMA_BODY_MAX,
     SCHEMA_TEXT_MAX,
     Reference,
     RegisterSchema,
     SchemaKind,
+)
+from coordinator.tables.schemas import (
+    GLOBAL,
+    LATEST,
+    SchemaRow,
+    Schemas,
+    SchemaVersion,
+    subject_error,
 )
 from protocol.types import Position
 

@@ -7,7 +7,7 @@
     stats      what was counted (pure)
 
 Transactions belong to no agent: any serves every transactional id, and the position in the log
-decides (`txn.transactions`, `coordinator.transaction_commands`). A handler reads where the id
+decides (`txn.transactions`, `coordinator.commands.transaction_commands`). A handler reads where the id
 stands, names what it saw in a command, and tells what `apply` made of that. The *coordinator* of
 an id is only whom clients are told to ask (FindCoordinator), who lists it (ListTransactions), and
 who ends its transactions when they have timed out.

@@ -28,16 +28,16 @@ from broker.stalls import TICK_MS
 from broker.transactions import placement
 from broker.transactions.stats import Ending, TransactionStats
 from broker.transactions.timeouts import OpenTransactions
-from coordinator.commands import Outcome, Rejected
-from coordinator.coordinator import Coordinator
-from coordinator.proposer import MisfitError
-from coordinator.transaction_commands import (
+from coordinator.commands.entries import Outcome, Rejected
+from coordinator.commands.transaction_commands import (
     AddToTransaction,
     EndTransaction,
     GiveUpTransaction,
     InitProducer,
 )
-from coordinator.transactions import TransactionRow
+from coordinator.coordinator import Coordinator
+from coordinator.proposer import MisfitError
+from coordinator.tables.transactions import TransactionRow
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Incarnation, TopicId
 from txn.transactions import Standing, State

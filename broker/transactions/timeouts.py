@@ -16,7 +16,7 @@ import heapq
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, cast
 
-from coordinator.transactions import TransactionRow
+from coordinator.tables.transactions import TransactionRow
 
 TAKEOVER_MS: Final = 30_000
 """For so long each agent leaves a timed out transaction to those whose turn it is before."""

@@ -8,17 +8,17 @@ it does not judge. The budget is 8 µs a span, decoding included (docs/design/bo
 import time
 from collections.abc import Callable
 
-from coordinator.codec import decode_entry, encode_entry
-from coordinator.commands import ChunkSpan, CommitChunk, CreateTopic, Entry, Open
-from coordinator.group_commands import (
+from coordinator.commands.codec import decode_entry, encode_entry
+from coordinator.commands.entries import ChunkSpan, CommitChunk, CreateTopic, Entry, Open
+from coordinator.commands.group_commands import (
     EPOCH_NONE,
     GROUP_SHARDS,
     ClaimShards,
     CommitOffsets,
     CommittedOffset,
 )
-from coordinator.machine import Machine
-from coordinator.topics import topic_id_at
+from coordinator.machine.machine import Machine
+from coordinator.tables.topics import topic_id_at
 from protocol.types import INCARNATION_NONE, Incarnation, Position, position
 from storage.formats.spans import Item
 

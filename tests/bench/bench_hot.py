@@ -11,9 +11,9 @@ from typing import Final
 from crc32c import crc32c
 
 from broker.transactional import Producer, is_seen, producer_of
-from coordinator.objects import Objects
-from coordinator.partition import Partition
-from coordinator.transactions import Transactions
+from coordinator.tables.objects import Objects
+from coordinator.tables.partition import Partition
+from coordinator.tables.transactions import Transactions
 from protocol import fetch, produce
 from protocol.framing import FrameSplitter, parse_header, request_frame
 from protocol.produce import PartitionResult

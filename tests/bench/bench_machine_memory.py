@@ -9,7 +9,7 @@ import gc
 import time
 from pathlib import Path
 
-from coordinator.commands import (
+from coordinator.commands.entries import (
     ChunkSpan,
     Command,
     CommitChunk,
@@ -18,7 +18,7 @@ from coordinator.commands import (
     Open,
     TopicCreated,
 )
-from coordinator.group_commands import (
+from coordinator.commands.group_commands import (
     EPOCH_NONE,
     GROUP_NEW,
     GROUP_SHARDS,
@@ -30,7 +30,7 @@ from coordinator.group_commands import (
     GroupMember,
     OffsetsCommitted,
 )
-from coordinator.machine import Machine
+from coordinator.machine.machine import Machine
 from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, position
 from storage.formats.spans import Item
 

@@ -23,10 +23,8 @@ from broker.agent import Agent, Parts
 from broker.config import Settings, load
 from broker.opening import boot_ms, loop_factory, now_ms, open_adapters
 from broker.process import software_version
-from coordinator import rows
-from coordinator.aborted import pack
-from coordinator.codec import encode_entry
-from coordinator.commands import (
+from coordinator.commands.codec import encode_entry
+from coordinator.commands.entries import (
     ChunkSpan,
     Command,
     CommitChunk,
@@ -36,14 +34,14 @@ from coordinator.commands import (
     Outcome,
     TopicCreated,
 )
-from coordinator.group_commands import (
+from coordinator.commands.group_commands import (
     EPOCH_NONE,
     GROUP_SHARDS,
     ClaimShards,
     CommitOffsets,
     CommittedOffset,
 )
-from coordinator.job_commands import (
+from coordinator.commands.job_commands import (
     BeginSnapshot,
     ClaimJobs,
     JobKind,
@@ -51,14 +49,16 @@ from coordinator.job_commands import (
     ReleaseJobs,
     RequestJob,
 )
-from coordinator.machine import Machine
-from coordinator.metadata_log import Session
-from coordinator.objects import Moment
-from coordinator.rows import PageSums
-from coordinator.snapshot import dump, restoring
-from coordinator.snapshot_names import encode_published
-from coordinator.snapshot_store import SnapshotStore
-from coordinator.sqlite import SqliteLog
+from coordinator.log.metadata_log import Session
+from coordinator.log.sqlite import SqliteLog
+from coordinator.machine.machine import Machine
+from coordinator.snapshot.names import encode_published
+from coordinator.snapshot.snapshot import dump, restoring
+from coordinator.snapshot.store import SnapshotStore
+from coordinator.tables import rows
+from coordinator.tables.aborted import pack
+from coordinator.tables.objects import Moment
+from coordinator.tables.rows import PageSums
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, TopicId
 from storage.formats.marker import ClusterIdentity
 from storage.formats.spans import Item, ObjectKind

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from coordinator.codec import decode_entry, encode_entry
-from coordinator.commands import (
+from coordinator.commands.codec import decode_entry, encode_entry
+from coordinator.commands.entries import (
     ChunkCommitted,
     ChunkSpan,
     Command,
@@ -24,8 +24,7 @@ from coordinator.commands import (
     Outcome,
     TopicCreated,
 )
-from coordinator.machine import Machine
-from coordinator.transaction_commands import (
+from coordinator.commands.transaction_commands import (
     AddToTransaction,
     ClientProof,
     EndTransaction,
@@ -33,6 +32,7 @@ from coordinator.transaction_commands import (
     ProducerInitialized,
     TransactionEnded,
 )
+from coordinator.machine.machine import Machine
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, position
 from storage.formats.spans import Item

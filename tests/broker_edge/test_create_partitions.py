@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from coordinator.commands import DeleteTopic
-from coordinator.table_commands import TABLES_LEVEL, GrowTopic
+from coordinator.commands.entries import DeleteTopic
+from coordinator.commands.table_commands import TABLES_LEVEL, GrowTopic
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from broker.handlers import delete_records
-from coordinator.commands import DeleteTopic
-from coordinator.job_commands import TrimLogs
+from coordinator.commands.entries import DeleteTopic
+from coordinator.commands.job_commands import TrimLogs
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic

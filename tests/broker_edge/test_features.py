@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from broker.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
-from coordinator.codec import encode_entry
-from coordinator.commands import Entry, Open
-from coordinator.memory import MemoryLog
+from coordinator.commands.codec import encode_entry
+from coordinator.commands.entries import Entry, Open
+from coordinator.log.memory import MemoryLog
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import ApiVersionsRequest, FeatureUpdateKey, UpdateFeaturesRequest

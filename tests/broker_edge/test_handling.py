@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from broker.handling import outcome_of
-from coordinator.commands import Done, Outcome
-from coordinator.metadata_log import LogUnavailableError
+from coordinator.commands.entries import Done, Outcome
+from coordinator.log.metadata_log import LogUnavailableError
 from coordinator.proposer import NotDoneError
 from protocol.errors import ErrorCode, KafkaError
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from coordinator.metadata_log import LogUnavailableError
+from coordinator.log.metadata_log import LogUnavailableError
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (

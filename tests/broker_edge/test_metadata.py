@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from coordinator.commands import DeleteTopic
+from coordinator.commands.entries import DeleteTopic
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import MetadataRequest, MetadataRequestTopic

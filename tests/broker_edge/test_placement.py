@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.placement import Agent, Placement, Placements, best_rank, zone_of_client
-from coordinator.commands import Listener
-from coordinator.incarnations import IncarnationRow
+from coordinator.commands.entries import Listener
+from coordinator.tables.incarnations import IncarnationRow
 from protocol.types import Incarnation, TopicId
 
 TOPIC = TopicId(bytes(range(16)))

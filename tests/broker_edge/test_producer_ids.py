@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from broker.producer_ids import ProducerIds
-from coordinator.commands import ProducerIdsAllocated, Rejected
+from coordinator.commands.entries import ProducerIdsAllocated, Rejected
 from coordinator.proposer import NotDoneError
 from protocol.errors import ErrorCode, KafkaError
 from tests.sim import loop as sim_loop

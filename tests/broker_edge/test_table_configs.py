@@ -2,10 +2,10 @@
 
 import pytest
 
-from coordinator.codec import decode_entry
-from coordinator.commands import CreateTopic
-from coordinator.group_commands import SetTopicConfigs
-from coordinator.table_commands import TABLES_LEVEL, TableCommand
+from coordinator.commands.codec import decode_entry
+from coordinator.commands.entries import CreateTopic
+from coordinator.commands.group_commands import SetTopicConfigs
+from coordinator.commands.table_commands import TABLES_LEVEL, TableCommand
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from broker import topic_bytes
 from broker.placement import Agent, Placement
 from broker.topic_bytes import encode_metadata, topic_shape
-from coordinator.topics import Topic
+from coordinator.tables.topics import Topic
 from protocol import apis
 from protocol.messages import (
     MetadataResponse,

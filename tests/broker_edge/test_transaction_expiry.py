@@ -13,8 +13,8 @@ from broker.transaction_expiry import (
     PRODUCERS_PER_COMMAND_MAX,
     Slices,
 )
-from coordinator.commands import ChunkSpan, CommitChunk
-from coordinator.transaction_commands import (
+from coordinator.commands.entries import ChunkSpan, CommitChunk
+from coordinator.commands.transaction_commands import (
     ExpireProducers,
     ExpireTransactionalIds,
     PartitionProducers,

@@ -7,7 +7,7 @@ import pytest
 
 from broker import metrics
 from broker.transaction_views import offsets_partition
-from coordinator.commands import DeleteTopic
+from coordinator.commands.entries import DeleteTopic
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (

@@ -1,7 +1,7 @@
 """Transactions made by the log alone, without requests: for what looks at them."""
 
-from coordinator.commands import ChunkSpan, CommitChunk
-from coordinator.transaction_commands import (
+from coordinator.commands.entries import ChunkSpan, CommitChunk
+from coordinator.commands.transaction_commands import (
     AddToTransaction,
     ClientProof,
     EndTransaction,

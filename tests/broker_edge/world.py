@@ -18,9 +18,9 @@ from broker.producer_ids import ProducerIds
 from broker.producing import ProducePath
 from broker.server import KafkaServer
 from broker.transactions.service import TransactionService
-from coordinator.commands import CreateTopic, Listener
+from coordinator.commands.entries import CreateTopic, Listener
 from coordinator.coordinator import AgentIdentity, Coordinator, CoordinatorSettings
-from coordinator.memory import MemoryLogCluster
+from coordinator.log.memory import MemoryLogCluster
 from protocol import apis
 from protocol.messages import hot
 from storage.reader import Reader

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from broker.groups.effects import Answer, Write
 from broker.groups.live import Kinds
-from coordinator.group_commands import GROUP_NEW, ChangeGroup, GroupMember
+from coordinator.commands.group_commands import GROUP_NEW, ChangeGroup, GroupMember
 from protocol.errors import ErrorCode
 from protocol.messages import (
     ConsumerGroupHeartbeatResponse,

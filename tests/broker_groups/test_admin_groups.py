@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from coordinator.commands import Rejected
-from coordinator.group_commands import GROUP_NEW, ChangeGroup, GroupKind, GroupMember
+from coordinator.commands.entries import Rejected
+from coordinator.commands.group_commands import GROUP_NEW, ChangeGroup, GroupKind, GroupMember
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (

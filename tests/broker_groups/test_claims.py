@@ -6,10 +6,10 @@ from collections import Counter
 import pytest
 
 from broker.groups.shards import BUSY_MS_MAX, MISPLACED_MS_MIN, LiveAgent, preferred
-from coordinator.commands import Close
-from coordinator.group_commands import GROUP_SHARDS, ClaimShards, ReleaseShards
-from coordinator.groups import shard_of
-from coordinator.metadata_log import LogUnavailableError
+from coordinator.commands.entries import Close
+from coordinator.commands.group_commands import GROUP_SHARDS, ClaimShards, ReleaseShards
+from coordinator.log.metadata_log import LogUnavailableError
+from coordinator.tables.groups import shard_of
 from protocol import apis
 from protocol.errors import ErrorCode
 from tests.broker_edge.wire import settle

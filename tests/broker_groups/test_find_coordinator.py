@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from coordinator.groups import shard_of
+from coordinator.tables.groups import shard_of
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import FindCoordinatorRequest

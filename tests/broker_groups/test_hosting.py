@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from broker.groups import hosting
-from coordinator.group_commands import (
+from coordinator.commands.group_commands import (
     CommitOffsets,
     CommittedOffset,
     DeleteGroup,

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from coordinator.commands import DeleteTopic, Rejected
-from coordinator.group_commands import CommitOffsets
+from coordinator.commands.entries import DeleteTopic, Rejected
+from coordinator.commands.group_commands import CommitOffsets
 from protocol import apis
 from protocol.consumer_protocol import write_assignment
 from protocol.errors import ErrorCode

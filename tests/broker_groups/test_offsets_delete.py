@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from coordinator.group_commands import DeleteOffsets
+from coordinator.commands.group_commands import DeleteOffsets
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from broker.groups import expiring
-from coordinator.group_commands import (
+from coordinator.commands.group_commands import (
     GROUP_NEW,
     GROUP_SHARDS,
     ChangeGroup,
@@ -15,7 +15,7 @@ from coordinator.group_commands import (
     GroupKind,
     OffsetsCommitted,
 )
-from coordinator.transaction_commands import (
+from coordinator.commands.transaction_commands import (
     CommitTransactionOffsets,
     EndTransaction,
     InitProducer,

@@ -1,6 +1,6 @@
 """`frazil.commit.owner.only`: a late commit cannot move a group past what its owner has not read."""
 
-from coordinator.group_commands import GroupKind, SetGroupConfigs
+from coordinator.commands.group_commands import GroupKind, SetGroupConfigs
 from protocol.errors import ErrorCode
 from tests.broker_groups.members import (
     Consumer,

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from coordinator.group_commands import GroupKind
+from coordinator.commands.group_commands import GroupKind
 from protocol import apis
 from protocol.errors import ErrorCode
 from tests.broker_groups.members import (

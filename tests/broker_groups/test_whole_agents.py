@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from broker.groups.shards import LiveAgent, preferred
-from coordinator.groups import shard_of
+from coordinator.tables.groups import shard_of
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (

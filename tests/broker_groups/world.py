@@ -6,8 +6,8 @@ shell is looked at; `run` of `tests.broker_edge.world` has the real ones.
 
 import asyncio
 
-from coordinator.group_commands import GROUP_SHARDS
-from coordinator.groups import shard_of
+from coordinator.commands.group_commands import GROUP_SHARDS
+from coordinator.tables.groups import shard_of
 from protocol import apis
 from protocol.messages import (
     HeartbeatRequest,

@@ -6,7 +6,7 @@ out of the store as collection would at the end.
 
 from itertools import count
 
-from coordinator.job_commands import (
+from coordinator.commands.job_commands import (
     ClaimJobs,
     ExpireRecords,
     Expiry,
@@ -21,7 +21,12 @@ from coordinator.job_commands import (
     Trim,
     TrimLogs,
 )
-from coordinator.table_commands import ExpireHeldRecords, ExportEnd, HeldExpiry, ReportExport
+from coordinator.commands.table_commands import (
+    ExpireHeldRecords,
+    ExportEnd,
+    HeldExpiry,
+    ReportExport,
+)
 from protocol.errors import ErrorCode
 from protocol.records import batch_positions, empty_batch, read_header
 from storage.formats.page import digest, encode_rows

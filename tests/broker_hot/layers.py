@@ -6,7 +6,7 @@ deletes what nothing points at any more, at once and without any grace: who read
 
 from hypothesis import strategies as st
 
-from coordinator.job_commands import (
+from coordinator.commands.job_commands import (
     ClaimJobs,
     JobKind,
     JobsClaimed,

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from broker.gaps import Gaps
-from coordinator.codec import encoded_size
-from coordinator.commands import ChunkSpan, CommitChunk
+from coordinator.commands.codec import encoded_size
+from coordinator.commands.entries import ChunkSpan, CommitChunk
 from protocol.records import read_header
 from protocol.types import TopicId
 from storage.accumulator import ITEM_ENTRY_BYTES

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from broker.commit_queue import CommitQueue, PendingChunk, Ticket, ticket_of
 from broker.gaps import GAP_MS_MAX, Gaps
-from coordinator.commands import ChunkCommitted, ItemResult
+from coordinator.commands.entries import ChunkCommitted, ItemResult
 from protocol.errors import ErrorCode
 from protocol.records import read_header
 from protocol.types import Incarnation, TopicId

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from coordinator.job_commands import ClaimJobs, Trim, TrimLogs
+from coordinator.commands.job_commands import ClaimJobs, Trim, TrimLogs
 from protocol.errors import ErrorCode
 from protocol.records import batch_positions, iterate, read_header
 from tests.broker_hot import jobs_by_hand

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from coordinator.commands import ChunkSpan, CommitChunk
-from coordinator.transaction_commands import EndTransaction
+from coordinator.commands.entries import ChunkSpan, CommitChunk
+from coordinator.commands.transaction_commands import EndTransaction
 from protocol.errors import ErrorCode
 from protocol.records import batch_positions, iterate, read_header
 from storage.formats.spans import MARKER_BYTES, Item, ObjectId

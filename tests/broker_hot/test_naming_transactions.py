@@ -13,9 +13,9 @@ from broker.transactional import (
     likely_instance,
     producer_of,
 )
-from coordinator.objects import Objects
-from coordinator.partition import Partition
-from coordinator.transactions import Transactions
+from coordinator.tables.objects import Objects
+from coordinator.tables.partition import Partition
+from coordinator.tables.transactions import Transactions
 from protocol.errors import ErrorCode
 from protocol.records import TRANSACTIONAL
 from protocol.types import Position, TopicId

@@ -465,7 +465,7 @@ def test_without_the_log_an_unknown_topic_is_not_called_unknown() -> None:
 
 
 def test_batches_for_a_topic_deleted_meanwhile_are_refused() -> None:
-    from coordinator.commands import DeleteTopic
+    from coordinator.commands.entries import DeleteTopic
 
     async def scenario(world: World) -> None:
         async with world.agents("a") as (agent,):

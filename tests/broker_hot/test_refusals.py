@@ -7,7 +7,7 @@ import pytest
 
 from broker.dispatch import Call
 from broker.handlers import produce as produce_handler
-from coordinator.commands import CommitChunk
+from coordinator.commands.entries import CommitChunk
 from coordinator.proposer import NotDoneError
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError

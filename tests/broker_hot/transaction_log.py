@@ -8,7 +8,7 @@ from itertools import count
 
 from hypothesis import strategies as st
 
-from coordinator.transaction_commands import (
+from coordinator.commands.transaction_commands import (
     EndTransaction,
     GiveUpTransaction,
     InitProducer,

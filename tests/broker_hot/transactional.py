@@ -1,7 +1,7 @@
 """A transactional client for tests of the hot paths: its requests but Produce go into the log
 directly, through any agent."""
 
-from coordinator.transaction_commands import (
+from coordinator.commands.transaction_commands import (
     AddToTransaction,
     ClientProof,
     EndTransaction,

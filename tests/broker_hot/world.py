@@ -18,10 +18,10 @@ from broker.handlers import fetch as fetch_handler
 from broker.handlers import produce as produce_handler
 from broker.placement import Placements
 from broker.producing import ProducePath
-from coordinator.commands import CreateTopic, Listener
+from coordinator.commands.entries import CreateTopic, Listener
 from coordinator.coordinator import AgentIdentity, Coordinator, CoordinatorSettings
-from coordinator.memory import MemoryLog, MemoryLogCluster
-from coordinator.metadata_log import LogUnavailableError
+from coordinator.log.memory import MemoryLog, MemoryLogCluster
+from coordinator.log.metadata_log import LogUnavailableError
 from protocol import apis, messages
 from protocol.messages import hot
 from protocol.records import Record, build_batch

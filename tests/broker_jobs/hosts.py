@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Mapping
 from broker.jobs.child import InLoop
 from broker.jobs.host import JobHost
 from broker.jobs.worker import Job, Worker, WorkerStats
+from coordinator.commands.job_commands import JobKind, ReleaseJobs, RequestJob
 from coordinator.coordinator import Applied
-from coordinator.job_commands import JobKind, ReleaseJobs, RequestJob
-from coordinator.memory import MemoryLogCluster
-from coordinator.snapshot_store import SnapshotStore
+from coordinator.log.memory import MemoryLogCluster
+from coordinator.snapshot.store import SnapshotStore
 from protocol.types import Incarnation
 from storage.formats.marker import ClusterIdentity
 from storage.stores.memory import MemoryStore

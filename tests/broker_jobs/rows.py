@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from broker.kafka_settings import KafkaSettings
 from broker.topic_configs import TopicSettings, effective
-from coordinator.objects import Moment, Objects
-from coordinator.partition import Partition
+from coordinator.tables.objects import Moment, Objects
+from coordinator.tables.partition import Partition
 from protocol.types import Incarnation, TopicId, position
 from storage.formats.page import digest, encode_rows
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span

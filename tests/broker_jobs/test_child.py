@@ -16,9 +16,9 @@ from broker.jobs.child import WorkerEndedError, WorkerProcess
 from broker.jobs.context import JobStoppedError
 from broker.jobs.relay import FrameType, frame, json_frame
 from broker.jobs.worker import WorkerStats
-from coordinator.commands import DONE, Command
-from coordinator.job_commands import DropRows, JobKind
-from coordinator.metadata_log import LogCutError, LogEntry, LogUnavailableError
+from coordinator.commands.entries import DONE, Command
+from coordinator.commands.job_commands import DropRows, JobKind
+from coordinator.log.metadata_log import LogCutError, LogEntry, LogUnavailableError
 from protocol.types import Incarnation, Position
 from tests.broker_ops.harness import settings_of
 

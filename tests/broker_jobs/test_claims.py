@@ -1,7 +1,7 @@
 """Which agent should hold the jobs."""
 
 from broker.jobs.claims import FREE_MS_MAX, FREE_MS_MIN, JobClaims, LiveAgent
-from coordinator.job_commands import JobKind
+from coordinator.commands.job_commands import JobKind
 from protocol.types import INCARNATION_NONE, Incarnation
 
 ONE, TWO, THREE = (LiveAgent(Incarnation(100 + number), number) for number in (1, 2, 3))

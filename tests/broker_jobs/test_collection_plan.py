@@ -5,8 +5,8 @@ from contextlib import closing
 import pytest
 
 from broker.jobs import collection_plan
-from coordinator.commands import Pin
-from coordinator.job_commands import JobKind
+from coordinator.commands.entries import Pin
+from coordinator.commands.job_commands import JobKind
 from protocol.types import Incarnation, Position
 from storage.formats.log_checkpoint import LogCheckpoint
 from storage.formats.spans import ObjectId, ObjectKind, Span

@@ -8,9 +8,9 @@ import pytest
 from broker.jobs import context as module
 from broker.jobs.context import JobContext, JobStoppedError, Numbers
 from broker.topic_rules import TopicRules
-from coordinator.commands import Entry, Open
-from coordinator.job_commands import JobKind, ReportJob
-from coordinator.machine import Machine
+from coordinator.commands.entries import Entry, Open
+from coordinator.commands.job_commands import JobKind, ReportJob
+from coordinator.machine.machine import Machine
 from protocol.types import INCARNATION_NONE, Buffer, Incarnation, Position
 from storage.formats.spans import ObjectId, ObjectKind
 from storage.stores.memory import MemoryStore

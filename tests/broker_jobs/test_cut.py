@@ -8,10 +8,10 @@ from broker.jobs.child import InLoop, RunWorker
 from broker.jobs.context import JobContext
 from broker.jobs.host import JobHost
 from broker.jobs.worker import Worker
-from coordinator.commands import CreateTopic
-from coordinator.job_commands import BeginSnapshot, JobKind, PublishSnapshot
-from coordinator.memory import MemoryLogCluster
-from coordinator.snapshot_names import decode_published
+from coordinator.commands.entries import CreateTopic
+from coordinator.commands.job_commands import BeginSnapshot, JobKind, PublishSnapshot
+from coordinator.log.memory import MemoryLogCluster
+from coordinator.snapshot.names import decode_published
 from storage.stores.memory import MemoryStore
 from tests.broker_ops.harness import settings_of
 from tests.coordinator_shell.support import Agent, play, running

@@ -2,9 +2,9 @@
 
 from broker.held import hold_left_ms
 from broker.kafka_settings import KafkaSettings
-from coordinator.commands import Tick
-from coordinator.group_commands import SetTopicConfigs
-from coordinator.table_commands import ExportEnd, ReportExport
+from coordinator.commands.entries import Tick
+from coordinator.commands.group_commands import SetTopicConfigs
+from coordinator.commands.table_commands import ExportEnd, ReportExport
 from tests.coordinator.job_story import JobStory
 
 HOLD = "frazil.iceberg.retention.hold"

@@ -7,8 +7,8 @@ import pytest
 from broker.jobs.child import WorkerEndedError
 from broker.jobs.context import JobStoppedError
 from broker.jobs.host import ENDS_MAX
-from coordinator.commands import CreateTopic, Rejected
-from coordinator.job_commands import (
+from coordinator.commands.entries import CreateTopic, Rejected
+from coordinator.commands.job_commands import (
     BeginSnapshot,
     ClaimJobs,
     DropRows,
@@ -17,8 +17,8 @@ from coordinator.job_commands import (
     ReleaseJobs,
     RequestJob,
 )
-from coordinator.memory import MemoryLogCluster
-from coordinator.snapshot_names import decode_published
+from coordinator.log.memory import MemoryLogCluster
+from coordinator.snapshot.names import decode_published
 from protocol.types import INCARNATION_NONE, Position
 from tests.broker_jobs.hosts import DELAY_S, Hosting, away, back, hosting, killed, until
 from tests.coordinator_shell.support import now_s, play

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from broker.jobs import collection_plan, compacting, spill_plan
-from coordinator.commands import DeleteTopic, Pin
-from coordinator.group_commands import SetTopicConfigs
-from coordinator.job_commands import JobKind, Trim, TrimLogs
-from coordinator.partition import Partition
+from coordinator.commands.entries import DeleteTopic, Pin
+from coordinator.commands.group_commands import SetTopicConfigs
+from coordinator.commands.job_commands import JobKind, Trim, TrimLogs
+from coordinator.commands.table_commands import TABLES_LEVEL, ExportEnd, ReportExport
 from coordinator.settings import FEATURE_LEVEL_MAX
-from coordinator.table_commands import TABLES_LEVEL, ExportEnd, ReportExport
+from coordinator.tables.partition import Partition
 from protocol.types import TopicId
 from storage.cleaner import ENTRY_BYTES
 from storage.formats.segment import parse_segment

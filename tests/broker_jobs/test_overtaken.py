@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from broker.jobs import compacting, merge_plan, merging
-from coordinator.commands import DeleteTopic
-from coordinator.group_commands import SetTopicConfigs
-from coordinator.job_commands import JobKind
+from coordinator.commands.entries import DeleteTopic
+from coordinator.commands.group_commands import SetTopicConfigs
+from coordinator.commands.job_commands import JobKind
 from tests.broker_jobs.world import SETTINGS, Steps, World
 
 COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.0"}

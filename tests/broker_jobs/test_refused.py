@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from broker.jobs import collecting, collection_plan
-from coordinator import bounding
-from coordinator.job_commands import JobKind
+from coordinator.commands.job_commands import JobKind
+from coordinator.machine import bounding
 from tests.broker_jobs.world import World
 
 CHUNKS = 12

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from broker.config import load
 from broker.jobs import relay
 from broker.jobs.relay import FrameError, FrameReader, FrameType
-from coordinator.commands import DONE, PurgePartitions, Rejected, Tick
-from coordinator.job_commands import (
+from coordinator.commands.entries import DONE, PurgePartitions, Rejected, Tick
+from coordinator.commands.job_commands import (
     BeginSnapshot,
     ClaimJobs,
     DropRows,
@@ -21,7 +21,7 @@ from coordinator.job_commands import (
     RowsMoved,
     Trimmed,
 )
-from coordinator.metadata_log import (
+from coordinator.log.metadata_log import (
     LogCutError,
     LogEntry,
     LogHoleError,

@@ -5,9 +5,14 @@ from hypothesis import strategies as st
 
 from broker.jobs import retention_plan
 from broker.jobs.walk import data_bytes_of
-from coordinator.commands import Tick
-from coordinator.job_commands import LogsTrimmed, Trimmed
-from coordinator.table_commands import ExpireHeldRecords, ExportEnd, HeldExpiry, ReportExport
+from coordinator.commands.entries import Tick
+from coordinator.commands.job_commands import LogsTrimmed, Trimmed
+from coordinator.commands.table_commands import (
+    ExpireHeldRecords,
+    ExportEnd,
+    HeldExpiry,
+    ReportExport,
+)
 from protocol.errors import ErrorCode
 from storage.formats.spans import ObjectKind
 from tests.broker_jobs.rows import MOMENT, Rows, settings

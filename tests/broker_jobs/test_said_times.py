@@ -6,8 +6,8 @@ import pytest
 
 from broker.topic_rules import TopicRules
 from broker.validation import Sound, judge
-from coordinator.job_commands import JobKind
-from coordinator.partition import Partition
+from coordinator.commands.job_commands import JobKind
+from coordinator.tables.partition import Partition
 from protocol.compression import Codec
 from protocol.records import Record, build_batch, read_header
 from protocol.types import TopicId

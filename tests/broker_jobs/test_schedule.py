@@ -3,8 +3,8 @@
 import pytest
 
 from broker.jobs.schedule import FAILED_MS_MAX, FAILED_MS_MIN, QUIET_ENTRIES_MAX, Schedule
-from coordinator.commands import CreateTopic, Tick
-from coordinator.job_commands import BeginSnapshot, JobKind, ReportJob
+from coordinator.commands.entries import CreateTopic, Tick
+from coordinator.commands.job_commands import BeginSnapshot, JobKind, ReportJob
 from protocol.types import POSITION_ZERO, Position
 
 MERGE, SNAPSHOT = JobKind.MERGE, JobKind.SNAPSHOT

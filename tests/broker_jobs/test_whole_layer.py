@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker.jobs import collection_plan, compaction_plan, spill_plan
-from coordinator.commands import DeleteTopic, Pin, Unpin
-from coordinator.job_commands import DoomObjects, ForgetObjects, JobKind, ObjectsDoomed
+from coordinator.commands.entries import DeleteTopic, Pin, Unpin
+from coordinator.commands.job_commands import DoomObjects, ForgetObjects, JobKind, ObjectsDoomed
 from protocol.types import TopicId
 from storage.formats.segment import parse_segment
 from storage.formats.spans import ObjectId, ObjectKind, Span

@@ -6,9 +6,9 @@ import pytest
 
 from broker.jobs import snapshotting
 from broker.jobs.context import JobContext, JobStoppedError
-from coordinator.commands import DONE, CreateTopic
-from coordinator.job_commands import DropRows, JobKind, ReleaseJobs, ReportJob, RequestJob
-from coordinator.memory import MemoryLogCluster
+from coordinator.commands.entries import DONE, CreateTopic
+from coordinator.commands.job_commands import DropRows, JobKind, ReleaseJobs, ReportJob, RequestJob
+from coordinator.log.memory import MemoryLogCluster
 from protocol.types import INCARNATION_NONE
 from storage.stores.object_store import StoreRefusedError
 from tests.broker_jobs.hosts import Hosting, hosting, until

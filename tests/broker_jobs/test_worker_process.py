@@ -18,7 +18,7 @@ from broker.agent import Agent, Parts
 from broker.config import load
 from broker.jobs import child
 from broker.opening import boot_ms, loop_factory, now_ms, open_adapters
-from coordinator.job_commands import JobKind, RequestJob
+from coordinator.commands.job_commands import JobKind, RequestJob
 
 pytestmark = pytest.mark.integration
 

@@ -15,8 +15,8 @@ from broker.jobs.collection_plan import PREFIXES
 from broker.jobs.context import JobContext, JobStats, JobStoppedError, Kept, Numbers
 from broker.jobs.kinds import JOBS
 from broker.topic_rules import TopicRules
-from coordinator.codec import decode_entry, encode_entry
-from coordinator.commands import (
+from coordinator.commands.codec import decode_entry, encode_entry
+from coordinator.commands.entries import (
     ChunkCommitted,
     ChunkSpan,
     Close,
@@ -29,13 +29,17 @@ from coordinator.commands import (
     Tick,
     TopicCreated,
 )
-from coordinator.job_commands import ClaimJobs, JobKind, Trim, TrimLogs
-from coordinator.machine import Machine
-from coordinator.partition import Partition
+from coordinator.commands.job_commands import ClaimJobs, JobKind, Trim, TrimLogs
+from coordinator.commands.transaction_commands import (
+    EndTransaction,
+    InitProducer,
+    ProducerInitialized,
+)
+from coordinator.machine.machine import Machine
 from coordinator.replica import Applied
 from coordinator.settings import FEATURE_LEVEL_MAX
-from coordinator.snapshot import dump, restore
-from coordinator.transaction_commands import EndTransaction, InitProducer, ProducerInitialized
+from coordinator.snapshot.snapshot import dump, restore
+from coordinator.tables.partition import Partition
 from protocol import records
 from protocol.errors import ErrorCode
 from protocol.records import Record, build_batch

@@ -12,8 +12,8 @@ import aiohttp
 
 from broker.agent import Agent, Parts
 from broker.config import Settings, load
-from coordinator.memory import MemoryLog, MemoryLogCluster
-from coordinator.metadata_log import LogUnavailableError
+from coordinator.log.memory import MemoryLog, MemoryLogCluster
+from coordinator.log.metadata_log import LogUnavailableError
 from protocol import apis, messages
 from protocol.messages import hot, requests
 from protocol.records import Record, build_batch

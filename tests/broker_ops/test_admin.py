@@ -8,7 +8,7 @@ import pytest
 
 from broker import identity, metrics
 from broker.log_tail import TailError, tail
-from coordinator.metadata_log import Session
+from coordinator.log.metadata_log import Session
 from tests.broker_hot import jobs_by_hand
 from tests.broker_ops.harness import Place, Running, agent_of
 

@@ -8,9 +8,9 @@ import pytest
 import uvloop
 
 from broker.agent import Agent, AgentError, Parts
-from coordinator.codec import decode_entry
-from coordinator.commands import Close, Open
-from coordinator.memory import MemoryLog
+from coordinator.commands.codec import decode_entry
+from coordinator.commands.entries import Close, Open
+from coordinator.log.memory import MemoryLog
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import requests

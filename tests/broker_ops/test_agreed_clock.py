@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from broker.agent import Agent, Parts
 from broker.agreed_clock import TOLERANCE_MS, AgreedClock
 from broker.store_time import EVERY_S, LEFT_BEHIND_MS, PREFIX, StoreTime
-from coordinator.commands import Pin, Pinned, Tick
+from coordinator.commands.entries import Pin, Pinned, Tick
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import StoreUnavailableError
 from tests.broker_ops.harness import Away, Place, Running, agent_of, settings_of

@@ -15,8 +15,8 @@ from broker.config import (
     name_of,
 )
 from broker.kafka_settings import TABLE as KAFKA_TABLE
-from coordinator.commands import Listener
-from coordinator.incarnations import NODE_NAME_MAX
+from coordinator.commands.entries import Listener
+from coordinator.tables.incarnations import NODE_NAME_MAX
 
 NEEDED = {"store": "file:///data/objects", "log": "sqlite:///data/log.db"}
 

@@ -7,7 +7,7 @@ import pytest
 
 from broker import identity
 from broker.identity import LIFE_KEY, WrongPlaceError
-from coordinator.memory import MemoryLog
+from coordinator.log.memory import MemoryLog
 from storage.formats import marker
 from storage.formats.marker import ClusterIdentity
 from tests.broker_ops.harness import Place

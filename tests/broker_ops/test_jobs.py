@@ -7,8 +7,8 @@ import pytest
 
 from broker import cli, job_report, job_tool
 from broker.said import Said, ToolError
-from coordinator.commands import Entry, Open
-from coordinator.job_commands import (
+from coordinator.commands.entries import Entry, Open
+from coordinator.commands.job_commands import (
     BeginSnapshot,
     ClaimJobs,
     JobKind,
@@ -16,7 +16,7 @@ from coordinator.job_commands import (
     ReportJob,
     RequestJob,
 )
-from coordinator.machine import Machine
+from coordinator.machine.machine import Machine
 from protocol.types import INCARNATION_NONE, position
 from tests.broker_ops.harness import Place, Running, agent_of
 

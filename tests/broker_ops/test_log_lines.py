@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from broker.log_lines import describe, lines
-from coordinator.commands import (
+from coordinator.commands.entries import (
     AllocateProducerIds,
     ChunkSpan,
     Close,
@@ -22,8 +22,8 @@ from coordinator.commands import (
     Tick,
     Unpin,
 )
-from coordinator.group_commands import ChangeGroup, SetTopicConfigs
-from coordinator.job_commands import DoomObjects, JobKind, RecallPage, RequestJob
+from coordinator.commands.group_commands import ChangeGroup, SetTopicConfigs
+from coordinator.commands.job_commands import DoomObjects, JobKind, RecallPage, RequestJob
 from protocol.types import Incarnation, TopicId, position
 from storage.formats.spans import Item, ObjectId, ObjectKind
 from tests.coordinator.group_values import GROUP_COMMANDS

@@ -9,7 +9,7 @@ from broker.config import load
 from broker.doctor import examine
 from broker.jobs.host import HostStats
 from broker.refusals import REASONS_MAX, Refusals
-from coordinator.job_commands import JobKind
+from coordinator.commands.job_commands import JobKind
 from storage.stores.object_store import DeleteRefusal, StoreRefusedError
 from tests.broker_ops.harness import Place, agent_of
 

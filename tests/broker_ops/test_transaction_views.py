@@ -8,7 +8,7 @@ from broker.transaction_views import (
     offsets_partition,
     unknown_states,
 )
-from coordinator.transactions import TransactionRow
+from coordinator.tables.transactions import TransactionRow
 from txn.transactions import Standing, State
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from broker.agent import AgentError
 from broker.jobs.collection_plan import PREFIXES
-from coordinator.memory import MemoryLogCluster
+from coordinator.log.memory import MemoryLogCluster
 from storage.formats import log_checkpoint
 from tests.broker_ops.harness import Place, Running, agent_of
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import aiohttp
 
-from coordinator.table_commands import DeleteSubject, RegisterSchema
+from coordinator.commands.table_commands import DeleteSubject, RegisterSchema
 from tests.broker_ops.harness import Place
 from tests.broker_registry.client import BROKEN, RECORD, WIDER, Registry, registry_of
 

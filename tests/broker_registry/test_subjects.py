@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from broker.registry.errors import RegistryError
 from broker.registry.parsed import Earlier, incompatibilities, parse
 from broker.registry.subjects import Library, guid_of
-from coordinator.schemas import Schemas
-from coordinator.table_commands import Reference, RegisterSchema, SchemaKind
+from coordinator.commands.table_commands import Reference, RegisterSchema, SchemaKind
+from coordinator.tables.schemas import Schemas
 from protocol.types import POSITION_ZERO, Position
 from tests.broker_registry.client import BROKEN, RECORD, WIDER
 

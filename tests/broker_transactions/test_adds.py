@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from broker import handling
-from coordinator.commands import DeleteTopic
-from coordinator.transaction_commands import AddToTransaction, GiveUpTransaction
+from coordinator.commands.entries import DeleteTopic
+from coordinator.commands.transaction_commands import AddToTransaction, GiveUpTransaction
 from protocol.errors import ErrorCode
 from tests.broker_transactions.world import (
     OPEN,

@@ -8,7 +8,7 @@ import asyncio
 import pytest
 
 from broker.transactions.stats import Ending
-from coordinator.transaction_commands import AddToTransaction, EndTransaction
+from coordinator.commands.transaction_commands import AddToTransaction, EndTransaction
 from protocol import apis
 from protocol.errors import ErrorCode
 from tests.broker_transactions.world import (

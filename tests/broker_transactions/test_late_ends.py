@@ -10,7 +10,7 @@ import asyncio
 
 import pytest
 
-from coordinator.transaction_commands import ClientProof, EndTransaction
+from coordinator.commands.transaction_commands import ClientProof, EndTransaction
 from protocol.errors import ErrorCode
 from tests.broker_edge.wire import settle
 from tests.broker_transactions.world import (

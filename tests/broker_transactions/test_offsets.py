@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from coordinator.group_commands import SetGroupConfigs
-from coordinator.transaction_commands import CommitTransactionOffsets
+from coordinator.commands.group_commands import SetGroupConfigs
+from coordinator.commands.transaction_commands import CommitTransactionOffsets
 from protocol import apis
 from protocol.errors import ErrorCode
 from tests.broker_groups.members import classic_group, consumer_group, join_request, rows

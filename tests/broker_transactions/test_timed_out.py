@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from broker.transactions.stats import Ending
-from coordinator.transaction_commands import GiveUpTransaction
+from coordinator.commands.transaction_commands import GiveUpTransaction
 from protocol.errors import ErrorCode
 from tests.broker_edge.world import run
 from tests.broker_transactions.world import (

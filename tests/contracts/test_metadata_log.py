@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.etcd import EtcdLog
-from coordinator.etcd_client import Endpoint, EtcdClient
-from coordinator.memory import MemoryLog, MemoryLogCluster
-from coordinator.metadata_log import (
+from coordinator.log.etcd import EtcdLog
+from coordinator.log.etcd_client import Endpoint, EtcdClient
+from coordinator.log.memory import MemoryLog, MemoryLogCluster
+from coordinator.log.metadata_log import (
     LogEntry,
     LogReplacedError,
     LogUnavailableError,
@@ -19,7 +19,7 @@ from coordinator.metadata_log import (
     SessionLostError,
     SessionState,
 )
-from coordinator.sqlite import SqliteLog
+from coordinator.log.sqlite import SqliteLog
 from protocol.types import Position
 
 TTL_MS = 30_000

@@ -6,8 +6,8 @@ No bounds, no columns; one function per command. `group_state` shows the table i
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.commands import Done, Outcome, Rejected
-from coordinator.group_commands import (
+from coordinator.commands.entries import Done, Outcome, Rejected
+from coordinator.commands.group_commands import (
     EPOCH_NONE,
     GROUP_NEW,
     GROUP_SHARDS,
@@ -24,7 +24,7 @@ from coordinator.group_commands import (
     SetGroupConfigs,
     ShardsClaimed,
 )
-from coordinator.groups import Groups, shard_of
+from coordinator.tables.groups import Groups, shard_of
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position, TopicId
 

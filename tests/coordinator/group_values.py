@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from coordinator.group_commands import (
+from coordinator.commands.group_commands import (
     EPOCH_NONE,
     GROUP_NEW,
     GROUP_SHARDS,

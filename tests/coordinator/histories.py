@@ -7,8 +7,8 @@ the end: what a replica under another hash seed must reach as well.
 import random
 import sys
 
-from coordinator.codec import decode_entry, encode_entry
-from coordinator.commands import (
+from coordinator.commands.codec import decode_entry, encode_entry
+from coordinator.commands.entries import (
     AllocateProducerIds,
     ChunkSpan,
     Close,
@@ -21,7 +21,7 @@ from coordinator.commands import (
     Tick,
     Unpin,
 )
-from coordinator.group_commands import (
+from coordinator.commands.group_commands import (
     EPOCH_NONE,
     GROUP_NEW,
     GROUP_SHARDS,
@@ -39,10 +39,8 @@ from coordinator.group_commands import (
     SetGroupConfigs,
     SetTopicConfigs,
 )
-from coordinator.groups import shard_of
-from coordinator.job_commands import JobKind
-from coordinator.machine import Machine
-from coordinator.transaction_commands import (
+from coordinator.commands.job_commands import JobKind
+from coordinator.commands.transaction_commands import (
     AddToTransaction,
     ClientProof,
     CommitTransactionOffsets,
@@ -55,7 +53,9 @@ from coordinator.transaction_commands import (
     SetFeatureLevel,
     TransactionCommand,
 )
-from coordinator.transactions import TransactionRow
+from coordinator.machine.machine import Machine
+from coordinator.tables.groups import shard_of
+from coordinator.tables.transactions import TransactionRow
 from protocol.types import INCARNATION_NONE, Incarnation, TopicId
 from storage.formats.spans import Item
 from tests.coordinator.group_model import group_state

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from coordinator.commands import Outcome
-from coordinator.job_commands import (
+from coordinator.commands.entries import Outcome
+from coordinator.commands.job_commands import (
     BeginSnapshot,
     ClaimJobs,
     JobKind,
@@ -16,7 +16,7 @@ from coordinator.job_commands import (
     ReplaceRows,
     SpillRows,
 )
-from coordinator.partition import Partition
+from coordinator.tables.partition import Partition
 from storage.formats.page import digest, encode_rows
 from storage.formats.spans import Item, Marker, ObjectKind, Page, Row, Span
 from tests.coordinator.story import Story, plain, span

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from coordinator.job_commands import (
+from coordinator.commands.job_commands import (
     BeginSnapshot,
     ClaimJobs,
     DoomObjects,

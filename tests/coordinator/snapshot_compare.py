@@ -10,11 +10,11 @@ from array import array
 from enum import Enum
 from typing import Any
 
-from coordinator.machine import Machine
-from coordinator.partition import Partition
-from coordinator.partitions import _Rows
-from coordinator.pending_offsets import PendingOffsets
-from coordinator.schemas import Schemas
+from coordinator.machine.machine import Machine
+from coordinator.tables.partition import Partition
+from coordinator.tables.partitions import _Rows
+from coordinator.tables.pending_offsets import PendingOffsets
+from coordinator.tables.schemas import Schemas
 
 PLAIN = (int, str, bytes, bytearray, array, float, Enum, type(None))
 

@@ -8,7 +8,7 @@ import random
 import sys
 from hashlib import blake2b
 
-from coordinator.job_commands import (
+from coordinator.commands.job_commands import (
     BeginSnapshot,
     ClaimJobs,
     DoomObjects,
@@ -31,8 +31,8 @@ from coordinator.job_commands import (
     Trim,
     TrimLogs,
 )
-from coordinator.partition import Partition
-from coordinator.snapshot import dump
+from coordinator.snapshot.snapshot import dump
+from coordinator.tables.partition import Partition
 from protocol.types import INCARNATION_NONE, Incarnation, Position
 from storage.formats.page import digest, encode_rows
 from storage.formats.spans import Page

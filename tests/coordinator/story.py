@@ -1,6 +1,6 @@
 """A machine and the log in front of it, for tests: agents open, then append commands."""
 
-from coordinator.commands import (
+from coordinator.commands.entries import (
     ChunkCommitted,
     ChunkSpan,
     Command,
@@ -14,8 +14,8 @@ from coordinator.commands import (
     Outcome,
     TopicCreated,
 )
-from coordinator.machine import Machine
-from coordinator.partitions import Partition
+from coordinator.machine.machine import Machine
+from coordinator.tables.partitions import Partition
 from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, position
 from storage.formats.spans import Item
 from txn.transactions import NO_TRANSACTION

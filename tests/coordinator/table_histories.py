@@ -3,8 +3,8 @@
 import random
 from hashlib import sha256
 
-from coordinator.job_commands import JobKind
-from coordinator.table_commands import (
+from coordinator.commands.job_commands import JobKind
+from coordinator.commands.table_commands import (
     DeleteSubject,
     ExpireHeldRecords,
     ExportEnd,

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from coordinator.table_commands import (
+from coordinator.commands.table_commands import (
     DeleteSubject,
     ExpireHeldRecords,
     ExportEnd,

@@ -4,10 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from coordinator.commands import DONE
-from coordinator.job_commands import RowsMoved, Trim, TrimLogs
-from coordinator.partition import AbortedRange, Partition
-from coordinator.transaction_commands import EndTransaction, InitProducer, ProducerInitialized
+from coordinator.commands.entries import DONE
+from coordinator.commands.job_commands import RowsMoved, Trim, TrimLogs
+from coordinator.commands.transaction_commands import (
+    EndTransaction,
+    InitProducer,
+    ProducerInitialized,
+)
+from coordinator.tables.partition import AbortedRange, Partition
 from protocol.errors import ErrorCode
 from tests.coordinator.job_story import SPAN_BYTES, JobStory
 from tests.coordinator.story import batch

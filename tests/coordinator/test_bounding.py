@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator import bounding, partitions
-from coordinator.commands import DONE, DeleteTopic, Rejected
-from coordinator.group_commands import SetTopicConfigs
-from coordinator.job_commands import (
+from coordinator.commands.entries import DONE, DeleteTopic, Rejected
+from coordinator.commands.group_commands import SetTopicConfigs
+from coordinator.commands.job_commands import (
     JOB_ROWS_MAX,
     SPILL_ROWS_MAX,
     DropRows,
@@ -24,8 +23,10 @@ from coordinator.job_commands import (
     TrimLogs,
     Trimmed,
 )
-from coordinator.objects import OBJECT_NUMBERS_AHEAD_MAX
-from coordinator.transaction_commands import InitProducer, ProducerInitialized
+from coordinator.commands.transaction_commands import InitProducer, ProducerInitialized
+from coordinator.machine import bounding
+from coordinator.tables import partitions
+from coordinator.tables.objects import OBJECT_NUMBERS_AHEAD_MAX
 from protocol.errors import ErrorCode
 from protocol.types import POSITION_ZERO, Position, TopicId
 from storage.formats.spans import Item, ObjectId, ObjectKind, Page, Span

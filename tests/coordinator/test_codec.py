@@ -8,7 +8,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.codec import (
+from coordinator.commands.codec import (
     ENTRY_BYTES_MAX,
     ENTRY_OVERHEAD_BYTES_MAX,
     FORMAT_VERSION,
@@ -20,7 +20,7 @@ from coordinator.codec import (
     encoded_size,
     join_entry,
 )
-from coordinator.commands import (
+from coordinator.commands.entries import (
     AllocateProducerIds,
     ChunkSpan,
     Close,
@@ -36,7 +36,7 @@ from coordinator.commands import (
     Tick,
     Unpin,
 )
-from coordinator.group_commands import (
+from coordinator.commands.group_commands import (
     ChangeGroup,
     ClaimShards,
     CommitOffsets,
@@ -50,7 +50,7 @@ from coordinator.group_commands import (
     SetGroupConfigs,
     SetTopicConfigs,
 )
-from coordinator.transaction_commands import (
+from coordinator.commands.transaction_commands import (
     AddToTransaction,
     ClientProof,
     CommitTransactionOffsets,

@@ -2,9 +2,8 @@
 
 import pytest
 
-from coordinator import bounding
-from coordinator.commands import DONE, Close, Pin, Rejected, Tick, Unpin
-from coordinator.job_commands import (
+from coordinator.commands.entries import DONE, Close, Pin, Rejected, Tick, Unpin
+from coordinator.commands.job_commands import (
     JOB_OBJECTS_MAX,
     DoomObjects,
     ForgetObjects,
@@ -14,6 +13,7 @@ from coordinator.job_commands import (
     Trim,
     TrimLogs,
 )
+from coordinator.machine import bounding
 from protocol.types import Incarnation
 from storage.formats.spans import ObjectId, ObjectKind
 from tests.coordinator.job_story import JobStory

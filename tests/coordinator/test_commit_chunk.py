@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.commands import (
+from coordinator.commands.entries import (
     AllocateProducerIds,
     ChunkCommitted,
     Close,
@@ -11,7 +11,7 @@ from coordinator.commands import (
     ProducerIdsAllocated,
     Rejected,
 )
-from coordinator.producer_ids import PRODUCER_IDS_MAX
+from coordinator.tables.producer_ids import PRODUCER_IDS_MAX
 from protocol.errors import ErrorCode
 from storage.formats.spans import ObjectId, Span
 from tests.coordinator.story import Story, batch, plain, span

@@ -4,7 +4,8 @@ from typing import get_args
 
 import pytest
 
-from coordinator.commands import (
+from coordinator.commands.digest import DIGEST_BYTES, DIGEST_ZERO, roll
+from coordinator.commands.entries import (
     ChunkCommitted,
     Done,
     ItemResult,
@@ -16,9 +17,8 @@ from coordinator.commands import (
     Tick,
     TopicCreated,
 )
-from coordinator.digest import DIGEST_BYTES, DIGEST_ZERO, roll
-from coordinator.group_commands import OffsetsCommitted, ShardsClaimed
-from coordinator.job_commands import (
+from coordinator.commands.group_commands import OffsetsCommitted, ShardsClaimed
+from coordinator.commands.job_commands import (
     JobKind,
     JobsClaimed,
     LogsTrimmed,
@@ -26,8 +26,8 @@ from coordinator.job_commands import (
     RowsMoved,
     Trimmed,
 )
-from coordinator.table_commands import SchemaRegistered, SubjectDeleted
-from coordinator.transaction_commands import Marked, ProducerInitialized, TransactionEnded
+from coordinator.commands.table_commands import SchemaRegistered, SubjectDeleted
+from coordinator.commands.transaction_commands import Marked, ProducerInitialized, TransactionEnded
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position, TopicId
 from storage.formats.spans import ObjectId, ObjectKind

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.commands import Close, Command, DeleteTopic, Done
-from coordinator.group_commands import (
+from coordinator.commands.entries import Close, Command, DeleteTopic, Done
+from coordinator.commands.group_commands import (
     EPOCH_NONE,
     GROUP_NEW,
     GROUP_SHARDS,
@@ -25,8 +25,8 @@ from coordinator.group_commands import (
     SetGroupConfigs,
     SetTopicConfigs,
 )
-from coordinator.group_offsets import GroupOffsets, OffsetRow
-from coordinator.groups import MemberRow, shard_of
+from coordinator.tables.group_offsets import GroupOffsets, OffsetRow
+from coordinator.tables.groups import MemberRow, shard_of
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, Incarnation, TopicId
 from tests.coordinator.group_model import Model, found, group_state

@@ -4,9 +4,16 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator import groups as table
-from coordinator.commands import Close, Command, CreateTopic, DeleteTopic, Done, Rejected, Tick
-from coordinator.group_commands import (
+from coordinator.commands.entries import (
+    Close,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    Done,
+    Rejected,
+    Tick,
+)
+from coordinator.commands.group_commands import (
     EPOCH_NONE,
     GROUP_NEW,
     GROUP_SHARDS,
@@ -24,8 +31,9 @@ from coordinator.group_commands import (
     SetTopicConfigs,
     ShardsClaimed,
 )
-from coordinator.groups import GroupRow, Groups, MemberRow, shard_of
-from coordinator.topics import TOPIC_CONFIGS_MAX
+from coordinator.tables import groups as table
+from coordinator.tables.groups import GroupRow, Groups, MemberRow, shard_of
+from coordinator.tables.topics import TOPIC_CONFIGS_MAX
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, TopicId
 from tests.coordinator.group_model import group_state

@@ -2,8 +2,8 @@
 
 import pytest
 
-from coordinator.commands import Close, CreateTopic, Done, Entry, Opened, Rejected, Tick
-from coordinator.incarnations import NODE_NAMES_MAX
+from coordinator.commands.entries import Close, CreateTopic, Done, Entry, Opened, Rejected, Tick
+from coordinator.tables.incarnations import NODE_NAMES_MAX
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, Incarnation
 from tests.coordinator.story import LISTENERS, Story, opening

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.codec import (
+from coordinator.commands.codec import (
     ENTRY_BYTES_MAX,
     ENTRY_OVERHEAD_BYTES_MAX,
     CodecError,
@@ -11,8 +11,8 @@ from coordinator.codec import (
     encode_entry,
     encoded_size,
 )
-from coordinator.commands import Command, Entry
-from coordinator.job_commands import (
+from coordinator.commands.entries import Command, Entry
+from coordinator.commands.job_commands import (
     JOB_OBJECTS_MAX,
     PAGE_BYTES_MAX,
     ClaimJobs,

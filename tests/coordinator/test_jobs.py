@@ -2,8 +2,8 @@
 
 import pytest
 
-from coordinator.commands import DONE, Close, Rejected, Tick
-from coordinator.job_commands import (
+from coordinator.commands.entries import DONE, Close, Rejected, Tick
+from coordinator.commands.job_commands import (
     JOB_NOTE_MAX,
     BeginSnapshot,
     ClaimJobs,
@@ -23,7 +23,7 @@ from coordinator.job_commands import (
     RowsMoved,
     SpillRows,
 )
-from coordinator.snapshots import Published
+from coordinator.tables.snapshots import Published
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position, TopicId
 from tests.coordinator.job_story import JobStory

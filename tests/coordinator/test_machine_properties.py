@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.codec import decode_entry, encode_entry
-from coordinator.commands import (
+from coordinator.commands.codec import decode_entry, encode_entry
+from coordinator.commands.entries import (
     ChunkCommitted,
     ChunkSpan,
     CommitChunk,
@@ -19,8 +19,8 @@ from coordinator.commands import (
     ItemResult,
     Outcome,
 )
-from coordinator.machine import Machine
-from coordinator.partition import Sums
+from coordinator.machine.machine import Machine
+from coordinator.tables.partition import Sums
 from protocol.errors import ErrorCode
 from protocol.types import TopicId
 from storage.formats.spans import Item, Marker, ObjectId, Span

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.objects import Moment, Objects
-from coordinator.snapshot_partitions import dump_objects, restore_objects
-from coordinator.snapshot_stream import In, Parts
+from coordinator.snapshot.partitions import dump_objects, restore_objects
+from coordinator.snapshot.stream import In, Parts
+from coordinator.tables.objects import Moment, Objects
 from protocol.types import Incarnation, Position
 from storage.formats.spans import ObjectId, ObjectKind
 

@@ -1,10 +1,14 @@
 """Queries of one partition that holds markers, open transactions and aborted ranges."""
 
-from coordinator.commands import DeleteTopic
-from coordinator.partition import AbortedRange, Partition
-from coordinator.partitions import PURGE_ROWS_MAX
-from coordinator.rows import ROW_BYTES
-from coordinator.transaction_commands import EndTransaction, InitProducer, ProducerInitialized
+from coordinator.commands.entries import DeleteTopic
+from coordinator.commands.transaction_commands import (
+    EndTransaction,
+    InitProducer,
+    ProducerInitialized,
+)
+from coordinator.tables.partition import AbortedRange, Partition
+from coordinator.tables.partitions import PURGE_ROWS_MAX
+from coordinator.tables.rows import ROW_BYTES
 from protocol.types import Incarnation, TopicId
 from storage.formats.spans import MARKER_BYTES, Marker, Span
 from tests.coordinator.story import Story, batch, plain, span

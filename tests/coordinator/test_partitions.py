@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.partitions import Partition
+from coordinator.tables.partitions import Partition
 from tests.coordinator.story import Story, plain, span
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from coordinator.commands import Done, Pin, Pinned, Rejected, Tick, Unpin
-from coordinator.pins import PIN_LIFETIME_MS_MAX, PINS_MAX
+from coordinator.commands.entries import Done, Pin, Pinned, Rejected, Tick, Unpin
+from coordinator.tables.pins import PIN_LIFETIME_MS_MAX, PINS_MAX
 from tests.coordinator.story import Story
 
 

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from coordinator.plan_view import topic_plan
-from coordinator.transaction_commands import (
+from coordinator.commands.transaction_commands import (
     EndTransaction,
     InitProducer,
     ProducerInitialized,
     TransactionEnded,
 )
+from coordinator.machine.plan_view import topic_plan
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicId
 from storage.formats.spans import Item

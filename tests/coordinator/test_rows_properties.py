@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from coordinator.commands import DONE, ChunkCommitted
-from coordinator.job_commands import (
+from coordinator.commands.entries import DONE, ChunkCommitted
+from coordinator.commands.job_commands import (
     ClaimJobs,
     DoomObjects,
     DropRows,
@@ -35,8 +35,8 @@ from coordinator.job_commands import (
     TrimLogs,
     Trimmed,
 )
-from coordinator.partition import Partition
-from coordinator.transaction_commands import EndTransaction, InitProducer
+from coordinator.commands.transaction_commands import EndTransaction, InitProducer
+from coordinator.tables.partition import Partition
 from protocol.errors import ErrorCode
 from storage.formats.page import decode_rows, digest, encode_rows
 from storage.formats.spans import Item, Marker, ObjectId, ObjectKind, Page, Row, Span

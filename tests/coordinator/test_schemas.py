@@ -4,10 +4,8 @@ from hashlib import sha256
 
 import pytest
 
-from coordinator import schemas
-from coordinator.commands import DONE, Rejected
-from coordinator.schemas import ALL, LATEST, Schemas
-from coordinator.table_commands import (
+from coordinator.commands.entries import DONE, Rejected
+from coordinator.commands.table_commands import (
     SCHEMA_ID_MAX,
     DeleteSubject,
     Reference,
@@ -17,6 +15,8 @@ from coordinator.table_commands import (
     SetSubjectRules,
     SubjectDeleted,
 )
+from coordinator.tables import schemas
+from coordinator.tables.schemas import ALL, LATEST, Schemas
 from protocol.errors import ErrorCode
 from protocol.types import POSITION_ZERO, Position
 from tests.coordinator.story import Story

@@ -11,14 +11,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator import snapshot_partitions, snapshot_rows, snapshot_stream
-from coordinator.codec import decode_entry, encode_entry
-from coordinator.group_commands import EPOCH_NONE, ClaimShards, CommitOffsets, CommittedOffset
-from coordinator.groups import shard_of
-from coordinator.machine import Machine
-from coordinator.snapshot import SnapshotError, dump, is_dump_of, restore, restoring, time_ms_of
-from coordinator.snapshot_stream import HEAD_BYTES, In, Parts, head_of_all
-from coordinator.transaction_commands import InitProducer
+from coordinator.commands.codec import decode_entry, encode_entry
+from coordinator.commands.group_commands import (
+    EPOCH_NONE,
+    ClaimShards,
+    CommitOffsets,
+    CommittedOffset,
+)
+from coordinator.commands.transaction_commands import InitProducer
+from coordinator.machine.machine import Machine
+from coordinator.snapshot import partitions, rows, stream
+from coordinator.snapshot.snapshot import (
+    SnapshotError,
+    dump,
+    is_dump_of,
+    restore,
+    restoring,
+    time_ms_of,
+)
+from coordinator.snapshot.stream import HEAD_BYTES, In, Parts, head_of_all
+from coordinator.tables.groups import shard_of
 from tests.coordinator.histories import history, state
 from tests.coordinator.snapshot_compare import differences
 from tests.coordinator.snapshot_histories import job_history, snapshot_digest
@@ -41,9 +53,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(snapshot_stream, "_BODY_BYTES", 37)
-    patch.setattr(snapshot_rows, "_BLOCK_BYTES", 20)
-    patch.setattr(snapshot_partitions, "_SLICE_PARTITIONS_MAX", 2)
+    patch.setattr(stream, "_BODY_BYTES", 37)
+    patch.setattr(rows, "_BLOCK_BYTES", 20)
+    patch.setattr(partitions, "_SLICE_PARTITIONS_MAX", 2)
 
 
 def restored(parts: list[bytes]) -> Machine:
@@ -189,7 +201,7 @@ def test_a_duplicate_is_recognised_after_a_restart_from_a_snapshot():
 
 
 def test_a_partition_of_many_rows_spans_parts(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(snapshot_stream, "_BODY_BYTES", 1000)
+    monkeypatch.setattr(stream, "_BODY_BYTES", 1000)
     story = Story()
     agent = story.open()
     topic_id = story.topic(agent)
@@ -221,7 +233,7 @@ def test_the_bytes_of_a_snapshot_are_pinned():
     """Who changes them changes `snapshot_stream.VERSION` too, and says what becomes of the snapshots
     that are there."""
     parts = example()
-    assert snapshot_stream.VERSION == 1
+    assert stream.VERSION == 1
     assert [len(part) for part in parts] == [707]
     assert blake2b(parts[0], digest_size=8).hexdigest() == "46c3fdad686568a2"
 
@@ -286,12 +298,12 @@ def test_parts_that_are_not_those_of_one_snapshot_are_refused(mix_up, reason: st
 
 
 def test_a_snapshot_of_a_newer_format_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(snapshot_stream, "VERSION", snapshot_stream.VERSION + 1)
+    monkeypatch.setattr(stream, "VERSION", stream.VERSION + 1)
     parts = example()
     monkeypatch.undo()
     reason = refused(Machine(), parts)
-    assert f"of format {snapshot_stream.VERSION + 1}" in reason
-    assert f"reads format {snapshot_stream.VERSION}" in reason
+    assert f"of format {stream.VERSION + 1}" in reason
+    assert f"reads format {stream.VERSION}" in reason
 
 
 def test_no_half_of_a_machine_is_left_when_blocks_are_not_what_they_should_be():

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.machine import Machine
-from coordinator.snapshot import SnapshotError, dump, restore
-from coordinator.transaction_commands import AddToTransaction, InitProducer
+from coordinator.commands.transaction_commands import AddToTransaction, InitProducer
+from coordinator.machine.machine import Machine
+from coordinator.snapshot.snapshot import SnapshotError, dump, restore
 from protocol.types import Incarnation
 from storage.formats.spans import ObjectKind
 from tests.coordinator.histories import history

@@ -2,13 +2,9 @@
 
 import pytest
 
-from coordinator import snapshot, topics
-from coordinator.commands import DeleteTopic, PurgePartitions, Rejected
-from coordinator.exports import ExportRow
-from coordinator.job_commands import JobKind, LogsTrimmed, ReleaseJobs, Trimmed
-from coordinator.machine import Machine
-from coordinator.snapshot import SnapshotError, dump, restore
-from coordinator.table_commands import (
+from coordinator.commands.entries import DeleteTopic, PurgePartitions, Rejected
+from coordinator.commands.job_commands import JobKind, LogsTrimmed, ReleaseJobs, Trimmed
+from coordinator.commands.table_commands import (
     EXPORT_ENDS_MAX,
     ExpireHeldRecords,
     ExportEnd,
@@ -17,6 +13,11 @@ from coordinator.table_commands import (
     ReportExport,
     SetSubjectRules,
 )
+from coordinator.machine.machine import Machine
+from coordinator.snapshot import snapshot
+from coordinator.snapshot.snapshot import SnapshotError, dump, restore
+from coordinator.tables import topics
+from coordinator.tables.exports import ExportRow
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, TopicId
 from tests.coordinator.job_story import JobStory

@@ -2,9 +2,9 @@
 
 import pytest
 
-from coordinator.commands import CreateTopic, DeleteTopic, Done, PurgePartitions, Rejected
-from coordinator.partitions import PURGE_ROWS_MAX
-from coordinator.topics import PARTITIONS_MAX, TOPIC_PARTITIONS_MAX
+from coordinator.commands.entries import CreateTopic, DeleteTopic, Done, PurgePartitions, Rejected
+from coordinator.tables.partitions import PURGE_ROWS_MAX
+from coordinator.tables.topics import PARTITIONS_MAX, TOPIC_PARTITIONS_MAX
 from protocol.errors import ErrorCode
 from protocol.types import TopicId
 from tests.coordinator.story import Story, batch, plain, span

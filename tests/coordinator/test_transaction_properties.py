@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.codec import decode_entry, encode_entry
-from coordinator.machine import Machine
+from coordinator.commands.codec import decode_entry, encode_entry
+from coordinator.machine.machine import Machine
 from storage.formats.spans import Marker
 from tests.coordinator.histories import history, state
 from tests.coordinator.transaction_model import (

@@ -4,8 +4,7 @@ from copy import deepcopy
 
 import pytest
 
-from coordinator import groups, transactions
-from coordinator.commands import (
+from coordinator.commands.entries import (
     AllocateProducerIds,
     Command,
     DeleteTopic,
@@ -14,7 +13,7 @@ from coordinator.commands import (
     ProducerIdsAllocated,
     Rejected,
 )
-from coordinator.group_commands import (
+from coordinator.commands.group_commands import (
     EPOCH_NONE,
     GROUP_SHARDS,
     ClaimShards,
@@ -23,8 +22,7 @@ from coordinator.group_commands import (
     ExpireOffsets,
     OffsetsCommitted,
 )
-from coordinator.transacting import COMMAND_ROWS_MAX
-from coordinator.transaction_commands import (
+from coordinator.commands.transaction_commands import (
     AddToTransaction,
     ClientProof,
     CommitTransactionOffsets,
@@ -37,7 +35,9 @@ from coordinator.transaction_commands import (
     ProducerInitialized,
     TransactionEnded,
 )
-from coordinator.transactions import TransactionRow, Transactions
+from coordinator.machine.transacting import COMMAND_ROWS_MAX
+from coordinator.tables import groups, transactions
+from coordinator.tables.transactions import TransactionRow, Transactions
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, TopicId
 from storage.formats.spans import Marker

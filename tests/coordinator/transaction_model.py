@@ -7,8 +7,8 @@ which can also send anything of before once more.
 
 from dataclasses import dataclass, field
 
-from coordinator.commands import ChunkSpan, Command, CommitChunk, Done, Outcome, Rejected
-from coordinator.group_commands import (
+from coordinator.commands.entries import ChunkSpan, Command, CommitChunk, Done, Outcome, Rejected
+from coordinator.commands.group_commands import (
     EPOCH_NONE,
     GROUP_SHARDS,
     ClaimShards,
@@ -18,7 +18,7 @@ from coordinator.group_commands import (
     DeleteOffsets,
     OffsetsCommitted,
 )
-from coordinator.transaction_commands import (
+from coordinator.commands.transaction_commands import (
     AddToTransaction,
     ClientProof,
     CommitTransactionOffsets,

@@ -2,8 +2,8 @@
 
 from hypothesis import strategies as st
 
-from coordinator.group_commands import EPOCH_NONE, CommittedOffset
-from coordinator.transaction_commands import (
+from coordinator.commands.group_commands import EPOCH_NONE, CommittedOffset
+from coordinator.commands.transaction_commands import (
     AddToTransaction,
     ClientProof,
     CommitTransactionOffsets,

@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from coordinator.codec import encode_entry
-from coordinator.commands import Command, Entry, Listener, Open
+from coordinator.commands.codec import encode_entry
+from coordinator.commands.entries import Command, Entry, Listener, Open
 from coordinator.coordinator import AgentIdentity, Coordinator, CoordinatorSettings
-from coordinator.memory import MemoryLog, MemoryLogCluster
-from coordinator.metadata_log import LogUnavailableError, Session
-from coordinator.snapshot_loading import SnapshotSource
+from coordinator.log.memory import MemoryLog, MemoryLogCluster
+from coordinator.log.metadata_log import LogUnavailableError, Session
+from coordinator.snapshot.loading import SnapshotSource
 from protocol.types import INCARNATION_NONE
 from tests.sim import loop as sim
 

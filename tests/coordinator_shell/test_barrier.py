@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from coordinator.barrier import Barrier
-from coordinator.metadata_log import LogReplacedError, LogUnavailableError
+from coordinator.log.metadata_log import LogReplacedError, LogUnavailableError
 from coordinator.stats import CoordinatorStats
 from protocol.types import Position
 from tests.coordinator_shell.support import now_s, play

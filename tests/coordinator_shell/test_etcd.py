@@ -13,9 +13,9 @@ from typing import Self
 
 import pytest
 
-from coordinator.etcd import EtcdLog
-from coordinator.etcd_client import Endpoint, EtcdClient, EtcdOptions
-from coordinator.metadata_log import (
+from coordinator.log.etcd import EtcdLog
+from coordinator.log.etcd_client import Endpoint, EtcdClient, EtcdOptions
+from coordinator.log.metadata_log import (
     LogEntry,
     LogHoleError,
     LogRefusedError,

@@ -9,11 +9,11 @@ from typing import Self
 
 import pytest
 
-from coordinator import etcd_pb2 as pb
-from coordinator.etcd import EtcdLog
-from coordinator.etcd_client import CompactedError, Endpoint, EtcdClient
-from coordinator.etcd_keys import Keys, end_of, put
-from coordinator.metadata_log import (
+from coordinator.log import etcd_pb2 as pb
+from coordinator.log.etcd import EtcdLog
+from coordinator.log.etcd_client import CompactedError, Endpoint, EtcdClient
+from coordinator.log.etcd_keys import Keys, end_of, put
+from coordinator.log.metadata_log import (
     LAST_UNKNOWN,
     LogCutError,
     LogRefusedError,
@@ -208,7 +208,7 @@ def test_whoever_is_catching_up_is_told_when_others_compact_behind_a_cut(
 def test_compaction_by_others_in_the_middle_of_a_cut_only_makes_it_come_again(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordinator.etcd_cut.SESSIONS_PER_PAGE", 2)
+    monkeypatch.setattr("coordinator.log.etcd_cut.SESSIONS_PER_PAGE", 2)
 
     async def scenario() -> None:
         async with Logs(etcd) as logs:
@@ -272,7 +272,7 @@ class Story:
 def test_cut_that_breaks_off_at_any_call_is_finished_by_another_holder(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch, effect: str
 ) -> None:
-    monkeypatch.setattr("coordinator.etcd_cut.CUT_ENTRIES_MAX", 2)
+    monkeypatch.setattr("coordinator.log.etcd_cut.CUT_ENTRIES_MAX", 2)
 
     async def broke_off(at: int) -> bool:
         async with Logs(etcd) as logs:
@@ -302,7 +302,7 @@ def test_cut_that_breaks_off_at_any_call_is_finished_by_another_holder(
 def test_what_comes_late_of_a_holder_changes_nothing(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordinator.etcd_cut.CUT_ENTRIES_MAX", 2)
+    monkeypatch.setattr("coordinator.log.etcd_cut.CUT_ENTRIES_MAX", 2)
 
     async def scenario(*, holder_lives: bool) -> None:
         async with Logs(etcd) as logs:
@@ -331,7 +331,7 @@ def test_what_comes_late_of_a_holder_changes_nothing(
 def test_session_that_ends_in_the_middle_of_its_cut_ends_the_cut(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordinator.etcd_cut.CUT_ENTRIES_MAX", 2)
+    monkeypatch.setattr("coordinator.log.etcd_cut.CUT_ENTRIES_MAX", 2)
 
     async def scenario() -> None:
         async with Logs(etcd) as logs:

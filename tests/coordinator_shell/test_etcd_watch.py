@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from grpc.aio import EOF
 
-from coordinator import etcd_client
-from coordinator import etcd_pb2 as pb
-from coordinator.etcd_client import Endpoint, EtcdClient
-from coordinator.metadata_log import LogUnavailableError
+from coordinator.log import etcd_client
+from coordinator.log import etcd_pb2 as pb
+from coordinator.log.etcd_client import Endpoint, EtcdClient
+from coordinator.log.metadata_log import LogUnavailableError
 
 
 class LateCall:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.etcd import EtcdLog
-from coordinator.memory import MemoryLog
-from coordinator.open_log import LogOptions, open_log
-from coordinator.sqlite import SqliteLog
+from coordinator.log.etcd import EtcdLog
+from coordinator.log.memory import MemoryLog
+from coordinator.log.open_log import LogOptions, open_log
+from coordinator.log.sqlite import SqliteLog
 
 NONE = LogOptions()
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.codec import ENTRY_BYTES_MAX, decode_entry
-from coordinator.commands import CreateTopic, Done, Pin, Rejected, Tick, TopicCreated
-from coordinator.coordinator import LogUnavailableError, NotDoneError
-from coordinator.job_commands import (
+from coordinator.commands.codec import ENTRY_BYTES_MAX, decode_entry
+from coordinator.commands.entries import CreateTopic, Done, Pin, Rejected, Tick, TopicCreated
+from coordinator.commands.job_commands import (
     BeginSnapshot,
     ClaimJobs,
     JobKind,
@@ -17,7 +16,8 @@ from coordinator.job_commands import (
     PublishSnapshot,
     TrimLogs,
 )
-from coordinator.memory import MemoryLogCluster
+from coordinator.coordinator import LogUnavailableError, NotDoneError
+from coordinator.log.memory import MemoryLogCluster
 from tests.coordinator_shell.support import SETTINGS, Agent, Writer, now_s, play, running
 
 

@@ -5,11 +5,11 @@ from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
-from coordinator.codec import encode_entry
-from coordinator.commands import Close, CreateTopic, Entry, Tick
-from coordinator.machine import Machine
-from coordinator.memory import MemoryLog, MemoryLogCluster
-from coordinator.metadata_log import LogEntry, LogHoleError, LogUnavailableError
+from coordinator.commands.codec import encode_entry
+from coordinator.commands.entries import Close, CreateTopic, Entry, Tick
+from coordinator.log.memory import MemoryLog, MemoryLogCluster
+from coordinator.log.metadata_log import LogEntry, LogHoleError, LogUnavailableError
+from coordinator.machine.machine import Machine
 from coordinator.replica import Applied, Replica, ReplicaStoppedError
 from coordinator.stats import CoordinatorStats
 from tests.coordinator_shell.support import Writer, play

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from coordinator.commands import CreateTopic, Tick
+from coordinator.commands.entries import CreateTopic, Tick
 from coordinator.coordinator import CoordinatorSettings, NotDoneError, ReplacedError
-from coordinator.memory import MemoryLogCluster
-from coordinator.metadata_log import LAST_UNKNOWN
+from coordinator.log.memory import MemoryLogCluster
+from coordinator.log.metadata_log import LAST_UNKNOWN
 from tests.coordinator_shell.support import Agent, Writer, now_s, play, running
 
 

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.commands import Close, CreateTopic, Open, Tick
+from coordinator.commands.entries import Close, CreateTopic, Open, Tick
+from coordinator.commands.job_commands import BeginSnapshot, ClaimJobs, JobKind, PublishSnapshot
 from coordinator.coordinator import ReplicaStoppedError
-from coordinator.job_commands import BeginSnapshot, ClaimJobs, JobKind, PublishSnapshot
-from coordinator.machine import Machine
-from coordinator.memory import MemoryLog, MemoryLogCluster
-from coordinator.metadata_log import LogCutError, LogEntry, LogUnavailableError
+from coordinator.log.memory import MemoryLog, MemoryLogCluster
+from coordinator.log.metadata_log import LogCutError, LogEntry, LogUnavailableError
+from coordinator.log.sqlite import SqliteLog
+from coordinator.machine.machine import Machine
 from coordinator.replica import Replica
-from coordinator.snapshot import dump
-from coordinator.snapshot_names import Named, encode_published, manifest_key, part_key
-from coordinator.snapshot_store import SnapshotStore
-from coordinator.sqlite import SqliteLog
+from coordinator.snapshot.names import Named, encode_published, manifest_key, part_key
+from coordinator.snapshot.snapshot import dump
+from coordinator.snapshot.store import SnapshotStore
 from coordinator.stats import CoordinatorStats
 from protocol.types import POSITION_ZERO, Position
 from storage.formats.marker import ClusterIdentity

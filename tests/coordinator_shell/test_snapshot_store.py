@@ -6,9 +6,8 @@ from hashlib import blake2b
 
 import pytest
 
-from coordinator import snapshot_stream
-from coordinator.snapshot import dump
-from coordinator.snapshot_names import (
+from coordinator.snapshot import stream
+from coordinator.snapshot.names import (
     Named,
     decode_published,
     encode_published,
@@ -16,8 +15,9 @@ from coordinator.snapshot_names import (
     part_key,
     position_of,
 )
-from coordinator.snapshot_store import ATTEMPTS_MAX, SnapshotStore
-from coordinator.snapshot_stream import SnapshotError
+from coordinator.snapshot.snapshot import dump
+from coordinator.snapshot.store import ATTEMPTS_MAX, SnapshotStore
+from coordinator.snapshot.stream import SnapshotError
 from protocol.types import Buffer, position
 from storage.formats.marker import ClusterIdentity
 from storage.stores.memory import MemoryStore
@@ -31,7 +31,7 @@ IDENTITY = ClusterIdentity("frazil-test", 1)
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots of many parts."""
-    monkeypatch.setattr(snapshot_stream, "_BODY_BYTES", 150)
+    monkeypatch.setattr(stream, "_BODY_BYTES", 150)
 
 
 def parts_of(seed: int) -> list[bytes]:
@@ -181,15 +181,15 @@ def test_what_is_not_read_back_as_it_was_written_is_no_snapshot() -> None:
 def test_a_snapshot_that_makes_another_machine_is_not_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from coordinator import snapshot_tables
+    from coordinator.snapshot import tables
 
-    restore_pins = snapshot_tables.restore_pins
+    restore_pins = tables.restore_pins
 
     def forgetful(*arguments) -> None:
         restore_pins(*arguments)
         arguments[1]._rows.clear()
 
-    monkeypatch.setattr("coordinator.snapshot.restore_pins", forgetful)
+    monkeypatch.setattr("coordinator.snapshot.snapshot.restore_pins", forgetful)
     seed = next(seed for seed in range(99) if len(job_history(seed, steps=200).machine.pins))
 
     async def scenario() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.metadata_log import (
+from coordinator.log.metadata_log import (
     LogCutError,
     LogRefusedError,
     LogReplacedError,
@@ -17,8 +17,8 @@ from coordinator.metadata_log import (
     Session,
     SessionState,
 )
-from coordinator.sqlite import SqliteLog, _Worker
-from coordinator.sqlite_file import SqliteFile
+from coordinator.log.sqlite import SqliteLog, _Worker
+from coordinator.log.sqlite_file import SqliteFile
 from protocol.types import Position
 
 
@@ -107,7 +107,7 @@ def test_appends_that_wait_share_a_commit(tmp_path: Path, monkeypatch: pytest.Mo
 def test_tail_that_fell_far_behind_reads_the_file_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordinator.sqlite.FEED_ENTRIES_MAX", 5)
+    monkeypatch.setattr("coordinator.log.sqlite.FEED_ENTRIES_MAX", 5)
 
     async def scenario() -> None:
         log = SqliteLog(tmp_path / "log.db")
@@ -317,7 +317,7 @@ def test_a_file_that_is_replaced_while_in_use_acknowledges_nothing(
 def test_a_logs_own_checkpoints_are_nobody_elses_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordinator.sqlite_file.CHECKPOINT_WAL_BYTES", 100_000)
+    monkeypatch.setattr("coordinator.log.sqlite_file.CHECKPOINT_WAL_BYTES", 100_000)
 
     async def scenario() -> None:
         path = tmp_path / "log.db"

@@ -29,8 +29,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from broker.groups.effects import Answer, Write
-from coordinator.codec import encoded_size
-from coordinator.group_commands import ChangeGroup, CommitOffsets, CommittedOffset
+from coordinator.commands.codec import encoded_size
+from coordinator.commands.group_commands import ChangeGroup, CommitOffsets, CommittedOffset
 from protocol.consumer_protocol import Subscription, write_assignment, write_subscription
 from protocol.errors import ErrorCode
 from protocol.messages import (

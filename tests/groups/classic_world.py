@@ -11,10 +11,10 @@ from typing import Any
 from broker.groups.classic import ClassicGroup
 from broker.groups.effects import Answer, Caller, Effects, Write
 from broker.groups.settings import GroupSettings
-from coordinator.codec import decode_entry, encode_entry
-from coordinator.commands import DONE, Entry
-from coordinator.group_commands import ChangeGroup, ClaimShards
-from coordinator.groups import GROUP_SHARDS, GroupRow
+from coordinator.commands.codec import decode_entry, encode_entry
+from coordinator.commands.entries import DONE, Entry
+from coordinator.commands.group_commands import ChangeGroup, ClaimShards
+from coordinator.tables.groups import GROUP_SHARDS, GroupRow
 from protocol.errors import ErrorCode
 from protocol.messages import JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse
 from tests.coordinator.story import Story

@@ -31,8 +31,8 @@ import pytest
 from broker.groups import consumer_changes
 from broker.groups.consumer_members import Partitions
 from broker.groups.consumer_rows import decode_group
-from coordinator.commands import Entry
-from coordinator.group_commands import ChangeGroup
+from coordinator.commands.entries import Entry
+from coordinator.commands.group_commands import ChangeGroup
 from protocol.errors import ErrorCode
 from protocol.messages import (
     ConsumerGroupHeartbeatResponse,

@@ -12,11 +12,11 @@ from broker.groups.consumer import ConsumerGroup
 from broker.groups.consumer_picture import Picture
 from broker.groups.effects import Answer, Caller, Effects, Write
 from broker.groups.settings import GroupSettings
-from coordinator.codec import decode_entry, encode_entry
-from coordinator.commands import DONE, CreateTopic, DeleteTopic, Entry, TopicCreated
-from coordinator.group_commands import ClaimShards
-from coordinator.groups import GROUP_SHARDS, GroupRow, shard_of
-from coordinator.topics import Topics
+from coordinator.commands.codec import decode_entry, encode_entry
+from coordinator.commands.entries import DONE, CreateTopic, DeleteTopic, Entry, TopicCreated
+from coordinator.commands.group_commands import ClaimShards
+from coordinator.tables.groups import GROUP_SHARDS, GroupRow, shard_of
+from coordinator.tables.topics import Topics
 from protocol.errors import ErrorCode
 from protocol.messages import (
     ConsumerGroupHeartbeatRequest,

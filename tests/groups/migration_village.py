@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from broker.groups.migration import MigratingClassicGroup, MigratingConsumerGroup
-from coordinator.group_commands import GroupKind
+from coordinator.commands.group_commands import GroupKind
 from protocol.errors import ErrorCode
 from tests.groups.consumer_clients import Client as ConsumerClient
 from tests.groups.migration_clients import RANGE, ClassicClient

@@ -16,11 +16,11 @@ from broker.groups.live import LiveGroup
 from broker.groups.migrated_members import as_consumer
 from broker.groups.migration import MigratingClassicGroup, MigratingConsumerGroup, loaded, new
 from broker.groups.settings import GroupSettings
-from coordinator.codec import decode_entry, encode_entry
-from coordinator.commands import DONE, CreateTopic, Entry, TopicCreated
-from coordinator.group_commands import ClaimShards, GroupKind
-from coordinator.groups import GROUP_SHARDS, GroupRow
-from coordinator.topics import Topics
+from coordinator.commands.codec import decode_entry, encode_entry
+from coordinator.commands.entries import DONE, CreateTopic, Entry, TopicCreated
+from coordinator.commands.group_commands import ClaimShards, GroupKind
+from coordinator.tables.groups import GROUP_SHARDS, GroupRow
+from coordinator.tables.topics import Topics
 from protocol.errors import ErrorCode
 from protocol.messages import (
     ConsumerGroupHeartbeatRequest,

@@ -8,9 +8,9 @@ from broker.groups.classic_members import ClassicMember
 from broker.groups.classic_rows import GroupBody, MemberBody, encode_group, encode_member
 from broker.groups.effects import Answer, Caller, Write
 from broker.groups.settings import GroupSettings
-from coordinator.group_commands import GROUP_NEW, ChangeGroup, GroupKind, GroupMember
-from coordinator.groups import MEMBERS_MAX
-from coordinator.topics import Topics
+from coordinator.commands.group_commands import GROUP_NEW, ChangeGroup, GroupKind, GroupMember
+from coordinator.tables.groups import MEMBERS_MAX
+from coordinator.tables.topics import Topics
 from protocol.consumer_protocol import write_assignment
 from protocol.errors import ErrorCode
 from protocol.messages import (

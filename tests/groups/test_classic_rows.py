@@ -19,7 +19,7 @@ from broker.groups.classic_rows import (
     encode_group,
     encode_member,
 )
-from coordinator.encoding import CodecError
+from coordinator.commands.encoding import CodecError
 
 TEXT = st.text(max_size=300)
 OPTIONAL = st.none() | TEXT

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from broker.groups.effects import Write
 from broker.groups.writes import COMMAND_BYTES_MAX, TooLargeError, change
-from coordinator.codec import encode_entry, encoded_size
-from coordinator.commands import Entry
-from coordinator.group_commands import GROUP_NEW, ChangeGroup, GroupKind, GroupMember
-from coordinator.groups import GROUP_COMMAND_ROWS_MAX
+from coordinator.commands.codec import encode_entry, encoded_size
+from coordinator.commands.entries import Entry
+from coordinator.commands.group_commands import GROUP_NEW, ChangeGroup, GroupKind, GroupMember
+from coordinator.tables.groups import GROUP_COMMAND_ROWS_MAX
 from protocol.types import Incarnation
 
 IDS = st.builds(

@@ -20,10 +20,10 @@ from broker.groups.commits import (
     unknown_code,
 )
 from broker.groups.settings import GroupSettings
-from coordinator.codec import encoded_size
-from coordinator.encoding import CodecError
-from coordinator.group_commands import EPOCH_NONE, CommittedOffset, GroupKind
-from coordinator.topics import Topic
+from coordinator.commands.codec import encoded_size
+from coordinator.commands.encoding import CodecError
+from coordinator.commands.group_commands import EPOCH_NONE, CommittedOffset, GroupKind
+from coordinator.tables.topics import Topic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Position, TopicId
 

@@ -13,8 +13,8 @@ from broker.groups.consumer_picture import Picture
 from broker.groups.deadlines import Deadlines
 from broker.groups.effects import Answer, Write
 from broker.groups.live import LiveGroup
-from coordinator.group_commands import GROUP_NEW, ChangeGroup, GroupKind
-from coordinator.groups import MEMBERS_MAX
+from coordinator.commands.group_commands import GROUP_NEW, ChangeGroup, GroupKind
+from coordinator.tables.groups import MEMBERS_MAX
 from protocol.errors import ErrorCode
 from protocol.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from protocol.types import TopicId

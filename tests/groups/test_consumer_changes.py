@@ -10,9 +10,9 @@ from broker.groups import consumer_changes
 from broker.groups.consumer_changes import COMMAND_BYTES_MAX, Change, written_as
 from broker.groups.consumer_members import Member, Subscription
 from broker.groups.consumer_rows import GroupBody, decode_group
-from coordinator.codec import ENTRY_BYTES_MAX, ENTRY_OVERHEAD_BYTES_MAX, encoded_size
-from coordinator.group_commands import GROUP_NEW, ChangeGroup, GroupKind
-from coordinator.groups import GROUP_COMMAND_ROWS_MAX
+from coordinator.commands.codec import ENTRY_BYTES_MAX, ENTRY_OVERHEAD_BYTES_MAX, encoded_size
+from coordinator.commands.group_commands import GROUP_NEW, ChangeGroup, GroupKind
+from coordinator.tables.groups import GROUP_COMMAND_ROWS_MAX
 from protocol.errors import ErrorCode, KafkaError
 
 BEFORE = GroupBody(4, b"before")

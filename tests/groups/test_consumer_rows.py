@@ -24,7 +24,7 @@ from broker.groups.consumer_rows import (
     encode_group,
     encode_member,
 )
-from coordinator.encoding import CodecError
+from coordinator.commands.encoding import CodecError
 from protocol.types import TopicId
 
 texts = st.text(max_size=20)

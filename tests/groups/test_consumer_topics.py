@@ -2,7 +2,7 @@
 
 from broker.groups.consumer_members import Subscription
 from broker.groups.consumer_topics import LOOK_EVERY_MS, SubscribedTopics, subscribes
-from coordinator.topics import Topic, Topics
+from coordinator.tables.topics import Topic, Topics
 from protocol.types import Position, TopicId
 
 ORDERS = Subscription(frozenset({"orders", "missing"}))

@@ -6,8 +6,13 @@ import pytest
 
 from broker.groups import writes
 from broker.groups.migration import MigratingClassicGroup
-from coordinator.commands import OffsetsCommitted
-from coordinator.group_commands import EPOCH_NONE, CommitOffsets, CommittedOffset, GroupKind
+from coordinator.commands.entries import OffsetsCommitted
+from coordinator.commands.group_commands import (
+    EPOCH_NONE,
+    CommitOffsets,
+    CommittedOffset,
+    GroupKind,
+)
 from protocol.consumer_protocol import read_assignment
 from protocol.errors import ErrorCode
 from protocol.messages import MemberIdentity

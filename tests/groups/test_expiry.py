@@ -3,9 +3,9 @@
 import pytest
 
 from broker.groups.expiry import EMPTY_MS_MIN, expired, is_nothing
-from coordinator.group_commands import CommittedOffset, GroupKind
-from coordinator.groups import GroupRow, MemberRow
-from coordinator.topics import Topic, Topics
+from coordinator.commands.group_commands import CommittedOffset, GroupKind
+from coordinator.tables.groups import GroupRow, MemberRow
+from coordinator.tables.topics import Topic, Topics
 from protocol.types import Position, TopicId
 
 LOGS = Topic(TopicId(bytes(16)), "logs", 10, {}, Position(1))

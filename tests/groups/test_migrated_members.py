@@ -8,9 +8,9 @@ from broker.groups.consumer_members import ClassicMember, Member, MemberState, S
 from broker.groups.consumer_picture import Picture
 from broker.groups.consumer_rows import GroupBody
 from broker.groups.migrated_members import as_classic, as_consumer
-from coordinator.group_commands import GroupKind
-from coordinator.groups import GroupRow, MemberRow
-from coordinator.topics import Topics
+from coordinator.commands.group_commands import GroupKind
+from coordinator.tables.groups import GroupRow, MemberRow
+from coordinator.tables.topics import Topics
 from protocol.consumer_protocol import read_assignment, write_assignment
 from protocol.types import POSITION_ZERO
 from tests.groups.migration_asks import metadata

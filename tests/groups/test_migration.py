@@ -5,7 +5,7 @@ from unittest.mock import patch
 import pytest
 
 from broker.groups import consumer_changes, writes
-from coordinator.group_commands import GroupKind
+from coordinator.commands.group_commands import GroupKind
 from protocol.consumer_protocol import write_assignment
 from protocol.errors import ErrorCode
 from tests.groups.migration_asks import consumer_joins, join_request, leader_alone, metadata

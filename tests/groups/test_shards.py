@@ -14,7 +14,7 @@ from broker.groups.shards import (
     ShardBalance,
     preferred,
 )
-from coordinator.group_commands import GROUP_SHARDS
+from coordinator.commands.group_commands import GROUP_SHARDS
 from protocol.types import INCARNATION_NONE, Incarnation
 
 ALL = tuple(range(GROUP_SHARDS))

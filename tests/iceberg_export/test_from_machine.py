@@ -1,6 +1,6 @@
 """From a machine's plan to rows: what an agent says and what the exporter does with it fit together.
 
-The JSON of `coordinator.plan_view` over a log with transactions of every kind, through planning,
+The JSON of `coordinator.machine.plan_view` over a log with transactions of every kind, through planning,
 reading, decoding and the proof: each committed record once, and nothing at or beyond the last
 stable offset.
 """
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.plan_view import topic_plan
+from coordinator.machine.plan_view import topic_plan
 from iceberg_export.plan import TopicPlan, next_work, parse_plan
 from tests.broker_hot.transaction_log import Log, do, steps
 from tests.iceberg_export.test_transactions import rows_of

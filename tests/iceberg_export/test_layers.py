@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordinator.plan_view import topic_plan
+from coordinator.machine.plan_view import topic_plan
 from iceberg_export.decode import Tally
 from iceberg_export.errors import CorruptSpanError, PlanError
 from iceberg_export.job import export_topic

@@ -21,7 +21,7 @@ from typing import Self
 import psycopg
 
 from broker.groups.shards import LiveAgent, preferred
-from coordinator.group_commands import GROUP_SHARDS
+from coordinator.commands.group_commands import GROUP_SHARDS
 from protocol.types import Incarnation
 from tests.parts import install
 from tests.parts.process import Child, answers, free_port

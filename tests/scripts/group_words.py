@@ -14,7 +14,7 @@ SHARDS: "all", or what they hold: numbers and ids of groups. KIND: "classic" (if
 
 from collections.abc import Callable, Iterator, Mapping
 
-from coordinator.group_commands import (
+from coordinator.commands.group_commands import (
     EPOCH_NONE,
     GROUP_NEW,
     GROUP_SHARDS,
@@ -33,9 +33,9 @@ from coordinator.group_commands import (
     SetGroupConfigs,
     SetTopicConfigs,
 )
-from coordinator.groups import GroupRow, Groups, shard_of
-from coordinator.machine import Machine
-from coordinator.transaction_commands import CommitTransactionOffsets
+from coordinator.commands.transaction_commands import CommitTransactionOffsets
+from coordinator.machine.machine import Machine
+from coordinator.tables.groups import GroupRow, Groups, shard_of
 from protocol.types import INCARNATION_NONE, Incarnation, TopicId
 
 TopicIds = Mapping[str, TopicId]

@@ -19,8 +19,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from coordinator.commands import Command, Outcome
-from coordinator.job_commands import (
+from coordinator.commands.entries import Command, Outcome
+from coordinator.commands.job_commands import (
     BeginSnapshot,
     ClaimJobs,
     DoomObjects,
@@ -47,7 +47,7 @@ from coordinator.job_commands import (
     Trim,
     TrimLogs,
 )
-from coordinator.machine import Machine
+from coordinator.machine.machine import Machine
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, revision_of
 from storage.formats.page import digest, encode_rows

@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from coordinator.commands import (
+from coordinator.commands.entries import (
     AllocateProducerIds,
     ChunkCommitted,
     ChunkSpan,
@@ -44,8 +44,8 @@ from coordinator.commands import (
     TopicCreated,
     Unpin,
 )
-from coordinator.group_commands import CommitOffsets, OffsetsCommitted, ShardsClaimed
-from coordinator.transaction_commands import CommitTransactionOffsets
+from coordinator.commands.group_commands import CommitOffsets, OffsetsCommitted, ShardsClaimed
+from coordinator.commands.transaction_commands import CommitTransactionOffsets
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, TopicId, revision_of
 from storage.formats.spans import Item, Marker, Page

@@ -14,10 +14,9 @@ clock of an end is that of the newest entry, or lies so many entries before it.
 
 from collections.abc import Callable, Iterator, Mapping
 
-from coordinator.commands import Outcome
-from coordinator.group_commands import EPOCH_NONE, CommittedOffset
-from coordinator.machine import Machine
-from coordinator.transaction_commands import (
+from coordinator.commands.entries import Outcome
+from coordinator.commands.group_commands import EPOCH_NONE, CommittedOffset
+from coordinator.commands.transaction_commands import (
     AddToTransaction,
     ClientProof,
     CommitTransactionOffsets,
@@ -33,7 +32,8 @@ from coordinator.transaction_commands import (
     TransactionCommand,
     TransactionEnded,
 )
-from coordinator.transactions import TransactionRow
+from coordinator.machine.machine import Machine
+from coordinator.tables.transactions import TransactionRow
 from protocol.types import Position, TopicId
 from tests.coordinator.story import REVISIONS_PER_ENTRY
 from txn.producers import describe

@@ -19,11 +19,11 @@ from unittest.mock import patch
 from broker.jobs import spill_plan, worker
 from broker.jobs.collection_plan import PREFIXES, begun_ms, orphans
 from broker.node import Node
-from coordinator.commands import Pin, Unpin
+from coordinator.commands.entries import Pin, Unpin
+from coordinator.commands.job_commands import ExpireRecords, JobKind, RequestJob
 from coordinator.coordinator import Applied
-from coordinator.job_commands import ExpireRecords, JobKind, RequestJob
-from coordinator.machine import Machine
-from coordinator.partition import Partition as Rows
+from coordinator.machine.machine import Machine
+from coordinator.tables.partition import Partition as Rows
 from protocol.types import POSITION_ZERO, Position
 from storage.formats import log_checkpoint
 from storage.formats.page import decode_rows

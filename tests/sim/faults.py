@@ -11,7 +11,7 @@ import random
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from coordinator.metadata_log import (
+from coordinator.log.metadata_log import (
     LogEntry,
     LogUnavailableError,
     MetadataLog,

@@ -8,8 +8,8 @@ member that counts on more is wrong in Kafka too.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from coordinator.commands.group_commands import CommitOffsets, OffsetsCommitted
 from coordinator.coordinator import Applied
-from coordinator.group_commands import CommitOffsets, OffsetsCommitted
 from protocol.errors import ErrorCode
 
 

@@ -12,12 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from coordinator.codec import decode_entry
-from coordinator.commands import DONE, Command, CreateTopic, DeleteTopic, Entry, Outcome
-from coordinator.job_commands import ExpireRecords
-from coordinator.machine import FENCED, Machine
-from coordinator.schemas import GLOBAL
-from coordinator.table_commands import (
+from coordinator.commands.codec import decode_entry
+from coordinator.commands.entries import DONE, Command, CreateTopic, DeleteTopic, Entry, Outcome
+from coordinator.commands.job_commands import ExpireRecords
+from coordinator.commands.table_commands import (
     TABLES_LEVEL,
     DeleteSubject,
     ExpireHeldRecords,
@@ -28,7 +26,9 @@ from coordinator.table_commands import (
     SubjectDeleted,
     TableCommand,
 )
-from coordinator.topics import Topic
+from coordinator.machine.machine import FENCED, Machine
+from coordinator.tables.schemas import GLOBAL
+from coordinator.tables.topics import Topic
 from protocol.types import Position
 from tests.sim.bounded_account import BoundedAccount, Partition
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from broker.agent import AgentError
 from broker.config import Address, Settings
 from broker.node import Node
-from coordinator.codec import decode_entry, encode_entry
-from coordinator.commands import Open
+from coordinator.commands.codec import decode_entry, encode_entry
+from coordinator.commands.entries import Open
+from coordinator.commands.job_commands import JOBS_LEVEL
 from coordinator.coordinator import Applied
-from coordinator.job_commands import JOBS_LEVEL
-from coordinator.memory import MemoryLog, MemoryLogCluster
-from coordinator.metadata_log import LogEntry, MetadataLog, Session
-from coordinator.partition import Partition as Rows
+from coordinator.log.memory import MemoryLog, MemoryLogCluster
+from coordinator.log.metadata_log import LogEntry, MetadataLog, Session
+from coordinator.tables.partition import Partition as Rows
 from protocol.types import Position
 from tests.sim.bounded_account import Partition
 from tests.sim.bounded_clients import Bounded, Remaker, create_topic

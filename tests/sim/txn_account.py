@@ -16,14 +16,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from coordinator.coordinator import Applied
-from coordinator.transaction_commands import (
+from coordinator.commands.transaction_commands import (
     EndTransaction,
     GiveUpTransaction,
     InitProducer,
     ProducerInitialized,
     TransactionEnded,
 )
+from coordinator.coordinator import Applied
 from tests.anomalies import Recorder, check
 
 Partition = tuple[str, int]

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from broker import config
 from broker.agent import Agent, AgentError, Parts
 from broker.node import Node
-from coordinator.memory import MemoryLog, MemoryLogCluster
-from coordinator.metadata_log import MetadataLog
+from coordinator.log.memory import MemoryLog, MemoryLogCluster
+from coordinator.log.metadata_log import MetadataLog
 from storage.stores.memory import MemoryStore
 from tests.sim.checkers import Account, verdict
 from tests.sim.client import Client, LostError

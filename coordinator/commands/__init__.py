@@ -1,0 +1,5 @@
+"""Commands of the metadata log: what they say, how they are written as bytes, and their digest.
+
+Pure, and without state: the tables give commands their meaning. Called by everything that
+proposes, and by the replica, which reads them.
+"""

@@ -1,0 +1,363 @@
+"""MetadataLog on etcd: the keys and transactions of docs/design/log-and-sessions.md §2, §4.
+
+    <prefix>/<cluster>/identity              whose log this is
+    <prefix>/<cluster>/<era>/log/<cell>/<lease>/<n>   one entry, leaseless
+    <prefix>/<cluster>/<era>/last/<cell>/<lease>      n of the session's newest entry
+    <prefix>/<cluster>/<era>/head/<cell>     rewritten by every append: its revision is the head
+    <prefix>/<cluster>/<era>/session/<lease> the Open entry, under the agent's lease
+    <prefix>/<cluster>/<era>/snapshot        what was published, and how far the log may be cut
+    <prefix>/<cluster>/<era>/cut/<cell>      how far it is cut (`etcd_cut`)
+
+A position is the revision of the transaction that put the entry. An append compares the session's
+create revision and `last`, so it takes effect at most once and only while the session lives; a
+session key is never created twice, so once it is gone `last` is final.
+
+Catching up never reads etcd's history: the sessions' entries are paged through at one revision
+and merged, then a watch goes on from there. So compaction by anybody strands nobody, and a
+reader that comes back pays for what is new only. How far the log is cut is read at that same
+revision, and written before anything is deleted: what lies behind the cut is whole there.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from coordinator.log import etcd_pb2 as pb
+from coordinator.log.etcd_client import CompactedError, EtcdClient, LeaseNotFoundError
+from coordinator.log.etcd_cut import CutState, EtcdCutter, Written, read_written
+from coordinator.log.etcd_keys import Keys, created_at, end_of, equals, get, number, only, put
+from coordinator.log.metadata_log import (
+    LAST_UNKNOWN,
+    SESSIONS_KEPT_MAX,
+    LogCutError,
+    LogEntry,
+    LogHoleError,
+    LogRefusedError,
+    LogReplacedError,
+    LogUnavailableError,
+    Session,
+    SessionLostError,
+    SessionState,
+)
+from protocol.types import Incarnation, Position, era_of, position, revision_of
+
+BATCH_ENTRIES_MAX = 500
+PAGE_ENTRIES_MAX = 128
+PAGE_ENTRIES_MIN = 8
+BUFFERED_ENTRIES_MAX = 4096
+"""Entries held while merging, of all sessions together, unless there are very many sessions."""
+
+
+class EtcdLog:
+    """See `MetadataLog`. Owns its client."""
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        *,
+        prefix: str,
+        cluster: str,
+        era: int = 1,
+        compact: bool = True,
+        sessions_kept: int = SESSIONS_KEPT_MAX,
+    ) -> None:
+        """`compact`: a cut also compacts etcd's history (of all that is in that etcd)."""
+        self._client = client
+        self._era = era
+        self._keys = Keys.of(prefix=prefix, cluster=cluster, era=era)
+        self._cutter = EtcdCutter(client, self._keys, compact=compact, sessions_kept=sessions_kept)
+
+    async def identify(self, identity: bytes) -> bytes:
+        key = self._keys.identity
+        # A full etcd answers reads, but no transaction that might put.
+        written = await self._client.range(pb.RangeRequest(key=key))
+        if written.kvs:
+            return written.kvs[0].value
+        response = await self._client.txn(
+            pb.TxnRequest(
+                compare=[created_at(key, 0)], success=[put(key, identity)], failure=[get(key)]
+            )
+        )
+        if response.succeeded:
+            return identity
+        return response.responses[0].response_range.kvs[0].value
+
+    async def grant(self, ttl_ms: int) -> int:
+        assert ttl_ms > 0
+        return await self._client.grant(-(-ttl_ms // 1000))
+
+    async def open(self, session: int, payload: bytes) -> Session:
+        session_key, last_key = self._keys.session(session), self._keys.last(session)
+        request = pb.TxnRequest(
+            compare=[created_at(session_key, 0), created_at(last_key, 0)],
+            success=[put(session_key, payload, lease=session), *self._puts(session, 0, payload)],
+            failure=[get(session_key), get(last_key)],
+        )
+        try:
+            response = await self._client.txn(request)
+        except LeaseNotFoundError:
+            # With the lease gone this open cannot take effect later: what is read now is final.
+            raise SessionLostError((await self._read_final(session)).last) from None
+        if response.succeeded:
+            return Session(session, Incarnation(self._position(response.header.revision)))
+        opened, last = only(response.responses[0]), only(response.responses[1])
+        if opened is None:
+            raise SessionLostError(number(last))
+        return Session(session, Incarnation(self._position(opened.create_revision)))
+
+    async def keep_alive(self, session: int) -> None:
+        try:
+            await self._client.keep_alive(session)
+        except LeaseNotFoundError:
+            state = await self.read_session(session)
+            if state.alive:
+                raise LogUnavailableError("etcd's answers about the lease differ") from None
+            raise SessionLostError(state.last) from None
+
+    async def append(self, session: Session, n: int, payload: bytes) -> Position:
+        assert n > 0
+        session_key, last_key = self._keys.session(session.id), self._keys.last(session.id)
+        request = pb.TxnRequest(
+            compare=[
+                created_at(session_key, revision_of(Position(session.incarnation))),
+                equals(last_key, b"%d" % (n - 1)),
+            ],
+            success=self._puts(session.id, n, payload),
+            failure=[
+                get(session_key),
+                get(last_key),
+                get(self._keys.entry(session.id, n)),
+                get(self._keys.cut),
+            ],
+        )
+        response = await self._client.txn(request)
+        if response.succeeded:
+            return self._position(response.header.revision)
+        alive, last, entry, cut = (only(each) for each in response.responses)
+        if alive is None:
+            # It was open once, so without a number nothing can be said of entry n (P4).
+            raise SessionLostError(number(last, absent=LAST_UNKNOWN))
+        if entry is None and number(last) >= n:
+            return self._position(CutState.of(cut).through)
+        if entry is None:
+            raise LogRefusedError(
+                f"entry {n} of session {session.id:x} cannot follow entry {number(last)}"
+            )
+        return self._position(entry.mod_revision)
+
+    async def read_session(self, session: int) -> SessionState:
+        state = await self._read(session)
+        if state.alive or state.last >= 0:
+            return state
+        if await self._client.time_to_live(session) >= 0:
+            return SessionState(alive=True, last=-1)
+        # It may have been opened, and lost, between the two reads.
+        return await self._read_final(session)
+
+    async def revoke(self, session: int) -> None:
+        try:
+            await self._client.revoke(session)
+        except LeaseNotFoundError:
+            return
+
+    async def head(self) -> Position:
+        response = await self._client.range(pb.RangeRequest(key=self._keys.head))
+        return self._position(response.kvs[0].mod_revision) if response.kvs else Position(0)
+
+    async def tail(self, after: Position) -> AsyncGenerator[Sequence[LogEntry], None]:
+        assert after == 0 or era_of(after) == self._era
+        # Of a backup that was restored the revision may be ahead (`--bump-revision`), the head not.
+        if (head := await self.head()) < after:
+            raise LogReplacedError(
+                f"the log ends at revision {revision_of(head)}, before {revision_of(after)}: etcd was"
+                " restored from a backup, or replaced"
+            )
+        read_to = revision_of(after)
+        # etcd answers no request for progress before a watch's first revision has come, so the
+        # watch begins at one that has: the last of those read, whose entry is left out.
+        overlap = 1
+        while True:
+            try:
+                revision, cut, written = await read_written(self._client, self._keys)
+                if read_to < cut:
+                    raise LogCutError(self._position(read_to), self._position(cut))
+                async with aclosing(self._merged(written, read_to, revision)) as batches:
+                    async for batch in batches:
+                        yield batch
+                        read_to = revision_of(batch[-1].position)
+                read_to = revision
+                numbers = {each.session: each.last for each in written}
+                watch = self._followed(numbers, revision, start=revision + 1 - overlap)
+                async with aclosing(watch) as batches:
+                    async for batch in batches:
+                        yield batch
+                        read_to = revision_of(batch[-1].position)
+            except CompactedError:
+                # Somebody has compacted beyond what we read: read on at a newer revision. (At the
+                # newest one, perhaps: it can be read, but a watch can only begin after it.)
+                overlap = 0
+
+    async def snapshots(self) -> bytes:
+        return await self._cutter.snapshots()
+
+    async def publish(self, session: Session, snapshots: bytes, *, older: Position) -> None:
+        await self._cutter.publish(session, snapshots, older=revision_of(older))
+
+    async def cut(self, session: Session, through: Position) -> int:
+        return await self._cutter.cut(session, revision_of(through))
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def _merged(
+        self, written: Sequence[Written], read_to: int, revision: int
+    ) -> AsyncGenerator[Sequence[LogEntry], None]:
+        """Entries after `read_to`, as of `revision`, of all sessions in one order."""
+        news = [each for each in written if each.revision > read_to]
+        page = BUFFERED_ENTRIES_MAX // max(1, len(news))
+        page = max(PAGE_ENTRIES_MIN, min(PAGE_ENTRIES_MAX, page))
+        heap: list[tuple[Position, int, LogEntry]] = []
+        cursors: dict[int, _Cursor] = {}
+        for each in news:
+            first = await self._first_after(each, read_to, revision)
+            cursor = _Cursor(
+                self,
+                session=each.session,
+                first=first,
+                last=each.last,
+                revision=revision,
+                limit=page,
+            )
+            cursors[each.session] = cursor
+            entry = await cursor.next()
+            assert entry is not None
+            heapq.heappush(heap, (entry.position, entry.session, entry))
+        batch: list[LogEntry] = []
+        while heap:
+            entry = heap[0][2]
+            batch.append(entry)
+            following = await cursors[entry.session].next()
+            if following is None:
+                heapq.heappop(heap)
+            else:
+                heapq.heapreplace(heap, (following.position, following.session, following))
+            if len(batch) == BATCH_ENTRIES_MAX or not heap:
+                yield batch
+                batch = []
+
+    async def _first_after(self, written: Written, read_to: int, revision: int) -> int:
+        """The first number of the session's entries after `read_to`, by bisection."""
+        low, high = 0, written.last
+        while read_to and low < high:
+            middle = (low + high) // 2
+            response = await self._client.range(
+                pb.RangeRequest(
+                    key=self._keys.entry(written.session, middle), revision=revision, keys_only=True
+                )
+            )
+            # What was cut from the log lies before what anyone reads.
+            if response.kvs and response.kvs[0].mod_revision > read_to:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    async def page(
+        self, session: int, *, first: int, last: int, limit: int, revision: int
+    ) -> list[LogEntry]:
+        """Entries `first` to `last` of a session, at most `limit`. Raises LogHoleError."""
+        response = await self._client.range(
+            pb.RangeRequest(
+                key=self._keys.entry(session, first),
+                range_end=self._keys.entry(session, last) + b"\0",
+                limit=limit,
+                revision=revision,
+            )
+        )
+        entries = [self._entry(each) for each in response.kvs]
+        expected = [(session, first + index) for index in range(len(entries))]
+        if not entries or [(entry.session, entry.n) for entry in entries] != expected:
+            raise LogHoleError(f"session {session:x}: an entry from {first} on is missing")
+        return entries
+
+    async def _followed(
+        self, numbers: dict[int, int], revision: int, *, start: int
+    ) -> AsyncGenerator[Sequence[LogEntry], None]:
+        """What is put after `revision`; `numbers`: newest of each session then."""
+        watch = self._client.watch(
+            key=self._keys.log_prefix,
+            range_end=end_of(self._keys.log_prefix),
+            start_revision=start,
+        )
+        async with aclosing(watch) as puts:
+            async for pairs in puts:
+                entries = [self._entry(pair) for pair in pairs if pair.mod_revision > revision]
+                for entry in entries:
+                    expected = numbers.get(entry.session, -1) + 1
+                    if entry.n != expected:
+                        raise LogHoleError(
+                            f"session {entry.session:x}: entry {entry.n} came, not {expected}"
+                        )
+                    numbers[entry.session] = entry.n
+                if entries:
+                    yield entries
+
+    async def _read(self, session: int) -> SessionState:
+        """Session and last in one linearizable transaction."""
+        response = await self._client.txn(
+            pb.TxnRequest(success=[get(self._keys.session(session)), get(self._keys.last(session))])
+        )
+        alive, last = (only(each) for each in response.responses)
+        return SessionState(alive is not None, number(last))
+
+    async def _read_final(self, session: int) -> SessionState:
+        """The same; the lease is gone."""
+        keys = [self._keys.session(session), self._keys.last(session), self._keys.cut]
+        response = await self._client.txn(pb.TxnRequest(success=[get(key) for key in keys]))
+        alive, last, cut = (only(each) for each in response.responses)
+        absent = LAST_UNKNOWN if CutState.of(cut).forgotten else -1
+        return SessionState(alive is not None, number(last, absent=absent))
+
+    def _puts(self, session: int, n: int, payload: bytes) -> list[pb.RequestOp]:
+        return [
+            put(self._keys.entry(session, n), payload),
+            put(self._keys.last(session), b"%d" % n),
+            put(self._keys.head, b"%016x/%d" % (session, n)),
+        ]
+
+    def _position(self, revision: int) -> Position:
+        return position(self._era, revision)
+
+    def _entry(self, pair: pb.KeyValue) -> LogEntry:
+        session, n = pair.key[len(self._keys.log_prefix) :].split(b"/")
+        place = self._position(pair.mod_revision)
+        return LogEntry(place, int(session, 16), int(n, 16), pair.value)
+
+
+class _Cursor:
+    """The entries of one session, page by page."""
+
+    def __init__(
+        self, log: EtcdLog, *, session: int, first: int, last: int, revision: int, limit: int
+    ) -> None:
+        self._log = log
+        self._session = session
+        self._next = first
+        self._last = last
+        self._revision = revision
+        self._limit = limit
+        self._page: deque[LogEntry] = deque()
+
+    async def next(self) -> LogEntry | None:
+        if not self._page and self._next <= self._last:
+            entries = await self._log.page(
+                self._session,
+                first=self._next,
+                last=self._last,
+                limit=self._limit,
+                revision=self._revision,
+            )
+            self._page.extend(entries)
+            self._next = entries[-1].n + 1
+        return self._page.popleft() if self._page else None

@@ -1,0 +1,184 @@
+"""The file of the embedded log: its schema, the lock beside it, and that it stays the one it was.
+
+One process at a time holds the file. It must not change under whoever holds it: if somebody moved
+another file to its place, wrote into it, or removed it, what is committed there is nobody's. SQLite
+writes commits into a file beside it (WAL), and only a checkpoint changes the file itself; so
+checkpoints are made here, and any other change is somebody else's.
+
+Left out: what is in the tables (`sqlite`). All of it belongs to one thread.
+"""
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from pathlib import Path
+from typing import NamedTuple
+
+from coordinator.log.metadata_log import LogError, LogRefusedError, LogReplacedError
+
+APPLICATION_ID = 0x4672617A
+"""Marks the file as ours ("Fraz")."""
+
+FORMAT_VERSION = 2
+
+CHECKPOINT_WAL_BYTES = 4 * 1024 * 1024
+"""A write-ahead log of this size is brought into the file: SQLite's own default, 1000 pages."""
+
+
+SCHEMA = """
+CREATE TABLE identity (id INTEGER PRIMARY KEY CHECK (id = 1), value BLOB NOT NULL);
+CREATE TABLE granted (session INTEGER PRIMARY KEY AUTOINCREMENT);
+CREATE TABLE entry (
+    revision INTEGER PRIMARY KEY AUTOINCREMENT,
+    session INTEGER NOT NULL,
+    n INTEGER NOT NULL,
+    payload BLOB NOT NULL,
+    UNIQUE (session, n)
+);
+"""
+
+SCHEMA_CUT = """
+CREATE TABLE newest (
+    session INTEGER PRIMARY KEY,
+    n INTEGER NOT NULL,
+    opened INTEGER NOT NULL
+);
+CREATE TABLE bound (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    snapshots BLOB NOT NULL,
+    older INTEGER NOT NULL,
+    cut INTEGER NOT NULL,
+    forgotten INTEGER NOT NULL
+);
+INSERT INTO bound VALUES (1, x'', 0, 0, 0);
+"""
+"""Since format 2. `newest`: of sessions with entries that were cut, the newest number among those,
+and the revision of entry 0. `bound`: what was published, the revisions of the older snapshot and
+of the cut, and the newest session that is not kept in `newest` any more."""
+
+
+class _FileState(NamedTuple):
+    """What tells that a file is still the one it was, and holds what it held."""
+
+    device: int
+    inode: int
+    bytes: int
+    modified_ns: int
+
+
+class SqliteFile:
+    """The file, its lock and its connection."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock: int | None = None
+        self._connection: sqlite3.Connection | None = None
+        self._file: _FileState | None = None
+        """The file as we left it; None before it was opened."""
+
+    def connection(self) -> sqlite3.Connection:
+        """Opened at the first use. Raises LogRefusedError and LogReplacedError."""
+        if self._connection is None:
+            self.check()
+            try:
+                self._connection = self._open()
+                self._file = self._state()
+            except sqlite3.Error as error:
+                self.close()
+                raise LogRefusedError(
+                    f"{self._path} cannot be used as a log (is it one, whole and readable?): {error}"
+                ) from error
+            except OSError as error:
+                self.close()
+                raise LogRefusedError(
+                    f"the log {self._path} cannot be opened: {error.strerror or error}"
+                ) from error
+            except LogRefusedError:
+                self.close()
+                raise
+        return self._connection
+
+    def check(self) -> None:
+        """Find the file as we left it. Raises LogReplacedError."""
+        if self._file is not None and self._state() != self._file:
+            raise LogReplacedError(
+                f"the log {self._path} was replaced, changed or removed while it was in use"
+            )
+
+    def checkpoint(self, connection: sqlite3.Connection) -> None:
+        """Bring what was committed into the file, when it has become much. Raises sqlite3.Error
+        and LogReplacedError."""
+        wal = self._path.with_name(self._path.name + "-wal")
+        if not wal.exists() or wal.stat().st_size < CHECKPOINT_WAL_BYTES:
+            return
+        self.check()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._file = self._state()
+
+    def forget_connection(self) -> None:
+        """The next use opens the file anew; it stays ours meanwhile. Raises LogReplacedError."""
+        if self._connection is not None:
+            # Closing writes into the file, which must not be somebody else's.
+            self.check()
+            self._connection.close()
+            self._connection = None
+            self._file = self._state()
+
+    def _state(self) -> _FileState | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return _FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+    def close(self) -> None:
+        with contextlib.suppress(LogReplacedError):
+            self.forget_connection()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._lock is None:
+            self._take_lock()
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare(connection)
+        except (sqlite3.Error, LogError):
+            connection.close()
+            raise
+        return connection
+
+    def _take_lock(self) -> None:
+        self._path.parent.mkdir(exist_ok=True)
+        lock_path = self._path.with_name(self._path.name + ".lock")
+        self._lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LogRefusedError(
+                f"the log {self._path} is in use by another process; an embedded log serves one"
+                " agent"
+            ) from None
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables and application_id != APPLICATION_ID:
+            raise LogRefusedError(f"{self._path} is a database of something else")
+        if version > FORMAT_VERSION:
+            raise LogRefusedError(
+                f"the log {self._path} has format {version}, written by a newer version; this one"
+                f" reads up to {FORMAT_VERSION}"
+            )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        if version < FORMAT_VERSION:
+            connection.executescript(
+                f"BEGIN; {'' if tables else SCHEMA} {SCHEMA_CUT}"
+                f" PRAGMA application_id = {APPLICATION_ID};"
+                f" PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"
+            )
