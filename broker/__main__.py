@@ -7,7 +7,7 @@ not run without them.
 import os
 import sys
 
-from broker import cli
+from broker.cli import main as cli
 
 # An agent starts its worker by fork and exec; gRPC would only say that it does nothing about it.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

@@ -23,29 +23,32 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from broker import identity, metrics, purging, transaction_expiring, truncation
-from broker.admin import AdminView, make_app
-from broker.config import Address, Settings, advertised, name_of
-from broker.fetching import FetchPath
+from broker.admin import metrics
+from broker.admin.listener import AdminView, make_app
+from broker.cluster import purging
+from broker.cluster.placement import Placement
+from broker.config.settings import Address, Settings, advertised, name_of
+from broker.edge.server import KafkaServer
+from broker.fetch.fetching import FetchPath
 from broker.groups import expiring
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.kinds import KINDS
 from broker.handlers import HANDLERS
-from broker.identity import WrongPlaceError
 from broker.jobs import child
 from broker.jobs.host import JobHost
-from broker.log_checkpoints import LogCheckpoints
 from broker.node import Node
-from broker.placement import Placement
-from broker.producer_ids import ProducerIds
-from broker.producing import ProducePath
+from broker.produce.producing import ProducePath
 from broker.registry import rest
 from broker.registry.serving import RegistryView
-from broker.server import KafkaServer
-from broker.store_probe import StoreProbe
-from broker.store_time import StoreTime
+from broker.store import identity, truncation
+from broker.store.clock import StoreTime
+from broker.store.identity import WrongPlaceError
+from broker.store.log_checkpoints import LogCheckpoints
+from broker.store.probe import StoreProbe
+from broker.store.truncation import TruncatedLogError
+from broker.transactions import expiring as transaction_expiring
+from broker.transactions.producer_ids import ProducerIds
 from broker.transactions.service import TransactionService
-from broker.truncation import TruncatedLogError
 from coordinator.coordinator import (
     AgentIdentity,
     Coordinator,

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from broker import table_configs
-from broker.dispatch import Call, unavailable_code
+from broker.config import table_configs
+from broker.edge.dispatch import Call, unavailable_code
 from broker.node import Node
 from coordinator.commands.entries import Outcome
 from coordinator.commands.table_commands import TABLES_LEVEL, SetSubjectRules

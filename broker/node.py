@@ -1,6 +1,6 @@
 """What a handler may touch: one agent's parts, put together by the composition root.
 
-Handlers get a `Node` and a `Call` (`broker.dispatch`) and nothing else: no globals, no clock but
+Handlers get a `Node` and a `Call` (`broker.edge.dispatch`) and nothing else: no globals, no clock but
 `now_ms` and `boot_ms`, no chance but `rng`. The two hot paths are named here only by type.
 """
 
@@ -10,15 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from broker.placement import Placement, Placements
+from broker.cluster.placement import Placement, Placements
 from coordinator.commands.entries import Outcome
 
 if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here needs any of them.
-    from broker.config import Settings
-    from broker.fetching import FetchPath
+    from broker.config.settings import Settings
+    from broker.fetch.fetching import FetchPath
     from broker.groups.coordinator import GroupCoordinator
-    from broker.producer_ids import ProducerIds
-    from broker.producing import ProducePath
+    from broker.produce.producing import ProducePath
+    from broker.transactions.producer_ids import ProducerIds
     from broker.transactions.service import TransactionService
     from coordinator.coordinator import Coordinator
     from storage.reader import Reader
@@ -48,7 +48,7 @@ class EdgeStats:
     connections_refused: int = 0
     """Closed at once: over `max.connections`, or the agent is not (or no longer) serving."""
     connections_closed: dict[str, int] = field(default_factory=dict)
-    """By reason, a word or two each (`broker.server.CLOSE_REASONS`)."""
+    """By reason, a word or two each (`broker.edge.server.CLOSE_REASONS`)."""
     requests: dict[int, int] = field(default_factory=dict)
     """Answered, by API key."""
     latencies: dict[int, list[int]] = field(default_factory=dict)

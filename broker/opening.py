@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
-from broker.config import Settings
+from broker.config.settings import Settings
 from coordinator.log.metadata_log import MetadataLog
 from coordinator.log.open_log import LogOptions, open_log
 from storage.stores.object_store import ObjectStore

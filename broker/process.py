@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from broker import logs
 from broker.agent import Agent, AgentError, Parts
-from broker.config import Loaded, Settings
+from broker.config.settings import Loaded, Settings
 from broker.opening import boot_ms, loop_factory, now_ms, open_adapters, software_version
 from coordinator.log.metadata_log import MetadataLog
 from storage.stores.object_store import ObjectStore

@@ -14,7 +14,7 @@ import functools
 import logging
 from typing import Final
 
-from broker.groups.clock import GroupClock
+from broker.calls.clock import GroupClock
 from broker.groups.hosting import Hosting
 from broker.groups.shards import LiveAgent, Release, ShardBalance
 from coordinator.commands.entries import Close, Open, Outcome

@@ -47,8 +47,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from broker.groups.live import LiveGroup
-from broker.groups.settings import GroupSettings
+from broker.config.group_settings import GroupSettings
+from broker.groups.group.live import LiveGroup
 from coordinator.commands.codec import ENTRY_BYTES_MAX, ENTRY_OVERHEAD_BYTES_MAX, encoded_size
 from coordinator.commands.encoding import STRING_BYTES_MAX, CodecError
 from coordinator.commands.group_commands import (

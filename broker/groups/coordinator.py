@@ -16,18 +16,18 @@ import random
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar
 
-from broker.config import Settings
-from broker.dispatch import Call
+from broker.calls.clock import GroupClock
+from broker.calls.stalls import TICK_MS
+from broker.config.group_configs import group_settings
+from broker.config.group_settings import GroupSettings
+from broker.config.settings import Settings
+from broker.edge.dispatch import Call
 from broker.groups.claims import Claims
-from broker.groups.clock import GroupClock
-from broker.groups.effects import Caller, Effects
-from broker.groups.group_configs import group_settings
+from broker.groups.group.effects import Caller, Effects
+from broker.groups.group.live import Kinds, LiveGroup
 from broker.groups.hosted import Asked
 from broker.groups.hosting import NOT_OURS, Hosting
-from broker.groups.live import Kinds, LiveGroup
-from broker.groups.settings import GroupSettings
 from broker.groups.stats import GroupStats
-from broker.stalls import TICK_MS
 from coordinator.commands.entries import Outcome, Rejected
 from coordinator.commands.group_commands import (
     CommitOffsets,

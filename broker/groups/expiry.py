@@ -11,8 +11,8 @@ This preselects; `apply` decides, by the machine's time, so a wild clock expires
 
 from typing import Final
 
-from broker.groups.live import LiveGroup
-from broker.groups.settings import MINUTE_MS
+from broker.config.group_settings import MINUTE_MS
+from broker.groups.group.live import LiveGroup
 from coordinator.commands.group_commands import GroupKind
 from coordinator.tables.groups import GroupRow
 from coordinator.tables.topics import Topics

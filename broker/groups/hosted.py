@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from broker.groups.effects import Caller, Effects
-from broker.groups.live import LiveGroup
+from broker.groups.group.effects import Caller, Effects
+from broker.groups.group.live import LiveGroup
 from coordinator.commands.group_commands import GroupKind
 from protocol.errors import ErrorCode, KafkaError
 

@@ -21,12 +21,12 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from broker.groups.clock import GroupClock
-from broker.groups.effects import Answer, Become, Caller, Effects, Write
+from broker.calls.clock import GroupClock
+from broker.config.group_settings import GroupSettings
+from broker.groups.group.effects import Answer, Become, Caller, Effects, Write
+from broker.groups.group.live import Kinds, LiveGroup
 from broker.groups.hosted import Asked, Beat, Hosted
-from broker.groups.live import Kinds, LiveGroup
 from broker.groups.loading import Loading
-from broker.groups.settings import GroupSettings
 from broker.groups.stats import GroupStats
 from broker.groups.timers import Timers
 from coordinator.commands.entries import Outcome, Rejected

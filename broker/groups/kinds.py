@@ -1,6 +1,6 @@
 """Which class a group's protocol has. Pure."""
 
-from broker.groups.live import Kinds
-from broker.groups.migration import loaded, new
+from broker.groups.group.live import Kinds
+from broker.groups.migration.protocol_change import loaded, new
 
 KINDS = Kinds(new, loaded)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from broker.placement import best_rank
+from broker.cluster.placement import best_rank
 from coordinator.commands.group_commands import GROUP_SHARDS
 from protocol.types import INCARNATION_NONE, Incarnation
 

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable
 from typing import Final
 
-from broker.groups.clock import GroupClock
+from broker.calls.clock import GroupClock
 from broker.groups.hosted import Hosted
 
 LATE_S: Final = 0.0005

@@ -12,7 +12,7 @@ closes the connection as in Kafka:
 
 from typing import Final
 
-from broker.dispatch import Cold, Handlers, Hot
+from broker.edge.dispatch import Cold, Handlers, Hot
 from broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,

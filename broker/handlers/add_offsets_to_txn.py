@@ -6,7 +6,7 @@ offsets topic. Whether there is such a group does not matter yet.
 Errors: 14, 42, 44, 47 (before v2) or 90, 49, 51. A fate that stays open closes the connection.
 """
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.node import Node
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

@@ -9,7 +9,7 @@ Errors: 3 with 55 for all other partitions; else the same for all: 14, 42, 44, 4
 49, 51 (the transaction moved again and again). A fate that stays open closes the connection.
 """
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.node import Node
 from broker.transactions.service import ATTEMPTS_MAX
 from protocol.errors import ErrorCode, KafkaError

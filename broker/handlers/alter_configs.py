@@ -16,10 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from broker import topic_configs
-from broker.config_changes import Changes, Rules, replaced
-from broker.dispatch import Call
-from broker.groups import group_configs
+from broker.config import group_configs, topic_configs
+from broker.config.changes import Changes, Rules, replaced
+from broker.edge.dispatch import Call
 from broker.handlers.describe_configs import ResourceType
 from broker.handling import (
     live_incarnation,

@@ -1,7 +1,7 @@
 """ApiVersions, v0-4: what this agent speaks, and the cluster's features.
 
 KIP-35, KIP-511 (clients name themselves from v3 on; an unknown version is answered in version 0,
-by the dispatcher), KIP-584 (features, `broker.features`). Levels and epoch are read from the
+by the dispatcher), KIP-584 (features, `broker.cluster.features`). Levels and epoch are read from the
 machine in one step, so they belong together, and this agent never tells an older epoch than it
 told before; clients keep to the newest that any agent told them. Levels of 0, which not every
 version can carry, are `protocol.messages.codec`'s to leave out (KAFKA-17011).
@@ -10,8 +10,8 @@ version can carry, are `protocol.messages.codec`'s to leave out (KAFKA-17011).
 import re
 from typing import Final
 
-from broker import features
-from broker.dispatch import Call
+from broker.cluster import features
+from broker.edge.dispatch import Call
 from broker.node import Node
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError

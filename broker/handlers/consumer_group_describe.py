@@ -6,9 +6,9 @@ which sends tools to DescribeGroups. Between the changes of a group, and behind 
 Errors, per group: 14, 15, 16, 24, 35 (the protocol is switched off), 69.
 """
 
-from broker.dispatch import Call
-from broker.groups.consumer import ConsumerGroup
-from broker.groups.group_configs import consumer_protocol_enabled
+from broker.config.group_configs import consumer_protocol_enabled
+from broker.edge.dispatch import Call
+from broker.groups.consumer.group import ConsumerGroup
 from broker.handlers.describe_groups import GROUP_OPERATIONS
 from broker.node import Node
 from protocol.errors import ErrorCode, KafkaError

@@ -10,7 +10,7 @@ Errors: 14 (refused unread, or too many wait: send again), 15, 16, 24, 25, 35 (s
 
 from functools import partial
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.handling import Reply
 from broker.node import Node
 from protocol import messages

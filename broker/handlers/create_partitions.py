@@ -12,7 +12,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.handling import live_incarnation, outcome_of, wait_for
 from broker.node import Node
 from coordinator.commands.entries import Outcome, Rejected

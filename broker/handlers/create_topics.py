@@ -16,8 +16,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from broker import topic_configs
-from broker.dispatch import Call
+from broker.config import topic_configs
+from broker.edge.dispatch import Call
 from broker.handling import (
     live_incarnation,
     outcome_of,

@@ -9,7 +9,7 @@ Errors, per group: 7 (may still happen), 14, 15, 16, 24, 68, 69.
 import asyncio
 from typing import Final
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.node import Node
 from coordinator.commands.entries import Rejected
 from coordinator.commands.group_commands import DeleteGroup

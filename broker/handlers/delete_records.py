@@ -15,10 +15,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from broker.dispatch import Call
+from broker.config.topic_configs import TopicSettings, effective
+from broker.edge.dispatch import Call
 from broker.handling import live_incarnation, outcome_of, wait_for
 from broker.node import Node
-from broker.topic_configs import TopicSettings, effective
 from coordinator.commands.entries import Outcome, Rejected
 from coordinator.commands.job_commands import JOBS_LEVEL, LogsTrimmed, Trim, TrimLogs
 from coordinator.tables.partition import Partition

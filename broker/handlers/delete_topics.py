@@ -1,7 +1,7 @@
 """DeleteTopics, v1-6: by name, or from v6 on by id; takes effect when it is answered.
 
 KIP-516 (ids), KIP-599 left out (no quotas). What is not found is looked for again behind a
-barrier (P8). Rows of a deleted topic go in slices afterwards (`broker.purging`); its objects
+barrier (P8). Rows of a deleted topic go in slices afterwards (`broker.cluster.purging`); its objects
 go when nothing points at them any more.
 
 Errors: 3, 100 (unknown name, id), 7 (may still happen), 41 (no session: send it elsewhere),
@@ -12,7 +12,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.handling import live_incarnation, outcome_of, wait_for
 from broker.node import Node
 from coordinator.commands.entries import DeleteTopic, Outcome, Rejected

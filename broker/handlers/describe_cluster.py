@@ -8,7 +8,7 @@ Errors: 7 (no barrier to be had), 114, 115.
 
 from typing import Final
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.handlers.metadata import controller_id
 from broker.handling import CLUSTER_OPERATIONS
 from broker.node import Node

@@ -10,10 +10,10 @@ Errors, per resource: 3, 7 (no barrier to be had), 17, 42.
 
 from enum import IntEnum
 
-from broker.dispatch import Call
-from broker.groups.group_configs import describe_group
+from broker.config.group_configs import describe_group
+from broker.config.topic_configs import ConfigEntry, describe_broker, describe_topic
+from broker.edge.dispatch import Call
 from broker.node import Node
-from broker.topic_configs import ConfigEntry, describe_broker, describe_topic
 from coordinator.tables.topics import name_error
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (

@@ -9,7 +9,7 @@ Errors, per group: 14, 15, 16, 24, 69 (v6+).
 
 from typing import Final
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.node import Node
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (

@@ -18,9 +18,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from broker.dispatch import Call
+from broker.cluster.placement import Placement, zone_of_client
+from broker.edge.dispatch import Call
 from broker.node import Node
-from broker.placement import Placement, zone_of_client
 from coordinator.tables.topics import Topic
 from protocol.errors import KafkaError
 from protocol.messages import (

@@ -10,7 +10,7 @@ Errors, per partition: 3, 6 (no barrier to be had).
 import asyncio
 from typing import Final
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.node import Node
 from coordinator.tables.partitions import Partition
 from protocol.errors import ErrorCode, KafkaError

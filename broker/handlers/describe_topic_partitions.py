@@ -7,10 +7,10 @@ topic that is gone goes on with the next name. There are no eligible leader repl
 Errors, per topic: 3, 5 (no barrier to be had), 17; 42 for a cursor at a negative partition.
 """
 
-from broker.dispatch import Call
+from broker.cluster.placement import Placement, zone_of_client
+from broker.edge.dispatch import Call
 from broker.handling import TOPIC_OPERATIONS
 from broker.node import Node
-from broker.placement import Placement, zone_of_client
 from coordinator.tables.topics import Topic, name_error
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (

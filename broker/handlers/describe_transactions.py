@@ -2,14 +2,14 @@
 
 KIP-664. Any agent answers for any id, behind a barrier (P8); there is no coordinator that alone
 could. Groups whose offsets take part are told as Kafka tells them, as the partitions of its topic
-of offsets that they would have there (`broker.transaction_views`).
+of offsets that they would have there (`broker.transactions.views`).
 
 Errors, per id: 14 (no barrier to be had), 42 ("" is no id), 105.
 """
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.node import Node
-from broker.transaction_views import described
+from broker.transactions.views import described
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DescribedTransaction,

@@ -14,8 +14,8 @@ Never 15 or 16: librdkafka and sarama come with a new connection then, each time
 open closes the connection.
 """
 
-from broker.challenges import Challenge
-from broker.dispatch import Call
+from broker.calls.challenges import Challenge
+from broker.edge.dispatch import Call
 from broker.node import Node
 from broker.transactions.service import ATTEMPTS_MAX
 from broker.transactions.stats import Ending

@@ -15,7 +15,7 @@ Errors: 15; 42 for a key type that does not exist, or not yet in the request's v
 
 from typing import Final
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.node import Node
 from broker.transactions import placement
 from protocol.errors import ErrorCode, KafkaError

@@ -9,7 +9,7 @@ Errors: 15, 16, 22, 24, 25, 27, 82. When too many wait there is none, as from a 
 group: Java's consumers would take 14 for final, and no heartbeat has to be sent again.
 """
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.node import Node
 from protocol import heartbeat
 from protocol.errors import ErrorCode

@@ -8,8 +8,8 @@ Errors, per resource: 3, 7, 17, 40, 41, 42 (also an unknown operation), 44.
 
 from collections.abc import Mapping
 
-from broker.config_changes import Changes, Rules, Wish, changed
-from broker.dispatch import Call
+from broker.config.changes import Changes, Rules, Wish, changed
+from broker.edge.dispatch import Call
 from broker.handlers.alter_configs import Alteration, alter, refused
 from broker.node import Node
 from protocol.errors import KafkaError

@@ -9,7 +9,7 @@ Errors: 14 (no session, no barrier, no block of ids: clients ask again), 42, 44 
 47 (before v4) or 90 (fenced), 50. A fate that stays open closes the connection.
 """
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.handling import live_incarnation
 from broker.node import Node
 from broker.transactions.stats import Ending

@@ -11,7 +11,7 @@ when the member's metadata fits into no entry of the log.
 
 from functools import partial
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.handling import Reply
 from broker.node import Node
 from protocol import messages

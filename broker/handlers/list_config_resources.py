@@ -8,7 +8,7 @@ Errors: 7 (no barrier to be had), 35 (an unknown kind).
 
 from typing import Final
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.handlers.describe_configs import ResourceType
 from broker.node import Node
 from protocol.errors import ErrorCode, KafkaError

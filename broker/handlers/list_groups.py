@@ -10,7 +10,7 @@ Errors: 14 (no barrier to be had), 15 (no session, or leaving: another agent wil
 import asyncio
 from typing import Final
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.handling import live_incarnation
 from broker.node import Node
 from coordinator.commands.group_commands import GroupKind

@@ -5,7 +5,7 @@ log is the whole log, nothing is tiered), KIP-98 (isolation; the last stable off
 A search by time finds the row by the machine's column of newest timestamps; a page is read for
 the span in it, and the span to look into its batches: the answer is a record, not a batch. A header
 that says its newest record were older than its base is not asked. (What rows of chunks say, and
-other headers in them, is their producers' word, as far as `broker.validation` believes it.) The end
+other headers in them, is their producers' word, as far as `broker.produce.validation` believes it.) The end
 of a transaction is a record here, as in Kafka, and its time is when it was written; what is before
 the log's start is not found, nor what is at or beyond the last stable offset by who reads committed
 records only. The newest timestamp is that of a record that is left: when the row that says it has
@@ -25,7 +25,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, NamedTuple
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.handlers.offset_for_leader_epoch import check_epoch
 from broker.node import Node
 from coordinator.tables.partitions import Partition

@@ -10,10 +10,10 @@ Errors: 14 (no barrier to be had), 15 (no session: another agent will list them)
 import asyncio
 from typing import Final
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.handling import live_incarnation
 from broker.node import Node
-from broker.transaction_views import Filter, listed, unknown_states
+from broker.transactions.views import Filter, listed, unknown_states
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     ListTransactionsRequest,

@@ -1,20 +1,22 @@
 """Metadata, v0-13: agents, topics, and which agent to use for each partition.
 
 KIP-516 (topic ids, v10+), KIP-430 (operations, v8+), KIP-1102 (v13). All live agents with the
-client's listener are named; the leader is advice (`broker.placement`), its epoch constant. A name
+client's listener are named; the leader is advice (`broker.cluster.placement`), its epoch constant. A name
 or id that is not found is looked for again behind a barrier (P8); so is the list of all topics,
 if a barrier can be had. Auto-creation proposes the topic and answers with it, not with an error:
 one round trip less than Kafka takes.
 
 Errors, per topic: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION,
 INVALID_PARTITIONS (no room in the cluster); LEADER_NOT_AVAILABLE when the log does not say
-(retriable, as the first two are). Topics are kept encoded (`broker.topic_bytes`).
+(retriable, as the first two are). Topics are kept encoded (`broker.cluster.topic_bytes`).
 """
 
 import asyncio
 from typing import Final
 
-from broker.dispatch import Call, Encoded
+from broker.cluster.placement import Placement, zone_of_client
+from broker.cluster.topic_bytes import encode_metadata
+from broker.edge.dispatch import Call, Encoded
 from broker.handling import (
     CLUSTER_OPERATIONS,
     TOPIC_OPERATIONS,
@@ -24,8 +26,6 @@ from broker.handling import (
     wait_for,
 )
 from broker.node import Node
-from broker.placement import Placement, zone_of_client
-from broker.topic_bytes import encode_metadata
 from coordinator.commands.entries import CreateTopic, Outcome, Rejected
 from coordinator.log.metadata_log import LogError
 from coordinator.tables.topics import Topic, name_error

@@ -12,7 +12,7 @@ into no entry), 35 (a member of KIP-848 before v9), 44 (more than a cluster keep
 
 import asyncio
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.groups import commits
 from broker.groups.commits import Committer, Wanted
 from broker.node import Node

@@ -9,9 +9,9 @@ Errors, of the request: 7 (may still happen), 14, 15, 16, 24, 68 (members, and n
 
 import asyncio
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.groups.commits import places
-from broker.groups.live import LiveGroup
+from broker.groups.group.live import LiveGroup
 from broker.node import Node
 from coordinator.commands.entries import Rejected
 from coordinator.commands.group_commands import DeleteOffsets

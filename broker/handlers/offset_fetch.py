@@ -10,7 +10,7 @@ Errors, per group (v1: per partition): 14, 15, 16, 24, 25 and 113 (v9+); per par
 100 (v10).
 """
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.groups.commits import SINCE_TOPIC_IDS
 from broker.node import Node
 from coordinator.tables.groups import GroupOffsets, OffsetRow

@@ -7,7 +7,7 @@ do not exist, later ones are unknown: both are answered with -1, -1.
 Errors: 3, 6 (no barrier to be had), 74 and 75 for a current leader epoch that is not 0.
 """
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.node import Node
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (

@@ -4,7 +4,7 @@ Answered when every batch is durable and in the log, or refused, or when the req
 (REQUEST_TIMED_OUT: what is under way may still happen). acks=1 is the same as acks=all; acks=0 has
 no answer, and if a partition failed the connection is closed, which is how the client learns it.
 Idempotence as in KIP-98 and KIP-360; record errors KIP-467; topic ids KIP-516. Transactions as in
-KIP-98 until v11, as in KIP-890 from v12 on (`broker.transactional`).
+KIP-98 until v11, as in KIP-890 from v12 on (`broker.transactions.transactional`).
 
 A request naming a topic that is not known here waits for a barrier (P8), and so does one with
 batches of a transaction of which this replica knows nothing; those behind it on its connection
@@ -15,11 +15,12 @@ Not served: v0 to v2 (never parsed).
 
 from typing import Final
 
-from broker.commit_queue import WITHOUT_LOG_START, Ticket
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.node import Node
-from broker.producing import NO_SESSION
-from broker.transactional import (
+from broker.produce.commit_queue import WITHOUT_LOG_START, Ticket
+from broker.produce.producing import NO_SESSION
+from broker.produce.validation import Unsound, judge
+from broker.transactions.transactional import (
     Producer,
     Refusal,
     explain,
@@ -27,7 +28,6 @@ from broker.transactional import (
     is_seen,
     producer_of,
 )
-from broker.validation import Unsound, judge
 from coordinator.tables.topics import Topic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.produce import (

@@ -10,7 +10,7 @@ of 14 (refused unread, or too many wait), which Java's consumers take for final,
 
 from functools import partial
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.handling import Reply
 from broker.node import Node
 from protocol import messages

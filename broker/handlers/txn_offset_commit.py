@@ -13,7 +13,7 @@ entry), 42 (no transactional id), 44, 47, 48 (the group takes no part), 49, 82, 
 
 import asyncio
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.groups import commits
 from broker.groups.commits import Committer, Wanted
 from broker.node import Node

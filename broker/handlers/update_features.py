@@ -7,8 +7,8 @@ of the whole request, at the top and nowhere else; rows of features come in v0-1
 Errors: 7 (may still happen), 41 (no session: send it elsewhere), 95.
 """
 
-from broker import features
-from broker.dispatch import Call
+from broker.cluster import features
+from broker.edge.dispatch import Call
 from broker.handling import live_incarnation, outcome_of, wait_for
 from broker.node import Node
 from coordinator.commands.entries import Rejected

@@ -12,10 +12,10 @@ newer epoch). Nothing open there: 0. A fate that stays open closes the connectio
 
 from collections.abc import Iterator
 
-from broker.dispatch import Call
+from broker.edge.dispatch import Call
 from broker.node import Node
-from broker.transaction_views import OFFSETS_PARTITIONS, OFFSETS_TOPIC, offsets_partition
 from broker.transactions.service import ATTEMPTS_MAX
+from broker.transactions.views import OFFSETS_PARTITIONS, OFFSETS_TOPIC, offsets_partition
 from coordinator.tables.transactions import TransactionRow
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (

@@ -23,10 +23,10 @@ from typing import Any, Final, NoReturn
 from typing_extensions import override
 
 from broker import logs
-from broker.jobs.channel import AgentGoneError, Channel
-from broker.jobs.kinds import JOBS
-from broker.jobs.relay import FrameError, settings_of_json
-from broker.jobs.worker import Worker
+from broker.jobs.kinds.by_name import JOBS
+from broker.jobs.worker.channel import AgentGoneError, Channel
+from broker.jobs.worker.relay import FrameError, settings_of_json
+from broker.jobs.worker.worker import Worker
 from broker.opening import loop_factory, now_ms, software_version, store_options
 from coordinator.replica import ReplicaStoppedError
 from protocol.types import Incarnation

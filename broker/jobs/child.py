@@ -21,9 +21,9 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from broker.config import Settings
-from broker.jobs.context import JobStats, JobStoppedError
-from broker.jobs.relay import (
+from broker.config.settings import Settings
+from broker.jobs.worker.context import JobStats, JobStoppedError
+from broker.jobs.worker.relay import (
     Frame,
     FrameError,
     FrameReader,
@@ -38,7 +38,7 @@ from broker.jobs.relay import (
     settings_to_json,
     ticket_of,
 )
-from broker.jobs.worker import Worker, WorkerStats
+from broker.jobs.worker.worker import Worker, WorkerStats
 from broker.opening import software_version
 from coordinator.commands.entries import Command, Outcome
 from coordinator.commands.job_commands import JobKind
@@ -99,7 +99,7 @@ def runner(
 
     async def inside(incarnation: Incarnation, propose: Propose, stats: WorkerStats) -> None:
         # What jobs are made of is not needed in an agent's process otherwise.
-        from broker.jobs.kinds import JOBS
+        from broker.jobs.kinds.by_name import JOBS
 
         await Worker(
             InLoop(log, propose),

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from broker.placement import best_rank
+from broker.cluster.placement import best_rank
 from coordinator.commands.job_commands import JobKind
 from protocol.types import INCARNATION_NONE, Incarnation
 

@@ -18,8 +18,8 @@ from typing import Final
 
 from broker.jobs.child import RunWorker, WorkerEndedError
 from broker.jobs.claims import FREE_MS_MIN, JobClaims, LiveAgent
-from broker.jobs.context import JobStats, JobStoppedError
-from broker.jobs.worker import WorkerStats
+from broker.jobs.worker.context import JobStats, JobStoppedError
+from broker.jobs.worker.worker import WorkerStats
 from coordinator.commands.entries import Close, Command, Open, Outcome
 from coordinator.commands.job_commands import (
     JOBS_LEVEL,

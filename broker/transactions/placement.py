@@ -7,7 +7,7 @@ its ids move. Nothing depends on agents agreeing: any of them serves every id.
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from broker.placement import best_rank
+from broker.cluster.placement import best_rank
 
 
 def coordinator(transactional_id: str, node_ids: Iterable[int]) -> int | None:

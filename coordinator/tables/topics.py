@@ -7,7 +7,7 @@ without chance. A deleted topic gives its name free at once.
 Invariants: a name and an id name the same topic; both maps are in order of creation; names
 differ also after "." is replaced by "_", as metric names of clients do not tell them apart.
 
-Left out: configs are checked by whoever proposes the command (`broker.topic_configs`).
+Left out: configs are checked by whoever proposes the command (`broker.config.topic_configs`).
 """
 
 import re

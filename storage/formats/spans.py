@@ -85,7 +85,7 @@ class Span(NamedTuple):
     """Offsets that it covers."""
     timestamp_max: int
     """Newest timestamp of the records, ms; -1 when they carry none. Of a chunk: as far as their
-    producers were to be believed (`broker.validation`)."""
+    producers were to be believed (`broker.produce.validation`)."""
 
     @property
     def next_offset(self) -> int:

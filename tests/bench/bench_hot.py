@@ -10,7 +10,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from broker.transactional import Producer, is_seen, producer_of
+from broker.transactions.transactional import Producer, is_seen, producer_of
 from coordinator.tables.objects import Objects
 from coordinator.tables.partition import Partition
 from coordinator.tables.transactions import Transactions

@@ -18,11 +18,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from broker import identity
 from broker.agent import Agent, Parts
-from broker.config import Settings, load
+from broker.config.settings import Settings, load
 from broker.opening import boot_ms, loop_factory, now_ms, open_adapters
 from broker.process import software_version
+from broker.store import identity
 from coordinator.commands.codec import encode_entry
 from coordinator.commands.entries import (
     ChunkSpan,

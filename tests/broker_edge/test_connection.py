@@ -8,9 +8,9 @@ import struct
 
 import pytest
 
-from broker.connection import ConnectionLimits
-from broker.dispatch import Cold
-from broker.server import ServerLimits
+from broker.edge.connection import ConnectionLimits
+from broker.edge.dispatch import Cold
+from broker.edge.server import ServerLimits
 from protocol import apis, messages
 from protocol.errors import ErrorCode, ProtocolError
 from tests.broker_edge.wire import perform, settle

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
+from broker.cluster.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
 from coordinator.commands.codec import encode_entry
 from coordinator.commands.entries import Entry, Open
 from coordinator.log.memory import MemoryLog

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.placement import Agent, Placement, Placements, best_rank, zone_of_client
+from broker.cluster.placement import Agent, Placement, Placements, best_rank, zone_of_client
 from coordinator.commands.entries import Listener
 from coordinator.tables.incarnations import IncarnationRow
 from protocol.types import Incarnation, TopicId

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.producer_ids import ProducerIds
+from broker.transactions.producer_ids import ProducerIds
 from coordinator.commands.entries import ProducerIdsAllocated, Rejected
 from coordinator.proposer import NotDoneError
 from protocol.errors import ErrorCode, KafkaError

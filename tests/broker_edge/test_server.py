@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from broker.connection import ConnectionLimits
-from broker.server import ServerLimits
+from broker.edge.connection import ConnectionLimits
+from broker.edge.server import ServerLimits
 from protocol import apis
 from tests.broker_edge.wire import perform, settle
 

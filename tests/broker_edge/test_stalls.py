@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.dispatch import Hot
+from broker.calls.stalls import StallWatch, Trust
+from broker.edge.dispatch import Hot
 from broker.handlers import HANDLERS
-from broker.stalls import StallWatch, Trust
 from protocol import apis, messages
 from protocol.errors import ErrorCode
 from tests.broker_edge.wire import perform, settle

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import topic_bytes
-from broker.placement import Agent, Placement
-from broker.topic_bytes import encode_metadata, topic_shape
+from broker.cluster import topic_bytes
+from broker.cluster.placement import Agent, Placement
+from broker.cluster.topic_bytes import encode_metadata, topic_shape
 from coordinator.tables.topics import Topic
 from protocol import apis
 from protocol.messages import (

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker import purging
+from broker.cluster import purging
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import transaction_expiring, transaction_expiry
-from broker.transaction_expiry import (
+from broker.transactions import expiring, expiry
+from broker.transactions.expiry import (
     ID_BYTES_PER_COMMAND_MAX,
     IDS_PER_COMMAND_MAX,
     PRODUCERS_PER_COMMAND_MAX,
@@ -58,11 +58,11 @@ def test_an_id_is_forgotten_when_nobody_has_used_it_for_long():
     async def scenario(world):
         async with world.agents("one", **MINUTE) as (one,):
             await init(one, "old")
-            await transaction_expiring.sweep_ids(one.node)
+            await expiring.sweep_ids(one.node)
             assert ids_of(one) == ["old"]
             await asyncio.sleep(PAST_S)
             await init(one, "new")
-            await transaction_expiring.sweep_ids(one.node)
+            await expiring.sweep_ids(one.node)
             assert ids_of(one) == ["new"]
 
     run(scenario)
@@ -75,13 +75,13 @@ def test_an_id_with_an_open_transaction_is_never_forgotten():
             await add(one, "open", producer)
             await asyncio.sleep(PAST_S)
             seen = noted(one)
-            await transaction_expiring.sweep_ids(one.node)
+            await expiring.sweep_ids(one.node)
             assert (ids_of(one), seen) == (["open"], [])
             await end(one, "open", producer, commit=True)
-            await transaction_expiring.sweep_ids(one.node)
+            await expiring.sweep_ids(one.node)
             assert ids_of(one) == ["open"], "its end was a use of it"
             await asyncio.sleep(PAST_S)
-            await transaction_expiring.sweep_ids(one.node)
+            await expiring.sweep_ids(one.node)
             assert ids_of(one) == []
 
     run(scenario)
@@ -100,7 +100,7 @@ def test_producers_are_forgotten_per_partition_and_never_within_a_transaction():
             await asyncio.sleep(PAST_S)
             await write(one, "logs", producer_id=900, partition=1, sequence=1)
             seen = noted(one)
-            await transaction_expiring.sweep_producers(one.node)
+            await expiring.sweep_producers(one.node)
             (command,) = seen
             assert command.producers == (PartitionProducers(logs.topic_id, 0, (900,)),)
             assert producers_of(one, "logs", 0) == [producer_id]
@@ -127,8 +127,8 @@ def test_several_agents_share_the_work_and_nothing_is_left_over():
             seen = noted(*agents)
             # All look before anything has been proposed.
             await asyncio.gather(
-                *[transaction_expiring.sweep_ids(agent.node) for agent in agents],
-                *[transaction_expiring.sweep_producers(agent.node) for agent in agents],
+                *[expiring.sweep_ids(agent.node) for agent in agents],
+                *[expiring.sweep_producers(agent.node) for agent in agents],
             )
             await one.coordinator.barrier()
             assert ids_of(one) == []
@@ -158,8 +158,8 @@ def test_more_than_a_command_may_name_is_several():
                 count += len(items)
             await asyncio.sleep(PAST_S)
             seen = noted(one)
-            await transaction_expiring.sweep_ids(one.node)
-            await transaction_expiring.sweep_producers(one.node)
+            await expiring.sweep_ids(one.node)
+            await expiring.sweep_producers(one.node)
             assert ids_of(one) == []
             assert producers_of(one, "logs") == []
             assert [len(each.transactional_ids) for each in seen[:2]] == [IDS_PER_COMMAND_MAX, 1]
@@ -182,8 +182,8 @@ def test_the_machines_time_decides_and_not_the_clock_of_one_agent():
             await one.create_topic("written-by-a-wild-clock")
             seen = noted(one)
             for agent in (one, two):
-                await transaction_expiring.sweep_ids(agent.node)
-                await transaction_expiring.sweep_producers(agent.node)
+                await expiring.sweep_ids(agent.node)
+                await expiring.sweep_producers(agent.node)
             assert seen == []
             # Also when a sweep believed it: apply looks at its own time.
             await one.coordinator.propose(ExpireTransactionalIds(60_000, ("old",)))
@@ -203,13 +203,13 @@ def test_a_sweep_without_a_session_proposes_nothing_and_the_next_one_goes_on():
             await asyncio.sleep(PAST_S)
             seen = noted(one)
             await one.lose_session()
-            await transaction_expiring.sweep_ids(one.node)
-            await transaction_expiring.sweep_producers(one.node)
+            await expiring.sweep_ids(one.node)
+            await expiring.sweep_producers(one.node)
             one.log.down = False
             await one.ready()
             assert seen == []
-            await transaction_expiring.sweep_ids(one.node)
-            await transaction_expiring.sweep_producers(one.node)
+            await expiring.sweep_ids(one.node)
+            await expiring.sweep_producers(one.node)
             assert (ids_of(one), producers_of(one, "logs")) == ([], [])
 
     run(scenario)
@@ -226,7 +226,7 @@ def test_the_jobs_run_by_themselves():
             await one.create_topic("logs")
             await init(one, "old")
             await write(one, "logs", producer_id=900)
-            job = asyncio.create_task(transaction_expiring.run(one.node))
+            job = asyncio.create_task(expiring.run(one.node))
             await asyncio.sleep(PAST_S)
             assert (ids_of(one), producers_of(one, "logs")) == ([], [])
             job.cancel()
@@ -236,7 +236,7 @@ def test_the_jobs_run_by_themselves():
 
 @given(st.lists(st.text(min_size=1, max_size=50) | st.just("x" * 20_000), max_size=1_200))
 def test_slices_of_ids_leave_nothing_out_and_keep_to_their_bounds(ids: list[str]) -> None:
-    slices = list(transaction_expiry.id_slices(ids))
+    slices = list(expiry.id_slices(ids))
     assert [each for some in slices for each in some] == ids
     for some in slices:
         assert 0 < len(some) <= IDS_PER_COMMAND_MAX
@@ -268,7 +268,7 @@ def test_every_partition_is_looked_after_by_one_agent(node_ids: list[int]) -> No
         having = [
             node_id
             for node_id in node_ids
-            if transaction_expiry.has_share(TOPIC, partition, node_id=node_id, node_ids=node_ids)
+            if expiry.has_share(TOPIC, partition, node_id=node_id, node_ids=node_ids)
         ]
         assert len(having) == 1
-    assert not transaction_expiry.has_share(TOPIC, 0, node_id=None, node_ids=node_ids)
+    assert not expiry.has_share(TOPIC, 0, node_id=None, node_ids=node_ids)

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker import metrics
-from broker.transaction_views import offsets_partition
+from broker.admin import metrics
+from broker.transactions.views import offsets_partition
 from coordinator.commands.entries import DeleteTopic
 from protocol import apis
 from protocol.errors import ErrorCode

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.transaction_views import offsets_partition
+from broker.transactions.views import offsets_partition
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (

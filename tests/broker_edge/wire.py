@@ -9,9 +9,9 @@ import contextlib
 import struct
 from types import SimpleNamespace
 
-from broker.dispatch import Cold, Hot
+from broker.edge.dispatch import Cold, Hot
+from broker.edge.server import KafkaServer
 from broker.node import EdgeStats
-from broker.server import KafkaServer
 from protocol import apis, messages
 from protocol.framing import parse_response_header, request_frame
 from protocol.types import POSITION_ZERO

@@ -9,14 +9,14 @@ import contextlib
 import random
 from dataclasses import replace
 
-from broker.fetching import FetchPath
+from broker.edge.server import KafkaServer
+from broker.fetch.fetching import FetchPath
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.kinds import KINDS
 from broker.handlers import HANDLERS
 from broker.node import Node
-from broker.producer_ids import ProducerIds
-from broker.producing import ProducePath
-from broker.server import KafkaServer
+from broker.produce.producing import ProducePath
+from broker.transactions.producer_ids import ProducerIds
 from broker.transactions.service import TransactionService
 from coordinator.commands.entries import CreateTopic, Listener
 from coordinator.coordinator import AgentIdentity, Coordinator, CoordinatorSettings

@@ -17,8 +17,8 @@ import asyncio
 import struct
 from typing import ClassVar
 
-from broker.groups.effects import Answer, Write
-from broker.groups.live import Kinds
+from broker.groups.group.effects import Answer, Write
+from broker.groups.group.live import Kinds
 from coordinator.commands.group_commands import GROUP_NEW, ChangeGroup, GroupMember
 from protocol.errors import ErrorCode
 from protocol.messages import (

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from broker.groups.clock import GroupClock
+from broker.calls.clock import GroupClock
 from broker.groups.hosted import Hosted
 from broker.groups.timers import DUE_PER_TURN_MAX, STALE_MIN, Timers
 from tests.sim import loop as sim

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.gaps import Gaps
+from broker.produce.gaps import Gaps
 from coordinator.commands.codec import encoded_size
 from coordinator.commands.entries import ChunkSpan, CommitChunk
 from protocol.records import read_header
@@ -17,7 +17,7 @@ from tests.broker_hot.world import World, batch, run
 def test_the_batches_that_failed_are_remembered_up_to_a_bound_the_newest_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("broker.gaps.GAPS_MAX", 3)
+    monkeypatch.setattr("broker.produce.gaps.GAPS_MAX", 3)
     topic_id, gaps = TopicId(bytes(16)), Gaps()
     for producer_id in range(5):
         failed = read_header(batch(producer_id=producer_id, epoch=0, sequence=0))

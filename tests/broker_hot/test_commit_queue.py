@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.commit_queue import CommitQueue, PendingChunk, Ticket, ticket_of
-from broker.gaps import GAP_MS_MAX, Gaps
+from broker.produce.commit_queue import CommitQueue, PendingChunk, Ticket, ticket_of
+from broker.produce.gaps import GAP_MS_MAX, Gaps
 from coordinator.commands.entries import ChunkCommitted, ItemResult
 from protocol.errors import ErrorCode
 from protocol.records import read_header

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.fetch_answers import Collector, Found, Look, bytes_there, look
-from broker.fetch_sessions import Place
+from broker.fetch.answers import Collector, Found, Look, bytes_there, look
+from broker.fetch.sessions import Place
 from protocol.fetch import FetchPartition
 from protocol.records import batch_positions, iterate, read_header
 from storage.formats.batches import Batches

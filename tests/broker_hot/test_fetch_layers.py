@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker import fetch_answers
-from broker.fetch_answers import ROUNDS_MAX, Collected, Collector, Found, bytes_there, look
-from broker.fetch_sessions import Place
+from broker.fetch import answers
+from broker.fetch.answers import ROUNDS_MAX, Collected, Collector, Found, bytes_there, look
+from broker.fetch.sessions import Place
 from protocol.errors import ErrorCode
 from protocol.fetch import FetchPartition, PartitionAnswer
 from protocol.records import batch_positions, iterate, read_header
@@ -43,7 +43,7 @@ class Client:
         return None if kept is None else kept[1]
 
     def fill(self, found: Found, collected: Collected) -> None:
-        """As `broker.fetch_loading`."""
+        """As `broker.fetch.loading`."""
         found.rounds += 1
         for row in [*(wanted.span for wanted in collected.missing), *collected.pages]:
             try:
@@ -57,7 +57,7 @@ class Client:
                 found.failed[row.object_id] = error
 
     def fetch(self, *, bytes_max: int, partition_bytes_max: int, meanwhile) -> bool:
-        """Fetch and take what comes; whether the position moved. As `broker.fetching`."""
+        """Fetch and take what comes; whether the position moved. As `broker.fetch.fetching`."""
         place = Place("t", None, FetchPartition(0, self.offset, partition_bytes_max))
         collector = Collector(
             self.log.story.machine,
@@ -160,7 +160,7 @@ def test_nothing_is_left_out_while_jobs_rearrange_what_is_read(played, data) -> 
             fetch()
         else:
             play(log, step)
-    with patch.object(fetch_answers, "LOAD_BYTES_MAX", data.draw(st.sampled_from([200, 1 << 20]))):
+    with patch.object(answers, "LOAD_BYTES_MAX", data.draw(st.sampled_from([200, 1 << 20]))):
         while client.offset < client.end:
             fetch()
     offsets = [offset for offset, _ in client.records]

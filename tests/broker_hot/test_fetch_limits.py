@@ -74,7 +74,7 @@ def test_one_fetch_reads_a_bounded_number_of_bytes_from_the_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """P15: all that it reads is in memory at once."""
-    monkeypatch.setattr("broker.fetch_answers.LOAD_BYTES_MAX", 1_000)
+    monkeypatch.setattr("broker.fetch.answers.LOAD_BYTES_MAX", 1_000)
 
     async def scenario(world: World) -> None:
         async with world.agents("a", "b") as (a, b):

@@ -5,8 +5,8 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.fetch_answers import LOAD_BYTES_MAX
-from broker.fetch_loading import LOADS_MAX, LoadRoom
+from broker.fetch.answers import LOAD_BYTES_MAX
+from broker.fetch.loading import LOADS_MAX, LoadRoom
 from tests.sim import loop as sim_loop
 
 MAX = 4 * LOAD_BYTES_MAX

@@ -2,7 +2,7 @@
 
 import itertools
 
-from broker.fetch_sessions import INT32_MAX, FetchSessions
+from broker.fetch.sessions import INT32_MAX, FetchSessions
 from protocol.errors import ErrorCode
 from protocol.fetch import FetchPartition, FetchRequest, PartitionAnswer
 

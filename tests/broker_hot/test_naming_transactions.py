@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.transactional import (
+from broker.transactions.transactional import (
     MISMATCH,
     NONE_SEEN,
     Producer,

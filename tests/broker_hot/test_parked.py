@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.parked import ParkedPolls
+from broker.fetch.parked import ParkedPolls
 from protocol.types import TopicId
 
 T = TopicId(bytes(16))

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.fetching import FetchPath
-from broker.producing import ProducePath
+from broker.fetch.fetching import FetchPath
+from broker.produce.producing import ProducePath
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import hot

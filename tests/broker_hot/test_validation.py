@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from broker.kafka_settings import KafkaSettings
-from broker.topic_configs import TopicSettings, effective
-from broker.validation import AHEAD_MS, LONG_MAX, Sound, Unsound, judge
+from broker.config.kafka_settings import KafkaSettings
+from broker.config.topic_configs import TopicSettings, effective
+from broker.produce.validation import AHEAD_MS, LONG_MAX, Sound, Unsound, judge
 from protocol import records
 from protocol.compression import Codec
 from protocol.errors import ErrorCode

@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
-from broker import config
-from broker.dispatch import Call
-from broker.fetching import FetchPath
+from broker.cluster.placement import Placements
+from broker.config import settings as config
+from broker.edge.dispatch import Call
+from broker.fetch.fetching import FetchPath
 from broker.handlers import fetch as fetch_handler
 from broker.handlers import produce as produce_handler
-from broker.placement import Placements
-from broker.producing import ProducePath
+from broker.produce.producing import ProducePath
 from coordinator.commands.entries import CreateTopic, Listener
 from coordinator.coordinator import AgentIdentity, Coordinator, CoordinatorSettings
 from coordinator.log.memory import MemoryLog, MemoryLogCluster

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from broker.jobs.child import InLoop
 from broker.jobs.host import JobHost
-from broker.jobs.worker import Job, Worker, WorkerStats
+from broker.jobs.worker.worker import Job, Worker, WorkerStats
 from coordinator.commands.job_commands import JobKind, ReleaseJobs, RequestJob
 from coordinator.coordinator import Applied
 from coordinator.log.memory import MemoryLogCluster

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from broker.kafka_settings import KafkaSettings
-from broker.topic_configs import TopicSettings, effective
+from broker.config.kafka_settings import KafkaSettings
+from broker.config.topic_configs import TopicSettings, effective
 from coordinator.tables.objects import Moment, Objects
 from coordinator.tables.partition import Partition
 from protocol.types import Incarnation, TopicId, position

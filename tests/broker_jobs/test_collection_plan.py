@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from broker.jobs import collection_plan
+from broker.jobs.kinds import collection_plan
 from coordinator.commands.entries import Pin
 from coordinator.commands.job_commands import JobKind
 from protocol.types import Incarnation, Position

@@ -1,7 +1,7 @@
 """Which partitions are due for compaction, and how far: Kafka's rules."""
 
-from broker.jobs import compaction_plan
-from broker.jobs.compaction_plan import LITTLE_BYTES, Cleaning
+from broker.jobs.kinds import compaction_plan
+from broker.jobs.kinds.compaction_plan import LITTLE_BYTES, Cleaning
 from storage.formats.spans import ObjectKind
 from tests.broker_jobs.rows import Rows, settings
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from broker.jobs import context as module
-from broker.jobs.context import JobContext, JobStoppedError, Numbers
-from broker.topic_rules import TopicRules
+from broker.config.topic_rules import TopicRules
+from broker.jobs.worker import context as module
+from broker.jobs.worker.context import JobContext, JobStoppedError, Numbers
 from coordinator.commands.entries import Entry, Open
 from coordinator.commands.job_commands import JobKind, ReportJob
 from coordinator.machine.machine import Machine

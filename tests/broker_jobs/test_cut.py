@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from broker.jobs.child import InLoop, RunWorker
-from broker.jobs.context import JobContext
 from broker.jobs.host import JobHost
-from broker.jobs.worker import Worker
+from broker.jobs.worker.context import JobContext
+from broker.jobs.worker.worker import Worker
 from coordinator.commands.entries import CreateTopic
 from coordinator.commands.job_commands import BeginSnapshot, JobKind, PublishSnapshot
 from coordinator.log.memory import MemoryLogCluster

@@ -1,7 +1,7 @@
 """Which topics hold old records for their export, and how long still."""
 
-from broker.held import hold_left_ms
-from broker.kafka_settings import KafkaSettings
+from broker.config.kafka_settings import KafkaSettings
+from broker.reports.export_holds import hold_left_ms
 from coordinator.commands.entries import Tick
 from coordinator.commands.group_commands import SetTopicConfigs
 from coordinator.commands.table_commands import ExportEnd, ReportExport

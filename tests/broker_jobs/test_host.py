@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from broker.jobs.child import WorkerEndedError
-from broker.jobs.context import JobStoppedError
 from broker.jobs.host import ENDS_MAX
+from broker.jobs.worker.context import JobStoppedError
 from coordinator.commands.entries import CreateTopic, Rejected
 from coordinator.commands.job_commands import (
     BeginSnapshot,

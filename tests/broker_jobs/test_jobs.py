@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.jobs import collection_plan, compacting, spill_plan
+from broker.jobs.kinds import collection_plan, compacting, spill_plan
 from coordinator.commands.entries import DeleteTopic, Pin
 from coordinator.commands.group_commands import SetTopicConfigs
 from coordinator.commands.job_commands import JobKind, Trim, TrimLogs

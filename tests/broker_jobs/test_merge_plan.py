@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from broker.jobs import merge_plan
-from broker.jobs.merge_plan import Limits, Use, runs
+from broker.jobs.kinds import merge_plan
+from broker.jobs.kinds.merge_plan import Limits, Use, runs
 from storage.formats.segment import FORMAT
 from storage.formats.spans import ObjectKind, Span
 from tests.broker_jobs.rows import Rows

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.jobs import compacting, merge_plan, merging
+from broker.jobs.kinds import compacting, merge_plan, merging
 from coordinator.commands.entries import DeleteTopic
 from coordinator.commands.group_commands import SetTopicConfigs
 from coordinator.commands.job_commands import JobKind

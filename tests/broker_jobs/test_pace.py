@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.jobs.pace import Pace
+from broker.jobs.worker.pace import Pace
 
 
 def test_a_seconds_worth_may_be_moved_at_once() -> None:

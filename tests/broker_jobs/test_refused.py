@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.jobs import collecting, collection_plan
+from broker.jobs.kinds import collecting, collection_plan
 from coordinator.commands.job_commands import JobKind
 from coordinator.machine import bounding
 from tests.broker_jobs.world import World
@@ -153,7 +153,7 @@ def test_snapshots_that_cannot_be_deleted_keep_no_other_and_are_left_alone(
 def test_no_more_snapshots_are_remembered_than_the_bound(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.jobs.context.REFUSED_MAX", 2)
+    monkeypatch.setattr("broker.jobs.worker.context.REFUSED_MAX", 2)
     for _ in range(6):
         run(world, JobKind.SNAPSHOT, requested=True)
     keep(world, "snapshots/")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config import load
-from broker.jobs import relay
-from broker.jobs.relay import FrameError, FrameReader, FrameType
+from broker.config.settings import load
+from broker.jobs.worker import relay
+from broker.jobs.worker.relay import FrameError, FrameReader, FrameType
 from coordinator.commands.entries import DONE, PurgePartitions, Rejected, Tick
 from coordinator.commands.job_commands import (
     BeginSnapshot,

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.jobs import retention_plan
-from broker.jobs.walk import data_bytes_of
+from broker.jobs.kinds import retention_plan
+from broker.jobs.kinds.walk import data_bytes_of
 from coordinator.commands.entries import Tick
 from coordinator.commands.job_commands import LogsTrimmed, Trimmed
 from coordinator.commands.table_commands import (

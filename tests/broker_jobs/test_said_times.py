@@ -4,8 +4,8 @@ from contextlib import closing
 
 import pytest
 
-from broker.topic_rules import TopicRules
-from broker.validation import Sound, judge
+from broker.config.topic_rules import TopicRules
+from broker.produce.validation import Sound, judge
 from coordinator.commands.job_commands import JobKind
 from coordinator.tables.partition import Partition
 from protocol.compression import Codec

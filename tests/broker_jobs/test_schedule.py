@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.jobs.schedule import FAILED_MS_MAX, FAILED_MS_MIN, QUIET_ENTRIES_MAX, Schedule
+from broker.jobs.worker.schedule import FAILED_MS_MAX, FAILED_MS_MIN, QUIET_ENTRIES_MAX, Schedule
 from coordinator.commands.entries import CreateTopic, Tick
 from coordinator.commands.job_commands import BeginSnapshot, JobKind, ReportJob
 from protocol.types import POSITION_ZERO, Position

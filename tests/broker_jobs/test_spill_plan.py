@@ -1,7 +1,7 @@
 """Which rows leave the memory."""
 
-from broker.jobs import spill_plan
-from broker.jobs.spill_plan import PAGE_ROWS_MIN, PARTITION_ROWS_MAX, ROWS_LEFT
+from broker.jobs.kinds import spill_plan
+from broker.jobs.kinds.spill_plan import PAGE_ROWS_MIN, PARTITION_ROWS_MAX, ROWS_LEFT
 from tests.broker_jobs.rows import Rows, settings
 
 NOW_MS = 10_000_000

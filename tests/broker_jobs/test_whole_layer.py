@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.jobs import collection_plan, compaction_plan, spill_plan
+from broker.jobs.kinds import collection_plan, compaction_plan, spill_plan
 from coordinator.commands.entries import DeleteTopic, Pin, Unpin
 from coordinator.commands.job_commands import DoomObjects, ForgetObjects, JobKind, ObjectsDoomed
 from protocol.types import TopicId

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from broker.jobs import snapshotting
-from broker.jobs.context import JobContext, JobStoppedError
+from broker.jobs.kinds import snapshotting
+from broker.jobs.worker.context import JobContext, JobStoppedError
 from coordinator.commands.entries import DONE, CreateTopic
 from coordinator.commands.job_commands import DropRows, JobKind, ReleaseJobs, ReportJob, RequestJob
 from coordinator.log.memory import MemoryLogCluster

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from broker.agent import Agent, Parts
-from broker.config import load
+from broker.config.settings import load
 from broker.jobs import child
 from broker.opening import boot_ms, loop_factory, now_ms, open_adapters
 from coordinator.commands.job_commands import JobKind, RequestJob

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from broker.config import Settings, load
-from broker.jobs.collection_plan import PREFIXES
-from broker.jobs.context import JobContext, JobStats, JobStoppedError, Kept, Numbers
-from broker.jobs.kinds import JOBS
-from broker.topic_rules import TopicRules
+from broker.config.settings import Settings, load
+from broker.config.topic_rules import TopicRules
+from broker.jobs.kinds.by_name import JOBS
+from broker.jobs.kinds.collection_plan import PREFIXES
+from broker.jobs.worker.context import JobContext, JobStats, JobStoppedError, Kept, Numbers
 from coordinator.commands.codec import decode_entry, encode_entry
 from coordinator.commands.entries import (
     ChunkCommitted,

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 
-from broker.kafka_client import Address, KafkaClient
+from broker.cli.kafka_client import Address, KafkaClient
 from protocol import apis, messages
 from protocol.errors import ErrorCode
 from protocol.framing import parse_header, response_head

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import aiohttp
 
 from broker.agent import Agent, Parts
-from broker.config import Settings, load
+from broker.config.settings import Settings, load
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import LogUnavailableError
 from protocol import apis, messages

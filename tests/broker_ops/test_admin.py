@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker import identity, metrics
-from broker.log_tail import TailError, tail
+from broker.admin import metrics
+from broker.cli.log_tail import TailError, tail
+from broker.store import identity
 from coordinator.log.metadata_log import Session
 from tests.broker_hot import jobs_by_hand
 from tests.broker_ops.harness import Place, Running, agent_of

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.agent import Agent, Parts
-from broker.agreed_clock import TOLERANCE_MS, AgreedClock
-from broker.store_time import EVERY_S, LEFT_BEHIND_MS, PREFIX, StoreTime
+from broker.cluster.agreed_clock import TOLERANCE_MS, AgreedClock
+from broker.store.clock import EVERY_S, LEFT_BEHIND_MS, PREFIX, StoreTime
 from coordinator.commands.entries import Pin, Pinned, Tick
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import StoreUnavailableError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker import cli
+from broker.cli import main
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -21,7 +21,7 @@ def no_settings_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def run(*arguments: str) -> int:
     try:
-        return cli.main(arguments)
+        return main.main(arguments)
     except SystemExit as ended:
         return int(ended.code or 0)
 
@@ -99,7 +99,7 @@ def test_bad_input_is_one_sentence_and_not_zero(
 
 
 def test_all_mistakes_are_printed_each_on_its_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("dev", "--set", "zne=a", "--set", "cache.bytes=b") == cli.MISUSED
+    assert run("dev", "--set", "zne=a", "--set", "cache.bytes=b") == main.MISUSED
     assert capsys.readouterr().err.count("\n") == 2
 
 
@@ -109,7 +109,7 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_positions_are_read_as_they_are_printed() -> None:
-    options = cli._parser().parse_args(["log", "tail", "--after", "1:42"])
+    options = main._parser().parse_args(["log", "tail", "--after", "1:42"])
     assert options.after == (1 << 48) + 42
 
 
@@ -124,12 +124,12 @@ def test_positions_are_read_as_they_are_printed() -> None:
 )
 def test_times_are_utc_unless_they_say_otherwise(text: str) -> None:
     words = ["group", "reset", "g", "--all-topics", "--to-datetime", text]
-    assert cli._parser().parse_args(words).to_datetime == 86_400_000
+    assert main._parser().parse_args(words).to_datetime == 86_400_000
 
 
 def test_a_negative_shift_is_no_flag() -> None:
     words = ["group", "reset", "g", "--all-topics", "--shift-by", "-3"]
-    assert cli._parser().parse_args(words).shift_by == -3
+    assert main._parser().parse_args(words).shift_by == -3
 
 
 def test_assertions_cannot_be_switched_off() -> None:
@@ -137,7 +137,7 @@ def test_assertions_cannot_be_switched_off() -> None:
     ended = subprocess.run(
         command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60
     )
-    assert ended.returncode == cli.MISUSED
+    assert ended.returncode == main.MISUSED
     assert "needs its assertions" in ended.stderr
 
 
@@ -163,5 +163,5 @@ def test_doctor_says_what_is_wrong_and_what_to_do(
     flags = [*places, "listen=127.0.0.1:1,B://192.0.2.1:9092", "http=off"]
     code = run("doctor", *(part for flag in flags for part in ("--set", flag)))
     bad = [line for line in capsys.readouterr().out.splitlines() if line.startswith("BAD")]
-    assert code == cli.FAILED
+    assert code == main.FAILED
     assert {line.split()[1] for line in bad} == {"store", "log", "ports"}

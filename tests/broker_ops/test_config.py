@@ -2,8 +2,9 @@
 
 import pytest
 
-from broker import config_reference
-from broker.config import (
+from broker.config import reference
+from broker.config.kafka_settings import TABLE as KAFKA_TABLE
+from broker.config.settings import (
     BY_NAME,
     TABLE,
     Address,
@@ -14,7 +15,6 @@ from broker.config import (
     load,
     name_of,
 )
-from broker.kafka_settings import TABLE as KAFKA_TABLE
 from coordinator.commands.entries import Listener
 from coordinator.tables.incarnations import NODE_NAME_MAX
 
@@ -212,5 +212,5 @@ def test_units_are_understood() -> None:
 
 
 def test_the_reference_in_the_tree_is_current() -> None:
-    written = config_reference.PAGE.read_text(encoding="utf-8")
-    assert written == config_reference.page(), "run python -m broker.config_reference"
+    written = reference.PAGE.read_text(encoding="utf-8")
+    assert written == reference.page(), "run python -m broker.config.reference"

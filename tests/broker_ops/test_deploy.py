@@ -4,8 +4,8 @@ import json
 import re
 from pathlib import Path
 
-from broker import metrics
-from broker.config import BY_NAME, load
+from broker.admin import metrics
+from broker.config.settings import BY_NAME, load
 from iceberg_export import loop_metrics
 from iceberg_export.settings import DEFAULTS, PREFIXES
 

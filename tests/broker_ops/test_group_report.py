@@ -6,9 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import group_report
-from broker.group_report import compact, describe_json, describe_lines, group_lines, member_lines
-from broker.group_reset import Change, Place, ResetError, Rule, Target, duration_ms, plan, topics
+from broker.cli.group_reset import (
+    Change,
+    Place,
+    ResetError,
+    Rule,
+    Target,
+    duration_ms,
+    plan,
+    topics,
+)
+from broker.reports import group_report
+from broker.reports.group_report import (
+    compact,
+    describe_json,
+    describe_lines,
+    group_lines,
+    member_lines,
+)
 from protocol import messages
 from protocol.consumer_protocol import write_assignment
 

@@ -8,10 +8,10 @@ import asyncio
 
 import pytest
 
-from broker import group_tool
-from broker.group_reset import Rule, Target
-from broker.group_tool import GroupError
-from broker.kafka_client import Address, ClientError, KafkaClient, addresses
+from broker.cli import group_tool
+from broker.cli.group_reset import Rule, Target
+from broker.cli.group_tool import GroupError
+from broker.cli.kafka_client import Address, ClientError, KafkaClient, addresses
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker_ops.fake_cluster import (

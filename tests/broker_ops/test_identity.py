@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from broker import identity
-from broker.identity import LIFE_KEY, WrongPlaceError
+from broker.store import identity
+from broker.store.identity import LIFE_KEY, WrongPlaceError
 from coordinator.log.memory import MemoryLog
 from storage.formats import marker
 from storage.formats.marker import ClusterIdentity

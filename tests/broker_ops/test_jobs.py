@@ -5,8 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from broker import cli, job_report, job_tool
-from broker.said import Said, ToolError
+from broker.cli import job_tool, main
+from broker.cli.said import Said, ToolError
+from broker.reports import job_report
 from coordinator.commands.entries import Entry, Open
 from coordinator.commands.job_commands import (
     BeginSnapshot,
@@ -146,7 +147,7 @@ def test_wrong_use_is_one_clear_sentence(
     arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
-        code = cli.main(arguments)
+        code = main.main(arguments)
     except SystemExit as ended:
         code = int(ended.code or 0)
     assert code != 0

@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from broker.kafka_settings import TABLE, KafkaSettings, parse, value_of
-from broker.kafka_table import Stance
+from broker.config.kafka_settings import TABLE, KafkaSettings, parse, value_of
+from broker.config.kafka_table import Stance
 
 
 def test_every_served_setting_has_a_field_with_kafkas_default() -> None:

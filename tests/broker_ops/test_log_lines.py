@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from broker.log_lines import describe, lines
+from broker.reports.log_lines import describe, lines
 from coordinator.commands.entries import (
     AllocateProducerIds,
     ChunkSpan,

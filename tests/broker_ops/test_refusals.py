@@ -5,10 +5,10 @@ import logging
 
 import pytest
 
-from broker.config import load
-from broker.doctor import examine
+from broker.cli.doctor import examine
+from broker.cluster.refusals import REASONS_MAX, Refusals
+from broker.config.settings import load
 from broker.jobs.host import HostStats
-from broker.refusals import REASONS_MAX, Refusals
 from coordinator.commands.job_commands import JobKind
 from storage.stores.object_store import DeleteRefusal, StoreRefusedError
 from tests.broker_ops.harness import Place, agent_of
@@ -72,7 +72,7 @@ def test_doctor_tells_of_a_store_that_deletes_nothing(
 ) -> None:
     place = Place()
     place.objects.kept["doctor/"] = "AccessDenied"
-    monkeypatch.setattr("broker.doctor.open_store", lambda *_args, **_kwargs: place.objects)
+    monkeypatch.setattr("broker.cli.doctor.open_store", lambda *_args, **_kwargs: place.objects)
     defaults = {"store": "memory://", "log": f"sqlite://{tmp_path}/log.db", "http": "off"}
     defaults["listen"] = "127.0.0.1:0"
     loaded = load(defaults=defaults, toml=None, environ={}, flags=())

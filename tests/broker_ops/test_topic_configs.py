@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from broker.kafka_settings import TABLE, KafkaSettings, parse
-from broker.table_configs import in_force
-from broker.topic_configs import (
+from broker.config.kafka_settings import TABLE, KafkaSettings, parse
+from broker.config.table_configs import in_force
+from broker.config.topic_configs import (
     TABLE_OF_TOPICS,
     ConfigEntry,
     Source,

@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from broker import topic_report, topic_tool
-from broker.admin_client import ask
-from broker.said import ToolError
+from broker.cli import topic_tool
+from broker.cli.admin_client import ask
+from broker.cli.said import ToolError
+from broker.reports import topic_report
 from protocol import apis
 from protocol.messages import CreatableTopic, CreateTopicsRequest
 from tests.broker_ops.harness import Place, Running, agent_of

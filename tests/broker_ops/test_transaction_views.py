@@ -2,12 +2,7 @@
 
 import pytest
 
-from broker.transaction_views import (
-    OFFSETS_PARTITIONS,
-    Filter,
-    offsets_partition,
-    unknown_states,
-)
+from broker.transactions.views import OFFSETS_PARTITIONS, Filter, offsets_partition, unknown_states
 from coordinator.tables.transactions import TransactionRow
 from txn.transactions import Standing, State
 

@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from broker.agent import AgentError
-from broker.jobs.collection_plan import PREFIXES
+from broker.jobs.kinds.collection_plan import PREFIXES
 from coordinator.log.memory import MemoryLogCluster
 from storage.formats import log_checkpoint
 from tests.broker_ops.harness import Place, Running, agent_of

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
-from broker import feature_tool, txn_tool
-from broker.feature_tool import FeatureError, Level
-from broker.kafka_client import ClientError, KafkaClient
-from broker.transaction_views import offsets_partition
-from broker.txn_tool import TxnError, Wanted
+from broker.cli import feature_tool, txn_tool
+from broker.cli.feature_tool import FeatureError, Level
+from broker.cli.kafka_client import ClientError, KafkaClient
+from broker.cli.txn_tool import TxnError, Wanted
+from broker.transactions.views import offsets_partition
 from protocol import apis, messages
 from protocol.errors import ErrorCode
 from tests.broker_ops.fake_cluster import SILENCE, FakeCluster, listed, on_cluster, once

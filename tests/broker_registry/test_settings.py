@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from broker import dev
-from broker.config import Address, Settings, SettingsError, load
+from broker.cli import dev
+from broker.config.settings import Address, Settings, SettingsError, load
 
 
 def settings_of(*flags: str) -> Settings:

@@ -6,7 +6,7 @@ This is rule 3 of docs/design/kafka-semantics.md §6.3.
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.challenges import TOKENS_MAX, Challenge, Challenges
+from broker.calls.challenges import TOKENS_MAX, Challenge, Challenges
 
 FIRST = Challenge("id", 1)
 

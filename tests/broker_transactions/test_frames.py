@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from broker.challenges import Challenge
-from broker.unread import unread_bytes
+from broker.calls.challenges import Challenge
+from broker.edge.unread import unread_bytes
 from protocol import apis
 from protocol.types import Position
 from tests.broker_edge.wire import perform, settle

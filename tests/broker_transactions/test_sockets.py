@@ -6,7 +6,7 @@ import struct
 import pytest
 import uvloop
 
-from broker.unread import unread_bytes
+from broker.edge.unread import unread_bytes
 from protocol import apis, messages
 from protocol.framing import request_frame
 from protocol.messages import (

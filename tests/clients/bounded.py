@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self, TypeVar
 
-from broker.admin_client import ask
+from broker.cli.admin_client import ask
 from tests.parts.servers import FrazilCluster
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import TopicPartition as PythonPartition
 from kafka.admin import KafkaAdminClient
 
-from broker.admin_client import ask
+from broker.cli.admin_client import ask
 from tests.clients.kafka_tools import DELETE_RECORDS, LOG_DIRS, KafkaTools
 from tests.parts.servers import FrazilCluster, FrazilDev
 from tests.parts.topics import NotNowError, create_topic, patiently, told

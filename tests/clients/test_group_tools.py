@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker import cli
+from broker.cli import main
 from tests.clients.kafka_tools import CONFIGS, GROUPS, KafkaTools, table
 from tests.parts.servers import FrazilDev
 
@@ -124,7 +124,7 @@ def frazil(cluster: str, *arguments: str) -> Printed:
     """`frazil group …`, in this process, since there are many."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = cli.main(["group", *arguments, "--bootstrap", cluster])
+        code = main.main(["group", *arguments, "--bootstrap", cluster])
     return Printed(code, out.getvalue(), err.getvalue())
 
 

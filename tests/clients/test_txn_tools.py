@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker import cli
+from broker.cli import main
 from tests.clients.kafka_tools import FEATURES, TRANSACTIONS, KafkaTools, columns, table
 from tests.parts.servers import FrazilDev
 
@@ -100,7 +100,7 @@ def frazil(cluster: Cluster, *arguments: str) -> Printed:
     """`frazil …`, in this process, since there are many."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = cli.main([*arguments, "--bootstrap", cluster.bootstrap])
+        code = main.main([*arguments, "--bootstrap", cluster.bootstrap])
     return Printed(code, out.getvalue(), err.getvalue())
 
 

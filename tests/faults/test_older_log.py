@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from broker.admin_client import ask
+from broker.cli.admin_client import ask
 from tests.faults.load import Load, assert_nothing_lost
 from tests.faults.wire import batch, produce_error
 from tests.parts.process import Child

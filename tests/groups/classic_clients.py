@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from broker.groups.classic import ClassicGroup
-from broker.groups.classic_phases import NEW_MEMBER_MS
-from broker.groups.classic_rows import decode_member
-from broker.groups.effects import Answer
+from broker.groups.classic.group import ClassicGroup
+from broker.groups.classic.phases import NEW_MEMBER_MS
+from broker.groups.classic.rows import decode_member
+from broker.groups.group.effects import Answer
 from protocol.errors import ErrorCode
 from protocol.messages import (
     DescribedGroup,

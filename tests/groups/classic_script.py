@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from broker.groups.effects import Answer, Write
+from broker.groups.group.effects import Answer, Write
 from coordinator.commands.codec import encoded_size
 from coordinator.commands.group_commands import ChangeGroup, CommitOffsets, CommittedOffset
 from protocol.consumer_protocol import Subscription, write_assignment, write_subscription

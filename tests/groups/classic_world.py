@@ -8,9 +8,9 @@ and the group is made anew from its row.
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.groups.classic import ClassicGroup
-from broker.groups.effects import Answer, Caller, Effects, Write
-from broker.groups.settings import GroupSettings
+from broker.config.group_settings import GroupSettings
+from broker.groups.classic.group import ClassicGroup
+from broker.groups.group.effects import Answer, Caller, Effects, Write
 from coordinator.commands.codec import decode_entry, encode_entry
 from coordinator.commands.entries import DONE, Entry
 from coordinator.commands.group_commands import ChangeGroup, ClaimShards

@@ -28,9 +28,9 @@ from typing import Any
 
 import pytest
 
-from broker.groups import consumer_changes
-from broker.groups.consumer_members import Partitions
-from broker.groups.consumer_rows import decode_group
+from broker.groups.consumer import changes
+from broker.groups.consumer.members import Partitions
+from broker.groups.consumer.rows import decode_group
 from coordinator.commands.entries import Entry
 from coordinator.commands.group_commands import ChangeGroup
 from protocol.errors import ErrorCode
@@ -116,7 +116,7 @@ class Script:
         return []
 
     def _do_rows(self, count: str) -> list[str]:
-        self.patch.setattr(consumer_changes, "GROUP_COMMAND_ROWS_MAX", int(count))
+        self.patch.setattr(changes, "GROUP_COMMAND_ROWS_MAX", int(count))
         return []
 
     def _do_show(self, what: str) -> list[str]:

@@ -8,10 +8,10 @@ without anybody hearing of it, and the group is made anew from its row.
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from broker.groups.consumer import ConsumerGroup
-from broker.groups.consumer_picture import Picture
-from broker.groups.effects import Answer, Caller, Effects, Write
-from broker.groups.settings import GroupSettings
+from broker.config.group_settings import GroupSettings
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.picture import Picture
+from broker.groups.group.effects import Answer, Caller, Effects, Write
 from coordinator.commands.codec import decode_entry, encode_entry
 from coordinator.commands.entries import DONE, CreateTopic, DeleteTopic, Entry, TopicCreated
 from coordinator.commands.group_commands import ClaimShards

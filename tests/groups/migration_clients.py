@@ -9,7 +9,7 @@ answer is heard, which is at once: how long answers travel is not looked at here
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from broker.groups.assignors import Member, assign
+from broker.groups.consumer.assignors import Member, assign
 from protocol.consumer_protocol import (
     Subscription,
     read_assignment,

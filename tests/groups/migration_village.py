@@ -12,7 +12,7 @@ to, and the group is of KIP-848 if a member of that is there, and else a classic
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from broker.groups.migration import MigratingClassicGroup, MigratingConsumerGroup
+from broker.groups.migration.protocol_change import MigratingClassicGroup, MigratingConsumerGroup
 from coordinator.commands.group_commands import GroupKind
 from protocol.errors import ErrorCode
 from tests.groups.consumer_clients import Client as ConsumerClient

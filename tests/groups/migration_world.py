@@ -10,12 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from broker.groups.consumer_picture import Picture
-from broker.groups.effects import Answer, Become, Caller, Effects, Write
-from broker.groups.live import LiveGroup
-from broker.groups.migrated_members import as_consumer
-from broker.groups.migration import MigratingClassicGroup, MigratingConsumerGroup, loaded, new
-from broker.groups.settings import GroupSettings
+from broker.config.group_settings import GroupSettings
+from broker.groups.consumer.picture import Picture
+from broker.groups.group.effects import Answer, Become, Caller, Effects, Write
+from broker.groups.group.live import LiveGroup
+from broker.groups.migration.members import as_consumer
+from broker.groups.migration.protocol_change import (
+    MigratingClassicGroup,
+    MigratingConsumerGroup,
+    loaded,
+    new,
+)
 from coordinator.commands.codec import decode_entry, encode_entry
 from coordinator.commands.entries import DONE, CreateTopic, Entry, TopicCreated
 from coordinator.commands.group_commands import ClaimShards, GroupKind

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.groups.assignors import Member, assign
-from broker.groups.uniform import Assignment
+from broker.groups.consumer.assignors import Member, assign
+from broker.groups.consumer.uniform import Assignment
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicId
 
@@ -125,7 +125,7 @@ def test_the_order_in_which_members_and_topics_are_given_does_not_matter(
 
 
 HASHING = """
-from broker.groups.assignors import Member, assign
+from broker.groups.consumer.assignors import Member, assign
 topics = [bytes([number]) * 16 for number in range(30)]
 members = [
     Member(f"m{n}", None, frozenset(topics[n % 5 :: 1 + n % 3]), {topics[n]: frozenset({0, 1})})

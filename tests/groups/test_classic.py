@@ -2,12 +2,12 @@
 
 import pytest
 
-from broker.groups.classic import ClassicGroup
-from broker.groups.classic_joins import NAME_BYTES_MAX
-from broker.groups.classic_members import ClassicMember
-from broker.groups.classic_rows import GroupBody, MemberBody, encode_group, encode_member
-from broker.groups.effects import Answer, Caller, Write
-from broker.groups.settings import GroupSettings
+from broker.config.group_settings import GroupSettings
+from broker.groups.classic.group import ClassicGroup
+from broker.groups.classic.joins import NAME_BYTES_MAX
+from broker.groups.classic.members import ClassicMember
+from broker.groups.classic.rows import GroupBody, MemberBody, encode_group, encode_member
+from broker.groups.group.effects import Answer, Caller, Write
 from coordinator.commands.group_commands import GROUP_NEW, ChangeGroup, GroupKind, GroupMember
 from coordinator.tables.groups import MEMBERS_MAX
 from coordinator.tables.topics import Topics

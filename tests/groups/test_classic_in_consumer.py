@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.groups.consumer_members import MemberState
+from broker.groups.consumer.members import MemberState
 from protocol.consumer_protocol import (
     Subscription,
     read_assignment,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.classic_rows import (
+from broker.groups.classic.rows import (
     FORMAT_VERSION,
     MEMBER_BYTES_MAX,
     UNPACKED_BYTES_MAX,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.effects import Write
-from broker.groups.writes import COMMAND_BYTES_MAX, TooLargeError, change
+from broker.groups.group.effects import Write
+from broker.groups.group.writes import COMMAND_BYTES_MAX, TooLargeError, change
 from coordinator.commands.codec import encode_entry, encoded_size
 from coordinator.commands.entries import Entry
 from coordinator.commands.group_commands import GROUP_NEW, ChangeGroup, GroupKind, GroupMember

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.config.group_settings import GroupSettings
 from broker.groups.commits import (
     COMMAND_BYTES_MAX,
     NOBODY,
@@ -19,7 +20,6 @@ from broker.groups.commits import (
     places,
     unknown_code,
 )
-from broker.groups.settings import GroupSettings
 from coordinator.commands.codec import encoded_size
 from coordinator.commands.encoding import CodecError
 from coordinator.commands.group_commands import EPOCH_NONE, CommittedOffset, GroupKind

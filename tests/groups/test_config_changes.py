@@ -2,10 +2,9 @@
 
 import pytest
 
-from broker import topic_configs
-from broker.config_changes import Rules, Wish, changed, replaced
-from broker.groups import group_configs
-from broker.kafka_settings import KafkaSettings, parse
+from broker.config import group_configs, topic_configs
+from broker.config.changes import Rules, Wish, changed, replaced
+from broker.config.kafka_settings import KafkaSettings, parse
 from protocol.errors import ErrorCode, KafkaError
 
 TOPIC = topic_configs.rules(KafkaSettings())

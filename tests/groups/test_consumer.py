@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.groups import consumer_steps
-from broker.groups.consumer import ConsumerGroup
-from broker.groups.consumer_members import ClassicMember, Member, MemberState, Subscription
-from broker.groups.consumer_picture import Picture
-from broker.groups.deadlines import Deadlines
-from broker.groups.effects import Answer, Write
-from broker.groups.live import LiveGroup
+from broker.groups.consumer import steps as consumer_steps
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.members import ClassicMember, Member, MemberState, Subscription
+from broker.groups.consumer.picture import Picture
+from broker.groups.group.deadlines import Deadlines
+from broker.groups.group.effects import Answer, Write
+from broker.groups.group.live import LiveGroup
 from coordinator.commands.group_commands import GROUP_NEW, ChangeGroup, GroupKind
 from coordinator.tables.groups import MEMBERS_MAX
 from protocol.errors import ErrorCode

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.groups import consumer_changes
-from broker.groups.consumer_changes import COMMAND_BYTES_MAX, Change, written_as
-from broker.groups.consumer_members import Member, Subscription
-from broker.groups.consumer_rows import GroupBody, decode_group
+from broker.groups.consumer import changes
+from broker.groups.consumer.changes import COMMAND_BYTES_MAX, Change, written_as
+from broker.groups.consumer.members import Member, Subscription
+from broker.groups.consumer.rows import GroupBody, decode_group
 from coordinator.commands.codec import ENTRY_BYTES_MAX, ENTRY_OVERHEAD_BYTES_MAX, encoded_size
 from coordinator.commands.group_commands import GROUP_NEW, ChangeGroup, GroupKind
 from coordinator.tables.groups import GROUP_COMMAND_ROWS_MAX
@@ -106,4 +106,4 @@ def test_a_member_that_fits_into_no_entry_is_refused():
 
 def test_the_bound_leaves_room_for_what_else_is_in_an_entry():
     at_most = 2 * 32_767  # A group id, though one so long is nobody's.
-    assert consumer_changes.COMMAND_BYTES_MAX < ENTRY_BYTES_MAX < COMMAND_BYTES_MAX + at_most
+    assert changes.COMMAND_BYTES_MAX < ENTRY_BYTES_MAX < COMMAND_BYTES_MAX + at_most

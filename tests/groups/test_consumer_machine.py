@@ -21,8 +21,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from broker.groups import consumer_changes, consumer_steps
-from broker.groups.subscriptions import resolve
+from broker.groups.consumer import changes
+from broker.groups.consumer import steps as consumer_steps
+from broker.groups.consumer.subscriptions import resolve
 from protocol.types import TopicId
 from tests.groups.consumer_clients import Client
 from tests.groups.consumer_world import World
@@ -57,7 +58,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def begin(self, rows: int, eager: int, counts: list[int]) -> None:
         """With `rows` in a command; groups of more than `eager` members rest between targets."""
         for module, name, value in (
-            (consumer_changes, "GROUP_COMMAND_ROWS_MAX", rows),
+            (changes, "GROUP_COMMAND_ROWS_MAX", rows),
             (consumer_steps, "EAGER_MEMBERS_MAX", eager),
             (consumer_steps, "REST_MS_PER_MEMBER", 400),
         ):

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from broker.groups import classic_rows
-from broker.groups.consumer_members import (
+from broker.groups.classic import rows
+from broker.groups.consumer.members import (
     ClassicMember,
     Member,
     MemberState,
     Partitions,
     Subscription,
 )
-from broker.groups.consumer_rows import (
+from broker.groups.consumer.rows import (
     FORMAT_VERSION,
     PARTITION_MAX,
     GroupBody,
@@ -103,7 +103,7 @@ def test_another_version_is_refused(version: int):
 
 
 def test_bodies_of_the_other_protocol_have_other_versions():
-    assert classic_rows.FORMAT_VERSION != FORMAT_VERSION
+    assert rows.FORMAT_VERSION != FORMAT_VERSION
 
 
 def test_a_state_of_tomorrow_is_unknown():

@@ -1,7 +1,7 @@
 """What the subscriptions of a KIP-848 group mean, at one version of the topics."""
 
-from broker.groups.consumer_members import Subscription
-from broker.groups.consumer_topics import LOOK_EVERY_MS, SubscribedTopics, subscribes
+from broker.groups.consumer.members import Subscription
+from broker.groups.consumer.topics import LOOK_EVERY_MS, SubscribedTopics, subscribes
 from coordinator.tables.topics import Topic, Topics
 from protocol.types import Position, TopicId
 

@@ -4,8 +4,8 @@ from unittest.mock import patch
 
 import pytest
 
-from broker.groups import writes
-from broker.groups.migration import MigratingClassicGroup
+from broker.groups.group import writes
+from broker.groups.migration.protocol_change import MigratingClassicGroup
 from coordinator.commands.entries import OffsetsCommitted
 from coordinator.commands.group_commands import (
     EPOCH_NONE,

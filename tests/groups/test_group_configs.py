@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.groups.group_configs import (
+from broker.config.group_configs import (
     TABLE_OF_GROUPS,
     WITHOUT_EFFECT,
     check,
@@ -11,9 +11,9 @@ from broker.groups.group_configs import (
     describe_group,
     group_settings,
 )
-from broker.groups.settings import GroupSettings
-from broker.kafka_settings import TABLE, KafkaSettings, parse
-from broker.topic_configs import Source
+from broker.config.group_settings import GroupSettings
+from broker.config.kafka_settings import TABLE, KafkaSettings, parse
+from broker.config.topic_configs import Source
 
 SESSION = "consumer.session.timeout.ms"
 HEARTBEAT = "consumer.heartbeat.interval.ms"

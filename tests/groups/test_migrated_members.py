@@ -2,12 +2,13 @@
 
 import pytest
 
-from broker.groups import classic_rows, consumer_rows
-from broker.groups.classic_rows import MemberBody
-from broker.groups.consumer_members import ClassicMember, Member, MemberState, Subscription
-from broker.groups.consumer_picture import Picture
-from broker.groups.consumer_rows import GroupBody
-from broker.groups.migrated_members import as_classic, as_consumer
+from broker.groups.classic import rows
+from broker.groups.classic.rows import MemberBody
+from broker.groups.consumer import rows as consumer_rows
+from broker.groups.consumer.members import ClassicMember, Member, MemberState, Subscription
+from broker.groups.consumer.picture import Picture
+from broker.groups.consumer.rows import GroupBody
+from broker.groups.migration.members import as_classic, as_consumer
 from coordinator.commands.group_commands import GroupKind
 from coordinator.tables.groups import GroupRow, MemberRow
 from coordinator.tables.topics import Topics
@@ -20,7 +21,7 @@ from tests.groups.migration_world import World
 def classic_body(assignment: dict[str, list[int]], data: bytes | None = None) -> bytes:
     protocols = (("range", metadata("t") if data is None else data),)
     body = MemberBody(None, "c", "/h", 30_000, 10_000, protocols, write_assignment(assignment))
-    return classic_rows.encode_member(body)
+    return rows.encode_member(body)
 
 
 def row_of(kind: GroupKind, members: dict[str, MemberRow]) -> GroupRow:
@@ -115,7 +116,7 @@ def test_members_that_are_not_converted_back_yet_have_what_they_own(topics: Topi
     assert shown.members.keys() == {"a", "b"}
     assert shown.members["b"] == whole
     assert shown.members["a"].epoch == 4
-    body = classic_rows.decode_member(shown.members["a"].body)
+    body = rows.decode_member(shown.members["a"].body)
     assert (body.instance_id, body.session_timeout_ms) == ("i", 10_000)
     assert read_assignment(body.assignment) == {"t": [0, 3]}
 
@@ -124,6 +125,6 @@ def test_bodies_of_an_unknown_version_are_refused(topics: Topics) -> None:
     body = bytes((consumer_rows.FORMAT_VERSION, 99))
     with pytest.raises(ValueError, match="no body of member 'a'"):
         as_classic(row_of(GroupKind.CLASSIC, {"a": MemberRow(1, body)}), topics)
-    body = bytes((classic_rows.FORMAT_VERSION, 99))
+    body = bytes((rows.FORMAT_VERSION, 99))
     with pytest.raises(ValueError, match="classic group"):
         as_consumer(row_of(GroupKind.CONSUMER, {"a": MemberRow(1, body)}), topics)

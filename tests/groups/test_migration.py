@@ -4,7 +4,8 @@ from unittest.mock import patch
 
 import pytest
 
-from broker.groups import consumer_changes, writes
+from broker.groups.consumer import changes
+from broker.groups.group import writes
 from coordinator.commands.group_commands import GroupKind
 from protocol.consumer_protocol import write_assignment
 from protocol.errors import ErrorCode
@@ -27,7 +28,7 @@ def test_three_members_are_upgraded_one_by_one_and_downgraded_again(
     village = three_classic(protocol)
     world = village.world
     with (
-        patch.object(consumer_changes, "GROUP_COMMAND_ROWS_MAX", 1 if cut else 1000),
+        patch.object(changes, "GROUP_COMMAND_ROWS_MAX", 1 if cut else 1000),
         patch.object(writes, "GROUP_COMMAND_ROWS_MAX", 2 if cut else 1000),
     ):
         for client in list(village.running()):
@@ -284,7 +285,7 @@ def test_whoever_takes_over_in_the_middle_of_an_upgrade_goes_on_with_it() -> Non
     for count in range(1, 4):
         village = three_classic()
         world = village.world
-        with patch.object(consumer_changes, "GROUP_COMMAND_ROWS_MAX", 1):
+        with patch.object(changes, "GROUP_COMMAND_ROWS_MAX", 1):
             world.fail_after = count
             consumer_joins(world)
         picture = world.consumer.picture

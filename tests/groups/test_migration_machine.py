@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.groups import consumer_changes, writes
+from broker.groups.consumer import changes
+from broker.groups.group import writes
 from tests.groups.migration_clients import COOPERATIVE, RANGE, ClassicClient
 from tests.groups.migration_village import AnyClient, Village
 
@@ -31,7 +32,7 @@ class MigratingGroups(RuleBasedStateMachine):
     )
     def begin(self, rows: int, counts: list[int], protocol: str, delay_ms: int) -> None:
         self.patches = [
-            patch.object(consumer_changes, "GROUP_COMMAND_ROWS_MAX", rows),
+            patch.object(changes, "GROUP_COMMAND_ROWS_MAX", rows),
             # A static member's new id and its old one are in one command.
             patch.object(writes, "GROUP_COMMAND_ROWS_MAX", max(rows, 2)),
         ]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from broker.groups.consumer_members import (
+from broker.groups.consumer.members import (
     Member,
     MemberState,
     Owners,
@@ -13,7 +13,7 @@ from broker.groups.consumer_members import (
     union,
     within,
 )
-from broker.groups.reconciliation import reconcile
+from broker.groups.consumer.reconciliation import reconcile
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicId
 

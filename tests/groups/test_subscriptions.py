@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.subscriptions import check, resolve
+from broker.groups.consumer.subscriptions import check, resolve
 from broker.patterns import REGEX_CHARACTERS_MAX
 from protocol.errors import ErrorCode, KafkaError
 

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
-from broker.jobs import spill_plan, worker
-from broker.jobs.collection_plan import PREFIXES, begun_ms, orphans
+from broker.jobs.kinds import spill_plan
+from broker.jobs.kinds.collection_plan import PREFIXES, begun_ms, orphans
+from broker.jobs.worker import worker
 from broker.node import Node
 from coordinator.commands.entries import Pin, Unpin
 from coordinator.commands.job_commands import ExpireRecords, JobKind, RequestJob

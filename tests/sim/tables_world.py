@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from broker.agent import AgentError
-from broker.config import Address, Settings
+from broker.config.settings import Address, Settings
 from broker.node import Node
 from coordinator.commands.codec import decode_entry, encode_entry
 from coordinator.commands.entries import Open

@@ -12,8 +12,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from broker import config
 from broker.agent import Agent, AgentError, Parts
+from broker.config import settings as config
 from broker.node import Node
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import MetadataLog

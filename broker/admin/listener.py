@@ -1,0 +1,419 @@
+"""The admin HTTP listener: metrics, health, the log, and what the exporter asks.
+
+    GET    /metrics                  Prometheus
+    GET    /health/live              200 as long as the process answers
+    GET    /health/ready             200, or 503 with the reasons why not (P16)
+    GET    /log?after=P&follow=1     entries of the metadata log, one JSON object per line
+    GET    /jobs                     which agent has the jobs, and how far they are
+    POST   /jobs/{job}/run           have one run now
+    GET    /objects/unnamed          objects in the store that no entry of the log names
+    GET    /topics/{name}?from=N     where a topic's records lie, from a partition on
+    GET    /export/topics            topics with their ids, what is set for their tables, how far these are
+    GET    /export/plan?topic=T      spans of a topic [&partition=P&from=OFFSET], some at a time
+    POST   /export/progress          {"topic", "topic_id", "offsets"}: a table has all before these
+    POST   /export/pin               {"name", "lifetime_ms"} -> {"position"}
+    DELETE /export/pin/{name}
+
+Errors are `{"error": sentence}`: 400 for the caller's mistakes, 404, and 503 for what may work
+later. What reads the machine waits for a barrier first, so no answer is older than its question
+(P8). There is no authentication: the listener belongs on a trusted network.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from broker.admin import metrics
+from broker.config.settings import Settings
+from broker.jobs.kinds import unnamed_objects
+from broker.reports import job_report
+from broker.reports.export_report import export_view, parse_progress, reports
+from broker.reports.log_lines import describe
+from broker.reports.topic_report import topic_view
+from coordinator.commands.codec import CodecError, decode_entry
+from coordinator.commands.entries import Command, Outcome, Pin, Pinned, Rejected, Unpin
+from coordinator.commands.job_commands import RequestJob
+from coordinator.commands.table_commands import TABLES_LEVEL
+from coordinator.coordinator import Coordinator, NotDoneError
+from coordinator.log.metadata_log import LogCutError, LogError, MetadataLog
+from coordinator.machine.machine import Machine
+from coordinator.machine.plan_view import topic_plan
+from protocol.errors import KafkaError
+from protocol.types import POSITION_ZERO, Position, TopicId
+from storage.formats.spans import Marker, Page, Span
+from storage.reader import Reader
+from storage.stores.object_store import ObjectStore, StoreError
+
+PROPOSAL_SECONDS_MAX = 10.0
+LOG_READERS_MAX = 4
+"""Streams of the whole log at a time; each reads the log anew."""
+PIN_MS_MAX = 7 * 86_400_000
+BODY_BYTES_MAX = 1024 * 1024
+"""Offsets of all partitions of a topic are the longest."""
+PLAN_ROUNDS_MAX = 6
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(slots=True, kw_only=True)
+class AdminView:
+    """What the endpoints may look at. The parts come when the agent has them."""
+
+    settings: Settings
+    store: ObjectStore
+    log: MetadataLog
+    not_ready: Callable[[], list[str]]
+    notes: Callable[[], list[str]] = list
+    """What is wrong and not this agent's doing."""
+    """Reasons why the agent should not be sent clients; none when it should."""
+    life: str = ""
+    """Of the metadata log (`broker.store.identity`), once it is known."""
+    coordinator: Coordinator | None = None
+    reader: Reader | None = None
+    """There when the coordinator is."""
+    registry: CollectorRegistry | None = None
+
+
+class _RefusedError(Exception):
+    """The answer is an error."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+VIEW: web.AppKey[AdminView] = web.AppKey("view", AdminView)
+LOG_READERS: web.AppKey[asyncio.Semaphore] = web.AppKey("log_readers", asyncio.Semaphore)
+
+
+def make_app(view: AdminView) -> web.Application:
+    """The application; the composition root opens its socket."""
+    app = web.Application(middlewares=[_errors], client_max_size=BODY_BYTES_MAX)
+    app[VIEW] = view
+    app[LOG_READERS] = asyncio.Semaphore(LOG_READERS_MAX)
+    app.router.add_get("/metrics", _metrics)
+    app.router.add_get("/health/live", _live)
+    app.router.add_get("/health/ready", _ready)
+    app.router.add_get("/log", _log)
+    app.router.add_get("/jobs", _jobs)
+    app.router.add_post("/jobs/{job}/run", _run_job)
+    app.router.add_get("/objects/unnamed", _unnamed)
+    app.router.add_get("/topics/{name}", _topic)
+    app.router.add_get("/export/topics", _topics)
+    app.router.add_get("/export/plan", _plan)
+    app.router.add_post("/export/plan", _plan_of_many)
+    app.router.add_post("/export/progress", _progress)
+    app.router.add_post("/export/pin", _pin)
+    app.router.add_delete("/export/pin/{name}", _unpin)
+    return app
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every error as JSON, with the status that says whose it is."""
+    try:
+        return await handler(request)
+    except _RefusedError as refused:
+        return _json({"error": str(refused)}, status=refused.status)
+    except LogError as error:
+        return _json({"error": f"the metadata log: {error}"}, status=503)
+    except web.HTTPException as error:
+        return _json({"error": error.reason}, status=error.status)
+
+
+def _json(value: Mapping[str, Any], *, status: int = 200) -> web.Response:
+    return web.json_response(value, status=status)
+
+
+async def _metrics(request: web.Request) -> web.StreamResponse:
+    registry = request.app[VIEW].registry
+    if registry is None:
+        raise _RefusedError(503, "the agent is starting")
+    return web.Response(
+        body=metrics.exposition(registry),
+        headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+    )
+
+
+async def _live(_request: web.Request) -> web.StreamResponse:
+    return _json({"live": True})
+
+
+async def _ready(request: web.Request) -> web.StreamResponse:
+    view = request.app[VIEW]
+    reasons, notes = view.not_ready(), view.notes()
+    said = {"ready": not reasons, "reasons": reasons} | ({"notes": notes} if notes else {})
+    return _json(said, status=503 if reasons else 200)
+
+
+async def _log(request: web.Request) -> web.StreamResponse:
+    """Entries after a position; without `follow`, up to the log's end as of now."""
+    view = request.app[VIEW]
+    readers = request.app[LOG_READERS]
+    after = Position(_number(request, "after", POSITION_ZERO))
+    follow = request.query.get("follow", "0") not in ("", "0", "false")
+    if readers.locked():
+        raise _RefusedError(503, f"{LOG_READERS_MAX} others are reading the log already")
+    async with readers:
+        head = await view.log.head()
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await response.prepare(request)
+        if follow or after < head:
+            await _stream(view.log, response, after=after, end=None if follow else head)
+        await response.write_eof()
+        return response
+
+
+async def _stream(
+    log: MetadataLog, response: web.StreamResponse, *, after: Position, end: Position | None
+) -> None:
+    """Write entries until the one at `end`, or for ever; a broken tail ends the answer.
+
+    The beginning is that of what was not cut.
+    """
+    place = after
+    try:
+        async with aclosing(log.tail(after)) as batches:
+            async for batch in batches:
+                for logged in batch:
+                    try:
+                        line = describe(
+                            logged.position, logged.session, decode_entry(logged.payload)
+                        )
+                    except CodecError as error:
+                        line = {"position": logged.position, "error": str(error)}
+                    await response.write(json.dumps(line).encode() + b"\n")
+                    place = logged.position
+                    if end is not None and place >= end:
+                        return
+    except LogCutError as error:
+        if place != POSITION_ZERO:
+            await response.write(json.dumps({"error": str(error)}).encode() + b"\n")
+        elif end is None or error.cut < end:
+            await _stream(log, response, after=error.cut, end=end)
+    except LogError as error:
+        await response.write(json.dumps({"error": str(error)}).encode() + b"\n")
+
+
+async def _unnamed(request: web.Request) -> web.StreamResponse:
+    machine = (await _current(request)).machine
+    try:
+        found = await unnamed_objects.count(request.app[VIEW].store, machine)
+    except StoreError as error:
+        raise _RefusedError(503, f"the object store: {error}") from error
+    return _json(found.view())
+
+
+async def _topic(request: web.Request) -> web.StreamResponse:
+    name, first = request.match_info["name"], _number(request, "from", 0)
+    coordinator = await _current(request)
+    topic = coordinator.machine.topics.by_name(name)
+    if topic is None:
+        raise _RefusedError(404, f'there is no topic named "{name}"')
+    return _json(topic_view(coordinator.machine, topic, first=first))
+
+
+async def _topics(request: web.Request) -> web.StreamResponse:
+    coordinator = await _current(request)
+    topics = [
+        {
+            "name": topic.name,
+            "topic_id": topic.topic_id.hex(),
+            "partitions": topic.partition_count,
+            **export_view(coordinator.machine, topic),
+        }
+        for topic in coordinator.machine.topics
+    ]
+    return _json({"cluster_id": _cluster(request), "topics": topics})
+
+
+def _cluster(request: web.Request) -> str:
+    """A name alone could be given again, and with it topic ids: they come from positions. A table
+    made from one life of the log must not be continued from another."""
+    view = request.app[VIEW]
+    return f"{view.settings.cluster_id}/{view.life}"
+
+
+async def _plan(request: web.Request) -> web.StreamResponse:
+    name = request.query.get("topic", "")
+    if not name:
+        raise _RefusedError(400, "which topic? (?topic=NAME)")
+    partitions = None
+    if "partition" in request.query:
+        partition = _number(request, "partition", 0)
+        partitions = {partition: _number(request, "from", 0)}
+    return await _answer_plan(request, name, partitions)
+
+
+async def _plan_of_many(request: web.Request) -> web.StreamResponse:
+    """A plan that begins elsewhere in every partition, in one request: who reads what is fresh
+    asks often, and of all partitions."""
+    try:
+        body = json.loads(await request.text())
+        name, others = str(body["topic"]), body.get("others")
+        others = None if others is None else int(others)
+        offsets = {int(number): int(offset) for number, offset in body["offsets"].items()}
+    except (AttributeError, ValueError, TypeError, LookupError) as error:
+        said = 'send {"topic": name, "offsets": {partition: offset}, "others": offset or null}'
+        raise _RefusedError(400, said) from error
+    if min(offsets.values(), default=0) < 0 or (others or 0) < 0:
+        raise _RefusedError(400, "offsets are not negative")
+    return await _answer_plan(request, name, offsets, others=others)
+
+
+async def _answer_plan(
+    request: web.Request,
+    name: str,
+    partitions: Mapping[int, int] | None,
+    *,
+    others: int | None = None,
+) -> web.StreamResponse:
+    """The plan of a topic; partitions that are not named from `others` on, or left out."""
+    coordinator = await _current(request)
+    topic = coordinator.machine.topics.by_name(name)
+    if topic is None:
+        raise _RefusedError(404, f'there is no topic named "{name}"')
+    if others is not None and partitions is not None:
+        partitions = dict.fromkeys(range(topic.partition_count), others) | dict(partitions)
+    try:
+        plan = await _plan_with_pages(request, coordinator.machine, topic.topic_id, partitions)
+    except KafkaError as error:
+        raise _RefusedError(404, str(error)) from error
+    except StoreError as error:
+        raise _RefusedError(503, f"the object store: {error}") from error
+    found = {"store": _store(request.app[VIEW].settings), "cluster_id": _cluster(request)}
+    return _json(plan | found | export_view(coordinator.machine, topic))
+
+
+async def _plan_with_pages(
+    request: web.Request,
+    machine: Machine,
+    topic_id: TopicId,
+    partitions: Mapping[int, int] | None,
+) -> dict[str, Any]:
+    """The plan, pages read as it needs them. Jobs may move rows meanwhile, so it is made anew
+    each time, and is of one position."""
+    reader = request.app[VIEW].reader
+    assert reader is not None  # It is there when the coordinator is.
+    read: dict[Page, Sequence[Span | Marker]] = {}
+    for _ in range(PLAN_ROUNDS_MAX):
+        plan = topic_plan(machine, topic_id, partitions=partitions, pages=read.get)
+        if not plan.missing:
+            return plan.view
+        read |= zip(plan.missing, await reader.load_pages(plan.missing), strict=True)
+    raise _RefusedError(503, "rows move faster than their pages are read; ask again")
+
+
+def _store(settings: Settings) -> dict[str, Any]:
+    """Where an exporter finds the objects; never a secret."""
+    style = settings.store_path_style
+    return {
+        "url": settings.store_url,
+        "endpoint": settings.store_endpoint,
+        "region": settings.store_region,
+        "path_style": settings.store_endpoint is not None if style is None else style,
+    }
+
+
+async def _jobs(request: web.Request) -> web.StreamResponse:
+    return _json(_jobs_view(await _current(request), request.app[VIEW].settings))
+
+
+async def _run_job(request: web.Request) -> web.StreamResponse:
+    name = request.match_info["job"]
+    kind = job_report.job_kind(name)
+    if kind is None:
+        raise _RefusedError(404, f'there is no job "{name}" ({job_report.names()})')
+    await _propose(request, RequestJob(kind))
+    view = _jobs_view(_coordinator(request), request.app[VIEW].settings)
+    return _json(next(job for job in view["jobs"] if job["job"] == kind.name.lower()))
+
+
+def _jobs_view(coordinator: Coordinator, settings: Settings) -> dict[str, Any]:
+    return job_report.jobs_view(
+        coordinator.machine, log_bytes=coordinator.log_bytes, log_bytes_max=settings.log_bytes_max
+    )
+
+
+async def _progress(request: web.Request) -> web.StreamResponse:
+    try:
+        progress = parse_progress(await request.text())
+    except ValueError as error:
+        raise _RefusedError(400, str(error)) from error
+    machine = (await _current(request)).machine
+    topic = machine.topics.by_name(progress.topic)
+    if topic is None or topic.topic_id.hex() != progress.topic_id:
+        said = f'there is no topic "{progress.topic}" with id {progress.topic_id}'
+        raise _RefusedError(404, said)
+    if not machine.incarnations.all_know(TABLES_LEVEL):
+        raise _RefusedError(503, "an agent of an older release is live; say it again later")
+    for command in reports(topic.topic_id, progress.offsets):
+        await _propose(request, command)
+    return _json({"topic": topic.name, "partitions": len(progress.offsets)})
+
+
+async def _pin(request: web.Request) -> web.StreamResponse:
+    try:
+        body = json.loads(await request.text())
+        name, lifetime_ms = body["name"], body["lifetime_ms"]
+    except (ValueError, TypeError, LookupError) as error:
+        raise _RefusedError(400, 'send {"name": text, "lifetime_ms": number}') from error
+    if not isinstance(name, str) or not 0 < len(name) <= 100:
+        raise _RefusedError(400, "name: 1 to 100 characters")
+    whole = isinstance(lifetime_ms, int) and not isinstance(lifetime_ms, bool)
+    if not whole or not 0 < lifetime_ms <= PIN_MS_MAX:
+        raise _RefusedError(400, f"lifetime_ms: a number from 1 to {PIN_MS_MAX}")
+    outcome = await _propose(request, Pin(name, lifetime_ms))
+    if not isinstance(outcome, Pinned):
+        raise _RefusedError(503, f"the pin was not set: {outcome}")
+    # What was in the log before the pin must be in the plan that is asked for next.
+    await _current(request)
+    return _json({"position": outcome.position, "expires_ms": outcome.expires_ms})
+
+
+async def _unpin(request: web.Request) -> web.StreamResponse:
+    name = request.match_info["name"]
+    await _propose(request, Unpin(name))
+    return _json({"name": name})
+
+
+async def _propose(request: web.Request, command: Command) -> Outcome:
+    """Put a command into the log and wait for what became of it."""
+    future = _coordinator(request).propose(command)
+    done, _ = await asyncio.wait([future], timeout=PROPOSAL_SECONDS_MAX)
+    if not done:
+        raise _RefusedError(503, "it is not known yet whether this took effect; send it again")
+    try:
+        outcome = future.result()
+    except NotDoneError as error:
+        raise _RefusedError(503, f"not done: {error}") from error
+    if isinstance(outcome, Rejected):
+        raise _RefusedError(409, outcome.message or outcome.error.name)
+    return outcome
+
+
+async def _current(request: web.Request) -> Coordinator:
+    """The coordinator, its machine being at the log's end of some time after the call."""
+    coordinator = _coordinator(request)
+    await coordinator.barrier()
+    return coordinator
+
+
+def _coordinator(request: web.Request) -> Coordinator:
+    coordinator = request.app[VIEW].coordinator
+    if coordinator is None:
+        raise _RefusedError(503, "the agent is starting")
+    return coordinator
+
+
+def _number(request: web.Request, name: str, default: int) -> int:
+    text = request.query.get(name, str(default))
+    if not text.isascii() or not text.isdigit():
+        raise _RefusedError(400, f'{name}: "{text}" is not a number')
+    return int(text)

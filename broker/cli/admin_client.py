@@ -1,0 +1,49 @@
+"""What the tools ask an agent's admin listener: one request, its JSON, or a sentence.
+
+Left out: streams (`broker.cli.log_tail`), waiting for what may work later.
+"""
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from broker.cli.said import ToolError
+
+TIMEOUT_S: Final = 30.0
+
+
+def ask(agent: str, path: str, *, method: str = "GET") -> dict[str, Any]:
+    """The object that the agent at this base address answers. Raises ToolError."""
+    if urlsplit(agent).scheme not in ("http", "https") or not urlsplit(agent).netloc:
+        raise ToolError(f'"{agent}" is not an address like http://127.0.0.1:9094')
+    # Only http and https get here.
+    request = urllib.request.Request(agent.rstrip("/") + path, method=method)  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310
+            answer = json.load(response)
+    except urllib.error.HTTPError as error:
+        raise ToolError(_sentence(agent, error)) from error
+    except ValueError as error:
+        raise ToolError(_NO_AGENT) from error
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        raise ToolError(
+            f"no agent answers at {agent} ({reason}): is one running? (--agent says where)"
+        ) from error
+    if not isinstance(answer, dict):
+        raise ToolError(_NO_AGENT)
+    return answer
+
+
+_NO_AGENT: Final = "the answer is not an agent's: is the address its http listener?"
+
+
+def _sentence(agent: str, error: urllib.error.HTTPError) -> str:
+    """What the agent says itself, if it is one."""
+    try:
+        return str(json.loads(error.read())["error"])
+    except (ValueError, LookupError, TypeError):
+        return f"{agent} answers {error.code}: {error.reason or 'no reason given'}"

@@ -1,0 +1,296 @@
+"""`frazil doctor`: settings, store, log, clock and ports, each with what to do about it.
+
+Looks without disturbing: the store gets one small object that is deleted again, the log is only
+read, ports are tried and released. An agent that is running on this machine with these settings
+is recognised, so that its ports and its embedded log are not called trouble, and asked what only
+it can tell. Without one the log is read to its end, and compared with the store.
+
+Left out: load, latencies over time, other agents.
+"""
+
+import asyncio
+import contextlib
+import http.client
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.cli.admin_client import ask
+from broker.cli.said import ToolError
+from broker.config.settings import Address, Loaded, Settings, advertised, name_of
+from broker.jobs.kinds import unnamed_objects
+from broker.opening import log_options, now_ms, open_adapters, store_options
+from broker.store import truncation
+from broker.store.truncation import TruncatedLogError
+from coordinator.log.metadata_log import LogError, LogRefusedError, MetadataLog
+from coordinator.log.open_log import open_log
+from coordinator.machine.machine import Machine
+from coordinator.replica import Replica, ReplicaStoppedError
+from coordinator.snapshot.store import SnapshotStore
+from coordinator.stats import CoordinatorStats
+from protocol.types import ERA
+from storage.formats import marker
+from storage.stores.object_store import ObjectStore, StoreError, StoreRefusedError
+from storage.stores.open_store import open_store
+
+PROBE_KEY = "doctor/probe"
+PROBE = b"frazil doctor was here\n"
+CALL_S_MAX = 10.0
+SKEW_MS_MAX = 5_000
+"""A clock this far from the store's is told; requests to S3 are refused beyond 15 minutes."""
+SLOW_MS = 1_000
+
+
+class Finding(NamedTuple):
+    """One line of the examination."""
+
+    what: str
+    bad: bool
+    text: str
+
+    def line(self) -> str:
+        return f"{'BAD ' if self.bad else 'ok  '} {self.what:<9} {self.text}"
+
+
+async def examine(loaded: Loaded) -> list[Finding]:
+    """Everything, in the order in which an agent would meet it."""
+    settings = loaded.settings
+    text = f"cluster {settings.cluster_id}, node {_node_name(settings)}"
+    findings = [Finding("settings", bad=False, text=text)]
+    findings += [Finding("settings", bad=False, text=warning) for warning in loaded.warnings]
+    running = await asyncio.to_thread(_agent_runs, settings)
+    findings += [finding async for finding in _store(settings)]
+    findings += [finding async for finding in _log(settings, running=running)]
+    if not any(finding.bad for finding in findings):
+        findings += await (_told(settings) if running else _compared(settings))
+    findings += _ports(settings, running=running)
+    return findings
+
+
+def _node_name(settings: Settings) -> str:
+    ports = {address.name: address.port or 0 for address in settings.listen}
+    host_name = socket.gethostname()
+    listeners = advertised(settings, ports=ports, host_name=host_name)
+    return name_of(settings, listeners=listeners, host_name=host_name)
+
+
+async def _store(settings: Settings) -> AsyncIterator[Finding]:
+    where = settings.store_url
+    try:
+        store = open_store(settings.store_url, store_options(settings), now_ms=now_ms)
+    except ValueError as error:
+        yield Finding("store", bad=True, text=str(error))
+        return
+    async with contextlib.aclosing(store):
+        try:
+            async with asyncio.timeout(CALL_S_MAX):
+                owner = await marker.read_identity(store)
+                took_ms = await _probe(store)
+                skew_ms = await _skew_ms(store)
+                refused = await store.delete([PROBE_KEY])
+        except StoreRefusedError as error:
+            yield Finding("store", bad=True, text=f"{where} refuses: {error}")
+        except (StoreError, TimeoutError) as error:
+            reason = str(error) or f"no answer within {CALL_S_MAX:g} s"
+            advice = "check store, store.endpoint and the network"
+            yield Finding("store", bad=True, text=f"{where} does not answer: {reason}; {advice}")
+        else:
+            yield _owner(settings, owner)
+            slow = f", slow: {took_ms} ms" if took_ms > SLOW_MS else f", {took_ms} ms"
+            yield Finding("store", bad=False, text=f"{where} can be written and read{slow}")
+            for _, reason in refused:
+                yield Finding(
+                    "store",
+                    bad=True,
+                    text=f"{where} refuses to delete: {reason}; what nobody needs any more stays"
+                    " there: give the right to it (S3: s3:DeleteObject)",
+                )
+            yield _clock(skew_ms)
+
+
+def _owner(settings: Settings, owner: marker.ClusterIdentity | None) -> Finding:
+    if owner is None:
+        return Finding("store", bad=False, text="it is nobody's yet; the first agent claims it")
+    other = owner.cluster_id != settings.cluster_id
+    text = f"it belongs to {owner.describe()}"
+    if other:
+        text += f", not to {settings.cluster_id!r}: set another store, or the right cluster.id"
+    return Finding("store", bad=other, text=text)
+
+
+async def _probe(store: ObjectStore) -> int:
+    """Write and read a small object; ms that it took."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    await store.put_new(PROBE_KEY, [PROBE])
+    if bytes(await store.get(PROBE_KEY)) != PROBE:
+        raise StoreRefusedError(f"{PROBE_KEY} came back with other bytes")
+    return int((loop.time() - begun) * 1000)
+
+
+async def _skew_ms(store: ObjectStore) -> int:
+    """This machine's clock minus the store's, roughly."""
+    page = await store.list_after(PROBE_KEY, "")
+    stamps = [info.modified_ms for info in page if info.key == PROBE_KEY]
+    return now_ms() - stamps[0] if stamps else 0
+
+
+def _clock(skew_ms: int) -> Finding:
+    if abs(skew_ms) <= SKEW_MS_MAX:
+        return Finding("clock", bad=False, text="agrees with the store's")
+    side = "ahead of" if skew_ms > 0 else "behind"
+    return Finding(
+        "clock", bad=True, text=f"{abs(skew_ms) / 1000:.0f} s {side} the store's: set up NTP"
+    )
+
+
+async def _log(settings: Settings, *, running: bool) -> AsyncIterator[Finding]:
+    where = settings.log_url
+    try:
+        log = open_log(where, log_options(settings), settings.cluster_id)
+    except ValueError as error:
+        yield Finding("log", bad=True, text=str(error))
+        return
+    if where.startswith("sqlite://") and not await asyncio.to_thread(_exists, where):
+        yield Finding("log", bad=False, text=f"{where} is not there yet; the agent makes it")
+        return
+    async with contextlib.aclosing(log):
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        try:
+            async with asyncio.timeout(CALL_S_MAX):
+                head = await log.head()
+        except LogRefusedError as error:
+            if running and where.startswith("sqlite:"):
+                yield Finding("log", bad=False, text=f"{where} is in use by the running agent")
+            else:
+                yield Finding("log", bad=True, text=f"{where} refuses: {error}")
+        except (LogError, TimeoutError) as error:
+            reason = str(error) or f"no answer within {CALL_S_MAX:g} s"
+            advice = "check log and the network, and that etcd has a leader"
+            yield Finding("log", bad=True, text=f"{where} does not answer: {reason}; {advice}")
+        else:
+            took_ms = int((loop.time() - begun) * 1000)
+            state = "is empty" if head == 0 else "has entries"
+            slow = ", slow" if took_ms > SLOW_MS else ""
+            yield Finding("log", bad=False, text=f"{where} answers{slow} ({took_ms} ms), {state}")
+
+
+async def _told(settings: Settings) -> list[Finding]:
+    """What the running agent says of the store."""
+    assert settings.http is not None
+    try:
+        told = await asyncio.to_thread(
+            ask, f"http://{_host_of(settings.http)}:{settings.http.port}", "/objects/unnamed"
+        )
+    except ToolError as error:
+        return [Finding("objects", bad=True, text=str(error))]
+    keys = [each["key"] for each in told["examples"]]
+    return [_unnamed(told["unnamed"], told["bytes"], told["orphans"], keys)]
+
+
+async def _compared(settings: Settings) -> list[Finding]:
+    """The log, read to its end, beside the store; nothing when either is not there yet."""
+    if settings.log_url.startswith("sqlite://") and not _exists(settings.log_url):
+        return []
+    store, log = open_adapters(settings)
+    async with contextlib.aclosing(store), contextlib.aclosing(log):
+        try:
+            machine = await _machine_of(store, log, settings)
+            await truncation.check(store, log, machine)
+            found = await unnamed_objects.count(store, machine)
+        except (ReplicaStoppedError, TruncatedLogError, StoreError, LogError) as error:
+            return [Finding("log", bad=True, text=str(error))]
+        keys = [info.key for info in found.examples]
+        return [_unnamed(found.objects, found.bytes, found.orphans, keys)]
+
+
+async def _machine_of(store: ObjectStore, log: MetadataLog, settings: Settings) -> Machine:
+    """What the log says, up to its end. Raises ReplicaStoppedError and LogReplacedError."""
+    machine = Machine()
+    snapshots = SnapshotStore(store, marker.ClusterIdentity(settings.cluster_id, ERA))
+    replica = Replica(log, machine, CoordinatorStats(), snapshots)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(replica.run())
+            await replica.started()
+            running.cancel()
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
+    return machine
+
+
+def _unnamed(count: int, total_bytes: int, orphans: int, keys: list[str]) -> Finding:
+    if count == 0:
+        return Finding("objects", bad=False, text="the log names all that there are")
+    listed = ", ".join(keys) + (", …" if count > len(keys) else "")
+    text = (
+        f"{count} ({total_bytes} bytes) that the log does not name: put and not committed before an"
+        f" agent was killed. {orphans} of them are older than every live agent and will be deleted,"
+        f" the others when the agents were started again: {listed}"
+    )
+    return Finding("objects", bad=False, text=text)
+
+
+def _exists(url: str) -> bool:
+    return Path(url.partition("://")[2]).exists()
+
+
+def _ports(settings: Settings, *, running: bool) -> list[Finding]:
+    wanted = [("listen", address.host, address.port or 0) for address in settings.listen]
+    if settings.http is not None:
+        wanted.append(("http", settings.http.host, settings.http.port))
+    findings = []
+    for setting, host, port in wanted:
+        trouble = _trouble_with(host, port)
+        if trouble is None:
+            findings.append(Finding("ports", bad=False, text=f"{setting} {host}:{port} is free"))
+        elif running:
+            findings.append(
+                Finding("ports", bad=False, text=f"{setting} {host}:{port}: an agent is running")
+            )
+        else:
+            findings.append(
+                Finding(
+                    "ports",
+                    bad=True,
+                    text=f"{setting} {host}:{port} cannot be listened on ({trouble}):"
+                    f" end what uses it, or set another ({setting})",
+                )
+            )
+    return findings
+
+
+def _trouble_with(host: str, port: int) -> str | None:
+    """Why nobody can listen there; None when somebody can."""
+    name = None if host in ("", "*") else host
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as door:
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Not listened on: an agent that starts just now has bound it, and is about to.
+            door.bind(address)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _host_of(http: Address) -> str:
+    return "127.0.0.1" if http.host in ("", "*", "0.0.0.0") else http.host  # noqa: S104
+
+
+def _agent_runs(settings: Settings) -> bool:
+    """Whether an agent answers at the admin address of the settings."""
+    if settings.http is None or settings.http.port == 0:
+        return False
+    connection = http.client.HTTPConnection(_host_of(settings.http), settings.http.port, timeout=2)
+    try:
+        connection.request("GET", "/health/live")
+        return connection.getresponse().read() == b'{"live": true}'
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,160 @@
+"""Planning `frazil group reset`: where each partition of a group shall go on. Pure.
+
+The rules are those of kafka-consumer-groups.sh: a new offset stays between the log's start and
+end, with a warning when it had to be moved there; a time behind the last record means the end.
+Leaves out: asking and committing (`broker.cli.group_tool`).
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Final, NamedTuple, assert_never
+
+from broker.config.values import milliseconds
+from broker.reports.group_report import Cell, Partition, table
+
+_DURATION: Final = re.compile(
+    r"P(?:(?P<d>\d+)D)?(?:T(?=.)(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d{1,9})?)S)?)?"
+)
+
+
+class ResetError(Exception):
+    """The reset makes no sense; the sentence says why."""
+
+
+class Rule(Enum):
+    """Where to go."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    CURRENT = "current"
+    OFFSET = "offset"
+    SHIFT = "shift"
+    TIME = "time"
+
+
+class Target(NamedTuple):
+    rule: Rule
+    value: int = 0
+    """OFFSET: it; SHIFT: by how much; TIME: ms since the epoch; else nothing."""
+
+
+class Place(NamedTuple):
+    """What is known of a partition."""
+
+    start: int
+    end: int
+    committed: int | None
+    at_time: int | None
+    """Offset of the first record at or behind the target's time; None: there is none."""
+
+
+class Change(NamedTuple):
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
+def plan(
+    target: Target, places: Mapping[Partition, Place]
+) -> tuple[Sequence[Change], Sequence[str]]:
+    """The changes in order of topics and partitions, and warnings. Raises ResetError."""
+    if target.rule is Rule.SHIFT:
+        lacking = sorted(where for where, place in places.items() if place.committed is None)
+        if lacking:
+            raise ResetError(
+                f"{_names(lacking)}: nothing is committed there, so it cannot be shifted"
+            )
+    changes, warnings = [], []
+    for where, place in sorted(places.items()):
+        after, warning = _aim(target, place)
+        changes.append(Change(*where, place.committed, after))
+        if warning:
+            warnings.append(f"{_names([where])}: {warning}")
+    return changes, warnings
+
+
+def _aim(target: Target, place: Place) -> tuple[int, str | None]:
+    match target.rule:
+        case Rule.EARLIEST:
+            return place.start, None
+        case Rule.LATEST:
+            return place.end, None
+        case Rule.CURRENT:
+            if place.committed is None:
+                return place.end, f"nothing is committed there; its end, {place.end}, is taken"
+            return place.committed, None
+        case Rule.OFFSET:
+            return _within(target.value, place)
+        case Rule.SHIFT:
+            assert place.committed is not None
+            return _within(place.committed + target.value, place)
+        case Rule.TIME:
+            if place.at_time is None:
+                return place.end, f"no record is that new; its end, {place.end}, is taken"
+            return place.at_time, None
+        case unknown:
+            assert_never(unknown)
+
+
+def _within(offset: int, place: Place) -> tuple[int, str | None]:
+    if offset > place.end:
+        return place.end, f"{offset} is behind its end; {place.end} is taken"
+    if offset < place.start:
+        return place.start, f"{offset} is before its start; {place.start} is taken"
+    return offset, None
+
+
+def plan_lines(changes: Sequence[Change]) -> list[str]:
+    """The plan as a table."""
+    rows: list[Sequence[Cell]] = [
+        [
+            change.topic,
+            change.partition,
+            change.before,
+            change.after,
+            None if change.before is None else change.after - change.before,
+        ]
+        for change in changes
+    ]
+    return table(("TOPIC", "PARTITION", "COMMITTED", "NEW", "BY"), rows)
+
+
+def topics(texts: Iterable[str]) -> dict[str, set[int] | None]:
+    """Partitions by topic from `orders` (all of them: None) and `orders:0,3`.
+
+    Raises ValueError with a sentence.
+    """
+    found: dict[str, set[int] | None] = {}
+    for text in texts:
+        name, colon, numbers = text.partition(":")
+        parts = numbers.split(",") if colon else []
+        if not name or not all(re.fullmatch(r"[0-9]{1,9}", part) for part in parts):
+            raise ValueError(f'"{text}" is not a topic with partitions (examples: orders:0,3)')
+        chosen = found.setdefault(name, set())
+        if not colon or chosen is None:
+            found[name] = None
+        else:
+            chosen |= {int(part) for part in parts}
+    return found
+
+
+def duration_ms(text: str) -> int:
+    """ms of an ISO 8601 duration (`P7D`, `PT1H30M`), or of Frazil's own (`90min`).
+
+    Raises ValueError with a sentence.
+    """
+    match = _DURATION.fullmatch(text.strip().upper())
+    if match is not None and any(match.groups()):
+        days, hours, minutes = (int(match[name] or 0) for name in ("d", "h", "m"))
+        seconds = ((days * 24 + hours) * 60 + minutes) * 60
+        return seconds * 1000 + int(float(match["s"] or 0) * 1000)
+    try:
+        return milliseconds(text)
+    except ValueError:
+        raise ValueError(f'"{text}" is not a duration (examples: P7D, PT1H30M, 90min)') from None
+
+
+def _names(partitions: Iterable[Partition]) -> str:
+    return ", ".join(f"{topic}:{partition}" for topic, partition in partitions)

@@ -1,0 +1,507 @@
+"""The command line: `frazil dev | serve | group … | txn … | feature … | log tail | doctor …`.
+
+Arguments become settings and calls; every foreseeable failure becomes one sentence on standard
+error and an exit code other than 0 (1 it did not work, 2 wrong use). What a command needs is
+imported when it is called, so that `--help` and mistakes are answered at once.
+
+`frazil export` is the exporter's own command line: another process image, since broker and
+exporter do not know each other.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from typing_extensions import override
+
+from broker.cli import job_arguments, topic_arguments, txn_arguments
+from broker.config.settings import Loaded, SettingsError, load
+from broker.config.values import whole_number
+from protocol.errors import KafkaError
+from protocol.types import position
+
+if TYPE_CHECKING:
+    from broker.cli.group_reset import Target
+    from broker.cli.kafka_client import Address, KafkaClient
+    from broker.cli.said import Said
+
+T = TypeVar("T")
+
+FAILED = 1
+MISUSED = 2
+INTERRUPTED = 130
+OFFSET_MAX = (1 << 63) - 1
+
+
+class _FailedError(Exception):
+    """The command cannot do its work; the sentence says why."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Mistakes in one line, without the usage before it."""
+
+    @override
+    def error(self, message: str) -> NoReturn:
+        self.exit(MISUSED, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["export"]:
+        return _export(given[1:])
+    options = _parser().parse_args(given)
+    try:
+        return int(options.run(options))
+    except SettingsError as error:
+        _complain(options.name, *error.mistakes)
+        return MISUSED
+    except (_FailedError, ValueError) as error:
+        _complain(options.name, str(error))
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough (`frazil log tail | head`).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="frazil", description="A Kafka-compatible log on object storage.")
+    parser.add_argument("--version", action="store_true", help="print the version and end")
+    parser.set_defaults(run=_version, name="frazil")
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=_Parser)
+
+    dev = commands.add_parser("dev", help="one agent, everything embedded")
+    dev.add_argument("--port", type=_port, default=9092, help="for Kafka clients; 0: a free one")
+    dev.add_argument(
+        "--http", type=_port, default=None, help="for health and metrics; 0: a free one (9094)"
+    )
+    dev.add_argument("--data", type=Path, default=Path("frazil-data"), metavar="DIR")
+    _add_set(dev)
+    dev.set_defaults(run=_dev, name="frazil dev")
+
+    serve = commands.add_parser("serve", help="one agent of a cluster")
+    _add_config(serve)
+    serve.set_defaults(run=_serve, name="frazil serve")
+
+    doctor = commands.add_parser("doctor", help="check settings, store, log, clock and ports")
+    _add_config(doctor)
+    doctor.set_defaults(run=_doctor, name="frazil doctor")
+
+    _add_group(commands)
+    topic_arguments.add_topic(commands, _on_agent, _need_topic_command)
+    job_arguments.add_job(commands, _on_agent, _need_job_command)
+    txn = _tool(
+        commands,
+        "txn",
+        "transactions: list, describe, abort, find-hanging",
+        need="what of them? list, describe, abort or find-hanging",
+    )
+    txn_arguments.add_txn(txn, _on_cluster, _duration_ms)
+    feature = _tool(
+        commands,
+        "feature",
+        "features of the cluster: describe, upgrade, downgrade",
+        need="what of them? describe, upgrade or downgrade",
+    )
+    txn_arguments.add_feature(feature, _on_cluster)
+
+    log = commands.add_parser("log", help="the metadata log")
+    log.set_defaults(run=_need_log_command, name="frazil log")
+    tail = log.add_subparsers(metavar="COMMAND", parser_class=_Parser).add_parser(
+        "tail", help="print its entries"
+    )
+    tail.add_argument("--agent", default="http://127.0.0.1:9094", metavar="URL")
+    tail.add_argument("--after", type=_position, default=0, metavar="POSITION")
+    tail.add_argument("--follow", "-f", action="store_true", help="go on as entries come")
+    tail.add_argument("--json", action="store_true", help="one JSON object per line")
+    tail.set_defaults(run=_log_tail, name="frazil log tail")
+
+    commands.add_parser("export", help="turn topics into Iceberg tables (run, status, verify)")
+    return parser
+
+
+def _tool(
+    commands: Any, tool: str, text: str, *, need: str
+) -> Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]:
+    """A command that asks a cluster, with commands below it; what adds those."""
+
+    def needed(_options: argparse.Namespace) -> int:
+        raise _FailedError(f"{need} (frazil {tool} --help)")
+
+    parser = commands.add_parser(tool, help=text)
+    parser.set_defaults(run=needed, name=f"frazil {tool}")
+    below = parser.add_subparsers(metavar="COMMAND", parser_class=_Parser)
+
+    def add(
+        name: str, run: Callable[[argparse.Namespace], int], text: str
+    ) -> argparse.ArgumentParser:
+        parser: _Parser = below.add_parser(name, help=text, description=text)
+        parser.add_argument(
+            "--bootstrap", type=_addresses, default="localhost:9092", metavar="HOST:PORT"
+        )
+        parser.add_argument(
+            "--timeout-ms", type=_timeout_ms, default=15_000, metavar="MS", help="(15000)"
+        )
+        parser.set_defaults(run=run, name=f"frazil {tool} {name}")
+        return parser
+
+    return add
+
+
+def _add_group(commands: Any) -> None:
+    """`frazil group`, with its commands; flags are those of kafka-consumer-groups.sh."""
+    add = _tool(
+        commands,
+        "group",
+        "consumer groups: list, describe, reset, delete",
+        need="what of them? list, describe, reset or delete",
+    )
+
+    listing = add("list", _group_list, "all groups, with type and state")
+    listing.add_argument("--state", action="append", default=[], type=_state, metavar="STATE")
+    listing.add_argument("--type", action="append", default=[], choices=("classic", "consumer"))
+
+    describing = add("describe", _group_describe, "one group: offsets and lag, or its members")
+    describing.add_argument("group", metavar="GROUP")
+    describing.add_argument("--members", action="store_true", help="members and what they have")
+    describing.add_argument("--json", action="store_true", help="everything, as one JSON object")
+
+    _add_reset(add("reset", _group_reset, "say where an inactive group goes on; a plan at first"))
+
+    deleting = add("delete", _group_delete, "delete inactive groups with their offsets")
+    deleting.add_argument("groups", metavar="GROUP", nargs="+")
+
+
+def _add_reset(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "--topic",
+        action="append",
+        metavar="TOPIC[:P,P]",
+        help="a topic, or some partitions of it; may be repeated",
+    )
+    which.add_argument("--all-topics", action="store_true", help="those with committed offsets")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to-earliest", action="store_true", help="to the first record there is")
+    where.add_argument("--to-latest", action="store_true", help="to the end")
+    where.add_argument("--to-current", action="store_true", help="to what is committed, or the end")
+    where.add_argument("--to-offset", type=_offset, metavar="N")
+    where.add_argument("--shift-by", type=_shift, metavar="N", help="forward, or back if negative")
+    where.add_argument(
+        "--to-datetime",
+        type=_datetime_ms,
+        metavar="TIME",
+        help="to the first record from then on: 2026-01-31T08:00:00, UTC unless it says +02:00",
+    )
+    where.add_argument("--by-duration", type=_duration_ms, metavar="PnDTnHnMnS", help="so long ago")
+    parser.add_argument("--execute", action="store_true", help="do it; else only the plan is shown")
+
+
+def _add_set(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting, Frazil's or Kafka's; may be repeated",
+    )
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings")
+    _add_set(parser)
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a port (0 to 65535)')
+    return int(text)
+
+
+def _position(text: str) -> int:
+    """A position as it is printed (`era:revision`), or as one number."""
+    era, colon, revision = text.partition(":")
+    parts = [era, revision] if colon else [text]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f'"{text}" is not a position (examples: 1:42, 0)')
+    return position(int(era), int(revision)) if colon else int(text)
+
+
+def _checked(read: Callable[[str], T], text: str) -> T:
+    """What `read` makes of an argument; its sentence when it is none."""
+    try:
+        return read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _addresses(text: str) -> tuple["Address", ...]:
+    from broker.cli.kafka_client import addresses
+
+    return _checked(addresses, text)
+
+
+def _timeout_ms(text: str) -> int:
+    return _checked(lambda text: whole_number(text, minimum=100, maximum=3_600_000), text)
+
+
+def _offset(text: str) -> int:
+    return _checked(lambda text: whole_number(text, minimum=0, maximum=OFFSET_MAX), text)
+
+
+def _shift(text: str) -> int:
+    return _checked(lambda text: whole_number(text, minimum=-OFFSET_MAX, maximum=OFFSET_MAX), text)
+
+
+def _datetime_ms(text: str) -> int:
+    """ms since the epoch of an ISO 8601 time; UTC when it names no zone, as Kafka's tool."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is not a time (example: 2026-01-31T08:00:00)'
+        ) from error
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return int(at.timestamp() * 1000)
+
+
+def _duration_ms(text: str) -> int:
+    from broker.cli.group_reset import duration_ms
+
+    return _checked(duration_ms, text)
+
+
+def _state(text: str) -> str:
+    """A group's state by its name, whatever the case."""
+    from broker.reports.group_report import STATES
+
+    for state in STATES:
+        if state.lower() == text.lower():
+            return state
+    raise argparse.ArgumentTypeError(f'"{text}" is not a state ({", ".join(STATES)})')
+
+
+def _version(options: argparse.Namespace) -> int:
+    from broker.opening import software_version
+
+    if not options.version:
+        raise _FailedError(
+            "what should it do? dev, serve, topic, group, txn, feature, job, doctor, log tail or"
+            " export (--help)"
+        )
+    print(f"frazil {software_version()}")
+    return 0
+
+
+def _need_log_command(_options: argparse.Namespace) -> int:
+    raise _FailedError("what of it? (frazil log tail)")
+
+
+def _need_job_command(_options: argparse.Namespace) -> int:
+    raise _FailedError("what of them? list or run (frazil job --help)")
+
+
+def _need_topic_command(_options: argparse.Namespace) -> int:
+    raise _FailedError("what of them? describe (frazil topic --help)")
+
+
+def _dev(options: argparse.Namespace) -> int:
+    from broker.cli import dev
+
+    # Two agents on one machine are told apart by --port alone when it is free to choose.
+    chosen = options.http
+    http_port = chosen if chosen is not None else (0 if options.port == 0 else 9094)
+    registry_port = dev.REGISTRY_PORT if options.port == 9092 else 0
+    defaults = dev.defaults(
+        port=options.port, http_port=http_port, registry_port=registry_port, data=options.data
+    )
+    loaded = _load(options, defaults=defaults)
+    try:
+        dev.prepare(options.data)
+    except dev.DataError as error:
+        raise _FailedError(str(error)) from error
+    command = "frazil" if shutil.which("frazil") else sys.argv[0]
+    return _run(loaded, greet=lambda at: dev.greeting(at, data=options.data, command=command))
+
+
+def _serve(options: argparse.Namespace) -> int:
+    return _run(_load(options, defaults={}), greet=_serving)
+
+
+def _serving(listening: dict[str, tuple[str, int]]) -> str:
+    at = " ".join(f"{name}={host}:{port}" for name, (host, port) in listening.items())
+    return f"serving {at}"
+
+
+def _run(loaded: Loaded, *, greet: Callable[[dict[str, tuple[str, int]]], str]) -> int:
+    from broker import process
+    from broker.agent import AgentError
+
+    try:
+        return process.run(
+            loaded, announce=lambda agent: print(greet(agent.listening()), flush=True)
+        )
+    except AgentError as error:
+        raise _FailedError(str(error)) from error
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from broker import process
+    from broker.cli import doctor
+
+    findings = process.run_once(doctor.examine(_load(options, defaults={})))
+    for finding in findings:
+        print(finding.line())
+    return FAILED if any(finding.bad for finding in findings) else 0
+
+
+def _group_list(options: argparse.Namespace) -> int:
+    from broker.cli import group_tool
+
+    return _on_cluster(
+        options,
+        lambda client: group_tool.list_groups(client, states=options.state, kinds=options.type),
+    )
+
+
+def _group_describe(options: argparse.Namespace) -> int:
+    from broker.cli import group_tool
+
+    return _on_cluster(
+        options,
+        lambda client: group_tool.describe(
+            client, options.group, members=options.members, as_json=options.json
+        ),
+    )
+
+
+def _group_reset(options: argparse.Namespace) -> int:
+    from broker.cli import group_reset, group_tool
+
+    chosen = None if options.all_topics else group_reset.topics(options.topic)
+    return _on_cluster(
+        options,
+        lambda client: group_tool.reset(
+            client, options.group, _target(options), chosen, execute=options.execute
+        ),
+    )
+
+
+def _target(options: argparse.Namespace) -> "Target":
+    from broker.cli.group_reset import Rule, Target
+    from broker.opening import now_ms
+
+    if options.to_offset is not None:
+        return Target(Rule.OFFSET, options.to_offset)
+    if options.shift_by is not None:
+        return Target(Rule.SHIFT, options.shift_by)
+    if options.to_datetime is not None:
+        return Target(Rule.TIME, options.to_datetime)
+    if options.by_duration is not None:
+        return Target(Rule.TIME, now_ms() - options.by_duration)
+    if options.to_current:
+        return Target(Rule.CURRENT)
+    return Target(Rule.EARLIEST if options.to_earliest else Rule.LATEST)
+
+
+def _group_delete(options: argparse.Namespace) -> int:
+    from broker.cli import group_tool
+
+    return _on_cluster(options, lambda client: group_tool.delete(client, options.groups))
+
+
+def _on_cluster(
+    options: argparse.Namespace, command: Callable[["KafkaClient"], Awaitable["Said"]]
+) -> int:
+    """Run a command of one of the tools; print what it says."""
+    import asyncio
+
+    from broker.cli.kafka_client import ClientError, KafkaClient
+    from broker.cli.said import ToolError
+
+    async def work() -> "Said":
+        async with KafkaClient(options.bootstrap, timeout_ms=options.timeout_ms) as client:
+            return await command(client)
+
+    try:
+        # Not `process.run_once`: what an agent is made of takes longer to import than all this.
+        said = asyncio.run(work())
+    except (ClientError, ToolError) as error:
+        raise _FailedError(str(error)) from error
+    except KafkaError as error:
+        raise _FailedError(f"refused: {error.message or error.code.name}") from error
+    return _say(options, said)
+
+
+def _on_agent(options: argparse.Namespace, command: Callable[[], "Said"]) -> int:
+    """Run a command that asks an agent's admin listener; print what it says."""
+    from broker.cli.said import ToolError
+
+    try:
+        return _say(options, command())
+    except ToolError as error:
+        raise _FailedError(str(error)) from error
+
+
+def _say(options: argparse.Namespace, said: "Said") -> int:
+    for line in said.lines:
+        print(line)
+    _complain(options.name, *said.warnings, *said.failures)
+    return FAILED if said.failures else 0
+
+
+def _log_tail(options: argparse.Namespace) -> int:
+    from broker.cli import log_tail
+
+    try:
+        for line in log_tail.tail(
+            options.agent, after=options.after, follow=options.follow, as_json=options.json
+        ):
+            print(line, flush=options.follow)
+    except log_tail.TailError as error:
+        raise _FailedError(str(error)) from error
+    return 0
+
+
+def _export(arguments: list[str]) -> int:
+    """Become the exporter's process; returns only when that cannot be."""
+    try:
+        os.execv(sys.executable, [sys.executable, "-m", "iceberg_export", *arguments])  # noqa: S606
+    except OSError as error:
+        _complain("frazil export", f"the exporter cannot be started: {error.strerror}")
+    return FAILED
+
+
+def _load(options: argparse.Namespace, *, defaults: dict[str, str]) -> Loaded:
+    """All sources of settings. `FRAZIL_CONFIG` names the file when no flag does."""
+    file = getattr(options, "config", None)
+    if file is None and "FRAZIL_CONFIG" in os.environ and hasattr(options, "config"):
+        file = Path(os.environ["FRAZIL_CONFIG"])
+    toml = None
+    if file is not None:
+        try:
+            toml = (str(file), file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise _FailedError(f"cannot read {file}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise _FailedError(f"{file} is not TOML: it is not UTF-8 text") from error
+    return load(
+        defaults=defaults,
+        toml=toml,
+        environ=os.environ,
+        flags=options.set,
+    )
+
+
+def _complain(name: str, *sentences: str) -> None:
+    for sentence in sentences:
+        print(f"{name}: {sentence}", file=sys.stderr)

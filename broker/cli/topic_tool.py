@@ -1,0 +1,26 @@
+"""`frazil topic describe`: where a topic's records lie, partition by partition.
+
+Asks an agent's admin listener, since Kafka's protocol knows nothing of chunks, segments and pages.
+Formatting is in `broker.reports.topic_report`. Left out: what Kafka's own tools do (kafka-topics.sh).
+"""
+
+import json
+from urllib.parse import quote
+
+from broker.cli import admin_client
+from broker.cli.said import Said
+from broker.reports import topic_report
+
+
+def describe(agent: str, name: str, *, as_json: bool) -> Said:
+    """One topic with all its partitions. Raises ToolError."""
+    path = f"/topics/{quote(name, safe='')}?from="
+    view = admin_client.ask(agent, f"{path}0")
+    partitions = view["partitions"]
+    # Partitions are asked for in slices; a topic that is deleted meanwhile ends it.
+    while len(partitions) < view["partition_count"]:
+        more = admin_client.ask(agent, f"{path}{len(partitions)}")
+        if more["topic_id"] != view["topic_id"] or not more["partitions"]:
+            break
+        partitions += more["partitions"]
+    return Said([json.dumps(view)] if as_json else topic_report.lines(view))

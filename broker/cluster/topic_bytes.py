@@ -1,0 +1,108 @@
+"""Metadata responses from topics that are kept encoded. Pure.
+
+The topics are nearly all of a Metadata response, and the same for all clients of a zone and a
+version until the agents change. So a topic's bytes are made once, cut out of a response with
+that one topic, and kept with the placement they were made from; a response is its head and the
+bytes of its topics. Only where the array of topics lies must be known here; a test holds the
+result against the codec for every version.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from broker.cluster.placement import Placement
+from coordinator.tables.topics import Topic
+from protocol import apis
+from protocol.errors import ErrorCode
+from protocol.messages import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    encode_response,
+)
+from protocol.primitives import array_count
+from protocol.types import LEADER_EPOCH, Buffer
+
+KEPT_BYTES_MAX: Final = 32 << 20
+"""Of one placement; beyond it, all is made anew (a topic of 10 000 partitions is 0.4 MB)."""
+
+_BEHIND_TOPICS: Final = (0, 0, 0, 0, 0, 0, 0, 0, 4, 5, 5, 1, 1, 3)
+"""Bytes behind the array of topics, by version: cluster operations (v8-10), error (v13), tags."""
+
+
+def kept_topic(
+    version: int, topic: Topic, *, placement: Placement, zone: str, operations: int
+) -> bytes:
+    """The topic as an element of the array of topics, made now or before."""
+    kept = placement.kept
+    key = (version, zone, operations, topic.topic_id, topic.partition_count)
+    encoded = kept.get(key)
+    if encoded is None:
+        shape = topic_shape(topic, placement=placement, zone=zone, operations=operations)
+        encoded = _encode_topic(version, shape)
+        placement.kept_bytes += len(encoded)
+        if placement.kept_bytes > KEPT_BYTES_MAX:
+            kept.clear()
+            placement.kept_bytes = len(encoded)
+        kept[key] = encoded
+    return encoded
+
+
+def topic_shape(
+    topic: Topic, *, placement: Placement, zone: str, operations: int
+) -> MetadataResponseTopic:
+    """A topic with the agents that the clients of a zone are told to use."""
+    indexes = range(topic.partition_count)
+    partitions = []
+    for index, nodes in enumerate(placement.replicas(topic.topic_id, indexes, zone=zone)):
+        replicas = list(nodes)
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=replicas[0] if replicas else -1,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=replicas,
+                isr_nodes=replicas,
+            )
+        )
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=partitions,
+        topic_authorized_operations=operations,
+    )
+
+
+def encode_metadata(
+    version: int,
+    head: MetadataResponse,
+    found: Sequence[Topic | MetadataResponseTopic],
+    *,
+    placement: Placement,
+    zone: str,
+    operations: int,
+) -> list[Buffer]:
+    """The body of a Metadata response: `head`, whose topics are empty, with what was found."""
+    assert not head.topics
+    empty = encode_response(apis.METADATA, version, head)
+    flexible = apis.is_flexible(apis.METADATA, version)
+    topics_at = len(empty) - _BEHIND_TOPICS[version] - len(array_count(0, flexible=flexible))
+    zone = zone if placement.has_zone(zone) else ""
+    parts = [empty[:topics_at], array_count(len(found), flexible=flexible)]
+    parts += [
+        kept_topic(version, topic, placement=placement, zone=zone, operations=operations)
+        if isinstance(topic, Topic)
+        else _encode_topic(version, topic)
+        for topic in found
+    ]
+    parts.append(empty[len(empty) - _BEHIND_TOPICS[version] :])
+    return [b"".join(parts)]
+
+
+def _encode_topic(version: int, topic: MetadataResponseTopic) -> bytes:
+    behind = _BEHIND_TOPICS[version]
+    # One topic and none have counts of the same length.
+    before = len(encode_response(apis.METADATA, version, MetadataResponse())) - behind
+    whole = encode_response(apis.METADATA, version, MetadataResponse(topics=[topic]))
+    return whole[before : len(whole) - behind]

@@ -1,0 +1,251 @@
+"""Topic configs of the tables that topics are exported to: `frazil.iceberg.*`. Pure.
+
+Set and shown like Kafka's own. The exporter takes their effective values from its plans and reads
+them as they are checked here; what only it can know (whether a schema has the column to partition
+by) it says when it runs.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from broker.config.kafka_table import LONG_MAX, Kind
+from broker.config.topic_config import TopicConfig
+
+PREFIX: Final = "frazil.iceberg."
+ENABLE: Final = f"{PREFIX}enable"
+RETENTION_HOLD: Final = f"{PREFIX}retention.hold"
+RETENTION_HOLD_MAX_MS: Final = f"{PREFIX}retention.hold.max.ms"
+
+_DECODERS = ("raw", "string", "json", "avro", "protobuf")
+_SCHEMAS = ("by-id", "latest")
+_PARTITION_BY = f"{PREFIX}partition.by"
+_COLUMNS: Final = {
+    "kafka_partition": "number",
+    "kafka_offset": "number",
+    "kafka_timestamp": "time",
+    "kafka_timestamp_type": "number",
+    "kafka_timestamp_raw": "number",
+    "kafka_key": "text",
+    "value": "text",
+}
+"""That a table can be partitioned by, when keys and values are raw or text: `iceberg_export.schema`."""
+_NAME_MAX = 255
+_TABLE = re.compile(r"[\w-]+(\.[\w-]+)*")
+_TERM = re.compile(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^\s(),]+)\s*\)|([^\s(),]+))\s*(?:,|$)\s*")
+_PLAIN_TRANSFORMS = ("year", "month", "day", "hour", "identity")
+_NUMBERED_TRANSFORMS = ("bucket", "truncate")
+_WIDTH_END = 1 << 31
+
+TABLE_CONFIGS: Final = (
+    TopicConfig(
+        f"{PREFIX}bad.records",
+        Kind.STRING,
+        "dlq",
+        "What becomes of a record that cannot be decoded: dlq keeps it in a table of its own, drop"
+        " leaves it out, fail stops the export.",
+        choices=("dlq", "drop", "fail"),
+    ),
+    TopicConfig(ENABLE, Kind.BOOLEAN, "true", "Whether the topic is exported at all."),
+    TopicConfig(
+        f"{PREFIX}key.mode",
+        Kind.STRING,
+        "raw",
+        "How keys are decoded.",
+        choices=_DECODERS,
+    ),
+    TopicConfig(
+        f"{PREFIX}key.schema",
+        Kind.STRING,
+        "by-id",
+        "As value.schema, for keys.",
+        choices=_SCHEMAS,
+    ),
+    TopicConfig(
+        f"{PREFIX}key.subject",
+        Kind.STRING,
+        "",
+        "Subject of the schema registry that has the schemas of keys; empty: the topic's name and"
+        " -key.",
+    ),
+    TopicConfig(
+        f"{PREFIX}layout",
+        Kind.STRING,
+        "flat",
+        "flat: a column for each field of a value; nested: one column that holds them all.",
+        choices=("flat", "nested"),
+    ),
+    TopicConfig(
+        f"{PREFIX}max.lag.ms",
+        Kind.LONG,
+        "300000",
+        "How long records may wait for an exporter that runs at an interval.",
+        0,
+    ),
+    TopicConfig(
+        f"{PREFIX}mode",
+        Kind.STRING,
+        "append",
+        "append: the table has every record; upsert: the newest of each key.",
+        choices=("append", "upsert"),
+    ),
+    TopicConfig(
+        _PARTITION_BY,
+        Kind.STRING,
+        "",
+        "How the table is partitioned: a list of day(column), hour(column), month(column),"
+        " year(column), bucket(N,column), truncate(W,column) or column, or none; empty: as the"
+        " exporter's settings say.",
+    ),
+    TopicConfig(
+        RETENTION_HOLD,
+        Kind.BOOLEAN,
+        "false",
+        "Whether retention keeps records until they are exported.",
+    ),
+    TopicConfig(
+        RETENTION_HOLD_MAX_MS,
+        Kind.LONG,
+        "604800000",
+        "How much longer than retention.ms records are kept for the export.",
+        0,
+    ),
+    TopicConfig(
+        f"{PREFIX}schema.evolution",
+        Kind.STRING,
+        "add",
+        "add: new fields become columns, and types grow wider; strict: the table stays as it is.",
+        choices=("add", "strict"),
+    ),
+    TopicConfig(
+        f"{PREFIX}table",
+        Kind.STRING,
+        "",
+        "Name of the table, or namespace and name with a dot between; empty: as the exporter names"
+        " it after the topic.",
+    ),
+    TopicConfig(
+        f"{PREFIX}value.mode",
+        Kind.STRING,
+        "raw",
+        "How values are decoded.",
+        choices=_DECODERS,
+    ),
+    TopicConfig(
+        f"{PREFIX}value.schema",
+        Kind.STRING,
+        "by-id",
+        "by-id: the schema that a value's frame or the record's header names (JSON without either is"
+        " read by the newest); latest: no value has a frame, all are read by the subject's newest"
+        " schema as it is when an export begins.",
+        choices=_SCHEMAS,
+    ),
+    TopicConfig(
+        f"{PREFIX}value.subject",
+        Kind.STRING,
+        "",
+        "Subject of the schema registry that has the schemas of values; empty: the topic's name and"
+        " -value.",
+    ),
+)
+
+
+def check_value(name: str, value: str) -> None:
+    """What kind and choices do not say. Raises ValueError with the end of a sentence."""
+    match name.removeprefix(PREFIX):
+        case "table":
+            if value and (len(value) > _NAME_MAX or _TABLE.fullmatch(value) is None):
+                raise ValueError(
+                    f"a table has letters, digits, _ and -, dots between, at most {_NAME_MAX}"
+                )
+        case "key.subject" | "value.subject":
+            if len(value) > _NAME_MAX or any(each < " " or each == "\x7f" for each in value):
+                raise ValueError(f"a subject has no control characters, at most {_NAME_MAX}")
+        case "partition.by":
+            _terms(value)
+        case "retention.hold.max.ms":
+            if int(value) > LONG_MAX // 4:
+                raise ValueError(f"at most {LONG_MAX // 4}")
+        case _:
+            pass
+
+
+def check_together(configs: Mapping[str, str]) -> str | None:
+    """Why a topic may not have all of these, each right alone; None when it may."""
+    holds = configs.get(RETENTION_HOLD, "false").strip().lower() == "true"
+    if holds and configs.get(ENABLE, "true").strip().lower() == "false":
+        return f"{RETENTION_HOLD}=true waits for an export that {ENABLE}=false forbids"
+    return _unpartitionable(in_force(configs))
+
+
+def _unpartitionable(held: Mapping[str, str]) -> str | None:
+    """Why a table whose columns need no schema cannot be partitioned so; None when it can."""
+    modes = {held[f"{PREFIX}value.mode"], held[f"{PREFIX}key.mode"]}
+    if not modes <= {"raw", "string"}:
+        return None
+    for transform, _, column in _terms(held[_PARTITION_BY]):
+        if column not in _COLUMNS:
+            return (
+                f"{_PARTITION_BY} names the column {column}; without a value.mode that makes columns of"
+                f" fields a table has {', '.join(_COLUMNS)}"
+            )
+        if not _takes(transform, _COLUMNS[column]):
+            return f"{_PARTITION_BY} says {transform} of {column}, which is a {_COLUMNS[column]}"
+    return None
+
+
+def _takes(transform: str, kind: str) -> bool:
+    if transform in ("identity", "bucket"):
+        return True
+    return (kind == "time") != (transform == "truncate")
+
+
+def in_force(configs: Mapping[str, str]) -> dict[str, str]:
+    """Every config of a table, as it is set or by default."""
+    return {row.name: configs.get(row.name, row.default).strip() for row in TABLE_CONFIGS}
+
+
+def hold_ms(configs: Mapping[str, str]) -> int:
+    """How much longer than retention.ms records are kept for the export; -1: it is not waited for."""
+    held = in_force(configs)
+    return int(held[RETENTION_HOLD_MAX_MS]) if held[RETENTION_HOLD].lower() == "true" else -1
+
+
+def _terms(text: str) -> list[tuple[str, int, str]]:
+    """(transform, number, column), as the exporter reads them (`iceberg_export.topic_settings`).
+
+    Raises ValueError with the end of a sentence.
+    """
+    text = text.strip()
+    if text.lower() in ("", "none"):
+        return []
+    terms = []
+    at = 0
+    while at < len(text):
+        found = _TERM.match(text, at)
+        if found is None:
+            raise ValueError(
+                f"it cannot be read at {text[at:]!r}; it is a list like"
+                " day(kafka_timestamp),bucket(16,user_id),city, or none"
+            )
+        transform, number, column, plain = found.groups()
+        if plain is None:
+            _check_transform(transform.lower(), number)
+            terms.append((transform.lower(), int(number or 0), column))
+        else:
+            terms.append(("identity", 0, plain))
+        at = found.end()
+    if text.endswith(","):
+        raise ValueError("it ends with a comma")
+    if len(dict.fromkeys(terms)) != len(terms):
+        raise ValueError("one field is named twice")
+    return terms
+
+
+def _check_transform(transform: str, number: str | None) -> None:
+    if transform in _NUMBERED_TRANSFORMS:
+        if number is None or not 0 < int(number) < _WIDTH_END:
+            raise ValueError(f"{transform}(N,column) has a number N of at least 1")
+    elif transform not in _PLAIN_TRANSFORMS or number is not None:
+        known = ", ".join([f"{name}(column)" for name in _PLAIN_TRANSFORMS])
+        raise ValueError(f"{transform!r} is none of {known}, bucket(N,column), truncate(W,column)")

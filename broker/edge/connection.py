@@ -1,0 +1,498 @@
+"""One client's connection: requests in, answers out in order, and bounds on what it may hold.
+
+What holds:
+
+* Effects happen in the order of the requests (P10). Produce requests start while earlier Produce
+  requests are unanswered; anything else starts when all before it are answered, and nothing
+  starts behind something else. Answers leave in the order of requests, whenever they come
+  (librdkafka aborts its process otherwise).
+* A connection is not read from while it has 64 unanswered requests, too many unanswered bytes,
+  a full write buffer, or a Produce request that waits for room (P15).
+* Who does not speak Kafka is disconnected without an answer, as Kafka does (SocketServer), after
+  the requests before have been answered; logged and counted.
+* What was read around a stall is marked stale (P17, `broker.calls.stalls`).
+* Each call knows the position applied when its first byte was read, and whether it was read in
+  reply to a challenge (`broker.calls.challenges`).
+
+Bytes arrive in the server's one scratch buffer, or in place when a frame is big. No task per hot
+request. Left out: what requests mean (`broker.edge.dispatch`), all connections together
+(`broker.edge.server`).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+from typing_extensions import override
+
+from broker.calls.challenges import Challenge, Challenges
+from broker.calls.stalls import Trust
+from broker.edge.dispatch import Call
+from broker.edge.unread import unread_bytes
+from protocol import apis
+from protocol.errors import ProtocolError
+from protocol.framing import FRAME_BYTES_MAX_DEFAULT, FrameSplitter, parse_header
+from protocol.types import POSITION_ZERO, Buffer
+
+if TYPE_CHECKING:
+    from broker.edge.server import KafkaServer
+
+logger = logging.getLogger(__name__)
+
+KiB: Final = 1 << 10
+MiB: Final = 1 << 20
+JOINED_BYTES_MAX: Final = 4 * KiB
+"""Parts smaller than this are joined: one copy is cheaper than one more entry of a writev."""
+CLOSING_MS_MAX: Final = 5_000
+"""A closed connection whose last answers nobody takes is cut off after this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """Bounds of one connection."""
+
+    frame_bytes_max: int = FRAME_BYTES_MAX_DEFAULT
+    """Kafka's socket.request.max.bytes."""
+    requests_max: int = 64
+    bytes_max: int = 16 * MiB
+    """Unanswered request bytes; one frame more may come on top."""
+    write_buffer_bytes: int = 512 * KiB
+    """Unsent answers; the answer that goes over comes on top."""
+
+
+class KafkaServerProtocol(asyncio.BufferedProtocol):
+    """One connection; implements `dispatch.Connection`."""
+
+    __slots__ = (
+        "_active_ms",
+        "_buffered",
+        "_bytes",
+        "_challenges",
+        "_clock",
+        "_ending",
+        "_exclusive",
+        "_in_place",
+        "_limits",
+        "_pending",
+        "_read",
+        "_reading",
+        "_room",
+        "_server",
+        "_splitter",
+        "_started",
+        "_transport",
+        "_trust",
+        "_unframed",
+        "_waiting",
+        "_writing",
+        "blocked",
+        "closed",
+        "listener",
+        "marked",
+        "number",
+        "peer",
+    )
+
+    def __init__(self, server: "KafkaServer", listener: str) -> None:
+        self.number = 0
+        self.listener = listener
+        self.peer = ""
+        self.closed = True
+        """Until it is made, and from the moment it is closed."""
+        self.marked = False
+        """It has its turn soon (`KafkaServer.mark`)."""
+        self.blocked = False
+        """The next request to start is a Produce request, and there is no room for it."""
+        self._server = server
+        self._limits = server.limits.connection
+        self._splitter = FrameSplitter(self._limits.frame_bytes_max)
+        self._trust = Trust(server.watch)
+        self._challenges = Challenges()
+        self._pending: deque[Call] = deque()
+        """Read and not yet answered towards the client, in order."""
+        self._waiting: deque[Call] = deque()
+        """The end of `_pending` that has not been started."""
+        self._started = 0
+        """Started and unanswered."""
+        self._exclusive = False
+        """The one that is started is not a Produce request."""
+        self._bytes = 0
+        """Frames in `_pending`."""
+        self._buffered = 0
+        """Memory of the frame under way, as last told to the server."""
+        self._unframed = 0
+        """Bytes read of the frame under way, its length included."""
+        self._clock = POSITION_ZERO
+        """The position applied when the first of them was read."""
+        self._read = 0
+        """Bytes read in all."""
+        self._room = 0
+        self._in_place = False
+        self._reading = True
+        self._writing = True
+        self._ending = ""
+        """Why nothing more is read; closed when all is answered."""
+        self._active_ms = 0
+
+    # What asyncio calls.
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        server = self._server
+        self._transport = cast("asyncio.Transport", transport)
+        self._active_ms = server.node.boot_ms()
+        server.watch.observe(self._active_ms)
+        self._trust = Trust(server.watch)
+        self.number = server.admit(self)
+        if self.number == 0:
+            self._transport.abort()
+            return
+        self.closed = False
+        self._transport.set_write_buffer_limits(high=self._limits.write_buffer_bytes)
+        name = transport.get_extra_info("peername")
+        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
+        self._regulate()
+
+    @override
+    def get_buffer(self, sizehint: int) -> memoryview:
+        room = self._splitter.wanted()
+        self._in_place = room is not None
+        if room is None:
+            room = self._server.scratch
+        self._room = len(room)
+        return room
+
+    @override
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.closed:
+            return
+        server = self._server
+        now_ms = self._active_ms = server.node.boot_ms()
+        server.watch.observe(now_ms)
+        continued = self._unframed > 0
+        try:
+            if self._in_place:
+                frames = self._splitter.received(nbytes)
+            else:
+                frames = self._splitter.receive(server.scratch[:nbytes])
+        except ProtocolError as error:
+            self._fail(error)
+            return
+        if self._trust.stalls != server.watch.stalls:
+            self._distrust_waiting()
+        stale = self._trust.read(
+            server.watch, drained=nbytes < self._room, continued=continued, frames=len(frames)
+        )
+        first_byte = self._read - self._unframed
+        self._read += nbytes
+        self._unframed += nbytes
+        position = server.node.coordinator.machine.position
+        if not continued:
+            self._clock = position
+        for index, frame in enumerate(frames):
+            self._unframed -= 4 + len(frame)
+            if not self._accept(frame, now_ms, stale=index < stale, first_byte=first_byte):
+                break
+            first_byte += 4 + len(frame)
+            self._clock = position  # Of the next one.
+        if self._challenges.leaving:
+            self._count_challenges()
+        if self._splitter.error is not None:
+            self._fail(self._splitter.error)
+        self._count_buffered()
+        self._start_calls()
+        self._regulate()
+
+    @override
+    def eof_received(self) -> bool:
+        return False
+
+    @override
+    def pause_writing(self) -> None:
+        self._writing = False
+        self._regulate()
+
+    @override
+    def resume_writing(self) -> None:
+        self._writing = True
+        self._active_ms = self._server.node.boot_ms()
+        self._server.mark(self)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.number == 0:
+            return
+        if not self.closed:
+            self._closing("client", "the client closed it" if exc is None else f"{exc}")
+        self._server.forget(self)
+
+    # What handlers call.
+
+    def call_answered(self, call: Call) -> None:
+        """One of this connection's calls has its answer (`dispatch.Connection`)."""
+        if self.closed:
+            return
+        self._started -= 1
+        self._exclusive = False
+        assert self._started >= 0
+        if self._pending[0] is call:
+            self._server.mark(self)
+
+    def close(self, reason: str) -> None:
+        """Close without answering what is open (`dispatch.Connection`)."""
+        if not self.closed:
+            self._closing("handler", reason)
+            self._transport.close()
+
+    def replied(self, call: Call, challenge: Challenge) -> bool:
+        """Whether the call was read in reply to this challenge (`dispatch.Connection`)."""
+        return self._challenges.answered_by(challenge, call.first_byte)
+
+    # What the server calls.
+
+    def turn(self) -> None:
+        """Write what is answered, start what may start, read on or stop. Once per loop turn."""
+        if self.closed:
+            return
+        if self._challenges.leaving:
+            self._count_challenges()
+        self._write_answers()
+        self._start_calls()
+        if self._ending and not self._pending:
+            self._finish()
+        else:
+            self._regulate()
+
+    def leave(self) -> None:
+        """Read no more; close when all that was read is answered."""
+        if self.closed or self._ending:
+            return
+        self._ending = "the agent is leaving"
+        # A parked fetch is no reason to stay: nothing is lost when it gets no answer.
+        if all(call.api_key == apis.FETCH for call in self._pending):
+            self._finish()
+        else:
+            self._regulate()
+
+    def abort(self, kind: str, reason: str) -> None:
+        """Cut off, unsent answers too."""
+        if not self.closed:
+            self._closing(kind, reason)
+        self._transport.abort()
+
+    def close_if_idle(self, now_ms: int, idle_ms_max: int, *, receiving: bool = False) -> None:
+        """Close when nothing moved for too long: no request is open, or no answer is taken."""
+        quiet_ms = now_ms - self._active_ms
+        if self.closed:
+            if quiet_ms > CLOSING_MS_MAX:
+                self._transport.abort()
+        elif quiet_ms > idle_ms_max and (receiving or not self._pending or not self._writing):
+            self.abort("idle", f"nothing for {quiet_ms} ms")
+
+    # Requests.
+
+    def _accept(self, frame: Buffer, now_ms: int, *, stale: bool, first_byte: int) -> bool:
+        """Queue one frame; False when it is not a request."""
+        if self._ending:
+            return False
+        try:
+            header = parse_header(frame)
+        except ProtocolError as error:
+            self._fail(error)
+            return False
+        call = Call(
+            api_key=header.api_key,
+            version=header.version,
+            correlation_id=header.correlation_id,
+            client_id=header.client_id,
+            body=header.body,
+            connection=self,
+            received_ms=now_ms,
+            frame_bytes=len(frame),
+            stale=stale,
+            clock=self._clock,
+            first_byte=first_byte,
+        )
+        self._pending.append(call)
+        self._waiting.append(call)
+        self._bytes += len(frame)
+        self._server.node.stats.request_bytes += len(frame)
+        self._server.hold(len(frame))
+        return True
+
+    def _start_calls(self) -> None:
+        """Start every call whose turn it is; most often the one that was just read."""
+        waiting = self._waiting
+        while waiting and self._writing and not self.closed:
+            call = waiting[0]
+            if call.api_key == apis.PRODUCE:
+                if self._exclusive:
+                    return
+                if self._server.node.producing.full:
+                    self.blocked = True
+                    self._server.block(self)
+                    return
+            elif self._started:
+                return
+            waiting.popleft()
+            self._start(call)
+
+    def _start(self, call: Call) -> None:
+        self._started += 1
+        self._exclusive = call.api_key != apis.PRODUCE
+        if self._trust.stalls != self._server.watch.stalls:
+            call.stale = True
+        sound = False
+        try:
+            self._server.dispatcher.dispatch(call, self._server.tasks)
+            sound = True
+        except ProtocolError as error:
+            sound = True
+            self._started -= 1
+            self._waiting.clear()
+            self._forget_from(call)
+            self._fail(error)
+        finally:
+            if not sound:  # A bug in a handler ends its connection; the loop logs the error.
+                self._server.node.stats.failed_handlers += 1
+                self.abort("handler", f"{call!r} failed")
+
+    def _forget_from(self, call: Call) -> None:
+        """Drop a call that cannot be answered, and those behind it."""
+        while self._pending:
+            last = self._pending.pop()
+            self._release(last)
+            if last is call:
+                return
+
+    def _distrust_waiting(self) -> None:
+        """The loop stood still while these were waiting to start."""
+        for call in self._waiting:
+            call.stale = True
+
+    def _fail(self, error: ProtocolError) -> None:
+        """The peer does not speak Kafka: answer what came before, then close."""
+        if self.closed or self._ending:
+            return
+        self._ending = f"not a request: {error}"
+        if self._pending:
+            self._regulate()
+        else:
+            self._finish()
+
+    # Answers.
+
+    def _write_answers(self) -> None:
+        pending = self._pending
+        stats = self._server.node.stats
+        parts: list[Buffer] = []
+        now_ms = self._server.node.boot_ms()
+        refused = False
+        while pending and pending[0].answered:
+            call = pending.popleft()
+            self._release(call)
+            stats.count_answer(call.api_key, now_ms - call.received_ms)
+            refused = refused or call.refused_stale
+            if call.challenge is not None:
+                self._challenges.told(call.challenge)
+            if call.parts is not None:
+                parts += call.parts
+        if parts:
+            stats.response_bytes += self._write(parts)
+            if refused:
+                self._trust.refusal_written()
+            if self._challenges.leaving:
+                self._count_challenges()
+                if self._challenges.leaving:
+                    # uvloop writes at the end of this turn; the next one shows that it has.
+                    self._server.mark(self)
+
+    def _count_challenges(self) -> None:
+        """Those that were told have left when nothing waits in the transport."""
+        transport = self._transport
+        if not transport.is_closing() and transport.get_write_buffer_size() == 0:
+            self._challenges.left(self._read + unread_bytes(transport))
+
+    def _write(self, parts: list[Buffer]) -> int:
+        """One write for all; big parts are not copied where the loop can gather them."""
+        size = sum(map(len, parts))
+        if size <= JOINED_BYTES_MAX * len(parts):
+            self._transport.write(b"".join(parts))
+            return size
+        gathered: list[Buffer] = []
+        small: list[Buffer] = []
+        for part in parts:
+            if len(part) < JOINED_BYTES_MAX:
+                small.append(part)
+                continue
+            if small:
+                gathered.append(b"".join(small))
+                small = []
+            gathered.append(part)
+        if small:
+            gathered.append(b"".join(small))
+        self._transport.writelines(gathered)
+        return size
+
+    # Flow.
+
+    def _regulate(self) -> None:
+        """Read on, or stop reading."""
+        if self.closed:
+            return
+        limits = self._limits
+        reading = (
+            self._writing
+            and not self.blocked
+            and not self._ending
+            and len(self._pending) < limits.requests_max
+            and self._bytes < limits.bytes_max
+            and (not self._server.choked or self._server.first_receiving is self)
+        )
+        if reading != self._reading:
+            self._reading = reading
+            if reading:
+                self._active_ms = self._server.node.boot_ms()
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _count_buffered(self) -> None:
+        """Tell the server what the frame under way takes."""
+        if self.closed:
+            return
+        buffered = self._splitter.buffered_bytes
+        if buffered != self._buffered:
+            self._server.hold(buffered - self._buffered)
+            self._buffered = buffered
+            self._server.set_receiving(self, receiving=buffered > 0)
+
+    def _release(self, call: Call) -> None:
+        self._bytes -= call.frame_bytes
+        self._server.hold(-call.frame_bytes)
+
+    # The end.
+
+    def _finish(self) -> None:
+        if not self.closed:
+            kind = "leaving" if self._ending == "the agent is leaving" else "malformed"
+            self._closing(kind, self._ending)
+            self._transport.close()
+
+    def _closing(self, kind: str, reason: str) -> None:
+        """Let go of everything; what handlers still answer goes nowhere."""
+        self.closed = True
+        self._active_ms = self._server.node.boot_ms()
+        stats = self._server.node.stats
+        stats.count_closed(kind)
+        level = logging.DEBUG if kind == "client" else logging.INFO
+        logger.log(level, "connection %d from %s closed: %s", self.number, self.peer, reason)
+        self._waiting.clear()
+        self._pending.clear()
+        held = self._bytes + self._buffered
+        self._bytes = 0
+        self._buffered = 0
+        self._server.hold(-held)
+        self._server.set_receiving(self, receiving=False)

@@ -1,0 +1,221 @@
+"""Fetch sessions (KIP-227): what a client fetches, remembered, so that it need not repeat it.
+
+A session is this agent's own; on another one the client is told 70 and starts over, which is
+always legal. Likewise an agent may decline to make one (session id 0 in the answer).
+
+Invariants: the epoch of a session grows by one with each request, from 1, and after 2^31 - 1 comes
+1; sessions and partitions remembered are bounded; a session whose last partition is forgotten is
+gone. A session is used by one version range, names (until v12) or topic ids (from v13).
+
+Left out: reading, and what the partitions' errors are (`broker.fetch.fetching`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from protocol.errors import ErrorCode
+from protocol.fetch import TOPIC_IDS_FROM, FetchPartition, FetchRequest, PartitionAnswer
+from protocol.types import TopicId
+
+SESSION_NONE: Final = 0
+EPOCH_INITIAL: Final = 0
+"""A full request that asks for a session."""
+EPOCH_FINAL: Final = -1
+"""A full request that wants none, and ends the one it names."""
+INT32_MAX: Final = (1 << 31) - 1
+NEVER_SENT: Final = -1
+EVICTABLE_AFTER_MS: Final = 120_000
+
+PlaceKey = tuple[str | TopicId, int]
+"""Topic as the client names it, and partition."""
+
+
+class Place:
+    """A partition that is fetched, and what was last said about it."""
+
+    __slots__ = ("end_sent", "log_start_sent", "name", "topic_id", "wanted")
+
+    def __init__(self, name: str | None, topic_id: TopicId | None, wanted: FetchPartition) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.wanted = wanted
+        self.end_sent = NEVER_SENT
+        """High watermark; NEVER_SENT also after an error, so that the next one is sent."""
+        self.log_start_sent = NEVER_SENT
+
+    @property
+    def key(self) -> PlaceKey:
+        topic = self.name if self.topic_id is None else self.topic_id
+        assert topic is not None
+        return topic, self.wanted.partition
+
+
+class _Session:
+    __slots__ = ("by_id", "epoch", "places", "session_id", "used_ms")
+
+    def __init__(
+        self, session_id: int, places: dict[PlaceKey, Place], *, by_id: bool, now_ms: int
+    ) -> None:
+        self.session_id = session_id
+        self.places = places
+        self.by_id = by_id
+        self.epoch = 1
+        """The one that the next request must have."""
+        self.used_ms = now_ms
+
+
+class Fetched(NamedTuple):
+    """The partitions that one request is about, and the session to keep account in."""
+
+    places: list[Place]
+    session: _Session | None
+    incremental: bool
+
+    @property
+    def session_id(self) -> int:
+        return SESSION_NONE if self.session is None else self.session.session_id
+
+    def to_send(
+        self, answers: Iterable[PartitionAnswer]
+    ) -> Iterator[tuple[Place, PartitionAnswer]]:
+        """What of `answers` (one for each place) the client is to be sent; remembers it as sent.
+
+        An incremental answer holds what has records, an error, a bound that moved, or another
+        agent to go to.
+        """
+        for place, answer in zip(self.places, answers, strict=True):
+            if self.session is None:
+                yield place, answer
+                continue
+            news = _is_news(place, answer)
+            if answer.error:
+                place.end_sent = NEVER_SENT
+            else:
+                place.end_sent = answer.high_watermark
+            place.log_start_sent = answer.log_start_offset
+            if not news and self.incremental:
+                continue
+            if answer.records_bytes:
+                _move_to_end(self.session.places, place)
+            yield place, answer
+
+
+def _is_news(place: Place, answer: PartitionAnswer) -> bool:
+    return bool(
+        answer.records_bytes
+        or answer.error
+        or answer.high_watermark != place.end_sent
+        or answer.log_start_offset != place.log_start_sent
+        or answer.diverging_epoch is not None
+        or answer.preferred_read_replica >= 0
+    )
+
+
+def _move_to_end(places: dict[PlaceKey, Place], place: Place) -> None:
+    # Fairness: under a limit of bytes, those that had nothing this time come first next time.
+    key = place.key
+    if places.get(key) is place:
+        del places[key]
+        places[key] = place
+
+
+class FetchSessions:
+    """All sessions of an agent."""
+
+    def __init__(
+        self, *, slots: int, draw_id: Callable[[], int], places_max: int = 1_000_000
+    ) -> None:
+        self._slots = slots
+        self._draw_id = draw_id
+        """A random number from 1 to 2^31 - 1."""
+        self._places_max = places_max
+        self._places_count = 0
+        # Least recently used first: a session that is used is inserted anew.
+        self._sessions: dict[int, _Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def places_count(self) -> int:
+        """Partitions remembered in all sessions."""
+        return self._places_count
+
+    def open(self, version: int, request: FetchRequest, now_ms: int) -> Fetched | ErrorCode:
+        """What `request` is about; makes, goes on with or ends a session. An error is of the whole.
+
+        On an error the client starts over with a full request.
+        """
+        by_id = version >= TOPIC_IDS_FROM
+        if request.session_epoch in {EPOCH_INITIAL, EPOCH_FINAL}:
+            self._drop(request.session_id)
+            places = _places_of(request)
+            session = None
+            if request.session_epoch == EPOCH_INITIAL and places:
+                session = self._make(places, by_id=by_id, now_ms=now_ms)
+            return Fetched(list(places.values()), session, incremental=False)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != request.session_epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.by_id != by_id:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        return self._go_on(session, request, now_ms)
+
+    def _go_on(self, session: _Session, request: FetchRequest, now_ms: int) -> Fetched:
+        places = session.places
+        count_before = len(places)
+        for place in _places_of(request).values():
+            known = places.get(place.key)
+            if known is None:
+                places[place.key] = place
+            else:
+                known.wanted = place.wanted
+        for name, topic_id, partitions in request.forgotten:
+            topic = name if topic_id is None else topic_id
+            assert topic is not None
+            for partition in partitions:
+                places.pop((topic, partition), None)
+        self._places_count += len(places) - count_before
+        session.epoch = session.epoch + 1 if session.epoch < INT32_MAX else 1
+        session.used_ms = now_ms
+        del self._sessions[session.session_id]
+        if not places:
+            return Fetched([], None, incremental=True)
+        self._sessions[session.session_id] = session
+        return Fetched(list(places.values()), session, incremental=True)
+
+    def _make(self, places: dict[PlaceKey, Place], *, by_id: bool, now_ms: int) -> _Session | None:
+        if self._slots <= 0:
+            return None
+        if len(self._sessions) >= self._slots:
+            oldest = next(iter(self._sessions.values()))
+            if now_ms - oldest.used_ms < EVICTABLE_AFTER_MS:
+                return None
+            self._drop(oldest.session_id)
+        if self._places_count + len(places) > self._places_max:
+            return None
+        session_id = self._draw_id()
+        if session_id in self._sessions:
+            return None
+        assert SESSION_NONE < session_id <= INT32_MAX
+        session = _Session(session_id, places, by_id=by_id, now_ms=now_ms)
+        self._sessions[session_id] = session
+        self._places_count += len(places)
+        return session
+
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._places_count -= len(session.places)
+
+
+def _places_of(request: FetchRequest) -> dict[PlaceKey, Place]:
+    """By key, in the order of the request; of a partition named twice the later one counts."""
+    places: dict[PlaceKey, Place] = {}
+    for name, topic_id, partitions in request.topics:
+        for wanted in partitions:
+            place = Place(name, topic_id, wanted)
+            places[place.key] = place
+    return places

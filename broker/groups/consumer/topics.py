@@ -1,0 +1,109 @@
+"""Which topics a KIP-848 group subscribes to, by name and by regular expression. Pure.
+
+A subscription is names, most of which may not exist, and perhaps a pattern (KIP-848, RE2). What
+it means changes with the topics that there are, so it is looked at anew whenever
+`Topics.version` has grown (Kafka: every ten minutes, or when a new image of the metadata comes).
+
+A topic that was deleted and created again under its name is another topic. The *fingerprint* is of
+ids and numbers of partitions, so it shows that; whoever computed a target from the same
+fingerprint computed it from the same topics.
+"""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from broker.groups.consumer.members import Subscription
+from broker.groups.consumer.subscriptions import resolve
+from coordinator.tables.topics import Topic, Topics
+from protocol.types import TopicId
+
+FINGERPRINT_BYTES: Final = 8
+LOOK_EVERY_MS: Final = 1_000
+"""However many topics come and go, a group asks what its subscriptions mean once in this time."""
+MATCHES_MAX: Final = 64
+"""Expressions whose matches are remembered, those of members that have left included."""
+
+
+class Look(NamedTuple):
+    """What the subscriptions of a group mean at one version of the topics."""
+
+    ids: dict[Subscription, frozenset[TopicId]]
+    partitions: dict[TopicId, int]
+    """Of all topics that somebody subscribes to."""
+    fingerprint: bytes
+    version: int
+    at_ms: int
+
+
+class SubscribedTopics:
+    """Looks at topics; remembers what regular expressions matched at the newest version."""
+
+    __slots__ = ("_matches", "_matches_version", "_seen_ms", "_version")
+
+    def __init__(self) -> None:
+        self._version: int | None = None
+        """Of the topics that the group's targets take account of."""
+        self._seen_ms = 0
+        self._matches: dict[str, frozenset[str]] = {}
+        self._matches_version: int | None = None
+
+    def is_due(self, topics: Topics, now_ms: int) -> bool:
+        """Whether there are other topics than those seen, and that was long enough ago."""
+        if topics.version == self._version:
+            return False
+        return self._version is None or now_ms - self._seen_ms >= LOOK_EVERY_MS
+
+    def saw(self, look: Look) -> None:
+        """What the look showed has been acted upon; if there was nothing to do, that is it."""
+        self._version = look.version
+        self._seen_ms = look.at_ms
+
+    def has_rested(self, ms: int, now_ms: int) -> bool:
+        """Whether the last look that was acted upon was so long ago."""
+        return self._version is None or now_ms - self._seen_ms >= ms
+
+    def look(self, subscriptions: Iterable[Subscription], topics: Topics, now_ms: int) -> Look:
+        """Raises KafkaError (INVALID_REGULAR_EXPRESSION)."""
+        ids: dict[Subscription, frozenset[TopicId]] = {}
+        partitions: dict[TopicId, int] = {}
+        for subscription in subscriptions:
+            found = self._found(subscription, topics)
+            ids[subscription] = frozenset([topic.topic_id for topic in found])
+            partitions.update((topic.topic_id, topic.partition_count) for topic in found)
+        return Look(ids, partitions, _fingerprint(partitions), topics.version, now_ms)
+
+    def topics_of(self, subscription: Subscription, topics: Topics) -> frozenset[TopicId]:
+        """Raises KafkaError (INVALID_REGULAR_EXPRESSION)."""
+        return frozenset([topic.topic_id for topic in self._found(subscription, topics)])
+
+    def _found(self, subscription: Subscription, topics: Topics) -> list[Topic]:
+        names: Iterable[str] = subscription.names
+        if subscription.regex:
+            names = subscription.names | self._matching(subscription.regex, topics)
+        return [topic for name in names if (topic := topics.by_name(name)) is not None]
+
+    def _matching(self, regex: str, topics: Topics) -> frozenset[str]:
+        if topics.version != self._matches_version or len(self._matches) >= MATCHES_MAX:
+            self._matches = {}
+            self._matches_version = topics.version
+        if regex not in self._matches:
+            self._matches[regex] = resolve(regex, [topic.name for topic in topics])
+        return self._matches[regex]
+
+
+def subscribes(subscriptions: Iterable[Subscription], topic_name: str) -> bool:
+    """Whether a topic of this name is, or would be, among the topics of one of them."""
+    return any(
+        topic_name in subscription.names
+        or (subscription.regex and resolve(subscription.regex, (topic_name,)))
+        for subscription in subscriptions
+    )
+
+
+def _fingerprint(partitions: dict[TopicId, int]) -> bytes:
+    digest = blake2b(digest_size=FINGERPRINT_BYTES)
+    for topic_id in sorted(partitions):
+        digest.update(topic_id)
+        digest.update(partitions[topic_id].to_bytes(4, "big"))
+    return digest.digest()

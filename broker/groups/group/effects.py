@@ -1,0 +1,50 @@
+"""What a group decides: answers to parked requests, and a write to the log. Pure.
+
+A method of a live group that takes a `Caller` consumes its token: the token is in one `Answer`,
+of this call or of a later one, exactly once. There is at most one `Write` in what a call returns,
+and it comes last. From then on the group is *writing*: nothing but `written` or `abandon` is
+called until the log has spoken. `written`: all commands are applied. `abandon`: they are not, or
+the shard is lost; the group is dropped and its successor is made from the row.
+
+A group that changes its protocol says `Become`: from there on the other object is the group, also
+for a Write that follows. Whoever was parked with the old one has been answered before; the caller's
+token is the new one's.
+"""
+
+from typing import Any, NamedTuple
+
+from coordinator.commands.group_commands import ChangeGroup, DeleteGroup
+
+
+class Caller(NamedTuple):
+    """Who asks, and what chance and time have to say."""
+
+    token: int
+    version: int
+    """Of the request."""
+    client_id: str
+    client_host: str
+    """As Kafka tells it in descriptions: "/127.0.0.1"."""
+    now_ms: int
+    """The group clock: boot time without the stalls of this agent."""
+    fresh_id: str
+    """A random UUID, for a member id if one is needed."""
+
+
+class Answer(NamedTuple):
+    token: int
+    response: Any
+    """A response of `protocol.messages`."""
+
+
+class Write(NamedTuple):
+    commands: tuple[ChangeGroup | DeleteGroup, ...]
+    """In this order, nothing of the same group between them."""
+
+
+class Become(NamedTuple):
+    group: Any
+    """A `broker.groups.group.live.LiveGroup`, of the same id."""
+
+
+Effects = list[Answer | Become | Write]

@@ -1,0 +1,47 @@
+"""The job that writes the machine down: begun in the log, read back, published in the log.
+
+The state is taken in the step in which the worker's replica applies the BeginSnapshot, so it is
+that of a position at which every replica has the same digest (P13). A round that ends early
+leaves objects under `snapshots/` that the collection takes.
+"""
+
+from typing import Final
+
+from broker.jobs.worker.context import JobContext
+from coordinator.commands.entries import Rejected
+from coordinator.commands.job_commands import BeginSnapshot, PublishSnapshot
+from coordinator.replica import Applied
+from coordinator.snapshot.snapshot import dump
+from coordinator.snapshot.store import SnapshotStore
+
+NOTE: Final = "snapshot"
+
+
+class _Taken:
+    """The newest state that was begun while we looked."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._machine = context.machine
+        self.parts: list[bytes] = []
+
+    def applied(self, applied: Applied) -> None:
+        begun = self._machine.snapshots.begun
+        if begun is not None and begun.position == applied.position:
+            self.parts = dump(self._machine)
+
+
+async def run(context: JobContext) -> None:
+    taken = _Taken(context)
+    take_off = context.on_applied(taken.applied)
+    try:
+        outcome = await context.propose(BeginSnapshot())
+    finally:
+        take_off()
+    begun = context.machine.snapshots.begun
+    if isinstance(outcome, Rejected) or begun is None:
+        return
+    context.report(0, 1, NOTE)
+    key = await SnapshotStore(context.store, context.cluster, pace=context.pace).write(taken.parts)
+    context.stats.bytes_written += sum(map(len, taken.parts))
+    await context.propose(PublishSnapshot(begun.position, begun.digest, key))
+    context.report(1, 1, NOTE)

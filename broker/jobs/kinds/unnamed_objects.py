@@ -1,0 +1,74 @@
+"""Counts the objects in the store that no entry of the log names.
+
+Some are always there: what agents put and did not commit before they were killed or gave it up. They
+are orphans once they are older than every live agent, and the collection deletes those. Should the
+log turn out to be older than the store (`broker.store.truncation`), they are records that were
+acknowledged: so they can be counted and listed before.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from broker.jobs.kinds import collection_plan
+from coordinator.machine.machine import Machine
+from storage.formats import log_checkpoint
+from storage.formats.log_checkpoint import LogCheckpoint
+from storage.stores.object_store import ObjectInfo, ObjectStore
+
+EXAMPLES_MAX: Final = 20
+
+
+class UnnamedObjects(NamedTuple):
+    """All of a store, as of the machine's position."""
+
+    objects: int
+    bytes: int
+    orphans: int
+    """Those of them that the collection may delete."""
+    examples: tuple[ObjectInfo, ...]
+    """The first in the order of keys."""
+
+    def view(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "unnamed": self.objects,
+            "bytes": self.bytes,
+            "orphans": self.orphans,
+            "examples": [
+                {"key": each.key, "bytes": each.length, "modified_ms": each.modified_ms}
+                for each in self.examples
+            ],
+        }
+
+
+async def count(store: ObjectStore, machine: Machine) -> UnnamedObjects:
+    """List the whole store. Raises StoreError."""
+    begun_ms = collection_plan.begun_ms(machine, await checkpoints(store))
+    found = UnnamedObjects(0, 0, 0, ())
+    for prefix in collection_plan.PREFIXES:
+        async for page in pages(store, prefix):
+            infos = [each.info for each in collection_plan.unnamed(machine, page)]
+            orphans = list(collection_plan.orphans(machine, page, begun_ms=begun_ms))
+            found = UnnamedObjects(
+                found.objects + len(infos),
+                found.bytes + sum(info.length for info in infos),
+                found.orphans + len(orphans),
+                (*found.examples, *infos)[:EXAMPLES_MAX],
+            )
+    return found
+
+
+async def checkpoints(store: ObjectStore) -> dict[LogCheckpoint, int]:
+    """All checkpoints, and when the store took each in. Raises StoreError."""
+    found: dict[LogCheckpoint, int] = {}
+    async for page in pages(store, log_checkpoint.FOLDER):
+        found |= log_checkpoint.found_in(page)
+    return found
+
+
+async def pages(store: ObjectStore, prefix: str) -> AsyncIterator[Sequence[ObjectInfo]]:
+    """All objects under the prefix. Raises StoreError."""
+    after = ""
+    while page := await store.list_after(prefix, after):
+        yield page
+        after = page[-1].key

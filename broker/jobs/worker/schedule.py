@@ -1,0 +1,148 @@
+"""When a round of each kind of job is due. Pure: time is handed in.
+
+Retention, merging, spilling, compaction and collection look again after their interval, since
+time alone makes records old. A snapshot is worth its bytes only when the machine has changed:
+twice after the newest change, since objects go, and the log is cut, by the older of two. Ticks and
+the like are no changes, but there must not be ever more of them in the log, nor may they fill its
+budget, so many entries or bytes are a reason as well. Rounds that fail are repeated after pauses that double.
+
+`RequestJob` runs a kind at once; requests are told apart by their positions.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from broker.config.settings import Settings
+from coordinator.commands.entries import Close, Command, Open, Tick
+from coordinator.commands.job_commands import (
+    BeginSnapshot,
+    ClaimJobs,
+    DoomObjects,
+    ForgetObjects,
+    JobKind,
+    PublishSnapshot,
+    ReleaseJobs,
+    ReportJob,
+    RequestJob,
+)
+from protocol.types import POSITION_ZERO, Position
+
+FAILED_MS_MIN: Final = 5_000
+FAILED_MS_MAX: Final = 600_000
+SNAPSHOTS_AFTER_CHANGE: Final = 2
+QUIET_ENTRIES_MAX: Final = 10_000
+"""Of an idle cluster, since its newest snapshot: a week of ticks of one agent."""
+
+_NO_CHANGE: Final = frozenset(
+    {
+        Tick,
+        Open,
+        Close,
+        ClaimJobs,
+        ReleaseJobs,
+        ReportJob,
+        RequestJob,
+        BeginSnapshot,
+        PublishSnapshot,
+        DoomObjects,
+        ForgetObjects,
+    }
+)
+"""Commands that are no reason for a snapshot: an idle cluster makes none."""
+
+
+def intervals_ms(settings: Settings) -> dict[JobKind, int]:
+    """Of the kinds that are to run."""
+    kafka = settings.kafka
+    intervals = {
+        JobKind.SNAPSHOT: settings.snapshot_interval_ms,
+        JobKind.RETENTION: kafka.log_retention_check_interval_ms,
+        JobKind.MERGE: settings.merge_interval_ms,
+        JobKind.SPILL: settings.spill_interval_ms,
+        JobKind.COLLECT: settings.collect_interval_ms,
+    }
+    if kafka.log_cleaner_enable:
+        intervals[JobKind.COMPACT] = kafka.log_cleaner_backoff_ms
+    return intervals
+
+
+class _Kind:
+    """One kind's turn."""
+
+    __slots__ = ("due_ms", "failures", "interval_ms", "running", "served")
+
+    def __init__(self, interval_ms: int, due_ms: int) -> None:
+        self.interval_ms = interval_ms
+        self.due_ms = due_ms
+        self.failures = 0
+        """Rounds that failed since one succeeded."""
+        self.running = False
+        self.served: Position = POSITION_ZERO
+        """Newest request that a round has answered."""
+
+
+class Schedule:
+    """All kinds' turns, in one worker. What has no interval never runs."""
+
+    def __init__(
+        self,
+        intervals: dict[JobKind, int],
+        *,
+        snapshot_log_bytes: int,
+        now_ms: int,
+    ) -> None:
+        """All rounds are due at once, but a snapshot's: there may have been one just before."""
+        self._snapshot_log_bytes = snapshot_log_bytes
+        self._kinds = {kind: _Kind(interval_ms, now_ms) for kind, interval_ms in intervals.items()}
+        if (snapshot := self._kinds.get(JobKind.SNAPSHOT)) is not None:
+            snapshot.due_ms += snapshot.interval_ms
+        self._since_change = 0
+        """Snapshots since the newest change."""
+        self._entries = 0
+        """Since the newest snapshot."""
+
+    def applied(self, commands: Iterable[Command]) -> None:
+        """The machine has taken in an entry with these commands."""
+        self._entries += 1
+        for command in commands:
+            if type(command) not in _NO_CHANGE:
+                self._since_change = 0
+                return
+
+    def due(self, kind: JobKind, *, now_ms: int, requested: Position, log_bytes: int) -> bool:
+        """Should a round begin? `requested`: position of the newest request for the kind, of those
+        that are to be answered here; `log_bytes`: of the log since the newest snapshot."""
+        row = self._kinds.get(kind)
+        if row is None or row.running:
+            return False
+        if requested > row.served:
+            return row.failures == 0 or now_ms >= row.due_ms
+        if kind is not JobKind.SNAPSHOT:
+            return now_ms >= row.due_ms
+        if log_bytes >= self._snapshot_log_bytes and row.failures == 0:
+            return True
+        if self._since_change >= SNAPSHOTS_AFTER_CHANGE and self._entries < QUIET_ENTRIES_MAX:
+            return False
+        return now_ms >= row.due_ms
+
+    def begun(self, kind: JobKind, *, requested: Position) -> bool:
+        """A round begins; does it answer a request?"""
+        row = self._kinds[kind]
+        row.running = True
+        asked = requested > row.served
+        row.served = max(row.served, requested)
+        return asked
+
+    def ended(self, kind: JobKind, *, now_ms: int, failed: bool) -> None:
+        row = self._kinds[kind]
+        row.running = False
+        if failed:
+            pause_ms = min(FAILED_MS_MIN << min(row.failures, 10), FAILED_MS_MAX)
+            row.failures += 1
+            row.due_ms = now_ms + pause_ms
+            return
+        row.failures = 0
+        row.due_ms = now_ms + row.interval_ms
+        if kind is JobKind.SNAPSHOT:
+            self._since_change += 1
+            self._entries = 0

@@ -1,0 +1,58 @@
+"""What is told of a topic's export, and what an exporter says of it, as JSON. Pure.
+
+Left out: the plan itself (`coordinator.machine.plan_view`), and asking for it (`broker.admin.listener`).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from broker.config import table_configs
+from coordinator.commands.encoding import U31, U63
+from coordinator.commands.table_commands import EXPORT_ENDS_MAX, ExportEnd, ReportExport
+from coordinator.machine.machine import Machine
+from coordinator.tables.topics import Topic
+from protocol.types import TopicId
+
+
+class Progress(NamedTuple):
+    """An exporter says that everything before these offsets is in a topic's table."""
+
+    topic: str
+    topic_id: str
+    """In hex. A topic that was made again under its name is another one."""
+    offsets: Mapping[int, int]
+
+
+def export_view(machine: Machine, topic: Topic) -> dict[str, Any]:
+    """What is set for the topic's table, and how far it is, as an exporter said last."""
+    row = machine.exports.get(topic.topic_id)
+    return {
+        "configs": table_configs.in_force(topic.configs),
+        "exported": {} if row is None else {str(each): at for each, at in row.offsets.items()},
+        "exported_ms": None if row is None else row.reported_ms,
+    }
+
+
+def parse_progress(text: str) -> Progress:
+    """Raises ValueError with a sentence."""
+    try:
+        body = json.loads(text)
+        offsets = {int(number): int(offset) for number, offset in body["offsets"].items()}
+        progress = Progress(str(body["topic"]), str(body["topic_id"]), offsets)
+    except (AttributeError, ValueError, TypeError, LookupError) as error:
+        said = 'send {"topic": name, "topic_id": hex, "offsets": {partition: offset}}'
+        raise ValueError(said) from error
+    numbers = [*offsets, *offsets.values()]
+    if not numbers or min(numbers) < 0 or max(offsets) > U31 or max(numbers) > U63:
+        raise ValueError("say offsets of partitions, none of them negative")
+    return progress
+
+
+def reports(topic_id: TopicId, offsets: Mapping[int, int]) -> list[ReportExport]:
+    """As many commands as it takes."""
+    ends = [ExportEnd(partition, offset) for partition, offset in sorted(offsets.items())]
+    return [
+        ReportExport(topic_id, tuple(ends[first : first + EXPORT_ENDS_MAX]))
+        for first in range(0, len(ends), EXPORT_ENDS_MAX)
+    ]

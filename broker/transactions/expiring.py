@@ -1,0 +1,123 @@
+"""The periodic jobs that forget transactional ids and producers that are not used any more.
+
+What is old, and whose turn it is, are `broker.transactions.expiry`'s to say; it is proposed in slices,
+each decided again by `apply`. A sweep that ends early (the log is away, there is no session) leaves
+the rest to the next one, here or elsewhere.
+
+Invariant: between two awaits a bounded number of rows is looked at.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from broker.node import Node
+from broker.transactions import expiry
+from broker.transactions.expiry import Slices
+from coordinator.commands.entries import Command, Rejected
+from coordinator.commands.transaction_commands import ExpireProducers, ExpireTransactionalIds
+from coordinator.log.metadata_log import LogError
+from coordinator.proposer import NotDoneError
+from coordinator.tables.partitions import Partition
+
+logger = logging.getLogger(__name__)
+
+ROWS_PER_TURN_MAX: Final = 2_000
+"""Of the loop."""
+
+
+async def run(node: Node) -> None:
+    """Sweep now and then, for ever."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_run_ids(node), name="expiry of transactional ids")
+        tasks.create_task(_run_producers(node), name="expiry of producers")
+
+
+async def _run_ids(node: Node) -> None:
+    kafka = node.settings.kafka
+    while True:
+        await asyncio.sleep(kafka.transaction_remove_expired_transaction_cleanup_interval_ms / 1000)
+        await sweep_ids(node)
+
+
+async def _run_producers(node: Node) -> None:
+    while True:
+        await asyncio.sleep(node.settings.kafka.producer_id_expiration_check_interval_ms / 1000)
+        await sweep_producers(node)
+
+
+async def sweep_ids(node: Node) -> None:
+    """Go through the transactional ids that are coordinated here, once."""
+    expiration_ms = node.settings.kafka.transactional_id_expiration_ms
+    machine = node.coordinator.machine
+    rows = list(machine.transactions)
+    old: list[str] = []
+    for count, row in enumerate(rows, start=1):
+        if expiry.is_old(
+            row, time_ms=machine.time_ms, expiration_ms=expiration_ms
+        ) and node.transactions.coordinates(row.transactional_id):
+            old.append(row.transactional_id)
+        if count % ROWS_PER_TURN_MAX == 0:
+            await asyncio.sleep(0)
+    for some in expiry.id_slices(old):
+        if not await _propose(node, ExpireTransactionalIds(expiration_ms, some)):
+            return
+
+
+async def sweep_producers(node: Node) -> None:
+    """Go through the partitions that are this agent's to look after, once."""
+    expiration_ms = node.settings.kafka.producer_id_expiration_ms
+    slices = Slices()
+    looked_at = 0
+    for partition in list(node.coordinator.machine.partitions.with_windows()):
+        looked_at += 1
+        if _is_mine(node, partition):
+            looked_at += await _add_idle(node, partition, slices, expiration_ms)
+        while some := slices.take():
+            if not await _propose(node, ExpireProducers(expiration_ms, some)):
+                return
+        if looked_at >= ROWS_PER_TURN_MAX:
+            looked_at = 0
+            await asyncio.sleep(0)
+    if some := slices.take(least=1):
+        await _propose(node, ExpireProducers(expiration_ms, some))
+
+
+async def _add_idle(node: Node, partition: Partition, slices: Slices, expiration_ms: int) -> int:
+    """Idle producers of one partition, to `slices`; how many were looked at since the last turn."""
+    windows = list((partition.windows or {}).items())
+    for first in range(0, len(windows), ROWS_PER_TURN_MAX):
+        if first > 0:
+            await asyncio.sleep(0)
+        producer_ids = expiry.idle(
+            windows[first : first + ROWS_PER_TURN_MAX],
+            started=partition.open_transactions,
+            time_ms=node.coordinator.machine.time_ms,
+            expiration_ms=expiration_ms,
+        )
+        slices.add(partition.topic_id, partition.partition, producer_ids)
+    return len(windows) % ROWS_PER_TURN_MAX
+
+
+def _is_mine(node: Node, partition: Partition) -> bool:
+    """Whether this agent looks after the producers of the partition."""
+    node_ids = [row.node_id for row in node.coordinator.machine.incarnations]
+    return expiry.has_share(
+        partition.topic_id,
+        partition.partition,
+        node_id=node.coordinator.node_id(),
+        node_ids=node_ids,
+    )
+
+
+async def _propose(node: Node, command: Command) -> bool:
+    """False when there is no sense in going on."""
+    incarnation = node.coordinator.incarnation()
+    if incarnation is None:
+        return False
+    try:
+        outcome = await asyncio.shield(node.coordinator.propose(command, incarnation))
+    except (NotDoneError, LogError) as error:
+        logger.info("forgetting what is not used any more waits: %s", error)
+        return False
+    return not isinstance(outcome, Rejected)
