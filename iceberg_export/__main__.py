@@ -13,7 +13,7 @@ def main() -> int:
         print("frazil export: assertions guard the tables, do not run with -O", file=sys.stderr)
         return 2
     try:
-        from iceberg_export import cli
+        from iceberg_export.cli import main as cli
     except ModuleNotFoundError as error:
         print(
             f"frazil export: the package {error.name} is missing; "

@@ -49,9 +49,7 @@ from pyspark.daemon import manager  # noqa: E402
 # Spark has a daemon for each kind of worker, and names it. Those that only plan the reads of a
 # Python data source need nothing of this.
 if sys.argv[1:2] in ([], ["pyspark.worker"]):
-    import iceberg_export.source.reading
-    import iceberg_export.verify
-    import iceberg_export.work  # noqa: F401
+    pass
 
 if __name__ == "__main__":
     manager()  # type: ignore[no-untyped-call]

@@ -29,7 +29,7 @@ _COLUMNS: Final = {
     "kafka_key": "text",
     "value": "text",
 }
-"""That a table can be partitioned by, when keys and values are raw or text: `iceberg_export.schema`."""
+"""That a table can be partitioned by, when keys and values are raw or text: `iceberg_export.table.schema`."""
 _NAME_MAX = 255
 _TABLE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TERM = re.compile(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^\s(),]+)\s*\)|([^\s(),]+))\s*(?:,|$)\s*")
@@ -212,7 +212,7 @@ def hold_ms(configs: Mapping[str, str]) -> int:
 
 
 def _terms(text: str) -> list[tuple[str, int, str]]:
-    """(transform, number, column), as the exporter reads them (`iceberg_export.topic_settings`).
+    """(transform, number, column), as the exporter reads them (`iceberg_export.table.topic_settings`).
 
     Raises ValueError with the end of a sentence.
     """

@@ -41,9 +41,9 @@ from pyspark.sql.types import (
 )
 from typing_extensions import override
 
-from iceberg_export.agent_client import AgentClient
 from iceberg_export.errors import SettingsError
-from iceberg_export.plan import TopicPlan
+from iceberg_export.plan.agent_client import AgentClient
+from iceberg_export.plan.splits import TopicPlan
 from iceberg_export.source.filters import Filter, wanted_by
 from iceberg_export.source.planning import pin, plan_topic
 from iceberg_export.source.read_options import KEEP, ReadOptions, parse_options

@@ -8,9 +8,9 @@ Tables are `tables`' business: who reads a topic alone needs no catalog, nor tim
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from iceberg_export.agent_client import AgentClient
 from iceberg_export.errors import PlanError, SettingsError
-from iceberg_export.plan import PartitionPlan, PlannedSpan, TopicPlan, clip, make_splits
+from iceberg_export.plan.agent_client import AgentClient
+from iceberg_export.plan.splits import PartitionPlan, PlannedSpan, TopicPlan, clip, make_splits
 from iceberg_export.source.filters import Wanted
 from iceberg_export.source.read_options import EARLIEST, LATEST, Bounds, ReadOptions
 from iceberg_export.source.tasks import ChunkTask, Task

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from iceberg_export.errors import SettingsError
-from iceberg_export.plan import PartitionPlan
+from iceberg_export.plan.splits import PartitionPlan
 from iceberg_export.settings import DEFAULTS, PREFIXES, Settings, parse
 from iceberg_export.source.filters import Wanted
 

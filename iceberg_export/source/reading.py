@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from iceberg_export import names
 from iceberg_export.errors import PlanError
-from iceberg_export.read_chunks import open_reader, span_bytes
-from iceberg_export.rows import TimestampLimits, limit_timestamps, span_rows
+from iceberg_export.records.read_chunks import open_reader, span_bytes
+from iceberg_export.records.rows import TimestampLimits, limit_timestamps, span_rows
 from iceberg_export.source.filters import Wanted
 from iceberg_export.source.tasks import CORRUPT, CORRUPT_TYPE, ChunkTask, Task
 
@@ -62,7 +62,7 @@ def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
 
 
 def _without(rows: pa.Table, offsets: Mapping[int, Any]) -> pa.Table:
-    from iceberg_export.work import is_among
+    from iceberg_export.tasks.work import is_among
 
     return rows.filter(pc.invert(is_among(rows, offsets)))
 
@@ -71,7 +71,7 @@ def _decoded(task: ChunkTask, rows: pa.Table) -> pa.Table:
     """The rows with decoded columns, as the exporter would write them; bad ones are left out, as
     they will not be in the table, are kept as they are, or are an error."""
     from iceberg_export.typed.heads import GUID, guid_text
-    from iceberg_export.typed_rows import judge, reason_of, refusing
+    from iceberg_export.typed.typed_rows import judge, reason_of, refusing
 
     typing = task.typing
     judged = judge(typing, rows)

@@ -10,9 +10,9 @@ the newest offsets without saying where the stream stands, so that is remembered
 from collections.abc import Mapping
 from typing import Any
 
-from iceberg_export.agent_client import AgentClient
 from iceberg_export.errors import PlanError
-from iceberg_export.plan import TopicPlan
+from iceberg_export.plan.agent_client import AgentClient
+from iceberg_export.plan.splits import TopicPlan
 from iceberg_export.source.filters import Wanted
 from iceberg_export.source.planning import BEYOND_ALL, Decide, Ranges, as_they_are, chunk_tasks
 from iceberg_export.source.read_options import LATEST, Bounds, ReadOptions

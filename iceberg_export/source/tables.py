@@ -18,23 +18,14 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.types import BinaryType
 from pyiceberg.utils.datetime import to_human_timestamptz
 
-from iceberg_export import dead_letters, names, schema, topic_settings
-from iceberg_export.agent_client import AgentClient
-from iceberg_export.catalog import (
-    find_table,
-    guarded,
-    io_properties,
-    missing_warehouse,
-    open_catalog,
-    view_of,
-)
-from iceberg_export.commit import check_owner
-from iceberg_export.decode import Ints
+from iceberg_export import names
 from iceberg_export.errors import CatalogError, SettingsError, StateError
-from iceberg_export.partition_values import cuts_of
-from iceberg_export.plan import check_not_ahead
-from iceberg_export.read_files import NullKeepingScan
-from iceberg_export.registry_client import RegistryClient
+from iceberg_export.files.partition_values import cuts_of
+from iceberg_export.files.read import NullKeepingScan
+from iceberg_export.letters import dead_letters
+from iceberg_export.plan.agent_client import AgentClient
+from iceberg_export.plan.splits import check_not_ahead
+from iceberg_export.records.decode import Ints
 from iceberg_export.source.filters import OFFSET_END, Wanted
 from iceberg_export.source.planning import (
     BEYOND_ALL,
@@ -46,9 +37,20 @@ from iceberg_export.source.planning import (
 )
 from iceberg_export.source.read_options import EARLIEST, Bounds, ReadOptions
 from iceberg_export.source.tasks import TableTask, Task
-from iceberg_export.state import TOPIC, State, read_state
-from iceberg_export.topic_settings import TopicTable
-from iceberg_export.topic_types import TopicTypes
+from iceberg_export.table import schema, topic_settings
+from iceberg_export.table.catalog import (
+    find_table,
+    guarded,
+    io_properties,
+    missing_warehouse,
+    open_catalog,
+    view_of,
+)
+from iceberg_export.table.commit import check_owner
+from iceberg_export.table.state import TOPIC, State, read_state
+from iceberg_export.table.topic_settings import TopicTable
+from iceberg_export.typed.registry_client import RegistryClient
+from iceberg_export.typed.topic_types import TopicTypes
 
 TABLE_TASK_BYTES = 128 * 1024 * 1024
 

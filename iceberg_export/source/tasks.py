@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from iceberg_export.plan import Split, StoreAddress
+from iceberg_export.plan.splits import Split, StoreAddress
 
 CORRUPT = "_corrupt_record"
 """The column of records that cannot be decoded, which Spark's sources name so."""

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from iceberg_export import topic_settings
-from iceberg_export.agent_client import AgentClient
 from iceberg_export.errors import PlanError
-from iceberg_export.plan import TopicPlan
-from iceberg_export.registry_client import RegistryClient, RegistryError
+from iceberg_export.plan.agent_client import AgentClient
+from iceberg_export.plan.splits import TopicPlan
 from iceberg_export.source.planning import BEYOND_ALL, RAW, Decoding
 from iceberg_export.source.read_options import FAIL, KEEP, ReadOptions
-from iceberg_export.topic_settings import TopicTable
+from iceberg_export.table import topic_settings
+from iceberg_export.table.topic_settings import TopicTable
+from iceberg_export.typed.registry_client import RegistryClient, RegistryError
 
 
 class TopicColumns(NamedTuple):
@@ -39,8 +39,8 @@ def topic_columns(options: ReadOptions, client: AgentClient) -> TopicColumns | N
     if not settings.typed:
         return None
     # PyIceberg takes longer to load than a small topic to be read.
-    from iceberg_export.schema import arrow_schema, table_schema
-    from iceberg_export.topic_types import TopicTypes
+    from iceberg_export.table.schema import arrow_schema, table_schema
+    from iceberg_export.typed.topic_types import TopicTypes
 
     try:
         types = TopicTypes(settings, registry(options))
@@ -72,7 +72,7 @@ class TopicDecoding:
                 f"the modes or the layout of topic {plan.topic} have changed since its columns were "
                 "told; load it again"
             )
-        from iceberg_export.topic_types import TopicTypes
+        from iceberg_export.typed.topic_types import TopicTypes
 
         if self._registry is None:
             self._registry = registry(self._options)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from iceberg_export.decode import Bytes, Ints, compiled, gather
+from iceberg_export.records.decode import Bytes, Ints, compiled, gather
 
 Bools = npt.NDArray[np.bool_]
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from iceberg_export.decode import Bytes, Ints, compiled
+from iceberg_export.records.decode import Bytes, Ints, compiled
 from iceberg_export.typed import arrays
 from iceberg_export.typed.arrays import NULL
 from iceberg_export.typed.avro_schema import AvroType

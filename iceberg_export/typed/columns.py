@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from iceberg_export.decode import Bytes, Ints
+from iceberg_export.records.decode import Bytes, Ints
 from iceberg_export.typed import json_columns, proto_columns
 from iceberg_export.typed.avro_columns import avro_column
 from iceberg_export.typed.avro_schema import AvroType

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from iceberg_export.decode import Ints
+from iceberg_export.records.decode import Ints
 from iceberg_export.typed import types
 from iceberg_export.typed.arrays import conform, text_array, utf8_rows
 from iceberg_export.typed.columns import Payloads, Rows, by_reference, decode_payloads

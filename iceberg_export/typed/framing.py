@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from iceberg_export.decode import Bytes, Ints, compiled
+from iceberg_export.records.decode import Bytes, Ints, compiled
 
 UNFRAMED = -1
 NULL_VALUE = -2

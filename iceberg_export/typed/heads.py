@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from iceberg_export.decode import Ints
+from iceberg_export.records.decode import Ints
 from iceberg_export.typed.framing import FIRST_MESSAGE, UNFRAMED, message_indexes, split_frames
 
 KEY_HEADER = "__key_schema_id"

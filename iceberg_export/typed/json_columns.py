@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
-from iceberg_export.decode import Bytes, Ints, compiled
+from iceberg_export.records.decode import Bytes, Ints, compiled
 from iceberg_export.typed import arrays, types
 from iceberg_export.typed.arrays import Bools
 from iceberg_export.typed.json_schema import JsonType

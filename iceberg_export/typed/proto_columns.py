@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from iceberg_export.decode import Bytes, Ints, compiled
+from iceberg_export.records.decode import Bytes, Ints, compiled
 from iceberg_export.typed import arrays
 from iceberg_export.typed.arrays import NULL, Bools
 from iceberg_export.typed.proto_schema import ProtoField, ProtoType

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from broker.admin import metrics
 from broker.config.settings import BY_NAME, load
-from iceberg_export import loop_metrics
+from iceberg_export.runs import metrics as loop_metrics
 from iceberg_export.settings import DEFAULTS, PREFIXES
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"

@@ -15,9 +15,9 @@ from broker.config.topic_configs import (
     describe_topic,
     effective,
 )
-from iceberg_export import topic_settings
 from iceberg_export.errors import SettingsError
-from iceberg_export.schema import partition_spec, table_schema
+from iceberg_export.table import topic_settings
+from iceberg_export.table.schema import partition_spec, table_schema
 
 
 def entry(name: str, configs: dict[str, str], **given: str) -> ConfigEntry:

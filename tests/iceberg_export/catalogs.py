@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from iceberg_export.catalog import open_catalog
+from iceberg_export.table.catalog import open_catalog
 from tests.iceberg_export.direct import Place
 from tests.parts.servers import NessieServer, PostgresServer
 

@@ -20,8 +20,8 @@ import duckdb_extension_avro
 import duckdb_extension_iceberg
 import pytest
 
-from iceberg_export import spark
 from iceberg_export.progress import Progress
+from iceberg_export.tasks import spark
 from tests.parts import install
 
 SPARK_FIXTURES = frozenset({"tasks", "session"})

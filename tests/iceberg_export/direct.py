@@ -7,12 +7,12 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-from iceberg_export.agent_client import AgentClient
-from iceberg_export.catalog import open_catalog, view_of
-from iceberg_export.job import Job
+from iceberg_export.plan.agent_client import AgentClient
+from iceberg_export.runs.job import Job
 from iceberg_export.settings import parse
-from iceberg_export.state import read_state
 from iceberg_export.steps import pass_by
+from iceberg_export.table.catalog import open_catalog, view_of
+from iceberg_export.table.state import read_state
 from tests.iceberg_export.world import NO_PAUSE, HereRunner, World
 
 TABLE = ("frazil", "orders")

@@ -5,11 +5,11 @@ Values are Avro; those of `LATE` are dead letters until the registry knows their
 
 from contextlib import contextmanager
 
-from iceberg_export.dead_letters import dead_identifier
-from iceberg_export.job import export_topic
-from iceberg_export.reset import reset_offsets
+from iceberg_export.letters.dead_letters import dead_identifier
+from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import pass_by
-from iceberg_export.verify import verify_topic
+from iceberg_export.upkeep.reset import reset_offsets
+from iceberg_export.verify.proof import verify_topic
 from protocol.records import Record
 from tests.iceberg_export.direct import TABLE, Place, place
 from tests.iceberg_export.fake_registry import FakeRegistry, served_registry

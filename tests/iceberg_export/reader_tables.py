@@ -8,9 +8,9 @@ tombstones and merged buckets. Rows are asked for in each engine's own words for
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from iceberg_export.compact import compact
-from iceberg_export.dead_letters import dead_identifier
-from iceberg_export.job import export_topic
+from iceberg_export.letters.dead_letters import dead_identifier
+from iceberg_export.runs.job import export_topic
+from iceberg_export.upkeep.compact import compact
 from protocol.records import Record
 from tests.iceberg_export.direct import Place
 from tests.iceberg_export.fake_registry import FakeRegistry, served_registry

@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 
-from iceberg_export.write_files import FileWriter, Target
+from iceberg_export.files.write import FileWriter, Target
 
 
 def scan_of(table):

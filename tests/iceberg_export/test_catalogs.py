@@ -14,15 +14,15 @@ import pytest
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.expressions import EqualTo
 
-from iceberg_export.catalog import view_of
-from iceberg_export.compact import compact
-from iceberg_export.dead_letters import dead_identifier
 from iceberg_export.errors import CatalogError, FencedError, OvertakenError
-from iceberg_export.job import export_topic
-from iceberg_export.maintain import delete_orphans, expire
-from iceberg_export.reset import reset_offsets
-from iceberg_export.state import read_state
+from iceberg_export.letters.dead_letters import dead_identifier
+from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
+from iceberg_export.table.catalog import view_of
+from iceberg_export.table.state import read_state
+from iceberg_export.upkeep.compact import compact
+from iceberg_export.upkeep.maintain import delete_orphans, expire
+from iceberg_export.upkeep.reset import reset_offsets
 from protocol.records import Record
 from tests.iceberg_export import catalogs
 from tests.iceberg_export.catalogs import connections

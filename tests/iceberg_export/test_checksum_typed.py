@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from iceberg_export.checksum import row_hashes
-from iceberg_export.rows import ROW_SCHEMA
+from iceberg_export.records.checksum import row_hashes
+from iceberg_export.records.rows import ROW_SCHEMA
 
 COUNT = 3
 

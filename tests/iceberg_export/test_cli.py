@@ -6,8 +6,11 @@ import sys
 
 import pytest
 
-from iceberg_export import cli, session, settings, spark
+from iceberg_export import settings
+from iceberg_export.cli import main
 from iceberg_export.errors import SettingsError, SparkError
+from iceberg_export.runs import session
+from iceberg_export.tasks import spark
 from tests.iceberg_export.world import HereRunner, World, served, some_records
 
 
@@ -31,13 +34,13 @@ def frazil(world, tmp_path, monkeypatch, capsys):
     opened = []
     real = session.open_catalog
     monkeypatch.setattr(session, "open_catalog", lambda *a: opened.append(real(*a)) or opened[-1])
-    monkeypatch.setattr("iceberg_export.agent_client.PAUSE_S", 0)
+    monkeypatch.setattr("iceberg_export.plan.agent_client.PAUSE_S", 0)
 
     with served(world) as address:
 
         def run(*arguments, agent=address):
             common = ["--agent", agent, "--data", str(tmp_path / "data")]
-            code = cli.main([*arguments, *common])
+            code = main.main([*arguments, *common])
             said = capsys.readouterr()
             return code, said.out, said.err
 

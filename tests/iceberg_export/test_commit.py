@@ -6,9 +6,6 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table.update import AssertCreate, AssertRefSnapshotId, AssertTableUUID
 
-from iceberg_export import commit, schema
-from iceberg_export.catalog import open_catalog, view_of
-from iceberg_export.commit import Change, RecreatedError
 from iceberg_export.errors import (
     CatalogError,
     CommitUnknownError,
@@ -16,10 +13,13 @@ from iceberg_export.errors import (
     OvertakenError,
     StateError,
 )
-from iceberg_export.rows import ROW_SCHEMA
-from iceberg_export.state import State, read_state
+from iceberg_export.files.write import FileWriter, Target
+from iceberg_export.records.rows import ROW_SCHEMA
 from iceberg_export.steps import Step, pass_by
-from iceberg_export.write_files import FileWriter, Target
+from iceberg_export.table import commit, schema
+from iceberg_export.table.catalog import open_catalog, view_of
+from iceberg_export.table.commit import Change, RecreatedError
+from iceberg_export.table.state import State, read_state
 from tests.iceberg_export.hooks import Answers, Killed, Once
 from tests.iceberg_export.world import NO_PAUSE
 

@@ -4,12 +4,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from iceberg_export import decode as decoder
-from iceberg_export import names, rows
-from iceberg_export.decode import index_records, split_batches
+from iceberg_export import names
 from iceberg_export.errors import CorruptSpanError
-from iceberg_export.plan import Aborted, PlannedSpan
-from iceberg_export.verify import _reference_rows
+from iceberg_export.plan.splits import Aborted, PlannedSpan
+from iceberg_export.records import decode as decoder
+from iceberg_export.records import rows
+from iceberg_export.records.decode import index_records, split_batches
+from iceberg_export.verify.proof import _reference_rows
 from protocol.records import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_export.catalog import open_catalog
-from iceberg_export.durable_io import DurableFileIO
+from iceberg_export.table.catalog import open_catalog
+from iceberg_export.table.durable_io import DurableFileIO
 
 
 @pytest.fixture
@@ -41,5 +41,5 @@ def test_a_file_that_exists_is_not_replaced(tmp_path):
 
 def test_the_embedded_warehouse_is_written_durably(tmp_path):
     catalog = open_catalog({}, tmp_path)
-    assert catalog.properties["py-io-impl"] == "iceberg_export.durable_io.DurableFileIO"
+    assert catalog.properties["py-io-impl"] == "iceberg_export.table.durable_io.DurableFileIO"
     catalog.engine.dispose()

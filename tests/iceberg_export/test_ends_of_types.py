@@ -13,11 +13,11 @@ from pyiceberg.transforms import IdentityTransform, parse_transform
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import functions as F
 
-from iceberg_export import write_files
-from iceberg_export.catalog import io_properties, open_catalog
-from iceberg_export.partition_limits import unheld_rows
-from iceberg_export.partition_values import cuts_of
-from iceberg_export.write_files import FileWriter, Target
+from iceberg_export.files import write as write_files
+from iceberg_export.files.partition_values import cuts_of
+from iceberg_export.files.write import FileWriter, Target
+from iceberg_export.table.catalog import io_properties, open_catalog
+from iceberg_export.table.partition_limits import unheld_rows
 from tests.iceberg_export.test_transform_cases import TRANSFORMS, column, spelled, typed
 from tests.iceberg_export.transform_cases import TRANSFORMS as TRANSFORM_NAMES
 from tests.iceberg_export.transform_cases import values

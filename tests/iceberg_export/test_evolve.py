@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iceberg_export.evolve import evolve, plain, said
+from iceberg_export.table.evolve import evolve, plain, said
 
 INT, LONG, TEXT = pa.int32(), pa.int64(), pa.large_string()
 

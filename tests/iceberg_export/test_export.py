@@ -4,9 +4,6 @@ import re
 
 import pytest
 
-from iceberg_export import commit, work
-from iceberg_export.agent_client import Pinned
-from iceberg_export.decode import Tally
 from iceberg_export.errors import (
     CorruptSpanError,
     FencedError,
@@ -14,11 +11,15 @@ from iceberg_export.errors import (
     StateError,
     StoreReadError,
 )
-from iceberg_export.job import export_topic
-from iceberg_export.plan import Work
-from iceberg_export.status import render, topic_status
-from iceberg_export.verify import verify_topic
-from iceberg_export.work import check_complete
+from iceberg_export.plan.agent_client import Pinned
+from iceberg_export.plan.splits import Work
+from iceberg_export.records.decode import Tally
+from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.status import render, topic_status
+from iceberg_export.table import commit
+from iceberg_export.tasks import work
+from iceberg_export.tasks.work import check_complete
+from iceberg_export.verify.proof import verify_topic
 from protocol.records import Record
 from tests.iceberg_export.world import (
     HereRunner,
@@ -248,7 +249,10 @@ def test_verify_finds_an_aborted_record_in_a_table(world, jobs):
 @pytest.mark.parametrize("step", ["check_complete", "commit"])
 def test_a_crash_before_the_commit_loses_and_doubles_nothing(world, jobs, duck, monkeypatch, step):
     fill(world)
-    owner = {"check_complete": "iceberg_export.job", "commit": "iceberg_export.job.commit"}[step]
+    owner = {
+        "check_complete": "iceberg_export.runs.job",
+        "commit": "iceberg_export.runs.job.commit",
+    }[step]
     with monkeypatch.context() as patch:
         patch.setattr(f"{owner}.{step}", lambda *_a, **_k: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -267,7 +271,7 @@ def test_a_crash_after_the_commit_loses_and_doubles_nothing(world, jobs, duck, m
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("iceberg_export.job.commit.commit", commit_and_die)
+        patch.setattr("iceberg_export.runs.job.commit.commit", commit_and_die)
         with pytest.raises(KeyboardInterrupt):
             export(jobs())
     job = jobs()

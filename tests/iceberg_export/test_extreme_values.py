@@ -7,8 +7,8 @@ from decimal import Decimal
 import fastavro
 import pytest
 
-from iceberg_export.job import export_topic
-from iceberg_export.verify import verify_topic
+from iceberg_export.runs.job import export_topic
+from iceberg_export.verify.proof import verify_topic
 from protocol.records import Record
 from tests.iceberg_export.direct import place
 from tests.iceberg_export.fake_registry import FakeRegistry, served_registry

@@ -5,7 +5,7 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.expressions import EqualTo
 
 from iceberg_export.errors import ExportError, FencedError
-from iceberg_export.job import export_topic
+from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
 from tests.iceberg_export.direct import place
 from tests.iceberg_export.hooks import Killed, Once

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.machine.plan_view import topic_plan
-from iceberg_export.plan import TopicPlan, next_work, parse_plan
+from iceberg_export.plan.splits import TopicPlan, next_work, parse_plan
 from tests.broker_hot.transaction_log import Log, do, steps
 from tests.iceberg_export.test_transactions import rows_of
 

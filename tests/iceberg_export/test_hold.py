@@ -15,11 +15,11 @@ from confluent_kafka.admin import (
     ConfigResource,
 )
 
-from iceberg_export import spark
 from iceberg_export.progress import Progress
-from iceberg_export.run_loop import Clock, Runner, Stop
-from iceberg_export.session import Session
+from iceberg_export.runs.loop import Clock, Runner, Stop
+from iceberg_export.runs.session import Session
 from iceberg_export.settings import parse
+from iceberg_export.tasks import spark
 from tests.iceberg_export.world import HereRunner
 from tests.parts.servers import FrazilDev, get_text
 from tests.parts.topics import NotNowError, create_topic, patiently, told

@@ -11,9 +11,9 @@ from multiprocessing import forkserver
 
 import pytest
 
-from iceberg_export.job import export_topic
+from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
-from iceberg_export.verify import verify_topic
+from iceberg_export.verify.proof import verify_topic
 from tests.iceberg_export.hooks import Once
 from tests.iceberg_export.world import World, make_job, served, some_records
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from iceberg_export.errors import SettingsError
-from iceberg_export.job import export_topic
-from iceberg_export.verify import verify_topic
+from iceberg_export.runs.job import export_topic
+from iceberg_export.verify.proof import verify_topic
 from protocol.records import Record
 from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
 from tests.iceberg_export.world import World, make_job, served

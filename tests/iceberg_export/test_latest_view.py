@@ -7,12 +7,12 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.types import StringType
 
-from iceberg_export.catalog import open_catalog
-from iceberg_export.catalog_view import create_latest_view
 from iceberg_export.cli import main
 from iceberg_export.errors import CatalogError, StateError
-from iceberg_export.job import export_topic
-from iceberg_export.latest_view import latest_query
+from iceberg_export.runs.job import export_topic
+from iceberg_export.table.catalog import open_catalog
+from iceberg_export.table.catalog_view import create_latest_view
+from iceberg_export.table.latest_view import latest_query
 from protocol.records import Record
 from tests.iceberg_export.direct import Place, place
 from tests.iceberg_export.world import World, make_job, served

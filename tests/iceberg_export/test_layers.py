@@ -16,14 +16,27 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.machine.plan_view import topic_plan
-from iceberg_export.decode import Tally
 from iceberg_export.errors import CorruptSpanError, PlanError
-from iceberg_export.job import export_topic
-from iceberg_export.plan import PlannedSpan, Split, TopicPlan, join_parts, next_work, parse_plan
-from iceberg_export.rows import ROW_SCHEMA, span_rows
-from iceberg_export.status import topic_status
-from iceberg_export.typed_rows import RowTyping
-from iceberg_export.verify import ChunkTask, _in_holes, _reference_rows, sum_chunks, verify_topic
+from iceberg_export.plan.splits import (
+    PlannedSpan,
+    Split,
+    TopicPlan,
+    join_parts,
+    next_work,
+    parse_plan,
+)
+from iceberg_export.records.decode import Tally
+from iceberg_export.records.rows import ROW_SCHEMA, span_rows
+from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.status import topic_status
+from iceberg_export.typed.typed_rows import RowTyping
+from iceberg_export.verify.proof import (
+    ChunkTask,
+    _in_holes,
+    _reference_rows,
+    sum_chunks,
+    verify_topic,
+)
 from protocol.records import Record, build_batch, empty_batch
 from tests.broker_hot.layers import LayeredLog, play, steps
 from tests.iceberg_export.test_transactions import rows_of

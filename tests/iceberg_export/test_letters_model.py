@@ -18,11 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.expressions import And, EqualTo
 
-from iceberg_export.compact import CLOSED_MS, compact
 from iceberg_export.errors import FencedError, OvertakenError, StateError
-from iceberg_export.maintain import delete_orphans
 from iceberg_export.steps import Step
-from iceberg_export.work import BadRecordError
+from iceberg_export.tasks.work import BadRecordError
+from iceberg_export.upkeep.compact import CLOSED_MS, compact
+from iceberg_export.upkeep.maintain import delete_orphans
 from tests.iceberg_export.direct import TABLE
 from tests.iceberg_export.hooks import Killed, Once
 from tests.iceberg_export.letters import DEAD_TABLE, GOOD, LATE, NEVER, letters

@@ -11,15 +11,15 @@ from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
-from iceberg_export import maintain
-from iceberg_export.commit import Pause
-from iceberg_export.compact import CLOSED_MS, compact, groups_of
-from iceberg_export.compact import Small as SmallFile
 from iceberg_export.errors import CommitUnknownError, FencedError, OvertakenError, PlanError
-from iceberg_export.job import export_topic
-from iceberg_export.maintain import delete_orphans, expire, expired, store_now_ms
-from iceberg_export.run_markers import ALIVE_MS, RunMarker, list_files, live_runs
+from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
+from iceberg_export.table.commit import Pause
+from iceberg_export.table.run_markers import ALIVE_MS, RunMarker, list_files, live_runs
+from iceberg_export.upkeep import maintain
+from iceberg_export.upkeep.compact import CLOSED_MS, compact, groups_of
+from iceberg_export.upkeep.compact import Small as SmallFile
+from iceberg_export.upkeep.maintain import delete_orphans, expire, expired, store_now_ms
 from tests.iceberg_export.direct import TABLE, place
 from tests.iceberg_export.hooks import Answers, Killed, Once
 from tests.iceberg_export.world import HereRunner, some_records

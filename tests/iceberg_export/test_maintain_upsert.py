@@ -5,15 +5,15 @@ import time
 
 import pytest
 
-from iceberg_export import maintain
-from iceberg_export.compact import CLOSED_MS, compact
 from iceberg_export.errors import CorruptSpanError, FencedError, OvertakenError
-from iceberg_export.job import export_topic
-from iceberg_export.maintain import delete_orphans, expire
-from iceberg_export.run_markers import ALIVE_MS
+from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
-from iceberg_export.upsert_verify import verify_upsert
-from iceberg_export.verify import verify_topic
+from iceberg_export.table.run_markers import ALIVE_MS
+from iceberg_export.upkeep import maintain
+from iceberg_export.upkeep.compact import CLOSED_MS, compact
+from iceberg_export.upkeep.maintain import delete_orphans, expire
+from iceberg_export.verify.proof import verify_topic
+from iceberg_export.verify.upsert import verify_upsert
 from tests.iceberg_export.direct import TABLE, place
 from tests.iceberg_export.hooks import Killed, Once
 from tests.iceberg_export.strangers import scatter

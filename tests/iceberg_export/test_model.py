@@ -18,14 +18,14 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.expressions import And, EqualTo
 
-from iceberg_export.catalog import view_of
-from iceberg_export.compact import CLOSED_MS, compact
 from iceberg_export.errors import FencedError, OvertakenError, StateError
-from iceberg_export.job import export_topic
-from iceberg_export.maintain import delete_orphans
-from iceberg_export.reset import reset_offsets
-from iceberg_export.state import read_state
+from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
+from iceberg_export.table.catalog import view_of
+from iceberg_export.table.state import read_state
+from iceberg_export.upkeep.compact import CLOSED_MS, compact
+from iceberg_export.upkeep.maintain import delete_orphans
+from iceberg_export.upkeep.reset import reset_offsets
 from tests.iceberg_export.direct import TABLE, Place
 from tests.iceberg_export.hooks import Killed, Once
 from tests.iceberg_export.world import InTransaction, some_records

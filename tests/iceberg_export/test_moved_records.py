@@ -7,14 +7,14 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from iceberg_export import seams
-from iceberg_export.agent_client import AgentClient, Topic
-from iceberg_export.catalog import open_catalog, view_of
-from iceberg_export.job import Job, export_topic
-from iceberg_export.plan import SEGMENTS
+from iceberg_export.plan.agent_client import AgentClient, Topic
+from iceberg_export.plan.splits import SEGMENTS
+from iceberg_export.records import seams
+from iceberg_export.runs.job import Job, export_topic
 from iceberg_export.settings import parse
-from iceberg_export.state import read_state
-from iceberg_export.verify import verify_topic
+from iceberg_export.table.catalog import open_catalog, view_of
+from iceberg_export.table.state import read_state
+from iceberg_export.verify.proof import verify_topic
 from tests.iceberg_export.world import NO_PAUSE, HereRunner
 from tests.parts.servers import FrazilDev
 from tests.parts.topics import create_topic

@@ -6,23 +6,24 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from iceberg_export import spark, state
+from iceberg_export.cli.preview import preview_topic
+from iceberg_export.cli.reset_preview import preview_reset
 from iceberg_export.errors import AheadError
-from iceberg_export.job import export_topic
-from iceberg_export.preview import preview_topic
 from iceberg_export.progress import Progress
-from iceberg_export.reset import reset_offsets
-from iceberg_export.reset_preview import preview_reset
-from iceberg_export.rows import ROW_SCHEMA
-from iceberg_export.run_loop import Clock, Runner, Stop
-from iceberg_export.seams import digest_of
-from iceberg_export.session import Session
+from iceberg_export.records.rows import ROW_SCHEMA
+from iceberg_export.records.seams import digest_of
+from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.loop import Clock, Runner, Stop
+from iceberg_export.runs.session import Session
+from iceberg_export.runs.status import render, topic_status
 from iceberg_export.settings import parse
 from iceberg_export.source.filters import Wanted
 from iceberg_export.source.read_options import parse_options
 from iceberg_export.source.tables import plan_table
-from iceberg_export.status import render, topic_status
-from iceberg_export.verify import verify_topic
+from iceberg_export.table import state
+from iceberg_export.tasks import spark
+from iceberg_export.upkeep.reset import reset_offsets
+from iceberg_export.verify.proof import verify_topic
 from tests.iceberg_export.direct import TABLE, place
 from tests.iceberg_export.world import HereRunner, Log, World, served, some_records
 

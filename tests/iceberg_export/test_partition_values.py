@@ -26,10 +26,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from iceberg_export import schema
 from iceberg_export.errors import SettingsError, StateError
-from iceberg_export.partition_values import partition_columns, split_rows
-from iceberg_export.topic_settings import parse_partition_by
+from iceberg_export.files.partition_values import partition_columns, split_rows
+from iceberg_export.table import schema
+from iceberg_export.table.topic_settings import parse_partition_by
 
 TIMES = st.integers(-(10**16), 10**16)
 KINDS = {

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iceberg_export.errors import PlanError
-from iceberg_export.plan import (
+from iceberg_export.plan.splits import (
     PlannedSpan,
     join_parts,
     make_splits,
@@ -13,7 +13,7 @@ from iceberg_export.plan import (
     next_work,
     parse_plan,
 )
-from iceberg_export.state import Gap
+from iceberg_export.table.state import Gap
 
 
 def answer(partitions, topic_id="t1"):

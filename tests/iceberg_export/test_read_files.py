@@ -13,13 +13,13 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.typedef import Record as PartitionRecord
 
 from iceberg_export import names
-from iceberg_export.compact import compact
-from iceberg_export.job import export_topic
-from iceberg_export.read_files import NullKeepingScan
+from iceberg_export.files.read import NullKeepingScan
+from iceberg_export.runs.job import export_topic
 from iceberg_export.source.reading import read_task
 from iceberg_export.source.tables import columns_of, open_table, plan_table
-from iceberg_export.upsert_verify import verify_upsert
-from iceberg_export.verify import verify_topic
+from iceberg_export.upkeep.compact import compact
+from iceberg_export.verify.proof import verify_topic
+from iceberg_export.verify.upsert import verify_upsert
 from protocol.records import Record
 from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
 from tests.iceberg_export.test_source import client, options

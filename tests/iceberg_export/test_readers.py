@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from pyiceberg.types import LongType, StringType
 
-from iceberg_export.job import export_topic
+from iceberg_export.runs.job import export_topic
 from tests.iceberg_export import reader_tables
 from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
 from tests.iceberg_export.reader_tables import Question

@@ -5,8 +5,8 @@ import base64
 import pytest
 
 from iceberg_export.errors import SettingsError
-from iceberg_export.registry_client import RegistryClient, RegistryError
 from iceberg_export.settings import DEFAULTS
+from iceberg_export.typed.registry_client import RegistryClient, RegistryError
 from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from iceberg_export.errors import FencedError, OvertakenError, SettingsError, StateError
-from iceberg_export.job import export_topic
-from iceberg_export.reset import parse_target, reset_offsets
-from iceberg_export.state import Gap
+from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
+from iceberg_export.table.state import Gap
+from iceberg_export.upkeep.reset import parse_target, reset_offsets
 from tests.iceberg_export.direct import place
 from tests.iceberg_export.hooks import Killed, Once
 from tests.iceberg_export.world import some_records

@@ -10,16 +10,16 @@ import pickle
 
 import pytest
 
-from iceberg_export import maintain
-from iceberg_export.catalog import find_table, io_properties, open_catalog
-from iceberg_export.compact import compact
-from iceberg_export.dead_letters import dead_identifier
 from iceberg_export.errors import CatalogError, ExportError, SettingsError
-from iceberg_export.job import export_topic
-from iceberg_export.maintain import delete_orphans, expire
-from iceberg_export.reset import reset_offsets
-from iceberg_export.rest_catalog import nested, with_last_column_ids
+from iceberg_export.letters.dead_letters import dead_identifier
+from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
+from iceberg_export.table.catalog import find_table, io_properties, open_catalog
+from iceberg_export.table.rest_catalog import nested, with_last_column_ids
+from iceberg_export.upkeep import maintain
+from iceberg_export.upkeep.compact import compact
+from iceberg_export.upkeep.maintain import delete_orphans, expire
+from iceberg_export.upkeep.reset import reset_offsets
 from protocol.records import Record
 from tests.iceberg_export import catalogs
 from tests.iceberg_export.catalogs import connections

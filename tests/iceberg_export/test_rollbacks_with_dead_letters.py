@@ -5,14 +5,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from iceberg_export import commit
 from iceberg_export.errors import FencedError, StateError
-from iceberg_export.maintain import delete_orphans
 from iceberg_export.source.filters import Wanted
 from iceberg_export.source.read_options import parse_options
 from iceberg_export.source.reading import read_task
 from iceberg_export.source.tables import plan_table
 from iceberg_export.steps import Step
+from iceberg_export.table import commit
+from iceberg_export.upkeep.maintain import delete_orphans
 from tests.iceberg_export.direct import TABLE
 from tests.iceberg_export.hooks import Killed, Once
 from tests.iceberg_export.letters import DEAD_TABLE, GOOD, LATE, NEVER, NUMBER, letters

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iceberg_export import failures, loop_metrics, spark
-from iceberg_export.catalog import find_table
-from iceberg_export.due import (
+from iceberg_export.errors import SettingsError, SparkError
+from iceberg_export.progress import Progress
+from iceberg_export.runs import failures, metrics
+from iceberg_export.runs.due import (
     FAILURE_PAUSE_MS_MAX,
     LOOK_MS_MIN,
     Waiting,
@@ -26,12 +27,12 @@ from iceberg_export.due import (
     look_ms,
     may_try,
 )
-from iceberg_export.errors import SettingsError, SparkError
-from iceberg_export.progress import Progress
-from iceberg_export.run_loop import STOPPED, Clock, Runner, Stop
-from iceberg_export.session import Session
+from iceberg_export.runs.loop import STOPPED, Clock, Runner, Stop
+from iceberg_export.runs.session import Session
 from iceberg_export.settings import parse
 from iceberg_export.steps import Step
+from iceberg_export.table.catalog import find_table
+from iceberg_export.tasks import spark
 from iceberg_export.units import parse_bytes, parse_duration_ms, show_bytes, show_duration
 from tests.iceberg_export.hooks import Killed, Once
 from tests.iceberg_export.world import HereRunner, World, served, some_records
@@ -86,7 +87,7 @@ def world(tmp_path):
 def loop(world, tmp_path, monkeypatch):
     """A runner over the world, its time, and what it printed and said."""
     monkeypatch.setattr(spark, "start", lambda _given, _progress: HereTasks())
-    monkeypatch.setattr("iceberg_export.agent_client.PAUSE_S", 0)
+    monkeypatch.setattr("iceberg_export.plan.agent_client.PAUSE_S", 0)
     with served(world) as address:
         settings = parse(data=tmp_path / "data", config=None, assignments=[f"agent={address}"])
         said = io.StringIO()
@@ -371,7 +372,7 @@ def test_pins_are_let_go_when_the_round_is_over(world, loop):
 
 def test_prometheus_reads_the_numbers_of_the_loop(world, loop):
     world.topics["orders"][1][0].spans[0][5] = 990_000
-    port, end = loop_metrics.serve(loop.numbers, "127.0.0.1:0")
+    port, end = metrics.serve(loop.numbers, "127.0.0.1:0")
     try:
         world.configs["orders"] = {"max.lag.ms": str(HOUR_MS)}
         run_for(loop, 1)
@@ -392,20 +393,20 @@ def test_prometheus_reads_the_numbers_of_the_loop(world, loop):
         "frazil_export_rounds_total 2.0",
     } <= lines
     named = {re.split(r"[ {]", line)[0] for line in lines if not line.startswith("#")}
-    assert named == set(loop_metrics.NAMES)
+    assert named == set(metrics.NAMES)
 
 
 @pytest.mark.parametrize("text", ["", "http", "host:", "1:2:", "70000"])
 def test_an_address_for_metrics_that_is_none_is_told(text):
     with pytest.raises(SettingsError, match="is not"):
-        loop_metrics.parse_address(text)
+        metrics.parse_address(text)
 
 
 def test_a_port_that_is_taken_is_told():
-    port, end = loop_metrics.serve(loop_metrics.LoopNumbers(), "127.0.0.1:0")
+    port, end = metrics.serve(metrics.LoopNumbers(), "127.0.0.1:0")
     try:
         with pytest.raises(SettingsError, match="cannot listen on"):
-            loop_metrics.serve(loop_metrics.LoopNumbers(), f"{port}")
+            metrics.serve(metrics.LoopNumbers(), f"{port}")
     finally:
         end()
 

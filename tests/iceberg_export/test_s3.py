@@ -5,17 +5,17 @@ import time
 
 import pytest
 
-from iceberg_export import maintain
-from iceberg_export.compact import compact
 from iceberg_export.errors import StoreReadError
-from iceberg_export.job import export_topic
-from iceberg_export.maintain import delete_orphans, expire, store_now_ms
-from iceberg_export.plan import StoreAddress
-from iceberg_export.read_chunks import open_reader
-from iceberg_export.run_markers import list_files
+from iceberg_export.plan.splits import StoreAddress
+from iceberg_export.records.read_chunks import open_reader
+from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step, pass_by
-from iceberg_export.upsert_verify import is_upsert, verify_upsert
-from iceberg_export.verify import verify_topic
+from iceberg_export.table.run_markers import list_files
+from iceberg_export.upkeep import maintain
+from iceberg_export.upkeep.compact import compact
+from iceberg_export.upkeep.maintain import delete_orphans, expire, store_now_ms
+from iceberg_export.verify.proof import verify_topic
+from iceberg_export.verify.upsert import is_upsert, verify_upsert
 from storage.stores.open_store import StoreOptions, open_store
 from tests.iceberg_export.hooks import Killed, Once
 from tests.iceberg_export.strangers import scatter
@@ -211,7 +211,7 @@ def test_no_file_of_a_live_run_in_s3_is_deleted(place):
     ],
 )
 def test_a_store_that_refuses_is_one_sentence(minio, monkeypatch, changes, sentence):
-    monkeypatch.setattr("iceberg_export.read_chunks.RETRIES_MAX", 0)
+    monkeypatch.setattr("iceberg_export.records.read_chunks.RETRIES_MAX", 0)
     address = StoreAddress(f"s3://{minio.new_bucket()}/x", minio.endpoint, "us-east-1", True)
     with pytest.raises(StoreReadError, match=sentence) as caught:
         open_reader(address, {**keys(minio), **changes}).read("chunks/a/b", 0, 4)

@@ -10,11 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iceberg_export import names
-from iceberg_export.agent_client import AgentClient
 from iceberg_export.errors import CatalogError, ExportError, PlanError, SettingsError, StateError
-from iceberg_export.job import export_topic
-from iceberg_export.plan import PlannedSpan
-from iceberg_export.rows import ROW_SCHEMA
+from iceberg_export.plan.agent_client import AgentClient
+from iceberg_export.plan.splits import PlannedSpan
+from iceberg_export.records.rows import ROW_SCHEMA
+from iceberg_export.runs.job import export_topic
 from iceberg_export.source.filters import Filter, Wanted, wanted_by
 from iceberg_export.source.planning import _too_old, pin, plan_topic
 from iceberg_export.source.read_options import Bounds, parse_options

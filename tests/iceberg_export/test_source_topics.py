@@ -6,16 +6,17 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pytest
 
-from iceberg_export import names, schema
+from iceberg_export import names
 from iceberg_export.errors import PlanError, SettingsError
-from iceberg_export.job import export_topic
-from iceberg_export.registry_client import RegistryError
+from iceberg_export.runs.job import export_topic
 from iceberg_export.source.planning import plan_topic
 from iceberg_export.source.reading import read_task
 from iceberg_export.source.streaming import Stream
 from iceberg_export.source.tasks import CORRUPT, CORRUPT_TYPE
 from iceberg_export.source.topics import TopicDecoding, topic_columns
+from iceberg_export.table import schema
 from iceberg_export.typed.framing import frame
+from iceberg_export.typed.registry_client import RegistryError
 from protocol.records import Record
 from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
 from tests.iceberg_export.test_source import NOW, avro_orders, client, options

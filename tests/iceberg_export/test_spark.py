@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from iceberg_export.errors import CorruptSpanError, SparkError
-from iceberg_export.job import export_topic
-from iceberg_export.verify import verify_topic
+from iceberg_export.runs.job import export_topic
+from iceberg_export.verify.proof import verify_topic
 from tests.iceberg_export.world import InTransaction, World, make_job, served, some_records
 
 ROOT = Path(__file__).parents[2]

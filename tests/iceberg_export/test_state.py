@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iceberg_export.errors import StateError
-from iceberg_export.state import (
+from iceberg_export.table.state import (
     PARTITIONS_PLAIN_MAX,
     Gap,
     SnapshotView,

@@ -2,14 +2,14 @@
 
 import pytest
 
-from iceberg_export.compact import compact
-from iceberg_export.dead_letters import dead_identifier
 from iceberg_export.errors import FencedError
-from iceberg_export.job import export_topic
-from iceberg_export.maintain import delete_orphans
-from iceberg_export.reset import reset_offsets
+from iceberg_export.letters.dead_letters import dead_identifier
+from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
-from iceberg_export.verify import verify_topic
+from iceberg_export.upkeep.compact import compact
+from iceberg_export.upkeep.maintain import delete_orphans
+from iceberg_export.upkeep.reset import reset_offsets
+from iceberg_export.verify.proof import verify_topic
 from protocol.records import Record
 from tests.iceberg_export.direct import TABLE, place
 from tests.iceberg_export.hooks import Killed, Once

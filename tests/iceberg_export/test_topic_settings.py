@@ -3,7 +3,7 @@
 import pytest
 
 from iceberg_export.errors import SettingsError
-from iceberg_export.topic_settings import PartitionTerm, TopicTable, parse, parse_partition_by
+from iceberg_export.table.topic_settings import PartitionTerm, TopicTable, parse, parse_partition_by
 
 
 def test_a_topic_without_settings_has_the_defaults_and_subjects_of_its_name():

@@ -6,11 +6,11 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iceberg_export.plan import make_splits, next_work, parse_plan
-from iceberg_export.read_chunks import open_reader, span_bytes
-from iceberg_export.rows import span_rows
-from iceberg_export.verify import _reference_rows
-from iceberg_export.work import SplitResult, check_complete
+from iceberg_export.plan.splits import make_splits, next_work, parse_plan
+from iceberg_export.records.read_chunks import open_reader, span_bytes
+from iceberg_export.records.rows import span_rows
+from iceberg_export.tasks.work import SplitResult, check_complete
+from iceberg_export.verify.proof import _reference_rows
 from tests.iceberg_export.world import InTransaction, World, some_records
 
 PARTITIONS = 2

@@ -28,9 +28,9 @@ from pyiceberg.types import (
 )
 
 from iceberg_export.errors import StateError
-from iceberg_export.file_metrics import least_bound, most_bound
-from iceberg_export.partition_limits import unheld_rows
-from iceberg_export.partition_values import cuts_of, partition_columns, split_rows
+from iceberg_export.files.metrics import least_bound, most_bound
+from iceberg_export.files.partition_values import cuts_of, partition_columns, split_rows
+from iceberg_export.table.partition_limits import unheld_rows
 from tests.iceberg_export.transform_cases import Case, ask_java, cases
 
 TRANSFORMS = [case for case in cases() if not case.transform.startswith(("lower", "upper"))]

@@ -17,11 +17,11 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
-from iceberg_export.agent_client import AgentClient, Pinned
-from iceberg_export.catalog import open_catalog
-from iceberg_export.job import Job, export_topic
+from iceberg_export.plan.agent_client import AgentClient, Pinned
+from iceberg_export.runs.job import Job, export_topic
 from iceberg_export.settings import parse
-from iceberg_export.verify import verify_topic
+from iceberg_export.table.catalog import open_catalog
+from iceberg_export.verify.proof import verify_topic
 from protocol.proto_text import load_files
 from tests.iceberg_export.world import NO_PAUSE, HereRunner
 from tests.parts.process import free_port

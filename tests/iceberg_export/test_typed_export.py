@@ -9,14 +9,14 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from iceberg_export.dead_letters import decode_pending
 from iceberg_export.errors import SettingsError, StateError
-from iceberg_export.job import export_topic
-from iceberg_export.registry_client import RegistryError
+from iceberg_export.letters.dead_letters import decode_pending
+from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
+from iceberg_export.tasks.work import BadRecordError
 from iceberg_export.typed.framing import frame
-from iceberg_export.verify import verify_topic
-from iceberg_export.work import BadRecordError
+from iceberg_export.typed.registry_client import RegistryError
+from iceberg_export.verify.proof import verify_topic
 from protocol.records import Record
 from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
 from tests.iceberg_export.world import World, make_job, served

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iceberg_export import names
-from iceberg_export.latest_view import create_view_statement, latest_query
-from iceberg_export.upsert import GONE, KEY_BYTES, last_in_partition, newest
+from iceberg_export.table.latest_view import create_view_statement, latest_query
+from iceberg_export.upsert.newest_records import GONE, KEY_BYTES, last_in_partition, newest
 
 KEYS = st.sampled_from([b"", b"a", b"b", b"c", bytes(200)])
 TIMES = st.none() | st.integers(-3, 3)

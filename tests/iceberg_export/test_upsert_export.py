@@ -6,13 +6,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_export import commit, upsert_files, upsert_verify
-from iceberg_export.catalog import find_table
 from iceberg_export.errors import FencedError, StateError
-from iceberg_export.job import export_topic
+from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
-from iceberg_export.upsert import newest
-from iceberg_export.upsert_verify import verify_upsert
+from iceberg_export.table import commit
+from iceberg_export.table.catalog import find_table
+from iceberg_export.upsert import files
+from iceberg_export.upsert.newest_records import newest
+from iceberg_export.verify import upsert
+from iceberg_export.verify.upsert import verify_upsert
 from protocol.records import Record
 from tests.iceberg_export.world import NO_PAUSE, World, make_job, served
 
@@ -257,7 +259,7 @@ def test_a_new_table_has_sixteen_buckets_unless_the_topic_says_otherwise(world, 
 def test_records_that_do_not_fit_into_memory_at_once_are_reduced_on_the_way(
     world, jobs, monkeypatch
 ):
-    monkeypatch.setattr(upsert_files, "GATHERED_BYTES_MAX", 1)
+    monkeypatch.setattr(files, "GATHERED_BYTES_MAX", 1)
     for step in range(3):
         world.commit("users", {0: [some(range(9), b"%d" % step)]})
     job = jobs()
@@ -303,7 +305,7 @@ def test_verify_finds_rows_that_are_not_the_newest_any_more(world, jobs, monkeyp
     export(job)
     world.commit("users", {0: [some([3], b"new"), some([4], None)]})
     # A merge that believes the older record.
-    monkeypatch.setattr(upsert_files, "newest", lambda rows: np.arange(rows.num_rows - 2))
+    monkeypatch.setattr(files, "newest", lambda rows: np.arange(rows.num_rows - 2))
     export(jobs())
     assert set(verify(job).problems) == {
         "1 keys have no row, or not that of their newest record",
@@ -318,9 +320,7 @@ def test_verify_finds_rows_that_are_there_twice_and_rows_that_were_changed(
     job = jobs()
     export(job)
     world.commit("users", {0: [some([3])]})
-    monkeypatch.setattr(
-        upsert_files, "newest", lambda rows: np.array([0, *newest(rows)], dtype=np.int64)
-    )
+    monkeypatch.setattr(files, "newest", lambda rows: np.array([0, *newest(rows)], dtype=np.int64))
     export(jobs())
     assert any("have another row" in problem for problem in verify(job).problems)
 
@@ -349,14 +349,14 @@ def test_verify_compares_what_rows_hold(world, jobs, monkeypatch):
     world.commit("users", {0: [some(range(9))]})
     job = jobs()
     export(job)
-    real = upsert_verify.rows_before
+    real = upsert.rows_before
 
     def changed(*parts):
         rows = real(*parts)
         values = pa.array([b"other"] * rows.num_rows, rows.schema.field("value").type)
         return rows.set_column(rows.schema.get_field_index("value"), "value", values)
 
-    monkeypatch.setattr(upsert_verify, "rows_before", changed)
+    monkeypatch.setattr(upsert, "rows_before", changed)
     (problem,) = verify(job).problems
     assert problem.startswith("9 rows lie among blocks of offsets whose contents differ")
 

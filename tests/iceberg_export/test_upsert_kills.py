@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_export.catalog import find_table
-from iceberg_export.compact import CLOSED_MS, compact
-from iceberg_export.job import export_topic
-from iceberg_export.maintain import delete_orphans
+from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
-from iceberg_export.upsert_verify import verify_upsert
+from iceberg_export.table.catalog import find_table
+from iceberg_export.upkeep.compact import CLOSED_MS, compact
+from iceberg_export.upkeep.maintain import delete_orphans
+from iceberg_export.verify.upsert import verify_upsert
 from protocol.records import Record
 from tests.iceberg_export.hooks import Once
 from tests.iceberg_export.strangers import scatter

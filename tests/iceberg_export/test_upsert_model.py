@@ -21,16 +21,16 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import BinaryType
 
-from iceberg_export.catalog import view_of
-from iceberg_export.compact import CLOSED_MS, compact
-from iceberg_export.dead_letters import dead_identifier
 from iceberg_export.errors import FencedError, OvertakenError, StateError
-from iceberg_export.job import export_topic
-from iceberg_export.maintain import delete_orphans
-from iceberg_export.reset import reset_offsets
-from iceberg_export.state import read_state
+from iceberg_export.letters.dead_letters import dead_identifier
+from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
-from iceberg_export.upsert_verify import verify_upsert
+from iceberg_export.table.catalog import view_of
+from iceberg_export.table.state import read_state
+from iceberg_export.upkeep.compact import CLOSED_MS, compact
+from iceberg_export.upkeep.maintain import delete_orphans
+from iceberg_export.upkeep.reset import reset_offsets
+from iceberg_export.verify.upsert import verify_upsert
 from protocol.records import Record, build_batch, empty_batch
 from protocol.types import Incarnation
 from storage.formats.spans import ObjectId, ObjectKind

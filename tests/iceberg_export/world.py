@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from iceberg_export.agent_client import AgentClient
-from iceberg_export.catalog import open_catalog
-from iceberg_export.commit import Pause
-from iceberg_export.job import Job
+from iceberg_export.plan.agent_client import AgentClient
+from iceberg_export.runs.job import Job
 from iceberg_export.settings import parse
+from iceberg_export.table.catalog import open_catalog
+from iceberg_export.table.commit import Pause
 from protocol.records import TRANSACTIONAL, Record, build_batch, empty_batch, patch
 from protocol.types import Incarnation
 from storage.formats.spans import ObjectId, ObjectKind

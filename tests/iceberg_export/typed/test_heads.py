@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from iceberg_export.rows import ROW_SCHEMA
+from iceberg_export.records.rows import ROW_SCHEMA
 from iceberg_export.typed.decode_values import Naming, Told, decode
 from iceberg_export.typed.fields import PROTOBUF, Schema, fields_of
 from iceberg_export.typed.framing import FIRST_MESSAGE, NULL_VALUE, UNFRAMED, frame

@@ -1,0 +1,241 @@
+"""`frazil export run | plan | status | verify …`: arguments to calls, errors to one sentence and
+a code.
+
+The composition root of this package: clock, streams and signals are named here. Commands that
+change tables by hand are in `cli_tables`.
+Exit codes are `EXIT_CODES`; 130 when it was interrupted.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from iceberg_export.cli.preview import preview_topic, render_preview
+from iceberg_export.errors import ExportError, StateError
+from iceberg_export.plan.agent_client import Topic
+from iceberg_export.progress import Progress
+from iceberg_export.runs import failures, metrics
+from iceberg_export.runs.job import Job, locate
+from iceberg_export.runs.loop import Clock, Runner, Stop
+from iceberg_export.runs.session import Session, chosen, named
+from iceberg_export.runs.status import render, render_json, topic_status
+from iceberg_export.settings import parse
+from iceberg_export.table.catalog import find_table
+from iceberg_export.table.catalog_view import create_latest_view
+from iceberg_export.table.latest_view import QUOTES, create_view_statement
+from iceberg_export.tasks import spark
+from iceberg_export.units import parse_bytes, parse_duration_ms
+from iceberg_export.verify.proof import verify_topic
+from iceberg_export.verify.upsert import is_upsert, verify_upsert
+
+EXIT_CODES = (
+    "Exit codes: 0 done (verify: exact; status: nothing is wrong); 1 something failed, or differs; "
+    "2 wrong use or settings; 3 another exporter was first; 143 run --once was asked to stop."
+)
+INTERRUPTED = 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="frazil export",
+        description="Turns topics into Iceberg tables, each record once.",
+        epilog=EXIT_CODES,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="export what is new in every topic")
+    how = run.add_mutually_exclusive_group(required=True)
+    how.add_argument("--once", action="store_true", help="up to now, then end")
+    how.add_argument(
+        "--interval", metavar="TIME", type=parse_duration_ms,
+        help="until asked to stop: look this often (300s, 5m), export what is due",
+    )  # fmt: skip
+    run.add_argument(
+        "--max-bytes-per-run", metavar="BYTES", type=parse_bytes,
+        help="of each topic, about (64g); the rest comes with the next run",
+    )  # fmt: skip
+    run.add_argument("--metrics-port", metavar="[HOST:]PORT", help="answer Prometheus there")
+    run.set_defaults(call=_run)
+    status = commands.add_parser("status", help="how far tables are behind, per partition")
+    status.add_argument("--json", action="store_true", help="for programs")
+    status.set_defaults(call=_status)
+    for command in (run, status):
+        command.add_argument("--topics", metavar="REGEX", help="only topics that match as a whole")
+    plan = commands.add_parser("plan", help="what a run would read and write, without doing it")
+    plan.set_defaults(call=_plan)
+    view = commands.add_parser(
+        "view", help="a view of each key's newest record: print its statement, or make it"
+    )
+    view.add_argument(
+        "--create", action="store_true", help="make it in the catalog, which must be of type REST"
+    )
+    view.add_argument("--dialect", choices=sorted(QUOTES), default="spark", help="(spark)")
+    view.add_argument("--catalog", metavar="NAME", help="what the engine calls the catalog")
+    view.set_defaults(call=_view)
+    verify = commands.add_parser("verify", help="prove that a table holds each record once")
+    verify.set_defaults(call=_verify)
+    for command in (plan, verify, view):
+        command.add_argument("--topic", metavar="TOPIC", required=True)
+    for command in (run, plan, verify):
+        command.add_argument("--master", metavar="URL", help="where Spark runs (local[*])")
+    for command in (run, plan, status, verify, view):
+        add_options(command)
+    # Here, since it uses what stands below.
+    from iceberg_export.cli.table_commands import add_commands
+
+    add_commands(commands)
+    return parser
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """What every command takes."""
+    command.add_argument("--agent", metavar="URL", help="admin address of an agent")
+    command.add_argument(
+        "--data", metavar="DIR", type=Path, default=Path("frazil-data"),
+        help="folder of the embedded warehouse (default: ./frazil-data)",
+    )  # fmt: skip
+    command.add_argument("--config", metavar="FILE", type=Path, help="TOML file of settings")
+    command.add_argument("--set", metavar="NAME=VALUE", action="append", default=[])
+
+
+@contextmanager
+def opened(arguments: argparse.Namespace) -> Iterator[Session]:
+    """The session that the arguments ask for. Raises ExportError."""
+    assignments = list(arguments.set)
+    if arguments.agent:
+        assignments.append(f"agent={arguments.agent}")
+    if master := getattr(arguments, "master", None):
+        assignments.append(f"spark.master={master}")
+    settings = parse(data=arguments.data, config=arguments.config, assignments=assignments)
+    session = Session(settings, Progress(sys.stderr, time.perf_counter))
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def one_topic(session: Session, name: str) -> tuple[Job, Topic]:
+    """A job over the cluster, and its topic of that name. Raises ExportError."""
+    topics = session.client.topics()
+    return session.job(topics.cluster_id), named(topics, name)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    stop = Stop()
+    with opened(arguments) as session:
+        runner = Runner(
+            session,
+            Clock(time.perf_counter, _wall_ms, time.sleep),
+            stop,
+            sys.stdout,
+            arguments.topics,
+            arguments.max_bytes_per_run,
+        )
+        end_metrics = None
+        if arguments.metrics_port is not None:
+            port, end_metrics = metrics.serve(runner.numbers, arguments.metrics_port)
+            session.progress.say(f"metrics on port {port}")
+        before = signal.signal(signal.SIGTERM, stop.ask)
+        try:
+            return runner.once() if arguments.once else runner.forever(arguments.interval)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            if end_metrics is not None:
+                end_metrics()
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    with opened(arguments) as session:
+        topics = session.client.topics()
+        job = session.job(topics.cluster_id)
+        wanted = chosen(topics, arguments.topics)
+        failed = failures.load(session.settings.data)
+        statuses = []
+        for count, topic in enumerate(wanted):
+            session.progress.bar("asking about topics", count, len(wanted), topic.name)
+            status = topic_status(job, topic)
+            statuses.append(status._replace(failure=failed.get(topic.name)))
+        session.progress.clear()
+        print((render_json if arguments.json else render)(statuses, _wall_ms()))
+    return 1 if any(status.problem or status.failure for status in statuses) else 0
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    with opened(arguments) as session:
+        job, topic = one_topic(session, arguments.topic)
+        parallelism = spark.parallelism_of(session.settings.spark)
+        preview = preview_topic(job, topic, parallelism=parallelism)
+        session.progress.clear()
+        print(render_preview(preview))
+    return 0
+
+
+def _view(arguments: argparse.Namespace) -> int:
+    with opened(arguments) as session:
+        job, topic = one_topic(session, arguments.topic)
+        identifier = locate(job, topic)
+        table = find_table(job.catalog, identifier)
+        if table is None:
+            raise StateError(f"topic {topic.name} has no table yet; run `frazil export run`")
+        if arguments.create:
+            name = create_latest_view(job.catalog, identifier, table, _wall_ms())
+            print(f"{topic.name}: view {name} shows the newest record of each key")
+            return 0
+        parts = (arguments.catalog, *identifier) if arguments.catalog else identifier
+        columns = [field.name for field in table.schema().fields]
+        print(create_view_statement(".".join(parts), columns, arguments.dialect) + ";")
+    return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    with opened(arguments) as session:
+        job, topic = one_topic(session, arguments.topic)
+        upsert = is_upsert(topic)
+        with session.pinned(job):
+            verdict = (verify_upsert if upsert else verify_topic)(job, topic)
+        session.progress.clear()
+    older = (
+        f"; {verdict.older} older ones are in the table alone, retention or compaction took them from the log"
+        if verdict.older
+        else ""
+    )
+    if verdict.skipped:
+        older += f"; {verdict.skipped} keys lie in several partitions and were not compared"
+    if verdict.behind:
+        older += f"; {verdict.behind} later offsets are not exported yet"
+    if not verdict.problems:
+        print(
+            f"{verdict.topic}: {verdict.records} records, each exactly once in table "
+            f"{verdict.table} (checksum {verdict.checksum}){older}"
+        )
+        return 0
+    for problem in verdict.problems:
+        print(problem)
+    print(f"{verdict.topic}: table {verdict.table} differs from the log{older}")
+    return 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.call(arguments)
+    except ExportError as error:
+        print(f"frazil export: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("frazil export: interrupted; nothing half-done is visible", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough (`frazil export status --json | head`).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code

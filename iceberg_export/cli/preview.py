@@ -1,0 +1,129 @@
+"""`frazil export plan`: what the next run of a topic would read, shown and not done.
+
+Asks an agent and the catalog, reads no chunk, starts no Spark. What is counted is what the next
+run would do with the same settings, commit by commit; a run that begins later finds more.
+"""
+
+from typing import NamedTuple
+
+from iceberg_export.plan.agent_client import Topic
+from iceberg_export.plan.splits import Split, Work, check_not_ahead, make_splits, next_work
+from iceberg_export.records.read_chunks import merge_reads
+from iceberg_export.runs.job import TASKS_PER_CORE, Job, locate
+from iceberg_export.table.catalog import find_table, view_of
+from iceberg_export.table.state import read_state
+from iceberg_export.units import show_bytes
+
+
+class Range(NamedTuple):
+    """Offsets [start, end) of one partition, and what lies there."""
+
+    partition: int
+    start: int
+    end: int
+    markers: int
+    """Ends of transactions among them, which are no records."""
+    spans: int
+    byte_count: int
+
+
+class CommitPreview(NamedTuple):
+    ranges: tuple[Range, ...]
+    gaps: int
+    """Offsets that retention has already removed."""
+    tasks: int
+    requests: int
+    """GETs of all tasks."""
+    byte_count: int
+    """Those the requests bring, with what lies between wanted spans."""
+
+
+class Preview(NamedTuple):
+    topic: str
+    table: str
+    exists: bool
+    parallelism: int
+    """Tasks at the same time that the count of tasks is for."""
+    commits: tuple[CommitPreview, ...]
+
+
+def preview_topic(job: Job, topic: Topic, *, parallelism: int) -> Preview:
+    """What a run begun now would do, with so many tasks at a time. Raises ExportError for what would stop it."""
+    identifier = locate(job, topic)
+    table = find_table(job.catalog, identifier)
+    state = read_state(view_of(table)) if table is not None else None
+    offsets = dict(state.offsets) if state else {}
+    plan = job.client.plan(topic, offsets)
+    check_not_ahead(plan, offsets, state.position if state else 0)
+    commits = []
+    while True:
+        work = next_work(
+            plan,
+            offsets,
+            bytes_max=job.settings.number("commit.bytes.max"),
+            skip_gaps=job.settings["gap.policy"] == "skip",
+        )
+        if work.ends == offsets or (not offsets and work.offset_count == 0):
+            break
+        splits = make_splits(
+            work.spans,
+            bytes_max=job.settings.number("split.bytes.max"),
+            parallelism=TASKS_PER_CORE * parallelism,
+        )
+        commits.append(_commit(work, splits))
+        offsets = work.ends
+    return Preview(topic.name, ".".join(identifier), state is not None, parallelism, tuple(commits))
+
+
+def _commit(work: Work, splits: tuple[Split, ...]) -> CommitPreview:
+    ranges = []
+    for partition, end in work.ends.items():
+        spans = [span for span in work.spans if span.partition == partition]
+        if end > work.starts[partition]:
+            ranges.append(
+                Range(
+                    partition,
+                    work.starts[partition],
+                    end,
+                    work.markers.get(partition, 0),
+                    len(spans),
+                    sum(span.length for span in spans),
+                )
+            )
+    reads = [read for split in splits for read in merge_reads(split.spans)]
+    return CommitPreview(
+        tuple(ranges),
+        sum(gap.end - gap.start for gap in work.gaps),
+        len(splits),
+        len(reads),
+        sum(read.length for read in reads),
+    )
+
+
+def render_preview(preview: Preview) -> str:
+    """As text, ranges of every commit and one line of totals."""
+    table = preview.table if preview.exists else f"{preview.table} (which it would make)"
+    if not preview.commits:
+        return f"{preview.topic}: nothing new for table {table}"
+    lines = []
+    for number, commit in enumerate(preview.commits, 1):
+        lines.append(
+            f"commit {number} of {len(preview.commits)}: {commit.tasks} tasks, "
+            f"{commit.requests} GETs, {show_bytes(commit.byte_count)}"
+            + (f", {commit.gaps} offsets are gone already" if commit.gaps else "")
+        )
+        lines += [
+            f"  partition {one.partition}: offsets {one.start} to {one.end - 1}, "
+            f"{one.spans} spans, {show_bytes(one.byte_count)}"
+            + (f", {one.markers} of them ends of transactions" if one.markers else "")
+            for one in commit.ranges
+        ]
+    offsets = sum(one.end - one.start for commit in preview.commits for one in commit.ranges)
+    requests = sum(commit.requests for commit in preview.commits)
+    size = sum(commit.byte_count for commit in preview.commits)
+    lines.append(
+        f"{preview.topic}: {offsets} offsets into table {table}, "
+        f"{len(preview.commits)} commits, {requests} GETs, {show_bytes(size)}; "
+        f"tasks as for {preview.parallelism} at a time"
+    )
+    return "\n".join(lines)

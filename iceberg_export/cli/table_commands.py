@@ -1,0 +1,154 @@
+"""`frazil export init | reset-offsets | maintain`: commands that change tables by hand."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from iceberg_export.cli.main import add_options, one_topic, opened
+from iceberg_export.cli.reset_preview import preview_reset
+from iceberg_export.errors import AgentError, ExportError, SettingsError, SparkError
+from iceberg_export.letters.dead_letters import dead_identifier
+from iceberg_export.runs.job import Job, locate, open_tables, types_of
+from iceberg_export.runs.session import Session, chosen
+from iceberg_export.table.catalog import Identifier, find_table, keeps_branches
+from iceberg_export.units import parse_duration_ms
+from iceberg_export.upkeep.compact import compact
+from iceberg_export.upkeep.maintain import ORPHANS_UNKNOWN, delete_orphans, expire, store_now_ms
+from iceberg_export.upkeep.reset import parse_target, reset_offsets
+
+OLDER_THAN_MS_MIN = 3_600_000
+OLDER_THAN_MS = 3 * 86_400_000
+
+
+def add_commands(commands: Any) -> None:
+    """Let the parser of `frazil export` know them."""
+    init = commands.add_parser("init", help="make a topic's table and its first, empty snapshot")
+    init.set_defaults(call=_init)
+    reset = commands.add_parser("reset-offsets", help="say where a topic's export goes on")
+    reset.add_argument(
+        "--to", metavar="WHERE", required=True,
+        help="earliest, or {partition:offset,...}; rows from there on leave the table",
+    )  # fmt: skip
+    reset.add_argument("--yes", action="store_true", help="do it; without, it says what it would")
+    reset.set_defaults(call=_reset)
+    for command in (init, reset):
+        command.add_argument("--topic", metavar="TOPIC", required=True)
+    keep = commands.add_parser(
+        "maintain", help="expire snapshots, delete orphans, join small files (all, or those named)"
+    )
+    keep.add_argument("--expire", action="store_true", help="snapshots: keeps 24 h, and 100")
+    keep.add_argument("--orphans", action="store_true", help="files that nobody refers to")
+    keep.add_argument(
+        "--older-than", metavar="TIME", type=parse_duration_ms, default=OLDER_THAN_MS,
+        help="of orphans: at least so old (default: 3d)",
+    )  # fmt: skip
+    keep.add_argument("--compact", action="store_true", help="small files older than a day")
+    keep.add_argument("--topics", metavar="REGEX", help="only topics that match as a whole")
+    keep.set_defaults(call=_maintain)
+    for command in (reset, keep):
+        command.add_argument("--master", metavar="URL", help="where Spark runs (local[*])")
+    for command in (init, reset, keep):
+        add_options(command)
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    with opened(arguments) as session:
+        job, topic = one_topic(session, arguments.topic)
+        open_tables(job, topic, types_of(job, topic))
+        print(f"{topic.name}: table {'.'.join(locate(job, topic))} is ready")
+    return 0
+
+
+def _reset(arguments: argparse.Namespace) -> int:
+    to = parse_target(arguments.to)
+    with opened(arguments) as session:
+        job, topic = one_topic(session, arguments.topic)
+        if not arguments.yes:
+            raise SettingsError(f"{preview_reset(job, topic, to)}; say --yes to do it")
+        report = reset_offsets(job, topic, to)
+        try:
+            session.client.report_progress(topic, report.offsets)
+        except AgentError as error:
+            session.progress.say(f"the agents did not hear of it, the next run tells them: {error}")
+        session.progress.clear()
+        print(
+            f"{topic.name}: the export goes on at "
+            + ", ".join(f"{p}:{offset}" for p, offset in sorted(report.offsets.items()))
+            + f"; {report.rows_removed} rows left table {report.table}"
+            + (f", {report.skipped} offsets are skipped for good" if report.skipped else "")
+        )
+    return 0
+
+
+def _maintain(arguments: argparse.Namespace) -> int:
+    if arguments.older_than < OLDER_THAN_MS_MIN:
+        raise SettingsError("--older-than must be at least 1h: younger files may be of a run")
+    every = not (arguments.expire or arguments.orphans or arguments.compact)
+    steps: list[Callable[[Job, Identifier, int], str]] = []
+    if every or arguments.compact:
+        steps.append(_compacted)
+    if every or arguments.expire:
+        steps.append(_expired)
+    if every or arguments.orphans:
+        older_than_ms = arguments.older_than
+        steps.append(lambda job, table, _now: _orphans(job, table, older_than_ms, asked=not every))
+    code = 0
+    with opened(arguments) as session:
+        topics = session.client.topics()
+        for topic in chosen(topics, arguments.topics):
+            job = session.job(topics.cluster_id)
+            try:
+                main = locate(job, topic)
+                tables = [main, dead_identifier(main)]
+                found = [one for one in tables if find_table(job.catalog, one) is not None]
+            except (AgentError, SparkError):
+                raise
+            except ExportError as error:
+                session.progress.say(f"{topic.name}: {error}")
+                code = max(code, error.exit_code)
+                continue
+            for table in found:
+                code = max(code, _keep(session, job, table, steps))
+    return code
+
+
+def _keep(
+    session: Session,
+    job: Job,
+    table: Identifier,
+    steps: list[Callable[[Job, Identifier, int], str]],
+) -> int:
+    """The steps for one table. Other tables do not wait for one that cannot be kept."""
+    name = ".".join(table)
+    try:
+        now_ms = store_now_ms(job, table)
+        for step in steps:
+            said = step(job, table, now_ms)
+            session.progress.clear()
+            print(f"{name}: {said}", flush=True)
+    except (AgentError, SparkError):
+        raise
+    except ExportError as error:
+        session.progress.say(f"{name}: {error}")
+        return error.exit_code
+    return 0
+
+
+def _compacted(job: Job, table: Identifier, now_ms: int) -> str:
+    done = compact(job, table, now_ms)
+    if not done.files_before:
+        return "no small files that are a day old"
+    return f"{done.files_before} files became {done.files_after}, with the same {done.rows} rows"
+
+
+def _expired(job: Job, table: Identifier, now_ms: int) -> str:
+    return f"{expire(job, table, now_ms).snapshots_expired} snapshots expired"
+
+
+def _orphans(job: Job, table: Identifier, older_than_ms: int, *, asked: bool) -> str:
+    """Where orphans cannot be known, only who asked for them hears an error."""
+    if not asked and keeps_branches(job.catalog):
+        return ORPHANS_UNKNOWN
+    done = delete_orphans(job, table, older_than_ms)
+    left = f"; {done.orphans_left} wait for the end of a live run" if done.orphans_left else ""
+    return f"{done.files_deleted} orphans deleted ({done.bytes_deleted} bytes){left}"

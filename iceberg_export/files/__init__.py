@@ -1,0 +1,4 @@
+"""Data files of tables: rows into files by partition of the table, and back.
+
+Touches the warehouse. Called by tasks, upserts, letters and upkeep.
+"""

@@ -1,0 +1,209 @@
+"""The table beside a topic's table that takes the records which could not be decoded.
+
+Every record is in exactly one of the two, whatever crashes and whatever the registry says later:
+
+* The main table's commit comes first and names the files of dead letters in its state; then they
+  are committed to their own table (`add`).
+* Both states name each other: the dead letters which state of the main table they fit to, and this
+  which dead letters its records were judged beside. Whoever exports next and finds that they do not
+  fit, after a crash or a rollback of either table, makes them fit before anything else (`settle`).
+  That also refuses whoever is about to add to what was found.
+* After a rollback of the main table its records are judged anew. Those that lie among the dead
+  letters already stay there alone (`already_dead`), whatever the topic says of bad records now.
+
+The dead letters' table has Kafka's columns as they are, the reason, and a state of its own; it is
+not partitioned. People may delete what they have dealt with.
+"""
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import IntegerType, NestedField, StringType
+
+from iceberg_export import names
+from iceberg_export.errors import StateError
+from iceberg_export.records.decode import Ints
+from iceberg_export.steps import Hook, Step, pass_by
+from iceberg_export.table import commit, schema
+from iceberg_export.table.catalog import Identifier, find_table, guarded
+from iceberg_export.table.commit import Pause
+from iceberg_export.table.state import TOPIC_ID, Follows, State
+from iceberg_export.typed.typed_rows import ERROR_CODE, ERROR_MESSAGE, RUN_ID, SCHEMA_ID
+
+SUFFIX = "__dlq"
+LINES_MAX = 100
+"""Of the main table, that dead letters remember: each rollback or reset begins one."""
+STEPS = {
+    Step.COMMIT_LOOKED: Step.LETTERS_LOOKED,
+    Step.COMMIT_WRITTEN: Step.LETTERS_WRITTEN,
+    Step.COMMIT_ANSWERED: Step.LETTERS_ANSWERED,
+}
+DEAD_TABLE_SCHEMA = Schema(
+    *schema.TABLE_SCHEMA.fields,
+    NestedField(20, ERROR_CODE, StringType(), required=False),
+    NestedField(21, ERROR_MESSAGE, StringType(), required=False),
+    NestedField(22, SCHEMA_ID, IntegerType(), required=False),
+    NestedField(23, RUN_ID, StringType(), required=False),
+)
+
+
+def dead_identifier(identifier: Identifier) -> Identifier:
+    """The dead letters of a table."""
+    return identifier[0], identifier[1] + SUFFIX
+
+
+class Pending(NamedTuple):
+    """Dead letters that belong to a commit of the main table."""
+
+    run_id: str
+    line: str
+    seq: int
+    paths: tuple[str, ...]
+
+
+def encode_pending(pending: Pending) -> str:
+    """For the main table's state, which may outlive the commit that it came with; "" for none."""
+    if not pending.paths:
+        return ""
+    text = json.dumps([pending.run_id, pending.line, pending.seq, *pending.paths])
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def decode_pending(text: str) -> Pending | None:
+    """The inverse of `encode_pending`. Raises StateError."""
+    if not text:
+        return None
+    try:
+        run_id, line, seq, *paths = json.loads(zlib.decompress(base64.b64decode(text)))
+        return Pending(str(run_id), str(line), int(seq), tuple(map(str, paths)))
+    except (ValueError, zlib.error) as error:
+        raise StateError(f"the list of dead letters cannot be read: {error}") from error
+
+
+def initialise(
+    catalog: Catalog,
+    identifier: Identifier,
+    *,
+    topic: str,
+    topic_id: str,
+    cluster_id: str,
+    main: State,
+    run_id: str,
+    pause: Pause,
+) -> State:
+    """Make the dead letters' table of the main table `identifier` and state `main`; its state.
+
+    One that is missing was dropped by people with all its letters, or there were none.
+    """
+    return commit.initialise(
+        catalog,
+        dead_identifier(identifier),
+        topic=topic,
+        topic_id=topic_id,
+        cluster_id=cluster_id,
+        partition_spec=PartitionSpec(),
+        table_schema=DEAD_TABLE_SCHEMA,
+        follows=Follows(main.mark, {main.line: main.seq}),
+        run_id=run_id,
+        pause=pause,
+    )
+
+
+def exist(catalog: Catalog, identifier: Identifier, topic_id: str) -> bool:
+    """Has the main table `identifier` of that topic a table of dead letters?"""
+    table = find_table(catalog, dead_identifier(identifier))
+    if table is None or table.metadata.properties.get(TOPIC_ID) != topic_id:
+        return False
+    return any(field.name == ERROR_CODE for field in table.schema().fields)
+
+
+def load(catalog: Catalog, identifier: Identifier) -> Table:
+    """The dead letters' table of the main table `identifier`."""
+    table = find_table(catalog, dead_identifier(identifier))
+    if table is None:
+        name = ".".join(dead_identifier(identifier))
+        raise StateError(f"table {name} was dropped while it was needed; run again")
+    return table
+
+
+def add(
+    catalog: Catalog,
+    identifier: Identifier,
+    files: Sequence[DataFile],
+    *,
+    expected: State,
+    main: State,
+    pause: Pause,
+    at: Hook = pass_by,
+) -> State:
+    """Commit dead letters of the main table's commit `main`; the state of their table then."""
+    new = following(expected, main, f"{main.run_id}-dead", {main.line: main.seq})
+    commit.commit(
+        catalog,
+        dead_identifier(identifier),
+        files,
+        expected=expected,
+        new=new,
+        pause=pause,
+        at=lambda step: at(STEPS[step]),
+    )
+    return new
+
+
+def following(dead: State, main: State, run_id: str, brought: Mapping[str, int]) -> State:
+    """The state after `dead` that fits to `main`.
+
+    Offsets never go back: `already_dead` asks by them whether any letters may lie ahead.
+    """
+    ahead = {p: max(o, dead.offsets.get(p, 0)) for p, o in main.offsets.items()}
+    lines = {**dead.follows.brought, **brought}
+    kept = dict(list(lines.items())[-LINES_MAX:])
+    return dead._replace(
+        offsets={**dead.offsets, **ahead},
+        seq=dead.seq + 1,
+        run_id=run_id,
+        follows=Follows(main.mark, kept, dead.follows.was_reset),
+    )
+
+
+def fits(main: State, dead: State) -> bool:
+    """Has the table of dead letters all that belong to `main`, and nothing that may be in it?"""
+    if dead.follows.mark == main.mark:
+        return True
+    return main.judged_by == dead.mark and not main.dead_letters
+
+
+def already_dead(
+    catalog: Catalog, identifier: Identifier, dead: State, starts: Mapping[int, int]
+) -> dict[int, Ints]:
+    """Offsets of dead letters at or above `starts`, ascending, by partition.
+
+    There are none unless the main table was rolled back, or reset.
+    """
+    if all(dead.offsets.get(partition, 0) <= start for partition, start in starts.items()):
+        return {}
+    return dead_offsets(load(catalog, identifier), min(starts.values()))
+
+
+def dead_offsets(table: Table, first: int) -> dict[int, Ints]:
+    """Offsets from `first` on in a table of dead letters, ascending, by partition."""
+    scan = table.scan(
+        row_filter=f"{names.OFFSET} >= {first}",
+        selected_fields=(names.PARTITION, names.OFFSET),
+    )
+    rows = guarded("read the dead letters", scan.to_arrow)
+    partitions, offsets = rows.column(names.PARTITION), rows.column(names.OFFSET)
+    return {
+        partition: np.unique(np.asarray(offsets.filter(pc.equal(partitions, partition))))
+        for partition in pc.unique(partitions).to_pylist()
+    }

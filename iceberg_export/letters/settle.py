@@ -1,0 +1,260 @@
+"""Makes the table of dead letters fit the main table's head, after crashes and rollbacks.
+
+Then each record below the head's offsets is in exactly one of the two, but for those that people
+have deleted:
+
+* Dead letters that a commit among the head's ancestors names come in, if they never have. Which
+  have is told by line and number, so what people deleted does not come again. Those that lie here
+  already, since a commit that a rollback undid had brought them, stay as they are.
+* Dead letters of commits that are no ancestors of the head (somebody went from one branch of
+  history to another) go, where the main table has the record. At and above the head's offsets they
+  stay: the export leaves these records out.
+
+All in one commit, also when there is nothing to do: it refuses whoever is about to add dead
+letters of a commit that a rollback undid. Runs in the driver: letters are few, and this is rare.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, LessThanOrEqual
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
+
+from iceberg_export import names
+from iceberg_export.errors import CommitUnknownError, ExportError, StateError
+from iceberg_export.files.read import NullKeepingScan
+from iceberg_export.files.rewrite import delete_files, scan_files, target_of
+from iceberg_export.files.write import FileWriter, describe_file
+from iceberg_export.letters.dead_letters import (
+    STEPS,
+    Pending,
+    dead_identifier,
+    dead_offsets,
+    decode_pending,
+    fits,
+    following,
+    load,
+)
+from iceberg_export.records.decode import Ints
+from iceberg_export.steps import Hook
+from iceberg_export.table import commit
+from iceberg_export.table.catalog import Identifier, guarded, view_of
+from iceberg_export.table.commit import Pause
+from iceberg_export.table.run_markers import RunMarker
+from iceberg_export.table.state import State, TableView, lineage
+from iceberg_export.tasks.work import is_among
+from iceberg_export.typed.typed_rows import RUN_ID
+
+FILE_BYTES_MAX = 512 * 1024 * 1024
+ROWS_AT_ONCE = 10_000
+
+
+class LostLettersError(StateError):
+    """Dead letters that belong to the head are gone. A reset to earliest needs none."""
+
+
+class Run(NamedTuple):
+    """Who settles."""
+
+    run_id: str
+    pause: Pause
+    at: Hook
+
+
+def settle(catalog: Catalog, main_table: Table, main: State, dead: State, run: Run) -> State:
+    """Make the dead letters, whose state is `dead`, fit `main`; their state then.
+
+    `main` was read from `main_table`, before `dead`. Raises ExportError.
+    """
+    if fits(main, dead):
+        return dead
+    namespace, name = main_table.name()[-2:]
+    identifier: Identifier = (namespace, name)
+    table = load(catalog, identifier)
+    view = view_of(main_table)
+    pending = unbrought(view, dead)
+    brought = {one.line: one.seq for one in pending}
+    new = following(dead, main, f"{run.run_id}-settle", {**brought, main.line: main.seq})
+    with RunMarker(table, run.run_id):
+        letters = _Letters(table, new.run_id)
+        try:
+            added = letters.bring(pending)
+            removed = letters.without(_also_there(main_table, main, table, view))
+            files = letters.files()
+        except ExportError:
+            letters.discard()
+            raise
+        head = table.metadata.snapshot_by_name("main")
+        try:
+            commit.commit(
+                catalog,
+                dead_identifier(identifier),
+                [*added, *files],
+                expected=dead,
+                new=new,
+                pause=run.pause,
+                removed=removed,
+                base_id=head.snapshot_id if head and removed else None,
+                at=lambda step: run.at(STEPS[step]),
+            )
+        except CommitUnknownError:
+            raise
+        except ExportError:
+            delete_files(table, files)
+            raise
+    return new
+
+
+def unbrought(view: TableView, dead: State) -> list[Pending]:
+    """Dead letters that commits among the head's ancestors name and that never came, oldest first.
+
+    Raises LostLettersError when a reset has taken them out and nobody knows of which commits.
+    """
+    brought = dead.follows.brought
+    found: dict[str, Pending] = {}
+    newer: State | None = None
+    for one in lineage(view):
+        if newer is not None and any(
+            one.offsets.get(partition, 0) > end for partition, end in newer.offsets.items()
+        ):
+            # The newer one is a reset, which has settled what was before it.
+            return list(found.values())[::-1]
+        if brought.get(one.line, -1) >= one.seq:
+            return list(found.values())[::-1]
+        pending = decode_pending(one.dead_letters)
+        if pending is not None and brought.get(pending.line, -1) < pending.seq:
+            found.setdefault(pending.run_id, pending)
+        newer = one
+    if newer is not None and newer.seq > 0 and dead.follows.was_reset and newer.line not in brought:
+        raise LostLettersError(
+            f"table {view.name} was rolled back behind a reset of its offsets, and its history does "
+            "not say any more which dead letters belong to it; reset its offsets to earliest"
+        )
+    return list(found.values())[::-1]
+
+
+class _Letters:
+    """What a table of dead letters gets, and what of it is written anew."""
+
+    def __init__(self, table: Table, name: str) -> None:
+        self._table = table
+        self._writer = FileWriter(target_of(table, FILE_BYTES_MAX), name)
+
+    def bring(self, pending: Sequence[Pending]) -> list[DataFile]:
+        """Files that come as they are; rows of others are written, without those that are here."""
+        if not pending:
+            return []
+        here = dead_offsets(self._table, 0)
+        return [
+            file
+            for one in pending
+            for path in one.paths
+            for file in guarded(
+                "read a file of dead letters",
+                lambda path=path: self._bring_file(path, here),  # type: ignore[misc]
+            )
+        ]
+
+    def _bring_file(self, path: str, here: dict[int, Ints]) -> list[DataFile]:
+        if not self._table.io.new_input(path).exists():
+            raise LostLettersError(
+                f"{path}, a file of dead letters of table {'.'.join(self._table.name())}, is gone; "
+                "reset the topic's offsets to earliest"
+            )
+        with self._table.io.new_input(path).open() as source:
+            place = pq.read_table(source, columns=[names.PARTITION, names.OFFSET])
+        doubled = is_among(place, here)
+        for partition in pc.unique(place.column(names.PARTITION)).to_pylist():
+            some = place.filter(pc.equal(place.column(names.PARTITION), partition))
+            offsets = np.asarray(some.column(names.OFFSET))
+            here[partition] = np.union1d(here.get(partition, offsets[:0]), offsets)
+        if not pc.any(doubled).as_py():
+            return [describe_file(self._table, path)]
+        with self._table.io.new_input(path).open() as source:
+            first = 0
+            for batch in pq.ParquetFile(source).iter_batches(ROWS_AT_ONCE):
+                gone = doubled.slice(first, batch.num_rows)
+                first += batch.num_rows
+                self._writer.write(pa.Table.from_batches([batch]).filter(pc.invert(gone)))
+        return []
+
+    def without(self, gone: Mapping[int, Ints]) -> list[DataFile]:
+        """Files that have such rows; their other rows are written anew."""
+        if not gone:
+            return []
+        found = []
+        for task in scan_files(self._table):
+            place = self._rows(task, (names.PARTITION, names.OFFSET))
+            if not any(pc.any(is_among(rows, gone)).as_py() for rows in place):
+                continue
+            found.append(task.file)
+            for rows in self._rows(task, self._table.schema().column_names):
+                self._writer.write(rows.filter(pc.invert(is_among(rows, gone))))
+        return found
+
+    def _rows(self, task: FileScanTask, columns: Sequence[str]) -> Iterator[pa.Table]:
+        projected = self._table.schema().select(*columns)
+        scan = NullKeepingScan(self._table.metadata, self._table.io, projected)
+        for batch in scan.to_record_batches([task]):
+            yield pa.Table.from_batches([batch])
+
+    def files(self) -> list[DataFile]:
+        return self._writer.close()
+
+    def discard(self) -> None:
+        self._writer.discard()
+
+
+def _also_there(
+    main_table: Table, main: State, dead_table: Table, view: TableView
+) -> dict[int, Ints]:
+    """Dead letters that the main table has as rows, by partition.
+
+    Letters of the head's own ancestors are not: these commits have judged them.
+    """
+    known = {one.run_id for one in lineage(view)}
+    known |= {p.run_id for one in lineage(view) if (p := decode_pending(one.dead_letters))}
+    rows = guarded(
+        "read the dead letters",
+        dead_table.scan(selected_fields=(names.PARTITION, names.OFFSET, RUN_ID)).to_arrow,
+    )
+    ours = pc.is_in(rows.column(RUN_ID), pa.array(sorted(known), rows.column(RUN_ID).type))
+    rows = rows.filter(pc.invert(ours))
+    found = {}
+    for partition in pc.unique(rows.column(names.PARTITION)).to_pylist():
+        some = rows.filter(pc.equal(rows.column(names.PARTITION), partition))
+        offsets = np.unique(np.asarray(some.column(names.OFFSET)))
+        offsets = offsets[offsets < main.offsets.get(partition, 0)]
+        both = _among_rows(main_table, partition, offsets) if offsets.size else offsets
+        if both.size:
+            found[partition] = both
+    return found
+
+
+def _among_rows(table: Table, partition: int, offsets: Ints) -> Ints:
+    """Those of the offsets that the table has."""
+    # Their constructors take terms by name, which their declared types do not know.
+    equal: Any = EqualTo
+    at_least: Any = GreaterThanOrEqual
+    at_most: Any = LessThanOrEqual
+    scan = table.scan(
+        row_filter=And(
+            equal(names.PARTITION, partition),
+            at_least(names.OFFSET, int(offsets[0])),
+            at_most(names.OFFSET, int(offsets[-1])),
+        ),
+        selected_fields=(names.PARTITION, names.OFFSET),
+    )
+
+    def read() -> Ints:
+        found = [np.asarray(batch.column(names.OFFSET)) for batch in scan.to_arrow_batch_reader()]
+        there = [one[np.isin(one, offsets)] for one in found]
+        return np.unique(np.concatenate([offsets[:0], *there]))
+
+    return guarded(f"read table {'.'.join(table.name())}", read)

@@ -1,0 +1,282 @@
+"""The agents' admin endpoints, as the exporter uses them: topics, plans, pins.
+
+Any agent will do; addresses are tried in turn, a few rounds, and then the error names all of
+them. The standard library is enough: requests are few, and answers are JSON.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
+from types import MappingProxyType, TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import Request, urlopen
+
+from iceberg_export.errors import AgentError, PlanError
+from iceberg_export.plan.splits import PartitionPlan, TopicPlan, join_parts, merge_plans, parse_plan
+
+ROUNDS = 3
+PAUSE_S = 1.0
+PLANS_IN_FLIGHT = 8
+RETRIABLE_STATUS = frozenset({429, 500, 502, 503, 504})
+
+
+class Topic(NamedTuple):
+    name: str
+    topic_id: str
+    partition_count: int
+    configs: Mapping[str, str] = {}
+    """Effective `frazil.iceberg.*`, as the agent tells them; for `topic_settings.parse`."""
+    exported: Mapping[int, int] = {}
+    """What was last reported as exported, by partition: advice, the table knows."""
+
+
+class Topics(NamedTuple):
+    cluster_id: str
+    topics: tuple[Topic, ...]
+
+
+class AgentClient:
+    """Asks whichever agent answers. `sleep` waits seconds between rounds."""
+
+    def __init__(
+        self, addresses: Sequence[str], *, timeout_ms: int, sleep: Callable[[float], None]
+    ) -> None:
+        for address in addresses:
+            if urlsplit(address).scheme not in {"http", "https"} or not urlsplit(address).netloc:
+                raise AgentError(f"agent {address!r} is not an address like http://host:9094")
+        if not addresses:
+            raise AgentError("no agent is named; set agent=http://host:9094")
+        self._addresses = list(addresses)
+        self._timeout_s = timeout_ms / 1000
+        self._sleep = sleep
+
+    def topics(self) -> Topics:
+        """All topics of the cluster. Raises AgentError."""
+        answer = self._call("GET", "/export/topics")
+        try:
+            return Topics(
+                str(answer["cluster_id"]),
+                tuple(
+                    Topic(
+                        str(one["name"]),
+                        str(one["topic_id"]),
+                        int(one["partitions"]),
+                        {str(name): str(value) for name, value in one.get("configs", {}).items()},
+                        {int(part): int(at) for part, at in one.get("exported", {}).items()},
+                    )
+                    for one in answer["topics"]
+                ),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise AgentError("the agent's list of topics cannot be read") from error
+
+    def plan(
+        self,
+        topic: Topic,
+        offsets: Mapping[int, int],
+        *,
+        bytes_enough: int | None = None,
+        beyond: Mapping[int, int] = MappingProxyType({}),
+    ) -> TopicPlan:
+        """Where the records from `offsets` on lie; a partition without: from the log's start.
+
+        Agents tell only so many spans at a time. Of each partition as many are asked for as have
+        `bytes_enough`, and reach behind the offset `beyond`; None: all. Raises AgentError, and PlanError when the topic is not the one
+        it was.
+        """
+        with ThreadPoolExecutor(PLANS_IN_FLIGHT) as pool:
+            if not offsets:
+                plan = self._plan(topic)
+            else:
+                numbers = range(topic.partition_count)
+                plan = merge_plans(
+                    pool.map(lambda one: self._plan(topic, one, offsets.get(one, 0)), numbers)
+                )
+            parts = pool.map(
+                lambda part: self._whole(topic, part, bytes_enough, beyond.get(part.partition, -1)),
+                plan.partitions.values(),
+            )
+            return plan._replace(partitions={part.partition: part for part in parts})
+
+    def _plan(self, topic: Topic, partition: int | None = None, start: int = 0) -> TopicPlan:
+        path = f"/export/plan?{urlencode({'topic': topic.name})}"
+        if partition is not None:
+            path += f"&partition={partition}&from={start}"
+        plan = parse_plan(self._call("GET", path))
+        if plan.topic_id != topic.topic_id:
+            raise PlanError(f"topic {topic.name} was re-created just now; run again")
+        return plan
+
+    def _whole(
+        self, topic: Topic, part: PartitionPlan, bytes_enough: int | None, beyond: int
+    ) -> PartitionPlan:
+        """The plan of a partition as far as it is needed, piece by piece. Rows may move meanwhile:
+        each piece holds for its own offsets."""
+        goal = part.stable
+        while part.end < min(goal, part.stable):
+            is_enough = bytes_enough is not None and part.byte_count >= bytes_enough
+            if is_enough and part.end > beyond:
+                break
+            more = self._plan(topic, part.partition, part.end).partitions[part.partition]
+            if more.end <= part.end:
+                raise PlanError(
+                    f"the plan of {topic.name} partition {part.partition} stands still at {part.end}"
+                )
+            part = join_parts(part, more)
+        return part
+
+    def plan_by_name(
+        self,
+        name: str,
+        offsets: Mapping[int, int],
+        *,
+        others: int = 0,
+        goal: Callable[[PartitionPlan], int] = lambda part: part.stable,
+    ) -> TopicPlan:
+        """As `plan`, of a topic whose id is not known yet: each partition from its offset on,
+        those that have none from `others`, and as far as `goal` says.
+
+        One request, unless there are more spans than one answer has: who reads what is fresh asks
+        often, and agents are not to feel it. Raises AgentError, PlanError.
+        """
+        plan = self._joint(name, offsets, others)
+        parts = dict(plan.partitions)
+        goals = {number: min(goal(part), part.stable) for number, part in parts.items()}
+        while behind := {n: one.end for n, one in parts.items() if one.end < goals[n]}:
+            more = self._joint(name, behind, None)
+            if more.topic_id != plan.topic_id:
+                raise PlanError(f"topic {name} was re-created just now; run again")
+            for number in behind:
+                part = join_parts(parts[number], more.partitions[number])
+                parts[number] = part
+                goals[number] = min(goals[number], part.stable)
+            if behind == {n: parts[n].end for n in behind if parts[n].end < goals[n]}:
+                raise PlanError(f"the plan of {name} stands still at {behind}")
+        return plan._replace(partitions=parts)
+
+    def _joint(self, name: str, offsets: Mapping[int, int], others: int | None) -> TopicPlan:
+        wanted = {str(number): offset for number, offset in offsets.items()}
+        body = {"topic": name, "offsets": wanted, "others": others}
+        return parse_plan(self._call("POST", "/export/plan", body))
+
+    def pin(self, name: str, lifetime_ms: int) -> int:
+        """Keep every object that is reachable now, for a while; the position kept."""
+        answer = self._call("POST", "/export/pin", {"name": name, "lifetime_ms": lifetime_ms})
+        try:
+            return int(answer["position"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise AgentError("the agent's answer to a pin cannot be read") from error
+
+    def unpin(self, name: str) -> None:
+        """Let go of what `pin` keeps."""
+        self._call("DELETE", f"/export/pin/{quote(name, safe='')}")
+
+    def report_progress(self, topic: Topic, offsets: Mapping[int, int]) -> None:
+        """Tell the agents how far the topic's table is: they hold back retention, and alarm."""
+        body = {
+            "topic": topic.name,
+            "topic_id": topic.topic_id,
+            "offsets": {str(partition): offset for partition, offset in offsets.items()},
+        }
+        self._call("POST", "/export/progress", body)
+
+    def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        failures: dict[str, str] = {}
+        for attempt in range(ROUNDS):
+            if attempt:
+                self._sleep(PAUSE_S * attempt)
+            for address in list(self._addresses):
+                try:
+                    return self._once(address, method, path, body)
+                except _TryAnotherError as error:
+                    failures[address] = str(error)
+        tried = "; ".join(f"{address}: {failures[address]}" for address in self._addresses)
+        raise AgentError(f"no agent answers ({tried}); set agent=http://host:9094 to a live one")
+
+    def _once(self, address: str, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        data = json.dumps(body).encode() if body is not None else None
+        request = Request(  # noqa: S310 - the scheme was checked above.
+            address + path, data, {"Content-Type": "application/json"}, method=method
+        )
+        try:
+            with urlopen(request, timeout=self._timeout_s) as response:  # noqa: S310
+                text = response.read()
+        except HTTPError as error:
+            said = _said(error.read())
+            if error.code in RETRIABLE_STATUS:
+                raise _TryAnotherError(f"HTTP {error.code} {said}".strip()) from error
+            raise AgentError(
+                f"agent {address} refuses {path.split('?', maxsplit=1)[0]}: {said or error.reason}"
+            ) from error
+        except (URLError, HTTPException, OSError) as error:
+            reason = getattr(error, "reason", error)
+            raise _TryAnotherError(str(getattr(reason, "strerror", None) or reason)) from error
+        if not text:
+            return {}
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise AgentError(
+                f"{address} does not answer like an agent; is it another's port?"
+            ) from (error)
+
+
+class _TryAnotherError(Exception):
+    """This agent cannot answer now."""
+
+
+def _said(body: bytes) -> str:
+    """What an error's body says: our JSON's message, or the first line of the text."""
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text.splitlines()[0][:200] if text else ""
+    if isinstance(found, dict):
+        return str(found.get("error") or found.get("message") or "")
+    return ""
+
+
+class Pinned:
+    """A pin held for the time of a `with` block, renewed from a thread of its own."""
+
+    def __init__(self, client: AgentClient, name: str, lifetime_ms: int) -> None:
+        self._client = client
+        self._name = name
+        self._lifetime_ms = lifetime_ms
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="pin", daemon=True)
+        self.position = 0
+        self.lost: str | None = None
+        """Why the last renewal failed; chunks may be collected when the lifetime is over."""
+
+    def __enter__(self) -> Self:
+        self.position = self._client.pin(self._name, self._lifetime_ms)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        try:
+            self._client.unpin(self._name)
+        except AgentError as failure:
+            # It expires by itself; a finished export must not fail for it.
+            self.lost = str(failure)
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._lifetime_ms / 3000):
+            try:
+                self._client.pin(self._name, self._lifetime_ms)
+                self.lost = None
+            except AgentError as failure:
+                self.lost = str(failure)

@@ -1,0 +1,414 @@
+"""From an agent's plan and a table's state to splits: which bytes which task reads.
+
+Offsets are dense: the spans and markers of a partition join without a hole from the log's start to
+its end, or the plan is refused. A split names whole spans and, for each, the offsets wanted from it
+and the aborted transactions that have batches in it; markers (the ends of transactions, which have
+no bytes) are in no split. Record batches are never cut. Two shapes, by the average length of a
+span: *partition-major* (long spans: a task has adjacent offsets of few partitions) and
+*chunk-major* (many short spans: a task has whole chunks, so each object is fetched once).
+
+Pure. Leaves out how bytes are fetched (`read_chunks`) and decoded (`decode`).
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from iceberg_export.errors import AheadError, PlanError
+from iceberg_export.table.state import Gap
+from protocol.types import Position, era_of, revision_of
+
+SEGMENTS = "segments/"
+"""Keys of objects that jobs of the agents have put together begin so."""
+SPAN_BYTES_PARTITION_MAJOR_MIN = 64 * 1024
+AHEAD_SHOWN_MAX = 3
+"""Reasons in one sentence."""
+SPLIT_BYTES_MIN = 8 * 1024 * 1024
+"""Below this a task's own cost outweighs what a second core would gain."""
+
+
+class StoreAddress(NamedTuple):
+    """Where the agents keep the chunks."""
+
+    url: str
+    endpoint: str | None
+    region: str | None
+    path_style: bool
+
+
+class Aborted(NamedTuple):
+    """A transaction that was aborted: what its producer wrote in a range of offsets."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """That of its marker."""
+
+
+class PlannedSpan(NamedTuple):
+    """Adjacent batches of one partition in one object.
+
+    In a chunk their offsets are dense and begin with the span's; in a segment (`is_absolute`)
+    each batch says its own, ascending, and there may be holes, but none at the end.
+    """
+
+    partition: int
+    key: str
+    start: int
+    """First byte in the object."""
+    length: int
+    """Bytes."""
+    base_offset: int
+    records: int
+    """Offsets it takes, control records included."""
+    offset_from: int
+    """First offset wanted."""
+    offset_to: int
+    """First offset no longer wanted."""
+    aborted: tuple[Aborted, ...] = ()
+    """Those that may have batches among the offsets wanted."""
+    timestamp_max: int = -1
+    """Of all its records, ms; -1 when the agent does not know."""
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.records
+
+    @property
+    def is_absolute(self) -> bool:
+        """The batches say their own offsets."""
+        return self.key.startswith(SEGMENTS)
+
+
+class PartitionPlan(NamedTuple):
+    partition: int
+    log_start: int
+    end: int
+    """The plan reaches so far."""
+    stable: int
+    """Last stable offset: nothing at or above it may be exported."""
+    spans: tuple[PlannedSpan, ...]
+    markers: tuple[int, ...] = ()
+    """Offsets of ends of transactions: one each, no record. Those in segments are batches."""
+    aborted: tuple[Aborted, ...] = ()
+    compacted: bool = False
+    """Log compaction may have removed records."""
+
+    @property
+    def byte_count(self) -> int:
+        return sum(span.length for span in self.spans)
+
+
+class TopicPlan(NamedTuple):
+    """What an agent said of one topic at one position of the log."""
+
+    topic: str
+    topic_id: str
+    position: int
+    store: StoreAddress
+    partitions: dict[int, PartitionPlan]
+    cluster_id: str = ""
+    configs: Mapping[str, str] = MappingProxyType({})
+    """Effective `frazil.iceberg.*` of the topic."""
+
+
+class Work(NamedTuple):
+    """What one commit will cover: `starts[p]` to `ends[p]` for every partition."""
+
+    starts: dict[int, int]
+    ends: dict[int, int]
+    gaps: tuple[Gap, ...]
+    spans: tuple[PlannedSpan, ...]
+    markers: dict[int, int]
+    """How many of the offsets are markers, for every partition that has some."""
+
+    @property
+    def offset_count(self) -> int:
+        return sum(self.ends.values()) - sum(self.starts.values())
+
+    @property
+    def byte_count(self) -> int:
+        return sum(span.length for span in self.spans)
+
+
+class Split(NamedTuple):
+    """One task's share, in order of partition and offset."""
+
+    number: int
+    spans: tuple[PlannedSpan, ...]
+
+    @property
+    def byte_count(self) -> int:
+        return sum(span.length for span in self.spans)
+
+
+def _span(partition: int, row: Sequence[Any]) -> PlannedSpan:
+    key, start, length, base_offset, records, timestamp_max = row
+    span = PlannedSpan(
+        partition=partition,
+        key=str(key),
+        start=int(start),
+        length=int(length),
+        base_offset=int(base_offset),
+        records=int(records),
+        offset_from=int(base_offset),
+        offset_to=int(base_offset) + int(records),
+        timestamp_max=int(timestamp_max),
+    )
+    if min(span.start, span.length, span.base_offset) < 0 or span.records < 1:
+        raise PlanError(f"the agent's plan has an impossible span: {list(row)}")
+    return span
+
+
+def parse_plan(answer: Mapping[str, Any]) -> TopicPlan:
+    """The JSON of `/export/plan` as values. Raises PlanError when it is not such a plan."""
+    try:
+        store = answer["store"]
+        partitions = {}
+        for part in answer["partitions"]:
+            number = int(part["partition"])
+            spans = tuple(_span(number, row) for row in part["spans"])
+            partitions[number] = PartitionPlan(
+                number,
+                int(part["log_start"]),
+                int(part["end"]),
+                int(part["stable"]),
+                spans,
+                tuple(int(offset) for offset in part["markers"]),
+                tuple(Aborted(*map(int, row)) for row in part["aborted"]),
+                bool(part["compacted"]),
+            )
+        return TopicPlan(
+            topic=str(answer["topic"]),
+            topic_id=str(answer["topic_id"]),
+            position=int(answer["position"]),
+            store=StoreAddress(
+                str(store["url"]),
+                store.get("endpoint") or None,
+                store.get("region") or None,
+                bool(store.get("path_style")),
+            ),
+            partitions=partitions,
+            cluster_id=str(answer.get("cluster_id", "")),
+            configs={str(one): str(value) for one, value in answer.get("configs", {}).items()},
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise PlanError(
+            f"the agent's plan cannot be read ({type(error).__name__}: {error}); "
+            "are exporter and agent of the same release?"
+        ) from error
+
+
+def merge_plans(plans: Iterable[TopicPlan]) -> TopicPlan:
+    """One plan from several of the same topic that name different partitions."""
+    merged: TopicPlan | None = None
+    for plan in plans:
+        if merged is None:
+            merged = plan
+        elif plan.topic_id != merged.topic_id:
+            raise PlanError(f"topic {plan.topic} was re-created while it was planned; run again")
+        else:
+            merged = merged._replace(partitions={**merged.partitions, **plan.partitions})
+    if merged is None:
+        raise PlanError("the topic has no partitions")
+    return merged
+
+
+def join_parts(part: PartitionPlan, more: PartitionPlan) -> PartitionPlan:
+    """The plan of a partition and what follows it, planned later: each holds for its own offsets.
+
+    Rows may have moved between the two, so what follows may begin with a span that takes offsets
+    of `part` as well, markers among them; those stay with `part`.
+    """
+    if more.log_start > part.end:
+        return part._replace(stable=part.end)  # A gap, which the next plan begins with.
+    following = tuple(
+        span._replace(offset_from=max(span.offset_from, part.end))
+        for span in more.spans
+        if span.next_offset > part.end
+    )
+    return part._replace(
+        end=more.end,
+        stable=more.stable,
+        spans=part.spans + following,
+        markers=part.markers + tuple(offset for offset in more.markers if offset >= part.end),
+        aborted=part.aborted + tuple(one for one in more.aborted if one not in part.aborted),
+        compacted=part.compacted or more.compacted,
+    )
+
+
+class Clipped(NamedTuple):
+    """What lies in a range of a partition's offsets, all of them."""
+
+    spans: tuple[PlannedSpan, ...]
+    """Each with the offsets wanted, and what was aborted among them."""
+    markers: tuple[int, ...]
+
+
+def clip(part: PartitionPlan, *, start: int, end: int, topic: str) -> Clipped:
+    """Spans and markers of [start, end). Raises PlanError at a hole."""
+    spans: list[PlannedSpan] = []
+    markers = [offset for offset in sorted(part.markers) if start <= offset < end]
+    ahead = deque(markers)
+    at = start
+    for span in sorted(part.spans, key=lambda span: span.offset_from):
+        at = _behind_markers(ahead, at)
+        if span.next_offset <= at or span.offset_from >= end:
+            continue
+        if span.offset_from > at:
+            break
+        to = min(span.next_offset, end)
+        spans.append(span._replace(offset_from=at, offset_to=to))
+        at = to
+    at = _behind_markers(ahead, at)
+    if at < end or ahead:
+        raise PlanError(
+            f"the plan of {topic} partition {part.partition} has a hole at offset {at} "
+            f"(its end is {end}); nothing was exported"
+        )
+    return Clipped(_with_aborted(spans, part.aborted), tuple(markers))
+
+
+def _behind_markers(ahead: deque[int], at: int) -> int:
+    """The first offset from `at` on that no marker takes; those before are taken away."""
+    while ahead and ahead[0] == at:
+        ahead.popleft()
+        at += 1
+    return at
+
+
+def _with_aborted(
+    spans: Sequence[PlannedSpan], aborted: Iterable[Aborted]
+) -> tuple[PlannedSpan, ...]:
+    """The spans, each with the ranges that reach into the offsets wanted from it."""
+    waiting = deque(sorted(aborted, key=lambda one: one.first_offset))
+    reaching: list[Aborted] = []
+    found = []
+    for span in spans:
+        while waiting and waiting[0].first_offset < span.offset_to:
+            reaching.append(waiting.popleft())
+        reaching = [one for one in reaching if one.last_offset > span.offset_from]
+        found.append(span._replace(aborted=tuple(reaching)) if reaching else span)
+    return tuple(found)
+
+
+def _limit(spans: Sequence[PlannedSpan], bytes_max: int) -> Sequence[PlannedSpan]:
+    """The first spans within a limit of bytes, at least one."""
+    total = 0
+    for count, span in enumerate(spans):
+        total += span.length
+        if total > bytes_max and count > 0:
+            return spans[:count]
+    return spans
+
+
+def check_not_ahead(plan: TopicPlan, offsets: Mapping[int, int], position: int = 0) -> None:
+    """Raises AheadError when a table has everything before `offsets` and the log has not, or is not
+    yet at the `position` at which it told of the table's last records.
+
+    Neither ever goes back, unless an older log is put back. Once that one has grown past the
+    table, `seams` tell.
+    """
+    said = [
+        f"partition {number}: the table has what is before offset {offset}, "
+        f"the log ends at {plan.partitions[number].stable}"
+        for number, offset in sorted(offsets.items())
+        if number in plan.partitions and offset > plan.partitions[number].stable
+    ]
+    if plan.position < position:
+        said.append(
+            f"the table was written when the log was at position {_shown(position)}, "
+            f"the log is at {_shown(plan.position)}"
+        )
+    if said:
+        raise ahead_error(plan.topic, said)
+
+
+def ahead_error(topic: str, said: Sequence[str]) -> AheadError:
+    """What shows that the table has what the log has not, and what to do."""
+    shown = "; ".join(said[:AHEAD_SHOWN_MAX])
+    if len(said) > AHEAD_SHOWN_MAX:
+        shown += f"; and {len(said) - AHEAD_SHOWN_MAX} more"
+    return AheadError(
+        f"{topic}, {shown}: the table is ahead of the log, so an older log was put back, or this is "
+        "not the cluster that the table was made from; put the newer log back, or, if its records "
+        "are gone for good, make the table anew from what is left with `frazil export reset-offsets "
+        f"--topic {topic} --to earliest`, or set table.name.{topic} to a new table"
+    )
+
+
+def _shown(place: int) -> str:
+    return f"{era_of(Position(place))}:{revision_of(Position(place))}"
+
+
+def next_work(
+    plan: TopicPlan, offsets: Mapping[int, int], *, bytes_max: int, skip_gaps: bool
+) -> Work:
+    """What to export next, given the table's `offsets`; at most about `bytes_max` bytes.
+
+    A partition without an offset begins at the log's start. One whose next offset retention has
+    already removed is a gap: refused, or with `skip_gaps` stepped over and told. Raises AheadError
+    as `check_not_ahead`.
+    """
+    check_not_ahead(plan, offsets)
+    starts: dict[int, int] = {}
+    gaps: list[Gap] = []
+    for number in sorted(plan.partitions):
+        part = plan.partitions[number]
+        start = offsets.get(number, part.log_start)
+        if start < part.log_start:
+            if not skip_gaps:
+                raise PlanError(
+                    f"{plan.topic} partition {number}: offsets {start} to {part.log_start - 1} "
+                    "were deleted before they were exported; set gap.policy=skip to go on"
+                )
+            gaps.append(Gap(number, start, part.log_start))
+            start = part.log_start
+        starts[number] = start
+    missing = sorted(offsets.keys() - plan.partitions.keys())
+    if missing:
+        raise PlanError(f"the plan of {plan.topic} leaves out partition {missing[0]}")
+    behind = [number for number in starts if starts[number] < plan.partitions[number].end]
+    ends = dict(starts)
+    spans: list[PlannedSpan] = []
+    markers: dict[int, int] = {}
+    for number in behind:
+        part = plan.partitions[number]
+        clipped = clip(part, start=starts[number], end=part.end, topic=plan.topic)
+        chosen = _limit(clipped.spans, bytes_max // len(behind))
+        # Markers behind a span come with it: they cost nothing.
+        left = clipped.spans[len(chosen) :]
+        ends[number] = left[0].offset_from if left else part.end
+        spans += chosen
+        if count := sum(offset < ends[number] for offset in clipped.markers):
+            markers[number] = count
+    return Work(starts, ends, tuple(gaps), tuple(spans), markers)
+
+
+def make_splits(
+    spans: Sequence[PlannedSpan], *, bytes_max: int, parallelism: int
+) -> tuple[Split, ...]:
+    """Share the spans out: about `bytes_max` each, smaller when cores would stay idle."""
+    if not spans:
+        return ()
+    total = sum(span.length for span in spans)
+    target = min(bytes_max, max(SPLIT_BYTES_MIN, -(-total // parallelism)))
+    by_chunk = total // len(spans) < SPAN_BYTES_PARTITION_MAJOR_MIN
+    if by_chunk:
+        ordered = sorted(spans, key=lambda span: (span.key, span.start))
+    else:
+        ordered = sorted(spans, key=lambda span: (span.partition, span.offset_from))
+    groups: list[list[PlannedSpan]] = []
+    room = 0
+    for span in ordered:
+        cut_allowed = not by_chunk or not groups or groups[-1][-1].key != span.key
+        if not groups or (room < span.length and cut_allowed):
+            groups.append([])
+            room = target
+        groups[-1].append(span)
+        room -= span.length
+    return tuple(
+        Split(index, tuple(sorted(group, key=lambda span: (span.partition, span.offset_from))))
+        for index, group in enumerate(groups)
+    )

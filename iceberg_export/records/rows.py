@@ -1,0 +1,170 @@
+"""Spans to Arrow tables with the columns of `iceberg_export.table.schema`, in order of offset.
+
+Batches are decoded many at a time (`decode.UNIT_BYTES` of decompressed records), since a compiled
+call has a fixed cost and topics may have batches of one record. Memory: one unit and its table.
+Pure; leaves out files and partitions of the table (`write_files`).
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from iceberg_export import names
+from iceberg_export.plan.splits import PlannedSpan
+from iceberg_export.records.decode import (
+    NULL,
+    Columns,
+    Dropped,
+    Tally,
+    gather,
+    index_records,
+    split_batches,
+)
+
+HEADER_TYPE = pa.struct(
+    [pa.field("key", pa.large_string(), nullable=False), pa.field("value", pa.large_binary())]
+)
+ROW_SCHEMA = pa.schema(
+    [
+        pa.field(names.PARTITION, pa.int32(), nullable=False),
+        pa.field(names.OFFSET, pa.int64(), nullable=False),
+        pa.field(names.TIMESTAMP, pa.timestamp("us", tz="UTC")),
+        pa.field(names.TIMESTAMP_TYPE, pa.int32()),
+        pa.field(names.KEY, pa.large_binary()),
+        pa.field(names.HEADERS, pa.large_list(pa.field("element", HEADER_TYPE, nullable=False))),
+        pa.field(names.TIMESTAMP_RAW, pa.int64()),
+        pa.field(names.VALUE, pa.large_binary()),
+    ]
+)
+
+
+def _bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer | None:
+    """Arrow's validity bitmap; None when nothing is null."""
+    if bool(valid.all()):
+        return None
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _binary(columns: Columns, starts: Any, lengths: Any, kind: pa.DataType) -> pa.Array:
+    places, data = gather(columns.data, starts, lengths)
+    buffers = [_bitmap(lengths != NULL), pa.py_buffer(places), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, len(starts), buffers)
+
+
+def _nullable(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_], kind: pa.DataType) -> Any:
+    return pa.Array.from_buffers(kind, len(values), [_bitmap(valid), pa.py_buffer(values)])
+
+
+def _header_keys(columns: Columns) -> pa.Array:
+    """As a Java client reads them: UTF-8, what is malformed replaced."""
+    keys = _binary(
+        columns, columns.header_key_starts, columns.header_key_lengths, pa.large_string()
+    )
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = keys.view(pa.large_binary()).to_pylist()
+        return pa.array([key.decode("utf-8", "replace") for key in raw], pa.large_string())
+    return keys
+
+
+def _headers(columns: Columns) -> pa.Array:
+    element = pa.StructArray.from_arrays(
+        [
+            _header_keys(columns),
+            _binary(
+                columns,
+                columns.header_value_starts,
+                columns.header_value_lengths,
+                pa.large_binary(),
+            ),
+        ],
+        fields=list(HEADER_TYPE),
+    )
+    places = np.zeros(len(columns.header_counts) + 1, np.int64)
+    np.cumsum(columns.header_counts, out=places[1:])
+    return pa.LargeListArray.from_arrays(
+        pa.array(places), element, type=ROW_SCHEMA.field(names.HEADERS).type
+    )
+
+
+def to_table(columns: Columns, partition: int) -> pa.Table:
+    """The records of one partition as a table of ROW_SCHEMA."""
+    timestamps = columns.timestamps
+    held = (timestamps >= 0) & (timestamps <= names.TIMESTAMP_MS_MAX)
+    raw = ~held & (timestamps != -1)
+    # Masked before they are scaled: what a column cannot hold could overflow 64 bits.
+    micros = np.where(held, timestamps, 0) * 1000
+    count = len(timestamps)
+    return pa.Table.from_arrays(
+        [
+            pa.array(np.full(count, partition, np.int32)),
+            pa.array(columns.offsets),
+            _nullable(micros, held, ROW_SCHEMA.field(names.TIMESTAMP).type),
+            pa.array(columns.timestamp_types.astype(np.int32)),
+            _binary(columns, columns.key_starts, columns.key_lengths, pa.large_binary()),
+            _headers(columns),
+            _nullable(np.where(raw, timestamps, 0), raw, pa.int64()),
+            _binary(columns, columns.value_starts, columns.value_lengths, pa.large_binary()),
+        ],
+        schema=ROW_SCHEMA,
+    )
+
+
+class TimestampLimits(NamedTuple):
+    """What a table's timestamp column is trusted with; the rest lies in the raw column."""
+
+    ms_min: int
+    ms_max: int
+
+
+def limit_timestamps(rows: pa.Table, limits: TimestampLimits) -> pa.Table:
+    """Timestamps beyond the limits in `kafka_timestamp_raw`, so that one producer with a wild
+    clock does not make thousands of table partitions."""
+    micros = rows.column(names.TIMESTAMP).cast(pa.int64())
+    least, greatest = pc.min_max(micros).values()
+    low, high = limits.ms_min * 1000, limits.ms_max * 1000
+    if not least.is_valid or (least.as_py() >= low and greatest.as_py() <= high):
+        return rows
+    wild = pc.or_(pc.less(micros, low), pc.greater(micros, high))
+    wild = wild.fill_null(False)  # noqa: FBT003 - Arrow's signature.
+    raw = pc.if_else(wild, pc.divide(micros, 1000), rows.column(names.TIMESTAMP_RAW))
+    held = pc.if_else(
+        wild, pa.scalar(None, ROW_SCHEMA.field(names.TIMESTAMP).type), rows.column(names.TIMESTAMP)
+    )
+    rows = rows.set_column(
+        ROW_SCHEMA.get_field_index(names.TIMESTAMP), ROW_SCHEMA.field(names.TIMESTAMP), held
+    )
+    return rows.set_column(
+        ROW_SCHEMA.get_field_index(names.TIMESTAMP_RAW), ROW_SCHEMA.field(names.TIMESTAMP_RAW), raw
+    )
+
+
+def span_rows(span: PlannedSpan, data: memoryview) -> Iterator[tuple[pa.Table, Tally]]:
+    """The wanted, committed records of a span, in order, and what became of its offsets.
+
+    The tallies of all pieces add up to the span's offsets. Raises CorruptSpanError.
+    """
+    dropped = Dropped()
+    covered = 0
+    for unit in split_batches(span, data, dropped):
+        columns = index_records(unit)
+        table = to_table(columns, span.partition)
+        total = table.num_rows
+        offsets = columns.offsets
+        if total and (offsets[0] < span.offset_from or offsets[-1] >= span.offset_to):
+            first, after = np.searchsorted(offsets, [span.offset_from, span.offset_to])
+            table = table.slice(int(first), int(after - first))
+        taken = unit.offset_count
+        covered += taken
+        yield (
+            table,
+            Tally(table.num_rows, holes=taken - total, outside=total - table.num_rows),
+        )
+    rest = Tally(control=dropped.control, aborted=dropped.aborted, holes=dropped.holes)
+    yield ROW_SCHEMA.empty_table(), rest
+    assert covered + rest.offsets == span.records

@@ -1,0 +1,127 @@
+"""The last record that a table has of each partition: by it the next export knows the log again.
+
+An older log that is put back gives offsets anew, and once it has grown past the table neither its ends
+nor its positions tell. So a table notes in which object its last record lay, and a digest of it. Objects
+never change: where one of that name still holds the offset all is well, and nothing is read. Where jobs
+have moved the record since, or the log is another one, it is read and compared. What retention or log
+compaction has removed says nothing.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from iceberg_export import names
+from iceberg_export.plan.splits import PlannedSpan, StoreAddress, TopicPlan, ahead_error
+from iceberg_export.records.read_chunks import open_reader, span_bytes
+from iceberg_export.records.rows import span_rows
+from iceberg_export.table.state import Seam
+
+
+class SeamTask(NamedTuple):
+    """Records to be read: one of each span."""
+
+    store: StoreAddress
+    store_options: dict[str, str]
+    spans: Sequence[PlannedSpan]
+
+
+class LastRows:
+    """Takes the rows of a split, piece by piece, and keeps the last one of each partition."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[str, pa.Table]] = {}
+
+    def take(self, span: PlannedSpan, rows: pa.Table) -> None:
+        """Pieces of a partition come in order of their offsets. One row is copied, none is held."""
+        if rows.num_rows:
+            self._found[span.partition] = (span.key, rows.take([rows.num_rows - 1]))
+
+    def seams(self) -> dict[int, Seam]:
+        """By partition."""
+        return {
+            partition: Seam(row.column(names.OFFSET)[0].as_py(), digest_of(row), place_of(key))
+            for partition, (key, row) in self._found.items()
+        }
+
+
+def place_of(key: str) -> str:
+    """Names an object shortly."""
+    return f"{zlib.crc32(key.encode()):08x}"
+
+
+def digest_of(row: pa.Table) -> str:
+    """Of a record with all its parts, as `rows` has them; tables keep it, so it never changes."""
+    found = hashlib.blake2b(digest_size=8)
+
+    def add(value: bytes | None) -> None:
+        found.update(b"-" if value is None else b"%d:%b" % (len(value), value))
+
+    for name in (names.OFFSET, names.TIMESTAMP, names.TIMESTAMP_TYPE, names.TIMESTAMP_RAW):
+        number = row.column(name).cast(pa.int64())[0].as_py()
+        add(None if number is None else b"%d" % number)
+    add(row.column(names.KEY)[0].as_py())
+    add(row.column(names.VALUE)[0].as_py())
+    for header in row.column(names.HEADERS)[0].as_py():
+        add(header["key"].encode())
+        add(header["value"])
+    return found.hexdigest()
+
+
+def newest(results: Iterable[Mapping[int, Seam]]) -> dict[int, Seam]:
+    """The last of each partition over all splits."""
+    found: dict[int, Seam] = {}
+    for seams in results:
+        for partition, seam in seams.items():
+            if partition not in found or found[partition].offset < seam.offset:
+                found[partition] = seam
+    return found
+
+
+def moved(plan: TopicPlan, seams: Mapping[int, Seam]) -> list[PlannedSpan]:
+    """Where the records lie now that are not where they lay; the plan begins with them."""
+    found = []
+    for partition, seam in sorted(seams.items()):
+        part = plan.partitions.get(partition)
+        for span in part.spans if part is not None and part.log_start <= seam.offset else ():
+            if span.base_offset <= seam.offset < span.next_offset:
+                if place_of(span.key) != seam.place:
+                    to = seam.offset + 1
+                    found.append(span._replace(offset_from=seam.offset, offset_to=to))
+                break
+    return found
+
+
+def read_seams(task: SeamTask, _attempt: int) -> dict[int, str]:
+    """Digests by partition of the records that are there. Raises ExportError."""
+    reader = open_reader(task.store, task.store_options)
+    found = {}
+    for span, data in span_bytes(reader, task.spans):
+        for rows, _tally in span_rows(span, data):
+            if rows.num_rows:
+                found[span.partition] = digest_of(rows)
+    return found
+
+
+def check_same(
+    plan: TopicPlan,
+    seams: Mapping[int, Seam],
+    spans: Iterable[PlannedSpan],
+    found: Mapping[int, str],
+) -> None:
+    """Raises AheadError when a record of `spans` is not the one that was exported."""
+    others = []
+    for span in spans:
+        may_be_gone = plan.partitions[span.partition].compacted and span.is_absolute
+        if span.partition not in found and may_be_gone:
+            continue
+        if found.get(span.partition) != seams[span.partition].digest:
+            others.append(
+                f"partition {span.partition}: at offset {span.offset_from} the log has another "
+                "record than the table"
+            )
+    if others:
+        raise ahead_error(plan.topic, others)

@@ -1,0 +1,534 @@
+"""One export of one topic, from plan to commit: the order of steps, and nothing else.
+
+State, plan, splits, tasks, proof that every offset is accounted for, commit. A crash between any
+two steps leaves the table as it was, with files that nobody refers to at worst; the next run
+begins from the table's own state. The chunks stay while the caller's pin lives.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from iceberg_export.errors import CatalogError, FencedError, SettingsError
+from iceberg_export.files.partition_values import cuts_of, partition_columns
+from iceberg_export.files.rewrite import delete_files
+from iceberg_export.files.write import Target
+from iceberg_export.letters import dead_letters
+from iceberg_export.letters.dead_letters import Pending, encode_pending
+from iceberg_export.letters.settle import Run, settle
+from iceberg_export.names import KEY, TIMESTAMP_AHEAD_MS_MAX, TIMESTAMP_MS_MIN
+from iceberg_export.plan.agent_client import AgentClient, Topic
+from iceberg_export.plan.splits import TopicPlan, Work, check_not_ahead, make_splits, next_work
+from iceberg_export.records import seams
+from iceberg_export.records.rows import TimestampLimits
+from iceberg_export.settings import Settings
+from iceberg_export.steps import Hook, Step, pass_by
+from iceberg_export.table import commit, schema, topic_settings
+from iceberg_export.table.catalog import Identifier, find_table, io_properties, table_name, view_of
+from iceberg_export.table.commit import Pause, RecreatedError
+from iceberg_export.table.run_markers import RunMarker
+from iceberg_export.table.state import State, read_state
+from iceberg_export.table.topic_settings import PartitionTerm, TopicTable
+from iceberg_export.tasks.work import (
+    BadRecords,
+    SplitResult,
+    TaskSetup,
+    check_complete,
+    export_split,
+)
+from iceberg_export.typed.registry_client import RegistryClient
+from iceberg_export.typed.topic_types import TopicTypes
+from iceberg_export.typed.typed_rows import RowTyping
+from iceberg_export.upsert.files import bucket_column
+from iceberg_export.upsert.job import Means, merge_and_commit
+from iceberg_export.upsert.newest_records import BUCKETS_DEFAULT
+
+TASKS_PER_CORE = 2
+Result = TypeVar("Result")
+
+
+class TaskRunner(Protocol):
+    """Where tasks run: Spark (`iceberg_export.tasks.spark.Tasks`)."""
+
+    @property
+    def parallelism(self) -> int: ...
+
+    def run(
+        self,
+        task: Callable[[Any, int], Result],
+        payloads: Sequence[Any],
+        *,
+        sizes: Sequence[int],
+        title: str,
+    ) -> list[Result]: ...
+
+
+class Report(NamedTuple):
+    """What an export of one topic did."""
+
+    topic: str
+    table: str
+    rows: int
+    files: int
+    commits: int
+    dead: int = 0
+    """Records in the table of dead letters."""
+    left_out: int = 0
+    """Records in no table: dropped, or dead letters since an earlier run."""
+    said: str = ""
+    """Why the first bad record is one."""
+
+
+class Committed(NamedTuple):
+    """One commit of an export that is in, for whoever watches it."""
+
+    topic: Topic
+    state: State
+    rows: int
+    files: int
+    byte_count: int
+    """Of the log."""
+
+
+def go_on(_committed: Committed) -> bool:
+    """Nobody watches: an export goes on to the log's end."""
+    return True
+
+
+class Job(NamedTuple):
+    """What all topics of a run share. `runner` is called when there is work for the first time,
+    so that an export with nothing to do starts no JVM."""
+
+    settings: Settings
+    client: AgentClient
+    catalog: Catalog
+    cluster_id: str
+    run_id: str
+    runner: Callable[[], TaskRunner]
+    pause: Pause
+    after_commit: Callable[[Committed], bool] = go_on
+    """Is told of each commit; False ends the topic's export there, the next run goes on."""
+    at: Hook = pass_by
+    """Is told of each step; tests let an export die or race there."""
+    clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    """Wall clock: timestamps far ahead of it are not believed."""
+
+
+class _Export(NamedTuple):
+    """One topic of a job."""
+
+    job: Job
+    topic: Topic
+    identifier: Identifier
+    table_settings: TopicTable
+    types: TopicTypes | None
+    """None when keys and values stay as they are."""
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.identifier)
+
+    @property
+    def upsert(self) -> bool:
+        return self.table_settings.mode == "upsert"
+
+
+def new_run_id(rng: random.Random) -> str:
+    """32 hex digits that no other run has."""
+    return f"{rng.getrandbits(128):032x}"
+
+
+def locate(job: Job, topic: Topic) -> Identifier:
+    """The table of a topic, by settings; of a re-created topic a table of its own, if allowed.
+
+    Raises RecreatedError when it is not.
+    """
+    settings = job.settings
+    told = topic_settings.parse(topic.configs, topic.name)
+    if topic.name in settings.table_names:
+        identifier = (settings["table.namespace"], settings.table_names[topic.name])
+    else:
+        identifier = told.identifier(settings["table.namespace"], table_name(topic.name))
+    table = find_table(job.catalog, identifier)
+    if table is None:
+        return identifier
+    try:
+        commit.check_owner(
+            table, topic=topic.name, topic_id=topic.topic_id, cluster_id=job.cluster_id
+        )
+    except RecreatedError:
+        if settings["topic.recreated"] != "new-table":
+            raise
+        return (identifier[0], f"{identifier[1]}_{topic.topic_id}")
+    return identifier
+
+
+def types_of(job: Job, topic: Topic) -> TopicTypes | None:
+    """What the schema registry tells of the topic; None when no mode needs columns of its own."""
+    told = topic_settings.parse(topic.configs, topic.name)
+    if not told.typed:
+        return None
+    return TopicTypes(told, RegistryClient(job.settings.values, sleep=job.pause.sleep))
+
+
+def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State, State | None]:
+    """Make the topic's table and that of its dead letters, where they are missing; their states.
+
+    What a crash left undone between the two is done. Raises ExportError.
+    """
+    identifier = locate(job, topic)
+    told = topic_settings.parse(topic.configs, topic.name)
+    columns = schema.TABLE_SCHEMA if types is None else schema.table_schema(types.columns())
+    by = _partitioning(job, told)
+    is_new = find_table(job.catalog, identifier) is None
+    state = commit.initialise(
+        job.catalog,
+        identifier,
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        cluster_id=job.cluster_id,
+        # Of a table that exists its own counts: it may have been made from other columns.
+        partition_spec=_partition_spec(by if is_new else (), columns, types),
+        table_schema=columns,
+        run_id=f"{job.run_id}-init",
+        pause=job.pause,
+        at=job.at,
+    )
+    may_be_bad = types is not None or told.mode == "upsert"
+    wanted = (may_be_bad and told.bad_records == "dlq") or bool(state.dead_letters)
+    # Letters of another time count as well: a rollback may lead back to their records.
+    if not wanted and not dead_letters.exist(job.catalog, identifier, topic.topic_id):
+        return state, None
+    return _open_letters(job, topic, identifier)
+
+
+def _open_letters(job: Job, topic: Topic, identifier: Identifier) -> tuple[State, State]:
+    """States of the table and of its dead letters, which fit each other."""
+    table = find_table(job.catalog, identifier)
+    main = read_state(view_of(table)) if table is not None else None
+    if table is None or main is None:
+        raise CatalogError(f"table {'.'.join(identifier)} was dropped while it was exported to")
+    # The letters are looked at last: what comes to them later, this look refuses.
+    dead = dead_letters.initialise(
+        job.catalog,
+        identifier,
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        cluster_id=job.cluster_id,
+        main=main,
+        run_id=f"{job.run_id}-init",
+        pause=job.pause,
+    )
+    return main, settle(job.catalog, table, main, dead, Run(job.run_id, job.pause, job.at))
+
+
+def _partitioning(job: Job, told: TopicTable) -> str | tuple[PartitionTerm, ...]:
+    """How a new table is to be partitioned."""
+    if told.partition_by is not None:
+        return told.partition_by
+    if told.mode == "upsert":
+        return (PartitionTerm("bucket", KEY, BUCKETS_DEFAULT),)
+    return job.settings["table.partition.by"]
+
+
+def _partition_spec(
+    by: str | Sequence[PartitionTerm], columns: Schema, types: TopicTypes | None
+) -> PartitionSpec:
+    try:
+        return schema.partition_spec(by, columns)
+    except SettingsError as error:
+        missing = types.subjects_without_schema if types is not None else []
+        if not missing:
+            raise
+        raise SettingsError(
+            f"{error}; no schema is registered under {' and '.join(missing)} yet, which may bring it"
+        ) from error
+
+
+def export_topic(job: Job, topic: Topic) -> Report:
+    """Bring the topic's table up to the log's end as it is now. Raises ExportError."""
+    types = types_of(job, topic)
+    told = topic_settings.parse(topic.configs, topic.name)
+    export = _Export(job, topic, locate(job, topic), told, types)
+    state, dead = open_tables(job, topic, types)
+    job.at(Step.INITIALISED)
+    bytes_max = job.settings.number("commit.bytes.max")
+    skip_gaps = job.settings["gap.policy"] == "skip"
+    plan = _plan(job, topic, state, bytes_max)
+    job.at(Step.PLANNED)
+    goal = {number: part.stable for number, part in plan.partitions.items()}
+    report = Report(topic.name, export.name, rows=0, files=0, commits=0)
+    asked_again = False
+    while True:
+        work = next_work(plan, state.offsets, bytes_max=bytes_max, skip_gaps=skip_gaps)
+        if work.ends == state.offsets:
+            if asked_again or all(work.ends[number] >= end for number, end in goal.items()):
+                return report
+            # A plan has only so much; what has come since the first one is not waited for.
+            plan = _plan(job, topic, state, bytes_max)
+            asked_again = True
+            continue
+        asked_again = False
+        if not report.commits:
+            _check_seams(job, plan, state)
+        done = _export_work(export, plan, work, state, dead)
+        state, dead = done.state, done.dead
+        report = _told(report, done)
+        if not job.after_commit(
+            Committed(topic, state, done.rows, len(done.files), work.byte_count)
+        ):
+            return report
+
+
+def _plan(job: Job, topic: Topic, state: State, bytes_max: int) -> TopicPlan:
+    """From the last records that the table has, by which the log is known again."""
+    starts = dict(state.offsets) | {p: seam.offset for p, seam in state.seams.items()}
+    plan = job.client.plan(topic, starts, bytes_enough=bytes_max, beyond=state.offsets)
+    check_not_ahead(plan, state.offsets, state.position)
+    return plan
+
+
+def _check_seams(job: Job, plan: TopicPlan, state: State) -> None:
+    """Is the log the one that the table's last records came from? Raises AheadError."""
+    spans = seams.moved(plan, state.seams)
+    if not spans:
+        return
+    runner = job.runner()
+    splits = make_splits(
+        spans,
+        bytes_max=job.settings.number("split.bytes.max"),
+        parallelism=runner.parallelism,
+    )
+    options = job.settings.store_options
+    found = runner.run(
+        seams.read_seams,
+        [seams.SeamTask(plan.store, options, split.spans) for split in splits],
+        sizes=[split.byte_count for split in splits],
+        title=f"{plan.topic}: the last records of {len(spans)} partitions",
+    )
+    digests = {number: digest for some in found for number, digest in some.items()}
+    seams.check_same(plan, state.seams, spans, digests)
+
+
+class _Done(NamedTuple):
+    """One commit."""
+
+    state: State
+    dead: State | None
+    rows: int
+    files: list[DataFile]
+    results: list[SplitResult]
+
+
+def _told(report: Report, done: _Done) -> Report:
+    reasons = [result.said for result in done.results if result.said]
+    dead_files = [file for result in done.results for file in result.dead_files]
+    return report._replace(
+        rows=report.rows + done.rows,
+        files=report.files + len(done.files),
+        commits=report.commits + 1,
+        dead=report.dead + sum(file.record_count for file in dead_files),
+        left_out=report.left_out + sum(result.left_out for result in done.results),
+        said=report.said or (reasons[0] if reasons else ""),
+    )
+
+
+def _export_work(
+    export: _Export, plan: TopicPlan, work: Work, state: State, dead: State | None
+) -> _Done:
+    """One commit. While it is made the run is marked, so that `maintain` lets its files be."""
+    table = find_table(export.job.catalog, export.identifier)
+    if table is None:
+        raise CatalogError(f"table {export.name} was dropped while it was exported to")
+    if not work.spans:
+        return _export_into(table, export, plan, work, state=state, dead=dead)
+    with RunMarker(table, export.job.run_id):
+        return _export_into(table, export, plan, work, state=state, dead=dead)
+
+
+def _export_into(
+    table: Table,
+    export: _Export,
+    plan: TopicPlan,
+    work: Work,
+    *,
+    state: State,
+    dead: State | None,
+) -> _Done:
+    job, identifier = export.job, export.identifier
+    new = State(
+        topic_id=state.topic_id,
+        offsets=work.ends,
+        seq=state.seq + 1,
+        run_id=f"{job.run_id}-{state.seq + 1}",
+        gaps=state.gaps + work.gaps,
+        line=state.line,
+        judged_by=dead.mark if dead is not None else "",
+        position=plan.position,
+    )
+    piece = _Piece(plan, work, new, _bad_records(export, work, dead))
+    results = _run_tasks(export, table, piece)
+    job.at(Step.TASKS_DONE)
+    rows = check_complete(work, {result.number: result for result in results}, len(results))
+    dead_files = [file for result in results for file in result.dead_files]
+    paths = tuple(file.file_path for file in dead_files)
+    pending = Pending(new.run_id, new.line, new.seq, paths)
+    last = seams.newest(result.seams for result in results)
+    new = new._replace(dead_letters=encode_pending(pending), seams={**state.seams, **last})
+    job.at(Step.CHECKED)
+    try:
+        files = _commit(export, results, state, new)
+    except FencedError as error:
+        if error.files_unused:
+            unused = [file for result in results for file in result.files]
+            delete_files(table, unused + dead_files)
+        raise
+    job.at(Step.COMMITTED)
+    if dead_files:
+        assert dead is not None
+        dead = dead_letters.add(
+            job.catalog, identifier, dead_files, expected=dead, main=new, pause=job.pause, at=job.at
+        )
+    return _Done(new, dead, rows, files, results)
+
+
+def _commit(
+    export: _Export, results: list[SplitResult], state: State, new: State
+) -> list[DataFile]:
+    """Bring what tasks wrote into the table; the files that are new in it."""
+    job, identifier = export.job, export.identifier
+
+    def send(files: list[DataFile], removed: list[DataFile], base_id: int | None) -> None:
+        commit.commit(
+            job.catalog,
+            identifier,
+            files,
+            expected=state,
+            new=new,
+            pause=job.pause,
+            removed=removed,
+            base_id=base_id,
+            at=job.at,
+        )
+
+    if not export.upsert:
+        files = [file for result in results for file in result.files]
+        send(files, [], None)
+        return files
+    shuffled = [file for result in results for file in result.shuffled]
+    means = Means(job.catalog, job.runner, job.settings.number("file.bytes.max"))
+    merged = merge_and_commit(means, identifier, shuffled, new.run_id, send)
+    return merged.added
+
+
+def _bad_records(export: _Export, work: Work, dead: State | None) -> BadRecords:
+    """What tasks do with records that cannot be decoded."""
+    job, policy = export.job, export.table_settings.bad_records
+    if dead is None:
+        return BadRecords(export.topic.name, policy)
+    return BadRecords(
+        export.topic.name,
+        policy,
+        _target(job, dead_letters.load(job.catalog, export.identifier)),
+        dead_letters.already_dead(job.catalog, export.identifier, dead, work.starts),
+    )
+
+
+def _target(job: Job, table: Table) -> Target:
+    return Target(
+        table.metadata.model_dump_json(),
+        io_properties(table),
+        job.settings.number("file.bytes.max"),
+    )
+
+
+def _fitted(export: _Export, table: Table, state: State) -> tuple[Table, RowTyping]:
+    """The table with all columns that the schemas need, checked, and what tasks need to know."""
+    typing, typed = RowTyping(), set[str]()
+    if export.types is not None:
+        table, typing = export.types.fit(
+            export.job.catalog,
+            export.identifier,
+            table,
+            # The state is that after this run's commit: the first one has 1.
+            has_data=state.seq > 1,
+            pause=export.job.pause,
+        )
+        typed = {side.source for side in (typing.key, typing.value) if side.mode != "raw"}
+        typing = typing._replace(cuts=cuts_of(table.metadata))
+    schema.check_schema(table.schema(), export.name, typed=typed)
+    if export.upsert:
+        bucket_column(table.metadata)
+    else:
+        partition_columns(table.metadata)
+    return table, typing
+
+
+class _Piece(NamedTuple):
+    """What one commit is to cover."""
+
+    plan: TopicPlan
+    work: Work
+    new: State
+    bad: BadRecords
+
+
+def _run_tasks(export: _Export, table: Table, piece: _Piece) -> list[SplitResult]:
+    """Results of all splits. One that met schemas which it was not told of runs again."""
+    table, typing = _fitted(export, table, piece.new)
+    if not piece.work.spans:
+        return []
+    job = export.job
+    runner = job.runner()
+    splits = make_splits(
+        piece.work.spans,
+        bytes_max=job.settings.number("split.bytes.max"),
+        parallelism=TASKS_PER_CORE * runner.parallelism,
+    )
+    results: dict[int, SplitResult] = {}
+    while todo := [one for one in splits if one.number not in results]:
+        setup = TaskSetup(
+            run_id=piece.new.run_id,
+            store=piece.plan.store,
+            store_options=job.settings.store_options,
+            target=_target(job, table),
+            typing=typing,
+            bad=piece.bad,
+            timestamps=timestamp_limits(job),
+            upsert=export.upsert,
+        )
+        found = runner.run(
+            _export_task,
+            [(setup, split) for split in todo],
+            sizes=[split.byte_count for split in todo],
+            title=f"{piece.plan.topic}: {piece.work.offset_count:,} offsets",
+        )
+        if len(found) != len(todo):
+            raise CatalogError(f"{len(todo)} tasks gave {len(found)} results")
+        results |= {result.number: result for result in found if not result.unknown}
+        unknown = [result.unknown for result in found if result.unknown]
+        if unknown:
+            assert export.types is not None
+            for ids in unknown:
+                export.types.learn(ids)
+            table, typing = _fitted(export, table, piece.new)
+    return list(results.values())
+
+
+def timestamp_limits(job: Job) -> TimestampLimits | None:
+    """What timestamps are believed, now; None: all that a table can hold."""
+    if job.settings["timestamp.sanity"] == "false":
+        return None
+    return TimestampLimits(TIMESTAMP_MS_MIN, job.clock_ms() + TIMESTAMP_AHEAD_MS_MAX)
+
+
+def _export_task(payload: Any, attempt: int) -> SplitResult:
+    setup, split = payload
+    return export_split(setup, split, attempt)

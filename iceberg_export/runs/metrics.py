@@ -1,0 +1,174 @@
+"""What a loop of exports has to tell Prometheus: plain numbers, read when they are asked for.
+
+Nothing here is needed by an export; without `--metrics-port` nobody ever reads the numbers.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from iceberg_export.errors import SettingsError
+from iceberg_export.runs.job import Committed
+from iceberg_export.runs.status import TopicStatus
+
+
+@dataclass(slots=True)
+class TopicNumbers:
+    """Of one topic, since the process began."""
+
+    lag: int = 0
+    lag_bytes: int = 0
+    lag_seconds: int = 0
+    dlq_rows: int = 0
+    rows: int = 0
+    byte_count: int = 0
+    files: int = 0
+    commits: int = 0
+    errors: int = 0
+    in_a_row: int = 0
+    """Exports that failed since one ended well."""
+    bad: int = 0
+    exported_ms: int = 0
+    """When an export last ended well, wall clock."""
+
+    def looked(self, status: TopicStatus, now_ms: int) -> None:
+        if status.problem:
+            return  # Nobody knows how far it is behind; the export says what is wrong.
+        self.lag, self.lag_bytes = status.lag, status.byte_count
+        self.lag_seconds = status.seconds(now_ms) or 0
+        self.dlq_rows = status.dlq_rows
+
+    def failed(self, in_a_row: int) -> None:
+        self.errors += 1
+        self.in_a_row = in_a_row
+
+    def committed(self, committed: Committed) -> None:
+        self.rows += committed.rows
+        self.byte_count += committed.byte_count
+        self.files += committed.files
+        self.commits += 1
+
+    def exported(self, now_ms: int, *, caught_up: bool) -> None:
+        self.exported_ms = now_ms
+        if caught_up:
+            self.lag = self.lag_bytes = self.lag_seconds = 0
+
+
+@dataclass(slots=True)
+class LoopNumbers:
+    rounds: int = 0
+    rounds_failed: int = 0
+    round_ms: int = 0
+    """How long the last one took."""
+    round_ended_ms: int = 0
+    """Wall clock; 0 before the first."""
+    topics: dict[str, TopicNumbers] = field(default_factory=dict)
+
+    def round_done(self, now_ms: int, took_ms: int) -> None:
+        self.rounds += 1
+        self.round_ended_ms, self.round_ms = now_ms, took_ms
+
+
+_TOPIC_GAUGES: tuple[tuple[str, str, Callable[[TopicNumbers], float]], ...] = (
+    ("lag_offsets", "Offsets that the table does not have yet", lambda one: one.lag),
+    ("lag_bytes", "Bytes of the log that wait, as far as looked at", lambda one: one.lag_bytes),
+    ("lag_seconds", "How long the oldest of them has waited", lambda one: one.lag_seconds),
+    ("dead_letters", "Rows of the dead-letter table", lambda one: one.dlq_rows),
+    (
+        "failures_in_a_row",
+        "Exports of the topic that failed since one ended well",
+        lambda one: one.in_a_row,
+    ),
+    (
+        "last_export_timestamp_seconds",
+        "When an export of the topic last ended well",
+        lambda one: one.exported_ms / 1000,
+    ),
+)
+_TOPIC_COUNTERS: tuple[tuple[str, str, Callable[[TopicNumbers], float]], ...] = (
+    ("rows", "Records written into tables", lambda one: one.rows),
+    ("bytes", "Bytes of the log exported", lambda one: one.byte_count),
+    ("files", "Data files written", lambda one: one.files),
+    ("commits", "Commits to tables", lambda one: one.commits),
+    ("errors", "Exports of a topic that failed", lambda one: one.errors),
+    ("bad_records", "Records that are not in the table, for a reason", lambda one: one.bad),
+)
+
+
+NAMES = tuple(
+    f"frazil_export_{name}"
+    for name in (
+        *(name for name, _said, _read in _TOPIC_GAUGES),
+        *(f"{name}_total" for name, _said, _read in _TOPIC_COUNTERS),
+        "rounds_total",
+        "rounds_failed_total",
+        "round_seconds",
+        "round_timestamp_seconds",
+    )
+)
+"""As Prometheus stores them."""
+
+
+class LoopCollector(Collector):
+    """Reads the numbers when Prometheus asks, from its own thread: they only ever grow, or are
+    replaced."""
+
+    def __init__(self, numbers: LoopNumbers) -> None:
+        self._numbers = numbers
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        numbers = self._numbers
+        topics = sorted(numbers.topics.items())
+        for name, said, read in _TOPIC_GAUGES:
+            gauge = GaugeMetricFamily(f"frazil_export_{name}", said, labels=["topic"])
+            for topic, one in topics:
+                gauge.add_metric([topic], read(one))
+            yield gauge
+        for name, said, read in _TOPIC_COUNTERS:
+            counter = CounterMetricFamily(f"frazil_export_{name}", said, labels=["topic"])
+            for topic, one in topics:
+                counter.add_metric([topic], read(one))
+            yield counter
+        yield CounterMetricFamily("frazil_export_rounds", "Rounds that ended", numbers.rounds)
+        yield CounterMetricFamily(
+            "frazil_export_rounds_failed", "Rounds ended by an error", numbers.rounds_failed
+        )
+        yield GaugeMetricFamily(
+            "frazil_export_round_seconds", "Length of the last round", numbers.round_ms / 1000
+        )
+        yield GaugeMetricFamily(
+            "frazil_export_round_timestamp_seconds",
+            "When the last round ended",
+            numbers.round_ended_ms / 1000,
+        )
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `[HOST:]PORT`; the loopback without a host. Raises SettingsError."""
+    host, colon, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit()) or not 0 <= int(port) < 1 << 16:
+        raise SettingsError(f"--metrics-port {text!r} is not [HOST:]PORT")
+    return (host.strip("[]") if colon else "127.0.0.1"), int(port)
+
+
+def serve(numbers: LoopNumbers, address: str) -> tuple[int, Callable[[], None]]:
+    """Answer Prometheus there, from a thread: (the port, how to end it). Raises SettingsError."""
+    host, port = parse_address(address)
+    registry = CollectorRegistry()
+    registry.register(LoopCollector(numbers))
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+    def end() -> None:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+    return int(server.server_port), end

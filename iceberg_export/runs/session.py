@@ -1,0 +1,101 @@
+"""What a command works with: settings, agents, catalog, and Spark when it is first needed.
+
+One session per process. A job is made for each round of exports, with a run id of its own: a run
+id that comes twice would be taken for a commit that is in already. Leaves out what commands do
+with it, and their arguments (`cli`).
+"""
+
+import difflib
+import random
+import re
+import time
+from collections.abc import Callable
+
+from iceberg_export.errors import ExportError, SettingsError
+from iceberg_export.plan.agent_client import AgentClient, Pinned, Topic, Topics
+from iceberg_export.progress import Progress
+from iceberg_export.runs.job import Committed, Job, go_on, new_run_id
+from iceberg_export.settings import Settings
+from iceberg_export.table.catalog import missing_warehouse, open_catalog
+from iceberg_export.table.commit import Pause
+from iceberg_export.tasks import spark
+
+TOPICS_NAMED_MAX = 10
+
+
+class Session:
+    """`close` ends Spark, if it was started."""
+
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        self.settings = settings
+        self.progress = progress
+        self.client = AgentClient(
+            settings.agents, timeout_ms=settings.number("agent.timeout.ms"), sleep=time.sleep
+        )
+        self._new_warehouse = missing_warehouse(settings.catalog, settings.data)
+        self.catalog = open_catalog(settings.catalog, settings.data)
+        self._rng = random.SystemRandom()
+        self._tasks: spark.Tasks | None = None
+
+    def job(self, cluster_id: str, after_commit: Callable[[Committed], bool] = go_on) -> Job:
+        """A new run over that cluster."""
+        if self._new_warehouse is not None:
+            # From another working directory, all topics would be exported once more.
+            self.progress.say(f"no warehouse yet, made an empty one: {self._new_warehouse}")
+            self._new_warehouse = None
+        return Job(
+            settings=self.settings,
+            client=self.client,
+            catalog=self.catalog,
+            cluster_id=cluster_id,
+            run_id=new_run_id(self._rng),
+            runner=self._runner,
+            pause=Pause(time.sleep, self._rng),
+            after_commit=after_commit,
+        )
+
+    def _runner(self) -> spark.Tasks:
+        if self._tasks is None:
+            self.progress.say("starting Spark")
+            self._tasks = spark.start(self.settings.spark, self.progress)
+        return self._tasks
+
+    def pinned(self, job: Job) -> Pinned:
+        """Keeps the chunks that the job's plans name until it is done with them."""
+        lifetime_ms = self.settings.number("pin.lifetime.ms")
+        return Pinned(self.client, f"export-{job.run_id}", lifetime_ms)
+
+    def close(self) -> None:
+        """End Spark; the next job that needs it starts it anew."""
+        tasks, self._tasks = self._tasks, None
+        if tasks is not None:
+            tasks.close()
+
+
+def chosen(topics: Topics, pattern: str | None) -> list[Topic]:
+    """The topics that match, all without a pattern. Raises ExportError when none does."""
+    if pattern is None:
+        return list(topics.topics)
+    try:
+        regex = re.compile(pattern)
+    except re.error as error:
+        raise SettingsError(f"--topics {pattern!r} is no regular expression: {error}") from error
+    found = [topic for topic in topics.topics if regex.fullmatch(topic.name)]
+    if not found:
+        names = [topic.name for topic in topics.topics[:TOPICS_NAMED_MAX]]
+        raise ExportError(
+            f"no topic matches {pattern!r} (topics: {', '.join(names) or 'there is none'})"
+        )
+    return found
+
+
+def named(topics: Topics, name: str) -> Topic:
+    """The topic of that name. Raises ExportError, with the nearest name that there is."""
+    for topic in topics.topics:
+        if topic.name == name:
+            return topic
+    names = [topic.name for topic in topics.topics]
+    if near := difflib.get_close_matches(name, names, n=1):
+        raise ExportError(f"there is no topic {name}; is it {near[0]}?")
+    some = ", ".join(names[:TOPICS_NAMED_MAX]) + (", …" if len(names) > TOPICS_NAMED_MAX else "")
+    raise ExportError(f"there is no topic {name} (topics: {some or 'there is none'})")

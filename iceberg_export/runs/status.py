@@ -1,0 +1,213 @@
+"""How far each table is behind its topic, partition by partition: as text, as JSON, and for the
+loop that decides what is due. Needs an agent, the catalog, and no Spark."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pyiceberg.table import Table
+
+from iceberg_export.errors import AgentError, ExportError
+from iceberg_export.plan.agent_client import Topic
+from iceberg_export.plan.splits import PartitionPlan, check_not_ahead
+from iceberg_export.runs.failures import Failure
+from iceberg_export.runs.job import Job, locate
+from iceberg_export.table.catalog import Identifier, find_table, view_of
+from iceberg_export.table.state import State, read_state
+from iceberg_export.units import show_duration
+
+_COLUMNS = ("topic", "partition", "exported to", "log end", "lag", "seconds", "table", "commits",
+            "last run")  # fmt: skip
+
+
+class PartitionStatus(NamedTuple):
+    partition: int
+    exported: int
+    """Next offset to be exported."""
+    end: int
+    """Last stable offset of the log."""
+    oldest_ms: int = -1
+    """About the timestamp of the oldest record that is not exported: the greatest one of the
+    batches that begin with it. -1: there is none, or nobody knows."""
+    byte_count: int = 0
+    """What waits to be exported, as it lies in the log; as far as was asked for."""
+
+    @property
+    def lag(self) -> int:
+        return self.end - self.exported
+
+    def seconds(self, now_ms: int) -> int | None:
+        """How long the oldest record has waited; None when nothing waits, or nobody knows."""
+        if self.lag == 0 or self.oldest_ms < 0:
+            return None
+        return max(0, now_ms - self.oldest_ms) // 1000
+
+
+class TopicStatus(NamedTuple):
+    topic: str
+    table: str
+    commits: int
+    """Data commits so far; -1 when there is no table yet."""
+    run_id: str
+    partitions: tuple[PartitionStatus, ...]
+    problem: str = ""
+    """Why the topic cannot be exported as things are, one sentence."""
+    snapshot_id: int | None = None
+    snapshot_ms: int | None = None
+    """When the table last changed, whoever changed it."""
+    rows: int | None = None
+    """In the table, if its snapshot says."""
+    dlq_rows: int = 0
+    """In the table of records that could not be decoded."""
+    gaps: int = 0
+    """Offsets that retention had removed before they could be exported."""
+    names_dead_letters: bool = False
+    """The newest commit came with some, which a crash may have kept from their table."""
+    failure: Failure | None = None
+    """Of the last export, if whoever ran it has left word."""
+
+    @property
+    def lag(self) -> int:
+        return sum(row.lag for row in self.partitions)
+
+    @property
+    def byte_count(self) -> int:
+        return sum(row.byte_count for row in self.partitions)
+
+    def seconds(self, now_ms: int) -> int | None:
+        """The longest that a record has waited."""
+        known = [row.seconds(now_ms) for row in self.partitions]
+        return max((one for one in known if one is not None), default=None)
+
+
+def topic_status(job: Job, topic: Topic, *, bytes_enough: int = 0) -> TopicStatus:
+    """Where the topic's export stands. A table that cannot be used is told, not raised.
+
+    What waits is looked at as far as `bytes_enough` in each partition.
+    """
+    name = "-"
+    try:
+        identifier = locate(job, topic)
+        name = ".".join(identifier)
+        table = find_table(job.catalog, identifier)
+        state = read_state(view_of(table)) if table is not None else None
+        plan = job.client.plan(topic, state.offsets if state else {}, bytes_enough=bytes_enough)
+        if state is not None:
+            check_not_ahead(plan, state.offsets, state.position)
+        dead = _row_count(find_table(job.catalog, (identifier[0], f"{identifier[1]}__dlq")))
+    except AgentError:
+        raise
+    except ExportError as error:
+        return TopicStatus(topic.name, name, -1, "-", (), str(error))
+    found = TopicStatus(
+        topic.name,
+        name,
+        commits=state.seq if state else -1,
+        run_id=state.run_id if state else "-",
+        partitions=tuple(
+            _partition(plan.partitions[one], state) for one in sorted(plan.partitions)
+        ),
+        rows=_row_count(table),
+        dlq_rows=dead or 0,
+        gaps=sum(gap.end - gap.start for gap in state.gaps) if state else 0,
+        names_dead_letters=bool(state and state.dead_letters),
+    )
+    head = table.metadata.snapshot_by_name("main") if table is not None else None
+    if head is None:
+        return found
+    return found._replace(snapshot_id=head.snapshot_id, snapshot_ms=head.timestamp_ms)
+
+
+def table_offsets(job: Job, identifier: Identifier) -> dict[int, int]:
+    """How far a table is, by its own word. Raises ExportError."""
+    table = find_table(job.catalog, identifier)
+    state = read_state(view_of(table)) if table is not None else None
+    return dict(state.offsets) if state else {}
+
+
+def _partition(part: PartitionPlan, state: State | None) -> PartitionStatus:
+    exported = state.offsets.get(part.partition, part.log_start) if state else part.log_start
+    waiting = [span for span in part.spans if span.next_offset > exported]
+    oldest = min(waiting, key=lambda span: span.base_offset).timestamp_max if waiting else -1
+    size = sum(span.length for span in waiting)
+    return PartitionStatus(part.partition, exported, part.stable, oldest, size)
+
+
+def _row_count(table: Table | None) -> int | None:
+    head = table.metadata.snapshot_by_name("main") if table is not None else None
+    if head is None or head.summary is None:
+        return None
+    said = head.summary.additional_properties.get("total-records", "")
+    return int(said) if said.isdigit() else None
+
+
+def _line(status: TopicStatus, row: PartitionStatus, now_ms: int) -> tuple[str, ...]:
+    seconds = row.seconds(now_ms)
+    return (
+        status.topic,
+        str(row.partition),
+        str(row.exported),
+        str(row.end),
+        str(row.lag),
+        "-" if seconds is None else str(seconds),
+        status.table,
+        "-" if status.commits < 0 else str(status.commits),
+        status.run_id,
+    )
+
+
+def render(statuses: Sequence[TopicStatus], now_ms: int) -> str:
+    """The statuses as a table of text, one line per partition."""
+    lines: list[tuple[str, ...]] = [_COLUMNS]
+    remarks = []
+    for status in statuses:
+        if status.problem:
+            remarks.append(f"{status.topic}: {status.problem}")
+        elif (failure := status.failure) is not None:
+            ago = show_duration(max(0, now_ms - failure.at_ms))
+            row = f", the last {failure.times} have" if failure.times > 1 else ""
+            remarks.append(f"{status.topic}: the export failed {ago} ago{row}: {failure.reason}")
+        if status.dlq_rows:
+            remarks.append(f"{status.topic}: {status.dlq_rows} records in {status.table}__dlq")
+        if status.gaps:
+            remarks.append(f"{status.topic}: {status.gaps} offsets were deleted unexported")
+        lines += [_line(status, row, now_ms) for row in status.partitions]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(_COLUMNS))]
+    text = [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+    return "\n".join(text + remarks)
+
+
+def render_json(statuses: Sequence[TopicStatus], now_ms: int) -> str:
+    """The statuses for programs: one object, numbers that nobody knows are null."""
+    topics: list[dict[str, Any]] = [
+        {
+            "topic": status.topic,
+            "table": None if status.table == "-" else status.table,
+            "problem": status.problem or None,
+            "failure": status.failure._asdict() if status.failure else None,
+            "lag": status.lag,
+            "lag_seconds": status.seconds(now_ms),
+            "seq": None if status.commits < 0 else status.commits,
+            "run_id": None if status.run_id == "-" else status.run_id,
+            "snapshot_id": status.snapshot_id,
+            "snapshot_ms": status.snapshot_ms,
+            "rows": status.rows,
+            "dlq_rows": status.dlq_rows,
+            "deleted_unexported": status.gaps,
+            "partitions": [
+                {
+                    "partition": row.partition,
+                    "exported": row.exported,
+                    "end": row.end,
+                    "lag": row.lag,
+                    "lag_seconds": row.seconds(now_ms),
+                }
+                for row in status.partitions
+            ],
+        }
+        for status in statuses
+    ]
+    return json.dumps({"now_ms": now_ms, "topics": topics}, indent=2)

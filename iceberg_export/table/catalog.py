@@ -1,0 +1,213 @@
+"""Any PyIceberg catalog, opened from settings; SQLite when nothing is said.
+
+The default keeps catalog and tables under the data folder (`warehouse/`), so that an embedded
+agent has tables without any server. All else (REST, Glue, Hive, SQL on Postgres) is what
+`catalog.*` settings say, handed to PyIceberg as they are; only what it wants as trees (`auth.*`,
+`ssl.*` of REST catalogs) is made one.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+from pyiceberg import exceptions
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import CreateTableTransaction, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from requests import RequestException
+from sqlalchemy.exc import SQLAlchemyError
+
+from iceberg_export.errors import CatalogError
+from iceberg_export.table.durable_io import NAME as DURABLE_IO
+from iceberg_export.table.library_mends import mend
+from iceberg_export.table.rest_catalog import adapt, nested
+from iceberg_export.table.state import OFFSETS, SnapshotView, TableView, tells_state
+
+mend()
+Identifier = tuple[str, str]
+Result = TypeVar("Result")
+
+CATALOG_ERRORS: tuple[type[Exception], ...] = (
+    BotoCoreError,
+    ClientError,
+    # What PyIceberg makes of 501.
+    NotImplementedError,
+    OSError,
+    RequestException,
+    SQLAlchemyError,
+    exceptions.CommitStateUnknownException,
+    exceptions.DynamoDbError,
+    exceptions.NoSuchPropertyException,
+    exceptions.NotInstalledError,
+    exceptions.ResolveError,
+    exceptions.RESTError,
+    exceptions.SignError,
+    exceptions.ValidationException,
+)
+"""What a catalog or its files raise when they are away, misconfigured or refuse. All of them
+leave open whether a commit took place; only CommitFailedException says that it did not."""
+
+
+# ImportError: only some catalogs and ways to sign in need certain packages.
+_REFUSALS: tuple[type[Exception], ...] = (*CATALOG_ERRORS, ImportError, ValueError, TypeError)
+
+
+def first_line(error: BaseException) -> str:
+    """An exception as part of a sentence."""
+    text = str(error).strip().splitlines()
+    return text[0].rstrip(".") if text else type(error).__name__
+
+
+def guarded(doing: str, call: Callable[[], Result]) -> Result:
+    """`call()`, its failures as one CatalogError that says what was being done."""
+    try:
+        return call()
+    except _REFUSALS as error:
+        raise CatalogError(f"cannot {doing}: {first_line(error)}") from error
+
+
+def missing_warehouse(properties: Mapping[str, str], data: Path) -> Path | None:
+    """The embedded warehouse, when it is what is meant and nobody has made it yet."""
+    warehouse = (data / "warehouse").absolute()
+    return None if properties or (warehouse / "catalog.db").exists() else warehouse
+
+
+def open_catalog(properties: Mapping[str, str], data: Path) -> Catalog:
+    """The catalog of the settings `catalog.*` (without that prefix).
+
+    Raises CatalogError, SettingsError. Nothing said but perhaps the name: SQLite under `data`.
+    """
+    given = dict(properties)
+    name = given.pop("name", "")
+    if not given and not name:
+        warehouse = (data / "warehouse").absolute()
+        try:
+            warehouse.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CatalogError(
+                f"cannot create the warehouse folder {warehouse}: {error.strerror or error}"
+            ) from error
+        name = "frazil"
+        given = {
+            "type": "sql",
+            "uri": f"sqlite:///{warehouse / 'catalog.db'}",
+            "warehouse": f"file://{warehouse}",
+        }
+    if given.get("warehouse", "").startswith("file:"):
+        given.setdefault("py-io-impl", DURABLE_IO)
+
+    def load() -> Catalog:
+        catalog = load_catalog(name or "frazil", **nested(given))
+        if isinstance(catalog, RestCatalog):
+            adapt(catalog)
+        return catalog
+
+    return guarded(f"open the Iceberg catalog {name or 'frazil'}", load)
+
+
+def io_properties(table: Table) -> dict[str, str]:
+    """What tasks need to reach the table's files, fit to travel.
+
+    Among them PyIceberg leaves what it signs in with at REST catalogs: connections and locks.
+    """
+    return {name: value for name, value in table.io.properties.items() if isinstance(value, str)}
+
+
+def keeps_branches(catalog: Catalog) -> bool:
+    """Does it name files of a table that the table's own metadata does not? Nessie does: in its
+    branches, tags and history, of which a table shows one snapshot, and goes back as a whole."""
+    return bool(catalog.properties.get("nessie.is-nessie-catalog") == "true")
+
+
+def table_name(topic: str) -> str:
+    """A table name that no engine needs quotes for."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", topic)
+    return name if not name[0].isdigit() else f"t_{name}"
+
+
+def find_table(catalog: Catalog, identifier: Identifier) -> Table | None:
+    """The table, or None when there is none of that name."""
+
+    def load() -> Table | None:
+        try:
+            return catalog.load_table(identifier)
+        except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError):
+            return None
+
+    return guarded(f"load table {'.'.join(identifier)}", load)
+
+
+def stage_table(
+    catalog: Catalog, identifier: Identifier, **arguments: Any
+) -> CreateTableTransaction:
+    """The beginning of a commit that creates the table; its namespace is created now.
+
+    Raises CatalogError, and TableAlreadyExistsError where a catalog tells that already.
+    """
+
+    def stage() -> CreateTableTransaction:
+        if not catalog.namespace_exists(identifier[:1]):
+            with contextlib.suppress(exceptions.NamespaceAlreadyExistsError):
+                catalog.create_namespace(identifier[:1])
+        return catalog.create_table_transaction(identifier, **arguments)
+
+    return guarded(f"create table {'.'.join(identifier)}", stage)
+
+
+def view_of(table: Table) -> TableView:
+    """What the rules of `iceberg_export.table.state` need to know of it.
+
+    Raises CatalogError when the state has expired and earlier metadata files cannot be read.
+    """
+    head = table.metadata.snapshot_by_name("main")
+    view = TableView(
+        ".".join(table.name()),
+        head.snapshot_id if head else None,
+        [_view_of(snapshot) for snapshot in table.metadata.snapshots],
+        table.metadata.properties,
+        keeps_metadata=bool(table.metadata.metadata_log) and not keeps_branches(table.catalog),
+    )
+    if head is None or OFFSETS not in view.properties or tells_state(view):
+        return view
+    return _with_expired(table, view)
+
+
+def _view_of(snapshot: Snapshot) -> SnapshotView:
+    return SnapshotView(
+        snapshot.snapshot_id,
+        snapshot.parent_snapshot_id,
+        snapshot.sequence_number or 0,
+        snapshot.summary.additional_properties if snapshot.summary else {},
+    )
+
+
+def _with_expired(table: Table, view: TableView) -> TableView:
+    """The view with snapshots of earlier metadata files, until one says where the head stands."""
+    name = ".".join(table.name())
+
+    def read(location: str) -> TableMetadata | None:
+        source = table.io.new_input(location)
+        return FromInputFile.table_metadata(source) if source.exists() else None
+
+    for entry in reversed(table.metadata.metadata_log):
+        doing = f"read earlier metadata of {name}"
+        earlier = guarded(doing, partial(read, entry.metadata_file))
+        if earlier is None:
+            return view
+        known = {one.snapshot_id: one for one in view.snapshots}
+        for one in map(_view_of, earlier.snapshots):
+            ours = known.get(one.snapshot_id, one)
+            # PyIceberg forgets whose child a snapshot is when its parent expires.
+            parent_id = one.parent_id if ours.parent_id is None else ours.parent_id
+            known[one.snapshot_id] = ours._replace(parent_id=parent_id)
+        view = view._replace(snapshots=list(known.values()))
+        if tells_state(view):
+            return view
+    return view

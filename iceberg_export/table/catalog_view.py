@@ -1,0 +1,95 @@
+"""The view `<table>_latest` in the catalog itself, for all engines that read Iceberg views.
+
+Of PyIceberg's catalogs (0.12) REST alone takes views; others get the statement of `latest_view`,
+to be run in an engine. One view has a text for each dialect, which names the table without its
+catalog: engines look for it where they found the view. PyIceberg can create and drop views but not
+replace one, so a view whose columns are no longer the table's is dropped and made again; queries
+in between fail. Never touches a view that was not made here.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchViewError, ViewAlreadyExistsError
+from pyiceberg.table import Table
+from pyiceberg.view import View
+from pyiceberg.view.metadata import SQLViewRepresentation, ViewRepresentation, ViewVersion
+
+from iceberg_export.errors import CatalogError, StateError
+from iceberg_export.table.catalog import Identifier, guarded
+from iceberg_export.table.latest_view import SUFFIX, latest_query
+
+DIALECTS = ("spark", "trino")
+"""Of engines that read views from catalogs; DuckDB does not."""
+MADE_FROM = "frazil.latest-of"
+"""Property of views that were made here: the name of their table."""
+
+Result = TypeVar("Result")
+
+
+def create_latest_view(catalog: Catalog, identifier: Identifier, table: Table, now_ms: int) -> str:
+    """The name of the table's view, which is there now, with the columns of the table.
+
+    Raises CatalogError (the catalog takes no views), StateError (somebody else's has that name).
+    """
+    name = (identifier[0], identifier[1] + SUFFIX)
+    said = ".".join(name)
+    version = _version(identifier, [field.name for field in table.schema().fields], now_ms)
+    there = _asked(f"load view {said}", lambda: _find(catalog, name))
+    if there is not None:
+        if there.properties.get(MADE_FROM) != ".".join(identifier):
+            raise StateError(f"view {said} exists and was not made by the exporter; drop it first")
+        if there.current_version().representations == version.representations:
+            return said
+        _asked(f"drop view {said}", lambda: catalog.drop_view(name))
+    properties = {MADE_FROM: ".".join(identifier)}
+    _asked(
+        f"create view {said}",
+        lambda: catalog.create_view(name, table.schema(), version, properties=properties),
+    )
+    return said
+
+
+def _version(identifier: Identifier, columns: list[str], now_ms: int) -> ViewVersion:
+    table = ".".join(identifier)
+    texts = [
+        ViewRepresentation(
+            SQLViewRepresentation(
+                type="sql", sql=latest_query(table, columns, dialect), dialect=dialect
+            )
+        )
+        for dialect in DIALECTS
+    ]
+    return ViewVersion.model_validate(
+        {
+            "version-id": 1,
+            "schema-id": 0,
+            "timestamp-ms": now_ms,
+            "summary": {"engine-name": "frazil"},
+            "representations": texts,
+            "default-namespace": identifier[:1],
+        }
+    )
+
+
+def _find(catalog: Catalog, name: tuple[str, str]) -> View | None:
+    try:
+        return catalog.load_view(name)
+    except NoSuchViewError:
+        return None
+
+
+def _asked(doing: str, call: Callable[[], Result]) -> Result:
+    """`call()`, its failures as one CatalogError."""
+    try:
+        return guarded(doing, call)
+    except CatalogError as error:
+        if not isinstance(error.__cause__, NotImplementedError):
+            raise
+        raise CatalogError(
+            "this catalog takes no views from PyIceberg, a REST catalog might; run the statement "
+            "that `frazil export view` prints in an engine"
+        ) from error
+    except ViewAlreadyExistsError as error:
+        raise CatalogError(f"cannot {doing}: somebody else just made it; run again") from error

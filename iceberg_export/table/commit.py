@@ -1,0 +1,463 @@
+"""The commit: a compare-and-set on the table itself, which makes an export exactly-once.
+
+Files, snapshot summary and table properties go into one Iceberg commit whose own requirement is
+that `main` still is the snapshot this exporter looked at. What may happen, and what then:
+
+* refused (someone committed first): look again. State moved on: `FencedError`. Only foreign
+  changes (compaction, deletes): the same files on the new head.
+* no answer: look again, by run id. Found in any snapshot: done. Never twice, never lost.
+* a table without any snapshot: not every catalog enforces "there is no snapshot yet" (Nessie 0.99
+  does not). So `initialise` creates a table together with an empty one, and no records go into
+  a table that has none.
+
+A commit that takes files out (upsert, compaction, reset) was worked out from their rows. It goes
+onto a newer head only when nothing but appends lies between: a delete in between may have marked
+rows of those files, and would be undone.
+
+The library's own retry would apply the files blindly to any new head, so `commit_transaction` is
+not used: updates and requirements go to the catalog directly, once per look.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update import AssertCreate, AssertRefSnapshotId, AssertTableUUID
+
+from iceberg_export.errors import (
+    CatalogError,
+    CommitUnknownError,
+    FencedError,
+    OvertakenError,
+    StateError,
+)
+from iceberg_export.steps import Hook, Step, pass_by
+from iceberg_export.table import schema, state
+from iceberg_export.table.catalog import (
+    CATALOG_ERRORS,
+    Identifier,
+    find_table,
+    first_line,
+    guarded,
+    stage_table,
+    view_of,
+)
+from iceberg_export.table.state import FOLLOWS_NOTHING, Follows, State
+
+ATTEMPTS_MAX = 10
+BACKOFF_S_MIN = 0.1
+BACKOFF_S_MAX = 5.0
+
+
+class RecreatedError(StateError):
+    """The topic of this name is not the one that the table was made from."""
+
+
+class Pause(NamedTuple):
+    """How to wait between attempts; chance and clock are the caller's."""
+
+    sleep: Callable[[float], None]
+    rng: random.Random
+
+    def before(self, attempt: int) -> None:
+        """Wait longer each time, never in step with another exporter."""
+        longest = min(BACKOFF_S_MAX, BACKOFF_S_MIN * 2.0**attempt)
+        self.sleep(longest * (0.5 + self.rng.random() / 2))
+
+
+class Change(NamedTuple):
+    """What a commit does to the table's files."""
+
+    added: Sequence[DataFile] = ()
+    removed: Sequence[DataFile] = ()
+    base_id: int | None = None
+    """Snapshot of `main` that the rows of `removed` were read at."""
+    fence: bool = False
+    """Lets no rewrite that began before it land: it is no append."""
+
+
+class _Keys(NamedTuple):
+    """What a commit says of itself."""
+
+    properties: Mapping[str, str]
+    summary: Mapping[str, str]
+
+
+def _send(table: Table, change: Change, keys: _Keys, at: Hook, steps: tuple[Step, Step]) -> None:
+    """One attempt. Returns when it is in; CommitFailedException: it is not and never will be."""
+    head = table.metadata.snapshot_by_name("main")
+    transaction = table.transaction()
+    if keys.properties:
+        transaction.set_properties(dict(keys.properties))
+    producer: Any
+    if change.removed or change.fence:
+        producer = transaction.update_snapshot(dict(keys.summary)).overwrite()
+    else:
+        producer = transaction._append_snapshot_producer(dict(keys.summary))  # noqa: SLF001
+    with producer:
+        for file in change.added:
+            producer.append_data_file(file)
+        for file in change.removed:
+            producer.delete_data_file(file)
+    at(steps[0])
+    try:
+        table.catalog.commit_table(
+            table,
+            (
+                AssertTableUUID(uuid=table.metadata.table_uuid),
+                AssertRefSnapshotId.model_validate(
+                    {"ref": "main", "snapshot-id": head.snapshot_id if head else None}
+                ),
+            ),
+            transaction._updates,  # noqa: SLF001
+        )
+    except ValueError as error:
+        # What the updates do to newer metadata than they were made for, PyIceberg's catalogs find
+        # out before they write, and others by their answer's form: both end in a look.
+        raise CommitStateUnknownException(first_line(error)) from error
+    at(steps[1])
+
+
+class _Intent(NamedTuple):
+    """A commit to be brought in: how to see that it is, and whether it still may be."""
+
+    change: Change
+    landed: Callable[[state.TableView], bool]
+    check: Callable[[state.TableView, bool], None]
+    """(view, whether an attempt's outcome is unknown); raises ExportError when it may not."""
+    keys: Callable[[Table], _Keys]
+    look_tells: bool = False
+    """`check` proves of an attempt without an answer that it is not in."""
+
+
+def _bring_in(
+    catalog: Catalog, identifier: Identifier, intent: _Intent, pause: Pause, at: Hook
+) -> None:
+    """Look, check, send, until the commit is in or never can be."""
+    name = ".".join(identifier)
+    unknown = False
+    reason: Exception | None = None
+    for attempt in range(ATTEMPTS_MAX):
+        if attempt > 0:
+            pause.before(attempt)
+        try:
+            table = _look(catalog, identifier)
+            view = view_of(table)
+            if intent.landed(view):
+                return
+            intent.check(view, unknown)
+            _check_base(table, intent.change)
+            at(Step.COMMIT_LOOKED)
+            steps = (Step.COMMIT_WRITTEN, Step.COMMIT_ANSWERED)
+            _send(table, intent.change, intent.keys(table), at, steps)
+        except CommitFailedException as error:
+            reason = error
+        except NoSuchTableError as error:
+            raise CatalogError(f"table {name} was dropped while it was exported to") from error
+        except CATALOG_ERRORS as error:
+            unknown, reason = True, error
+        except OvertakenError as error:
+            # It may be in, under what others did since: Nessie shows the newest snapshot alone.
+            if not unknown or intent.look_tells:
+                raise
+            reason = error
+            break
+        else:
+            return
+    what = first_line(reason) if reason else "no reason given"
+    if unknown:
+        raise CommitUnknownError(
+            f"the catalog did not say whether the commit to {name} took place ({what}); "
+            "run again, nothing is lost or doubled"
+        ) from reason
+    raise CatalogError(
+        f"table {name} changed {ATTEMPTS_MAX} times under the commit ({what}); run again"
+    ) from reason
+
+
+def _look(catalog: Catalog, identifier: Identifier) -> Table:
+    try:
+        return catalog.load_table(identifier)
+    except ValueError as error:
+        # An answer of another form, as of a gateway: it tells nothing.
+        raise CommitStateUnknownException(first_line(error)) from error
+
+
+def _check_base(table: Table, change: Change) -> None:
+    """Do the rows of the files that go still count as they were read? Raises OvertakenError."""
+    if not change.removed:
+        return
+    at = table.metadata.snapshot_by_name("main")
+    while at is not None and at.snapshot_id != change.base_id:
+        if at.summary is None or at.summary.operation != Operation.APPEND:
+            break
+        parent = at.parent_snapshot_id
+        at = table.metadata.snapshot_by_id(parent) if parent is not None else None
+    if at is None or at.snapshot_id != change.base_id:
+        raise OvertakenError(
+            f"table {'.'.join(table.name())} was changed by others while its files were rewritten; "
+            "nothing was replaced, run again"
+        )
+
+
+def commit(
+    catalog: Catalog,
+    identifier: Identifier,
+    files: Sequence[DataFile],
+    *,
+    expected: State,
+    new: State,
+    pause: Pause,
+    removed: Sequence[DataFile] = (),
+    base_id: int | None = None,
+    notes: Mapping[str, str] | None = None,
+    at: Hook = pass_by,
+) -> None:
+    """Bring the table from state `expected` to `new`, adding `files`; on return it is in.
+
+    `removed` are files of snapshot `base_id` that go in the same commit, `notes` more entries of
+    its summary. Raises FencedError (another exporter was faster), OvertakenError (`removed` is
+    out of date: read and work out again), CommitUnknownError (the catalog never said),
+    CatalogError, StateError. Repeating it with the same `new` is harmless.
+    """
+    assert new.seq == expected.seq + 1
+    assert new.topic_id == expected.topic_id
+
+    def keys(table: Table) -> _Keys:
+        number = table.metadata.next_sequence_number()
+        properties, summary = state.encode_keys(
+            new, sequence_number=number, previous=expected.offsets
+        )
+        return _Keys(properties, {**(notes or {}), **summary})
+
+    intent = _Intent(
+        Change(files, removed, base_id),
+        landed=lambda view: state.has_run(view, new.run_id),
+        check=lambda view, unknown: _check_unmoved(view, expected, unknown=unknown),
+        keys=keys,
+        look_tells=True,
+    )
+    _bring_in(catalog, identifier, intent, pause, at)
+
+
+def rewrite(
+    catalog: Catalog,
+    identifier: Identifier,
+    change: Change,
+    *,
+    rewrite_id: str,
+    pause: Pause,
+    at: Hook = pass_by,
+) -> None:
+    """Replace files by others with the same rows; the export's state stays as the head has it.
+
+    The summary repeats that state, so that catalogs that show the newest snapshot alone still
+    tell it. Raises as `commit` does, but for FencedError: exports that append may go on.
+    """
+
+    def keys(table: Table) -> _Keys:
+        carried = state.carried_keys(view_of(table))
+        return _Keys({}, {**carried, state.REWRITE_ID: rewrite_id})
+
+    intent = _Intent(
+        change,
+        landed=lambda view: state.has_rewrite(view, rewrite_id),
+        check=lambda _view, _unknown: None,
+        keys=keys,
+    )
+    _bring_in(catalog, identifier, intent, pause, at)
+
+
+def move(
+    catalog: Catalog,
+    identifier: Identifier,
+    change: Change,
+    *,
+    seen: state.TableView,
+    new: State,
+    pause: Pause,
+    at: Hook = pass_by,
+) -> None:
+    """Set the state to `new`, whatever it was in `seen`, which may be unreadable, on that very
+    head: for an operator's reset. Raises OvertakenError when the table has changed since."""
+
+    def check(view: state.TableView, _unknown: object) -> None:
+        if view.head_id != seen.head_id:
+            raise OvertakenError(
+                f"table {view.name} was changed by others meanwhile; nothing was moved, run again"
+            )
+
+    def keys(table: Table) -> _Keys:
+        number = table.metadata.next_sequence_number()
+        return _Keys(*state.encode_keys(new, sequence_number=number, previous={}))
+
+    intent = _Intent(change, lambda view: state.has_run(view, new.run_id), check, keys)
+    _bring_in(catalog, identifier, intent, pause, at)
+
+
+def fence(
+    catalog: Catalog, identifier: Identifier, *, run_id: str, pause: Pause, at: Hook = pass_by
+) -> State:
+    """Move the state's number on and nothing else: no commit that began before can land any more.
+
+    Raises as `move` does, and StateError when the state cannot be read.
+    """
+    name = ".".join(identifier)
+    view = view_of(guarded(f"load table {name}", lambda: catalog.load_table(identifier)))
+    found = state.read_state(view)
+    if found is None:
+        raise StateError(f"table {view.name} has no export state yet")
+    new = found._replace(seq=found.seq + 1, run_id=run_id)
+    move(catalog, identifier, Change(fence=True), seen=view, new=new, pause=pause, at=at)
+    return new
+
+
+def _check_unmoved(view: state.TableView, expected: State, *, unknown: bool) -> None:
+    found = state.read_state(view)
+    if found is None or found.topic_id != expected.topic_id:
+        raise StateError(f"table {view.name} was replaced while it was exported to")
+    if found._replace(seams={}) == expected._replace(seams={}):
+        return
+    # The next number was taken by another run on the state that we began from. When every attempt
+    # was refused, ours never was in, and cannot come any more. One without an answer might still
+    # be under way, and land when a rollback brings back the head that it demands.
+    raise FencedError(
+        f"another exporter moved table {view.name} on while this one was at work, or a rollback "
+        "moved it back; this run's records are not in, what is missing comes with the next run",
+        files_unused=found.seq == expected.seq + 1 and not unknown,
+    )
+
+
+def initialise(
+    catalog: Catalog,
+    identifier: Identifier,
+    *,
+    topic: str,
+    topic_id: str,
+    cluster_id: str,
+    partition_spec: PartitionSpec,
+    run_id: str,
+    pause: Pause,
+    table_schema: Schema = schema.TABLE_SCHEMA,
+    follows: Follows = FOLLOWS_NOTHING,
+    at: Hook = pass_by,
+) -> State:
+    """Make the table and its first, empty snapshot where either is missing; its state then.
+
+    Idempotent, also after a crash in the middle and against another exporter at the same time.
+    """
+    empty = State(topic_id=topic_id, offsets={}, seq=0, run_id=run_id, follows=follows)
+    name = ".".join(identifier)
+    reason: Exception | None = None
+    properties = {
+        **schema.table_properties(table_schema),
+        state.TOPIC: topic,
+        state.TOPIC_ID: topic_id,
+        state.CLUSTER_ID: cluster_id,
+    }
+    for attempt in range(ATTEMPTS_MAX):
+        if attempt > 0:
+            pause.before(attempt)
+        table = find_table(catalog, identifier)
+        if table is not None:
+            check_owner(table, topic=topic, topic_id=topic_id, cluster_id=cluster_id)
+            found = state.read_state(view_of(table))
+            if found is not None:
+                return found
+        at(Step.INIT_LOOKED)
+        number = table.metadata.next_sequence_number() if table is not None else 1
+        keys = _Keys(*state.encode_keys(empty, sequence_number=number, previous={}))
+        try:
+            if table is None:
+                new = _NewTable(table_schema, partition_spec, properties)
+                _create(catalog, identifier, new, keys, at)
+            else:
+                _send(table, Change(), keys, at, _INIT_STEPS)
+        except _LOOK_AGAIN as error:
+            reason = error
+    raise CatalogError(
+        f"cannot write the first snapshot of table {name}: "
+        f"{first_line(reason) if reason else 'no reason given'}"
+    ) from reason
+
+
+_INIT_STEPS = (Step.INIT_WRITTEN, Step.INIT_ANSWERED)
+_LOOK_AGAIN: tuple[type[Exception], ...] = (
+    CommitFailedException,
+    TableAlreadyExistsError,
+    *CATALOG_ERRORS,
+)
+
+
+class _NewTable(NamedTuple):
+    schema: Schema
+    partition_spec: PartitionSpec
+    properties: Mapping[str, str]
+
+
+def _create(
+    catalog: Catalog, identifier: Identifier, new: _NewTable, keys: _Keys, at: Hook
+) -> None:
+    """The table and its first snapshot in one commit, which demands that there is no such table:
+    that even Nessie enforces. Raises as `_send`, and TableAlreadyExistsError."""
+    # Nessie takes properties once in a commit.
+    properties = {**new.properties, **keys.properties}
+    made = stage_table(
+        catalog,
+        identifier,
+        schema=new.schema,
+        partition_spec=new.partition_spec,
+        properties=properties,
+    )
+    with made._append_snapshot_producer(dict(keys.summary)):  # noqa: SLF001
+        pass
+    at(Step.INIT_WRITTEN)
+    try:
+        table = made._table  # noqa: SLF001
+        table.catalog.commit_table(table, (AssertCreate(),), made._updates)  # noqa: SLF001
+    except ValueError as error:
+        raise CommitStateUnknownException(first_line(error)) from error
+    at(Step.INIT_ANSWERED)
+
+
+def check_owner(table: Table, *, topic: str, topic_id: str, cluster_id: str) -> None:
+    """Is this the table of that topic? Raises StateError (RecreatedError for another id).
+
+    The cluster counts as well: topic ids are unique within a cluster only.
+    """
+    properties: dict[str, Any] = table.metadata.properties
+    name = ".".join(table.name())
+    if state.TOPIC_ID not in properties:
+        raise StateError(
+            f"table {name} exists and was not made by the exporter; "
+            f"set table.name.{topic} to another name"
+        )
+    owner = properties.get(state.TOPIC, "")
+    made_from = properties.get(state.CLUSTER_ID, "")
+    if made_from != cluster_id:
+        raise StateError(
+            f"table {name} was made from cluster {made_from}, the agent belongs to {cluster_id}; "
+            f"set table.name.{topic} or table.namespace to another name"
+        )
+    if properties[state.TOPIC_ID] == topic_id:
+        return
+    if owner != topic:
+        raise StateError(
+            f"table {name} belongs to topic {owner}; set table.name.{topic} to another name"
+        )
+    raise RecreatedError(
+        f"topic {topic} was deleted and created again since table {name} was made; set "
+        "topic.recreated=new-table to export it into a table of its own, or drop the old one"
+    )

@@ -1,0 +1,335 @@
+"""Where a table's export stands: how that is written into a table, and who wins when read.
+
+The state travels twice in the one atomic commit that adds the files: in the snapshot's summary
+and in the table's properties. Reading it obeys three rules:
+
+1. Walk the ancestors of `main`; the nearest summary that carries our keys wins. So a rollback
+   rewinds the export, and what follows is exported again.
+2. None carries them, since they have expired: earlier metadata files still tell whose child the
+   head is (`catalog.view_of`), and rule 1 holds for what they tell. A catalog that keeps no such
+   files (Nessie) keeps properties and head together: the property wins there, if the head is not
+   older than the snapshot that wrote it.
+3. Otherwise nobody knows whether the head has what the property claims: refuse.
+
+A property that names another run than the nearest summary tells of a rollback. What is read then
+has a line of its own (`State.line`), so that whoever began before the rollback is refused.
+
+Pure: works on `TableView`, which `iceberg_export.table.catalog` fills from PyIceberg's metadata. Leaves
+out who may write (`commit`) and what the offsets mean for the next run (`plan`).
+"""
+
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from iceberg_export.errors import StateError
+
+PREFIX = "frazil."
+OFFSETS = PREFIX + "offsets"
+SEQ = PREFIX + "seq"
+RUN_ID = PREFIX + "run-id"
+SEQUENCE_NUMBER = PREFIX + "sequence-number"
+TOPIC_ID = PREFIX + "topic-id"
+TOPIC = PREFIX + "topic"
+CLUSTER_ID = PREFIX + "cluster-id"
+GAPS = PREFIX + "gaps"
+DEAD_LETTERS = PREFIX + "dead-letters"
+PREV_OFFSETS = PREFIX + "prev-offsets"
+REWRITE_ID = PREFIX + "rewrite-id"
+"""Of a commit that replaces files by others with the same rows."""
+LINE = PREFIX + "line"
+POSITION = PREFIX + "position"
+"""Not in tables that no release has written to since there is such a key."""
+JUDGED_BY = PREFIX + "judged-by"
+SEAMS = PREFIX + "seams"
+"""In the properties alone: each retained snapshot would keep a copy, and only the newest counts."""
+FOLLOWS = PREFIX + "follows"
+"""Of tables of dead letters alone."""
+
+PARTITIONS_PLAIN_MAX = 200
+"""Above this the map is compressed: every retained snapshot carries a copy in metadata.json."""
+
+_COMPRESSED = "z:"
+
+
+class SnapshotView(NamedTuple):
+    """What the rules need to know of one snapshot."""
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    summary: Mapping[str, str]
+
+
+class TableView(NamedTuple):
+    """What the rules need to know of a table."""
+
+    name: str
+    head_id: int | None
+    """Snapshot that `main` points at; None when the table has none."""
+    snapshots: Sequence[SnapshotView]
+    """Those that the table has, and of expired ones those that tell where the head comes from."""
+    properties: Mapping[str, str]
+    keeps_metadata: bool = False
+    """Expired snapshots would be told if they could be."""
+
+
+class Gap(NamedTuple):
+    """Offsets [start, end) that retention had removed before they could be exported."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class Seam(NamedTuple):
+    """The last record that the table, or its dead letters, have of a partition (`seams`)."""
+
+    offset: int
+    digest: str
+    """Of the record as it is in the log."""
+    place: str
+    """Of the object that it was read from."""
+
+
+class Follows(NamedTuple):
+    """Which commits of the main table the dead letters are those of."""
+
+    mark: str
+    """Of the main table's state that they fit to."""
+    brought: Mapping[str, int]
+    """By line of the main table: up to which of its commits all dead letters have come here."""
+    was_reset: bool = False
+    """Lines that are not among `brought` may have lost theirs to a reset."""
+
+
+FOLLOWS_NOTHING = Follows("", {})
+
+
+class State(NamedTuple):
+    """Everything before `offsets[partition]` is in the table; a missing partition is new."""
+
+    topic_id: str
+    """32 hex digits."""
+    offsets: dict[int, int]
+    seq: int
+    """Number of data commits so far; the empty first snapshot is 0."""
+    run_id: str
+    gaps: tuple[Gap, ...] = ()
+    dead_letters: str = ""
+    """Files of dead letters that belong to this state's commit, as `dead_letters` writes them."""
+    line: str = ""
+    """Commits of one line follow upon each other; after a rollback begins another."""
+    judged_by: str = ""
+    """Mark of the dead letters that this commit has left out; "" when nobody looked."""
+    follows: Follows = FOLLOWS_NOTHING
+    position: int = 0
+    """Of the log, which had got there when it told of the records; 0: nobody wrote it down."""
+    seams: Mapping[int, Seam] = {}
+    """By partition. Those that nobody wrote down are missing."""
+
+    @property
+    def mark(self) -> str:
+        """Names this very state, also among those that rollbacks brought back."""
+        return f"{self.run_id} {self.line}".rstrip()
+
+
+def encode_offsets(offsets: Mapping[int, int]) -> str:
+    """JSON by partition, compressed when there are many."""
+    text = json.dumps({str(p): offsets[p] for p in sorted(offsets)}, separators=(",", ":"))
+    return _packed(text, len(offsets))
+
+
+def _packed(text: str, partitions: int) -> str:
+    if partitions <= PARTITIONS_PLAIN_MAX:
+        return text
+    return _COMPRESSED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def _unpacked(text: str) -> str:
+    if not text.startswith(_COMPRESSED):
+        return text
+    try:
+        packed = base64.b64decode(text[len(_COMPRESSED) :], validate=True)
+        return zlib.decompress(packed).decode()
+    except (binascii.Error, zlib.error) as error:
+        raise ValueError(f"offsets cannot be unpacked: {error}") from error
+
+
+def decode_offsets(text: str) -> dict[int, int]:
+    """The inverse of `encode_offsets`. Raises ValueError for anything else."""
+    found = json.loads(_unpacked(text))
+    if not isinstance(found, dict):
+        raise TypeError("offsets are not a map")
+    offsets: dict[int, int] = {}
+    for partition, offset in found.items():
+        if type(offset) is not int or offset < 0 or int(partition) < 0:
+            raise ValueError(f"partition {partition!r} cannot be at {offset!r}")
+        offsets[int(partition)] = offset
+    return offsets
+
+
+def _encode_seams(state: State) -> str:
+    """They say whose they are: a release before them leaves them where they were."""
+    seams = {str(p): list(state.seams[p]) for p in sorted(state.seams)}
+    text = json.dumps([state.run_id, seams], separators=(",", ":"))
+    return _packed(text, len(seams))
+
+
+def _seams(keys: Mapping[str, str], run_id: str) -> dict[int, Seam]:
+    """Those of that run; none when they cannot be read, since they only ever warn."""
+    try:
+        whose, seams = json.loads(_unpacked(keys.get(SEAMS, '["",{}]')))
+        found = {int(p): Seam(int(at), str(d), str(o)) for p, (at, d, o) in seams.items()}
+    except (AttributeError, TypeError, ValueError):
+        return {}
+    return found if whose == run_id else {}
+
+
+def encode_keys(
+    state: State, *, sequence_number: int, previous: Mapping[int, int]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """(properties, summary) of the commit that brings the table to `state`.
+
+    `sequence_number` is the Iceberg sequence number that this commit will get; `previous` the
+    offsets it began from, kept in the summary so that a snapshot tells its own ranges.
+    """
+    properties = {
+        OFFSETS: encode_offsets(state.offsets),
+        SEQ: str(state.seq),
+        RUN_ID: state.run_id,
+        SEQUENCE_NUMBER: str(sequence_number),
+        TOPIC_ID: state.topic_id,
+        GAPS: json.dumps([list(gap) for gap in state.gaps], separators=(",", ":")),
+        DEAD_LETTERS: state.dead_letters,
+        LINE: state.line,
+        JUDGED_BY: state.judged_by,
+        POSITION: str(state.position),
+    }
+    if state.follows != FOLLOWS_NOTHING:
+        properties[FOLLOWS] = json.dumps(list(state.follows), separators=(",", ":"))
+    summary = {**properties, PREV_OFFSETS: encode_offsets(previous)}
+    return {**properties, SEAMS: _encode_seams(state)}, summary
+
+
+def _decode(keys: Mapping[str, str], where: str) -> State:
+    try:
+        return State(
+            topic_id=keys[TOPIC_ID],
+            offsets=decode_offsets(keys[OFFSETS]),
+            seq=int(keys[SEQ]),
+            run_id=keys[RUN_ID],
+            gaps=tuple(Gap(*map(int, gap)) for gap in json.loads(keys.get(GAPS, "[]"))),
+            dead_letters=keys.get(DEAD_LETTERS, ""),
+            line=keys.get(LINE, ""),
+            judged_by=keys.get(JUDGED_BY, ""),
+            follows=Follows(*json.loads(keys.get(FOLLOWS, '["",{}]'))),
+            position=int(keys.get(POSITION, "0")),
+            seams=_seams(keys, keys[RUN_ID]),
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise StateError(f"{where} carries an export state that cannot be read: {error}") from error
+
+
+def read_state(table: TableView) -> State | None:
+    """Where the export of `table` stands; None when it has no snapshot and never had a state.
+
+    Raises StateError when it cannot be known (rule 3, or unreadable keys).
+    """
+    chain = ancestors(table)
+    for at in chain:
+        if OFFSETS in at.summary:
+            found = _decode(at.summary, f"snapshot {at.snapshot_id} of table {table.name}")
+            newest = table.properties.get(RUN_ID, found.run_id)
+            if newest == found.run_id:
+                return found._replace(seams=_seams(table.properties, found.run_id))
+            return found._replace(line=f"{newest}>{found.run_id}", judged_by="")
+    if OFFSETS not in table.properties:
+        if not chain:
+            return None
+        raise StateError(
+            f"table {table.name} has data but no export state: the exporter did not make it"
+        )
+    known = _decode(table.properties, f"table {table.name}")
+    since = int(table.properties.get(SEQUENCE_NUMBER, "0"))
+    if chain and chain[0].sequence_number >= since and not table.keeps_metadata:
+        return known
+    if chain and chain[0].sequence_number >= since:
+        raise StateError(
+            f"table {table.name} was changed by others, and no metadata file that is left tells "
+            f"whether it was rolled back: the newest export ended at {encode_offsets(known.offsets)}; "
+            "look whether those rows are there, then say where to go on with reset-offsets"
+        )
+    raise StateError(
+        f"table {table.name} was rolled back behind its first known export; "
+        f"drop it, or roll it forward to a snapshot that the exporter made"
+    )
+
+
+def ancestors(table: TableView) -> list[SnapshotView]:
+    """The head and what is known of the snapshots that it was made from, newest first."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots}
+    found = []
+    at = by_id.get(table.head_id) if table.head_id is not None else None
+    while at is not None:
+        found.append(at)
+        at = by_id.get(at.parent_id) if at.parent_id is not None else None
+    return found
+
+
+def tells_state(table: TableView) -> bool:
+    """Does any known ancestor of the head carry a state?"""
+    return any(OFFSETS in at.summary for at in ancestors(table))
+
+
+def lineage(table: TableView) -> list[State]:
+    """All states that the head and its known ancestors carry, as they were written, newest first."""
+    return [
+        _decode(at.summary, f"snapshot {at.snapshot_id} of table {table.name}")
+        for at in ancestors(table)
+        if OFFSETS in at.summary
+    ]
+
+
+def has_run(table: TableView, run_id: str) -> bool:
+    """Did a commit of this run land?
+
+    Any snapshot tells, not just the head: others may follow. So does the property: it comes with
+    the commit only, and stays when the commit's snapshot has expired, or is not shown (Nessie
+    tells of the newest alone).
+    """
+    if table.properties.get(RUN_ID) == run_id:
+        return True
+    return any(snapshot.summary.get(RUN_ID) == run_id for snapshot in table.snapshots)
+
+
+def has_rewrite(table: TableView, rewrite_id: str) -> bool:
+    """Did that replacement of files land?"""
+    return any(snapshot.summary.get(REWRITE_ID) == rewrite_id for snapshot in table.snapshots)
+
+
+def carried_keys(table: TableView) -> dict[str, str]:
+    """Our keys as they hold at the head, for the summary of a commit that does not change them.
+
+    Raises StateError when the state cannot be known.
+    """
+    if read_state(table) is None:
+        return {}
+    told = (at.summary for at in ancestors(table) if OFFSETS in at.summary)
+    keys = next(told, table.properties)
+    left_out = {PREV_OFFSETS, REWRITE_ID, TOPIC, CLUSTER_ID, SEAMS}
+    return {
+        name: value
+        for name, value in keys.items()
+        if name.startswith(PREFIX) and name not in left_out
+    }
+
+
+def newest_seq(table: TableView) -> int:
+    """The highest number that any commit here has had, readable state or not; -1: none."""
+    told = [table.properties, *(snapshot.summary for snapshot in table.snapshots)]
+    numbers = [keys[SEQ] for keys in told if SEQ in keys]
+    return max((int(number) for number in numbers if number.isdigit()), default=-1)

@@ -1,0 +1,232 @@
+"""What one task does: read the spans of a split, decode them, write files, account for offsets.
+
+Runs in a Spark executor, or in-process in tests; knows nothing of either. The result names the
+files and, for each partition, what became of every offset, so that the driver can prove before
+the commit that none is missing or double. A record that cannot be decoded goes to a file of dead
+letters, is dropped and counted, or ends the run, as the topic says; a schema that the task was
+not told of makes the whole split void, and the driver sends it again.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile
+
+from iceberg_export import names
+from iceberg_export.errors import ExportError, PlanError
+from iceberg_export.files.write import FileWriter, Target
+from iceberg_export.plan.splits import Split, StoreAddress, Work
+from iceberg_export.records.decode import Ints, Tally
+from iceberg_export.records.read_chunks import open_reader, span_bytes
+from iceberg_export.records.rows import TimestampLimits, limit_timestamps, span_rows
+from iceberg_export.records.seams import LastRows
+from iceberg_export.table.state import Seam
+from iceberg_export.typed.decode_values import Message
+from iceberg_export.typed.typed_rows import (
+    RUN_ID,
+    Judged,
+    RowTyping,
+    judge,
+    reason_of,
+    without_keyless,
+)
+from iceberg_export.upsert.files import ShuffleFile, ShuffleWriter, with_identity
+
+
+class BadRecordError(ExportError):
+    """A record cannot be decoded, and the topic wants to know before anything is exported."""
+
+
+class BadRecords(NamedTuple):
+    """What becomes of records that cannot be decoded."""
+
+    topic: str
+    policy: str
+    """dlq, drop or fail."""
+    target: Target | None = None
+    """The dead letters' table, with dlq."""
+    already: Mapping[int, Ints] = {}
+    """Offsets by partition that are dead letters for good."""
+
+
+class TaskSetup(NamedTuple):
+    """What all tasks of a run share."""
+
+    run_id: str
+    store: StoreAddress
+    store_options: dict[str, str]
+    target: Target
+    typing: RowTyping = RowTyping()
+    bad: BadRecords = BadRecords("", "fail")
+    timestamps: TimestampLimits | None = None
+    upsert: bool = False
+    """Rows are left for the tasks of their buckets."""
+
+
+class SplitResult(NamedTuple):
+    number: int
+    files: list[DataFile]
+    tallies: dict[int, Tally]
+    """By partition."""
+    dead_files: Sequence[DataFile] = ()
+    left_out: int = 0
+    """Rows in no file: dropped, or dead letters since an earlier run."""
+    said: str = ""
+    """Why the first bad record is one."""
+    unknown: Mapping[str, set[Message]] = {}
+    """What of schemas is to be told; when there are any, nothing was written."""
+    shuffled: Sequence[ShuffleFile] = ()
+    """In mode upsert: what there is instead of `files`."""
+    seams: Mapping[int, Seam] = {}
+    """The last record of each partition."""
+
+
+class _Rows:
+    """Where the rows of a split go."""
+
+    def __init__(self, setup: TaskSetup, name: str) -> None:
+        self._setup = setup
+        self._files = FileWriter(setup.target, name)
+        self._shuffle = ShuffleWriter(setup.target, name) if setup.upsert else None
+        bad = setup.bad
+        self._dead_files = FileWriter(bad.target, name) if bad.target is not None else None
+        self.left_out = 0
+        self.said = ""
+        self.unknown: dict[str, set[Message]] = {}
+
+    def take(self, rows: pa.Table) -> None:
+        if self._setup.timestamps is not None:
+            rows = limit_timestamps(rows, self._setup.timestamps)
+        if self._setup.bad.already:
+            count = rows.num_rows
+            rows = rows.filter(pc.invert(is_among(rows, self._setup.bad.already)))
+            self.left_out += count - rows.num_rows
+        if self._setup.typing.is_raw and self._shuffle is None:
+            self._files.write(rows)
+            return
+        if self._shuffle is not None:
+            rows, keyless = without_keyless(rows)
+            if keyless.num_rows:
+                self._put_aside(keyless)
+        if rows.num_rows == 0:
+            return
+        judged = judge(self._setup.typing, rows)
+        for source, ids in judged.unknown.items():
+            self.unknown.setdefault(source, set()).update(ids)
+        if self.unknown:
+            return
+        self._put(judged, rows)
+        if judged.bad.num_rows:
+            self._put_aside(judged.bad)
+
+    def _put(self, judged: Judged, rows: pa.Table) -> None:
+        """The good ones of `rows`."""
+        if self._shuffle is None:
+            self._files.write(judged.rows)
+            return
+        if judged.bad.num_rows:
+            # A piece is of one partition.
+            dead = judged.bad.column(names.OFFSET)
+            rows = rows.filter(pc.invert(pc.is_in(rows.column(names.OFFSET), dead)))
+        self._shuffle.write(with_identity(judged.rows, rows))
+
+    def _put_aside(self, bad: pa.Table) -> None:
+        policy = self._setup.bad.policy
+        self.said = self.said or reason_of(bad)
+        if policy == "fail":
+            raise BadRecordError(
+                f"topic {self._setup.bad.topic} {reason_of(bad)}; nothing was exported"
+            )
+        if policy == "drop" or self._dead_files is None:
+            self.left_out += bad.num_rows
+            return
+        run_ids = pa.array([self._setup.run_id] * bad.num_rows, pa.large_string())
+        at = bad.schema.get_field_index(RUN_ID)
+        self._dead_files.write(bad.set_column(at, RUN_ID, run_ids))
+
+    def close(self) -> tuple[list[DataFile], list[DataFile], list[ShuffleFile]]:
+        """Files of the table, of dead letters, and for the tasks of buckets."""
+        dead = self._dead_files.close() if self._dead_files is not None else []
+        return self._files.close(), dead, self._shuffle.close() if self._shuffle else []
+
+    def discard(self) -> None:
+        self._files.discard()
+        if self._shuffle is not None:
+            self._shuffle.discard()
+        if self._dead_files is not None:
+            self._dead_files.discard()
+
+
+def is_among(rows: pa.Table, offsets: Mapping[int, Ints]) -> pa.Array:
+    """Which rows have a partition and offset of `offsets`."""
+    partitions = np.asarray(rows.column(names.PARTITION))
+    numbers = np.asarray(rows.column(names.OFFSET))
+    found = np.zeros(rows.num_rows, np.bool_)
+    for partition, some in offsets.items():
+        found |= (partitions == partition) & np.isin(numbers, some)
+    return pa.array(found)
+
+
+def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
+    """Write the rows of a split. Raises ExportError; then none of its files are left."""
+    reader = open_reader(setup.store, setup.store_options)
+    out = _Rows(setup, f"{setup.run_id}-{split.number:05d}-{attempt}")
+    tallies: dict[int, Tally] = {}
+    last = LastRows()
+    finished = False
+    try:
+        for span, data in span_bytes(reader, split.spans):
+            for rows, tally in span_rows(span, data):
+                last.take(span, rows)
+                out.take(rows)
+                tallies[span.partition] = tallies.get(span.partition, Tally()).plus(tally)
+        if out.unknown:
+            return SplitResult(split.number, [], {}, unknown=out.unknown)
+        files, dead_files, shuffled = out.close()
+        finished = True
+        return SplitResult(
+            split.number, files, tallies, dead_files, out.left_out, out.said, shuffled=shuffled,
+            seams=last.seams(),
+        )  # fmt: skip
+    finally:
+        if not finished:
+            out.discard()
+
+
+def check_complete(work: Work, results: Mapping[int, SplitResult], split_count: int) -> int:
+    """Prove that the results cover `work` exactly; the rows written for the table.
+
+    Raises PlanError when an offset is unaccounted for or double: then nothing may be committed.
+    """
+    if sorted(results) != list(range(split_count)):
+        raise PlanError(f"{split_count - len(results)} tasks gave no result; nothing was exported")
+    covered: dict[int, int] = {}
+    rows = 0
+    for result in results.values():
+        if result.unknown:
+            raise PlanError("a task's split is void, for want of a schema; nothing was exported")
+        written = sum(file.record_count for file in result.files)
+        written += sum(file.taken for file in result.shuffled)
+        rows += written
+        written += sum(file.record_count for file in result.dead_files) + result.left_out
+        if written != sum(tally.rows for tally in result.tallies.values()):
+            raise PlanError("a task's files hold another number of rows than it decoded")
+        for partition, tally in result.tallies.items():
+            covered[partition] = covered.get(partition, 0) + tally.offsets
+    for partition, end in work.ends.items():
+        # What lies outside the wanted offsets was read with a span's edge: it is not ours.
+        edge = sum(
+            span.records - (span.offset_to - span.offset_from)
+            for span in work.spans
+            if span.partition == partition
+        )
+        read = covered.get(partition, 0) - edge
+        wanted = end - work.starts[partition] - work.markers.get(partition, 0)
+        if read != wanted:
+            raise PlanError(
+                f"partition {partition}: {read} offsets were read of {wanted}; nothing was exported"
+            )
+    return rows

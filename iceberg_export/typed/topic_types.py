@@ -1,0 +1,296 @@
+"""What the driver knows of a topic's schemas, and the table's columns that follow from it.
+
+Once per run all versions of the topic's subjects are read; an id, or a GUID in a header, that a task
+meets and that was not among them is asked for when it is met. With `value.schema=latest` (or
+`key.schema`) only the newest version is read, and decodes everything of the run. Of a Protobuf file the first message counts from the
+beginning, the others from when a record is one. Tasks are told everything, so they ask nobody, and a task
+that runs twice comes to the same rows. The table grows in commits of its own before any file
+of the new columns exists; growing is repeated against the table as it is until nothing is left
+to add, so another exporter, or a person, may change it at the same time.
+"""
+
+import contextlib
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from iceberg_export import names
+from iceberg_export.errors import CatalogError, SettingsError, StateError
+from iceberg_export.table import schema
+from iceberg_export.table.catalog import Identifier
+from iceberg_export.table.commit import Pause
+from iceberg_export.table.evolve import evolve
+from iceberg_export.table.topic_settings import TopicTable
+from iceberg_export.typed.decode_values import INCOMPATIBLE, SCHEMA_INVALID, SCHEMA_UNKNOWN, Message
+from iceberg_export.typed.fields import STRING_FIELDS, fields_of
+from iceberg_export.typed.framing import FIRST_MESSAGE
+from iceberg_export.typed.heads import GUID, guid_number, guid_text
+from iceberg_export.typed.proto_schema import message_paths
+from iceberg_export.typed.registry_client import RegistryClient
+from iceberg_export.typed.typed_rows import Refusal, RowTyping, Side, column_name, side_columns
+from iceberg_export.typed.types import Schema, SchemaError
+
+GROW_ATTEMPTS_MAX = 10
+_NONE = 0
+"""The id that no schema has: whoever meets a record asks for it, and then there is an error."""
+_ALWAYS: Message = (-1, ())
+"""In the place of a message: columns that the mode has without any schema."""
+
+
+class _Known(NamedTuple):
+    """Of one side, as far as the registry has told."""
+
+    source: str
+    mode: str
+    nested: bool
+    schemas: dict[int, Schema]
+    fields: dict[Message, pa.Schema]
+    refused: dict[Message, Refusal]
+    newest: list[int]
+    """Ids of the subject's versions, oldest first; of `latest` the newest alone."""
+    guids: dict[int, int]
+    """Ids by GUIDs (`typed.heads`)."""
+    latest: bool
+    """The newest schema decodes everything."""
+
+    @property
+    def has_schemas(self) -> bool:
+        return self.mode not in {"raw", "string"}
+
+    def wanted(self) -> dict[Message, list[pa.Field]]:
+        """The table's columns by message."""
+        always = side_columns(self.source, self.mode, pa.schema([]), nested=self.nested)
+        return {_ALWAYS: always} | {
+            message: side_columns(self.source, self.mode, fields, nested=self.nested)
+            for message, fields in self.fields.items()
+        }
+
+
+class TopicTypes:
+    """Of one topic in one run. `registry` is not asked when no mode needs schemas."""
+
+    def __init__(self, settings: TopicTable, registry: RegistryClient) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._sides = (
+            _known(
+                names.VALUE,
+                settings.value_mode,
+                nested=settings.layout == "nested",
+                latest=settings.value_schema == "latest",
+            ),
+            _known(
+                names.KEY, settings.key_mode, nested=True, latest=settings.key_schema == "latest"
+            ),
+        )
+        self._subjects = (settings.value_subject, settings.key_subject)
+        for side, subject in zip(self._sides, self._subjects, strict=True):
+            if not side.has_schemas:
+                continue
+            for one in _versions(registry, subject, newest=side.latest):
+                _learn(side, (one.schema_id, FIRST_MESSAGE), one)
+                side.newest.append(one.schema_id)
+
+    @property
+    def subjects_without_schema(self) -> list[str]:
+        """Subjects whose schemas are to become columns and that have none yet."""
+        return [
+            subject
+            for side, subject in zip(self._sides, self._subjects, strict=True)
+            if side.has_schemas and not side.newest
+        ]
+
+    def check_newest(self) -> None:
+        """Raises SettingsError when the newest schema is to decode everything and there is none."""
+        for side, subject in zip(self._sides, self._subjects, strict=True):
+            if side.latest and side.has_schemas and not side.newest:
+                what = "values" if side.source == names.VALUE else "keys"
+                raise SettingsError(
+                    f"no schema is registered under {subject} yet, by whose newest one all {what} "
+                    "are to be decoded (frazil.iceberg.value.schema, key.schema)"
+                )
+
+    @property
+    def repinned(self) -> frozenset[str]:
+        """By `Side.source`: what earlier runs may have decoded by other schemas than this one does."""
+        return frozenset(
+            side.source
+            for side, subject in zip(self._sides, self._subjects, strict=True)
+            if side.latest and side.has_schemas and len(self._registry.versions(subject)) > 1
+        )
+
+    def learn(self, unknown: Mapping[str, Iterable[Message]]) -> None:
+        """Ask the registry about what tasks met, by `Side.source`. Raises ExportError."""
+        self.check_newest()
+        for side in self._sides:
+            for message in sorted(unknown.get(side.source, ())):
+                number, _ = message
+                if number < GUID:
+                    found = side.schemas.get(number) or self._registry.by_id(number)
+                    _learn(side, message, found)
+                elif (found := self._registry.by_guid(guid_text(number))) is not None:
+                    side.guids[number] = found.schema_id
+                    _learn(side, (found.schema_id, FIRST_MESSAGE), found)
+                else:
+                    said = f"the registry has no schema {guid_text(number)}"
+                    side.refused[message] = Refusal(SCHEMA_UNKNOWN, said)
+
+    def columns(self) -> pa.Schema:
+        """Columns of a new table, beside those that every table has."""
+        columns = pa.schema([])
+        for side in self._sides:
+            columns = evolve(columns, side.wanted(), may_grow=True).columns
+        return columns
+
+    def reading(self, columns: pa.Schema) -> tuple[pa.Schema, RowTyping]:
+        """Columns grown by what the schemas need, and how rows come into them: for who reads
+        records that are not in the table yet, which may not have grown so far."""
+        self.check_newest()
+        refused = {}
+        for side in self._sides:
+            _learn_exported(side, columns)
+            found = evolve(columns, side.wanted(), may_grow=True)
+            columns, refused[side.source] = found.columns, found.refused
+        return columns, self._typing(columns, refused)
+
+    def typing(self, table: Table) -> RowTyping:
+        """What tasks need for the table as it is."""
+        columns = schema.columns_of(table)
+        refused = {}
+        for side in self._sides:
+            found = evolve(columns, side.wanted(), may_grow=False)
+            columns, refused[side.source] = found.columns, found.refused
+        return self._typing(columns, refused)
+
+    def fit(
+        self,
+        catalog: Catalog,
+        identifier: Identifier,
+        table: Table,
+        *,
+        has_data: bool,
+        pause: Pause,
+    ) -> tuple[Table, RowTyping]:
+        """The table, grown by what the schemas need and the settings allow, and what tasks need.
+
+        With `schema.evolution=strict` a table that `has_data` does not grow.
+        """
+        may_grow = self._settings.schema_evolution == "add" or not has_data
+        for attempt in range(GROW_ATTEMPTS_MAX):
+            if attempt:
+                pause.before(attempt)
+            columns = schema.columns_of(table)
+            refused: dict[str, dict[Message, str]] = {}
+            changed = False
+            for side in self._sides:
+                found = evolve(columns, side.wanted(), may_grow=may_grow)
+                columns, changed = found.columns, changed or found.changed
+                refused[side.source] = found.refused
+                if _ALWAYS in found.refused:
+                    raise StateError(
+                        f"table {'.'.join(identifier)} was not made for {side.mode} in "
+                        f"{side.source}: {found.refused[_ALWAYS]}; set frazil.iceberg.table to "
+                        "another name, or the mode back"
+                    )
+            if not changed:
+                return table, self._typing(columns, refused)
+            table = schema.grow(catalog, identifier, table, columns)
+        raise CatalogError(
+            f"the columns of table {'.'.join(identifier)} cannot be brought to what schemas need"
+        )
+
+    def _typing(
+        self, columns: pa.Schema, refused: Mapping[str, Mapping[Message, str]]
+    ) -> RowTyping:
+        value, key = (_side(one, columns, refused[one.source]) for one in self._sides)
+        return RowTyping(key, value)
+
+
+def _versions(registry: RegistryClient, subject: str, *, newest: bool) -> list[Schema]:
+    if not newest:
+        return registry.versions(subject)
+    found = registry.latest(subject)
+    return [] if found is None else [found]
+
+
+def _known(source: str, mode: str, *, nested: bool, latest: bool) -> _Known:
+    return _Known(source, mode, nested, {}, {}, {}, [], {}, latest)
+
+
+def _learn(side: _Known, message: Message, found: Schema | None) -> None:
+    schema_id, indexes = message
+    if found is None:
+        said = f"the registry has no schema {schema_id}"
+        side.refused[message] = Refusal(SCHEMA_UNKNOWN, said)
+        return
+    if found.guid:
+        with contextlib.suppress(ValueError):  # A registry of other names.
+            side.guids[guid_number(found.guid)] = schema_id
+    if found.kind.lower() != side.mode:
+        said = f"schema {schema_id} is {found.kind}, the topic's mode is {side.mode}"
+        side.refused[message] = Refusal(SCHEMA_INVALID, said)
+        return
+    # Also when its first message is refused: others may be good.
+    side.schemas[schema_id] = found
+    try:
+        side.fields[message] = fields_of(found, indexes)
+    except SchemaError as error:
+        side.refused[message] = Refusal(SCHEMA_INVALID, f"schema {schema_id}: {error}")
+
+
+def _learn_exported(side: _Known, columns: pa.Schema) -> None:
+    """Messages that the columns have room for: whoever only reads is told of no others."""
+    if side.mode != "protobuf":
+        return
+    for schema_id, found in side.schemas.items():
+        paths: list[tuple[int, ...]] = []
+        with contextlib.suppress(SchemaError):
+            paths = message_paths(found)
+        for indexes in paths:
+            message = (schema_id, indexes)
+            if message in side.fields or message in side.refused:
+                continue
+            with contextlib.suppress(SchemaError):
+                fields = fields_of(found, indexes)
+                wanted = side_columns(side.source, side.mode, fields, nested=side.nested)
+                if not evolve(columns, {schema_id: wanted}, may_grow=False).refused:
+                    side.fields[message] = fields
+
+
+def _side(known: _Known, columns: pa.Schema, clashes: Mapping[Message, str]) -> Side:
+    """What tasks need, for the columns as the table has them."""
+    refused = dict(known.refused)
+    for message, reason in clashes.items():
+        refused[message] = Refusal(INCOMPATIBLE, f"schema {message[0]}: {reason}")
+    messages = known.fields.keys() - refused.keys()
+    fields = [field.name for one in sorted(messages) for field in known.fields[one]]
+    target = list(_target(known, columns, dict.fromkeys(fields)))
+    newest = [one for one in known.newest if (one, FIRST_MESSAGE) in messages]
+    return Side(
+        source=known.source,
+        mode=known.mode,
+        nested=known.nested,
+        schemas=dict(known.schemas),
+        messages=frozenset(messages),
+        refused=refused,
+        default=newest[-1] if newest and known.mode == "json" and not known.latest else None,
+        pinned=[_NONE, *known.newest][-1] if known.latest and known.has_schemas else None,
+        guids=dict(known.guids),
+        target=pa.schema(target),
+    )
+
+
+def _target(known: _Known, columns: pa.Schema, fields: Collection[str]) -> Iterable[pa.Field]:
+    """The fields to be decoded, as the table has them."""
+    if known.mode == "string":
+        return list(STRING_FIELDS)
+    if not known.nested:
+        return [pa.field(name, columns.field(column_name(name)).type) for name in fields]
+    if not fields:
+        return []
+    # All of the struct: a row is written whole.
+    whole = columns.field(known.source).type
+    return [whole.field(place) for place in range(whole.num_fields)]

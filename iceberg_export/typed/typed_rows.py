@@ -1,0 +1,281 @@
+"""Rows of a topic as its table wants them: keys and values as typed columns, bad records apart.
+
+`RowTyping` is all that a task needs: schemas by id, what was refused and why, and which of the
+table's columns each field fills. A record is bad when its value or its key is, or when no partition
+of the table can hold it: then the whole record, as it was, is a dead letter with the reason. Nothing is guessed: an id that the driver
+has not told, or a message of a Protobuf file, is neither good nor bad: it is `unknown`, and the
+split is read again later.
+
+Layouts: of values `flat` (fields are columns of the table; one that begins like ours gets a `_`)
+or `nested` (one struct `value`); keys are always one struct, `kafka_key`. Text is a column of its
+own name in both. Pure.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from iceberg_export import names
+from iceberg_export.records.rows import ROW_SCHEMA
+from iceberg_export.table.evolve import plain
+from iceberg_export.table.partition_limits import Cut, unheld_rows
+from iceberg_export.typed.decode_values import (
+    SCHEMA_UNKNOWN,
+    Decoded,
+    Message,
+    Naming,
+    Poison,
+    Told,
+    decode,
+)
+from iceberg_export.typed.heads import KEY_HEADER, VALUE_HEADER, find_heads
+from iceberg_export.typed.types import Schema
+
+KEY_SCHEMA_ID = "kafka_key_schema_id"
+VALUE_SCHEMA_ID = "kafka_value_schema_id"
+ERROR_CODE = "error_code"
+ERROR_MESSAGE = "error_message"
+SCHEMA_ID = "schema_id"
+RUN_ID = "run_id"
+DEAD_ROW_SCHEMA = pa.schema(
+    [
+        *ROW_SCHEMA,
+        pa.field(ERROR_CODE, pa.large_string()),
+        pa.field(ERROR_MESSAGE, pa.large_string()),
+        pa.field(SCHEMA_ID, pa.int32()),
+        pa.field(RUN_ID, pa.large_string()),
+    ]
+)
+NO_KEY = "NO_KEY"
+NO_PARTITION = "NO_PARTITION"
+_OURS = "kafka_"
+_MESSAGE_CHARS_MAX = 1000
+
+
+class Refusal(NamedTuple):
+    """Why records of a schema are dead letters."""
+
+    code: str
+    message: str
+
+
+class Side(NamedTuple):
+    """How the keys, or the values, of a topic become columns."""
+
+    source: str
+    """The column of `ROW_SCHEMA` that is decoded."""
+    mode: str = "raw"
+    nested: bool = False
+    schemas: Mapping[int, Schema] = {}
+    messages: frozenset[Message] = frozenset()
+    """Whose fields are in `target`."""
+    refused: Mapping[Message, Refusal] = {}
+    default: int | None = None
+    """Schema id of what has no frame, in json."""
+    pinned: int | None = None
+    """Schema id of everything: then nothing has a frame, and headers count for nothing."""
+    guids: Mapping[int, int] = {}
+    """Schema ids by GUIDs, as `typed.heads` has them."""
+    target: pa.Schema = pa.schema([])
+    """Fields of the schemas, with the types that the table's columns have."""
+
+    @property
+    def has_schemas(self) -> bool:
+        return self.mode not in {"raw", "string"}
+
+    @property
+    def header(self) -> str:
+        """Name of the records' header that may name a schema."""
+        return KEY_HEADER if self.source == names.KEY else VALUE_HEADER
+
+    @property
+    def id_column(self) -> str:
+        return KEY_SCHEMA_ID if self.source == names.KEY else VALUE_SCHEMA_ID
+
+
+class RowTyping(NamedTuple):
+    """What a task knows of the table's columns."""
+
+    key: Side = Side(names.KEY)
+    value: Side = Side(names.VALUE)
+    cuts: tuple[Cut, ...] = ()
+    """Partition fields that some values have no place in."""
+
+    @property
+    def is_raw(self) -> bool:
+        return self.key.mode == self.value.mode == "raw"
+
+
+class Judged(NamedTuple):
+    """What became of some rows."""
+
+    rows: pa.Table
+    """The good ones, with columns of the table."""
+    bad: pa.Table
+    """The others, of DEAD_ROW_SCHEMA; without the run's id."""
+    unknown: dict[str, set[Message]]
+    """What is not told, by `Side.source`; when there are any, the rest is void."""
+
+
+def column_name(field: str) -> str:
+    """The table's column of a field in the flat layout; different fields have different ones."""
+    return f"{field}_" if field.lower().startswith(_OURS) else field
+
+
+def side_columns(source: str, mode: str, fields: pa.Schema, *, nested: bool) -> list[pa.Field]:
+    """The table's columns for keys or values of that mode, given the fields of a schema."""
+    if mode in {"raw", "string"}:
+        return [pa.field(source, pa.large_string() if mode == "string" else pa.large_binary())]
+    id_column = KEY_SCHEMA_ID if source == names.KEY else VALUE_SCHEMA_ID
+    ids = pa.field(id_column, pa.int32())
+    if nested:
+        whole = pa.struct(list(fields))
+        return [pa.field(source, plain(whole)), ids] if len(fields) else [ids]
+    return [ids, *(pa.field(column_name(one.name), plain(one.type)) for one in fields)]
+
+
+def untyped(typing: RowTyping, sources: Collection[str]) -> RowTyping:
+    """The same, with keys or values as they are."""
+    sides = (typing.key, typing.value)
+    key, value = (Side(one.source) if one.source in sources else one for one in sides)
+    return typing._replace(key=key, value=value)
+
+
+def typed_columns(typing: RowTyping, leave_out: Collection[str] = ()) -> list[str]:
+    """Names of the columns that `judge` makes of keys and values."""
+    found = []
+    for side in (typing.key, typing.value):
+        if side.source in leave_out:
+            continue
+        if side.has_schemas:
+            found.append(side.id_column)
+        if side.has_schemas and not side.nested:
+            found += [column_name(field.name) for field in side.target]
+        elif not side.has_schemas or len(side.target):
+            found.append(side.source)
+    return found
+
+
+def reason_of(bad: pa.Table) -> str:
+    """Where the first of some dead letters is, and why."""
+    first = bad.slice(0, 1).to_pylist()[0]
+    return (
+        f"partition {first[names.PARTITION]}, offset {first[names.OFFSET]}: "
+        f"{first[ERROR_MESSAGE]} ({first[ERROR_CODE]})"
+    )
+
+
+def refusing(typing: RowTyping, unknown: Mapping[str, set[Message]]) -> RowTyping:
+    """The same, but records of what is unknown are bad ones."""
+
+    def side(one: Side) -> Side:
+        said = "no version of the topic's subject is this schema, or has room for this message"
+        refusal = Refusal(SCHEMA_UNKNOWN, said)
+        return one._replace(
+            refused={**one.refused, **dict.fromkeys(unknown.get(one.source, ()), refusal)}
+        )
+
+    return typing._replace(key=side(typing.key), value=side(typing.value))
+
+
+def judge(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> Judged:
+    """Decode the keys and values of rows of `ROW_SCHEMA`; `reference` by the slow, plain way."""
+    columns: dict[str, pa.Array] = {}
+    poisons: dict[int, Poison] = {}
+    unknown: dict[str, set[Message]] = {}
+    for side in (typing.value, typing.key):
+        values = _one(rows.column(side.source))
+        if side.mode == "raw":
+            columns[side.source] = values
+            continue
+        decoded = _decoded(side, values, rows.column(names.HEADERS), reference=reference)
+        if decoded.unknown:
+            unknown[side.source] = set(decoded.unknown)
+            continue
+        columns |= _columns(side, values, decoded)
+        for one in decoded.poisons:
+            what = "" if side.source == names.VALUE else "key: "
+            poisons.setdefault(one.row, one._replace(message=what + one.message))
+    if unknown:
+        return Judged(rows.slice(0, 0), DEAD_ROW_SCHEMA.empty_table(), unknown)
+    kept = {
+        field.name: rows.column(field.name)
+        for field in ROW_SCHEMA
+        if field.name not in {names.KEY, names.VALUE}
+    }
+    table = pa.table({**kept, **columns})
+    for row, said in unheld_rows(typing.cuts, table).items():
+        poisons.setdefault(row, Poison(row, NO_PARTITION, said, -1))
+    if not poisons:
+        return Judged(table, DEAD_ROW_SCHEMA.empty_table(), {})
+    good: npt.NDArray[np.bool_] = np.ones(rows.num_rows, np.bool_)
+    good[list(poisons)] = False
+    return Judged(table.filter(pa.array(good)), _dead_rows(rows, poisons), {})
+
+
+def without_keyless(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The rows of `ROW_SCHEMA` that have keys, and the others as dead letters: for upserts."""
+    places = np.flatnonzero(np.asarray(rows.column(names.KEY).is_null())).tolist()
+    if not places:
+        return rows, DEAD_ROW_SCHEMA.empty_table()
+    message = "a record without a key has no place in a table of mode upsert"
+    poisons = {row: Poison(row, NO_KEY, message, -1) for row in places}
+    return rows.filter(rows.column(names.KEY).is_valid()), _dead_rows(rows, poisons)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    whole = column.combine_chunks()
+    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+
+
+def _decoded(side: Side, values: pa.Array, headers: pa.ChunkedArray, *, reference: bool) -> Decoded:
+    naming = Naming(pinned=side.pinned)
+    if side.has_schemas and side.pinned is None:
+        naming = Naming(
+            default=side.schemas[side.default] if side.default is not None else None,
+            heads=find_heads(_one(headers), side.header),
+            guids=side.guids,
+        )
+    return decode(
+        values,
+        side.mode,
+        side.schemas,
+        naming=naming,
+        told=Told(side.messages, side.refused),
+        target=side.target,
+        reference=reference,
+    )
+
+
+def _columns(side: Side, values: pa.Array, decoded: Decoded) -> dict[str, pa.Array]:
+    """The table's columns for what was decoded."""
+    arrays = [_one(decoded.columns.column(field.name)) for field in side.target]
+    if not side.has_schemas:
+        return {side.source: arrays[0]}
+    ids = pa.array(decoded.schema_ids, pa.int32(), mask=decoded.schema_ids < 0)
+    columns = {side.id_column: ids}
+    if not side.nested:
+        for field, array in zip(side.target, arrays, strict=True):
+            columns[column_name(field.name)] = array
+    elif arrays:
+        fields = [pa.field(field.name, field.type) for field in side.target]
+        columns[side.source] = pa.StructArray.from_arrays(
+            arrays, fields=fields, mask=values.is_null()
+        )
+    return columns
+
+
+def _dead_rows(rows: pa.Table, poisons: Mapping[int, Poison]) -> pa.Table:
+    at = sorted(poisons)
+    found = [poisons[row] for row in at]
+    table = rows.select(ROW_SCHEMA.names).take(pa.array(at, pa.int64()))
+    reasons = [
+        pa.array([one.code for one in found], pa.large_string()),
+        pa.array([one.message[:_MESSAGE_CHARS_MAX] for one in found], pa.large_string()),
+        pa.array([one.schema_id if one.schema_id >= 0 else None for one in found], pa.int32()),
+        pa.nulls(len(found), pa.large_string()),
+    ]
+    return pa.Table.from_arrays([*table.columns, *reasons], schema=DEAD_ROW_SCHEMA)

@@ -1,0 +1,174 @@
+"""Small files of a table become large ones, with the same rows.
+
+Only files that have been in the table for a day: what exports still write to is left alone, so
+both go on side by side, and each file is rewritten about once. Files of one table partition go
+together, in the order of their offsets, up to the target size of a file. The commit replaces
+files on a head that has seen nothing but appends since they were read (`commit.rewrite`).
+Leaves out files of another partition spec than the table's own, and tables with equality deletes.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, LongType
+
+from iceberg_export import names
+from iceberg_export.errors import CommitUnknownError, ExportError, PlanError
+from iceberg_export.files.partition_values import hashable
+from iceberg_export.files.rewrite import (
+    Rewrite,
+    Rewritten,
+    delete_files,
+    rewrite_task,
+    scan_files,
+    target_of,
+)
+from iceberg_export.runs.job import Job
+from iceberg_export.table import commit
+from iceberg_export.table.catalog import Identifier, guarded
+from iceberg_export.table.run_markers import RunMarker
+from iceberg_export.upkeep.maintain import COMPACTION, load
+
+CLOSED_MS = 24 * 3_600_000
+FILES_MIN = 2
+
+
+class Compacted(NamedTuple):
+    table: str
+    files_before: int = 0
+    files_after: int = 0
+    rows: int = 0
+
+
+class Small(NamedTuple):
+    """A file that is worth joining with others."""
+
+    file: FileScanTask
+    partition: Record
+    byte_count: int
+    order: tuple[int, int]
+    """(partition, offset) of its first record."""
+
+
+def groups_of(files: Sequence[Small], bytes_max: int) -> list[list[Small]]:
+    """Files to be joined, by table partition, in order, each group at most about a file."""
+    by_partition: dict[Any, list[Small]] = defaultdict(list)
+    for file in files:
+        values = tuple(file.partition[place] for place in range(len(file.partition)))
+        by_partition[hashable(values)].append(file)
+    groups: list[list[Small]] = []
+    for same in by_partition.values():
+        group: list[Small] = []
+        size = 0
+        for file in sorted(same, key=lambda one: one.order):
+            if group and size + file.byte_count > bytes_max:
+                groups.append(group)
+                group, size = [], 0
+            group.append(file)
+            size += file.byte_count
+        groups.append(group)
+    return [group for group in groups if len(group) >= FILES_MIN]
+
+
+def _bound(bounds: Mapping[int, bytes] | None, field_id: int, kind: Any) -> int:
+    found = (bounds or {}).get(field_id)
+    return int(from_bytes(kind, found)) if found else 0
+
+
+def _added_ms(table: Table) -> dict[str, int]:
+    """When each file came into the table; 0 when that snapshot has expired."""
+    times = {one.snapshot_id: one.timestamp_ms for one in table.metadata.snapshots}
+    found: dict[str, int] = {}
+    head = table.metadata.snapshot_by_name("main")
+    for manifest in head.manifests(table.io) if head else ():
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            found[entry.data_file.file_path] = times.get(entry.snapshot_id or 0, 0)
+    return found
+
+
+def small_files(table: Table, bytes_max: int, now_ms: int) -> list[Small]:
+    """Files below half the target size that came more than a day ago. Raises CatalogError."""
+    if table.metadata.snapshot_by_name("main") is None:
+        return []
+    name = ".".join(table.name())
+    added = guarded(f"read the manifests of {name}", lambda: _added_ms(table))
+    schema = table.metadata.schema()
+    partition_id = schema.find_field(names.PARTITION).field_id
+    offset_id = schema.find_field(names.OFFSET).field_id
+    found = []
+    for task in scan_files(table):
+        file = task.file
+        if file.spec_id != table.metadata.default_spec_id:
+            continue
+        if now_ms - added.get(file.file_path, now_ms) < CLOSED_MS:
+            continue
+        if file.file_size_in_bytes * 2 > bytes_max and not task.delete_files:
+            continue
+        order = (
+            _bound(file.lower_bounds, partition_id, IntegerType()),
+            _bound(file.lower_bounds, offset_id, LongType()),
+        )
+        found.append(Small(task, file.partition, file.file_size_in_bytes, order))
+    return found
+
+
+def compact(job: Job, identifier: Identifier, now_ms: int) -> Compacted:
+    """Join small files. Raises OvertakenError when others changed them meanwhile, ExportError."""
+    table = load(job, identifier)
+    name = ".".join(identifier)
+    bytes_max = job.settings.number("file.bytes.max")
+    groups = groups_of(small_files(table, bytes_max, now_ms), bytes_max)
+    if not groups:
+        return Compacted(name)
+    run_id = f"{job.run_id}{COMPACTION}"
+    target = target_of(table, bytes_max)
+    tasks = [
+        Rewrite(number, target, f"{run_id}-{number:05d}", tuple(one.file for one in group), {})
+        for number, group in enumerate(groups)
+    ]
+    with RunMarker(table, run_id):
+        results = job.runner().run(
+            rewrite_task,
+            tasks,
+            sizes=[sum(one.byte_count for one in group) for group in groups],
+            title=f"{name}: {sum(map(len, groups))} small files",
+        )
+        _check_rows(groups, results, name)
+        head = table.metadata.snapshot_by_name("main")
+        change = commit.Change(
+            added=[file for result in results for file in result.files],
+            removed=[one.file.file for group in groups for one in group],
+            base_id=head.snapshot_id if head else None,
+        )
+        try:
+            commit.rewrite(
+                job.catalog, identifier, change, rewrite_id=run_id, pause=job.pause, at=job.at
+            )
+        except CommitUnknownError:
+            raise
+        except ExportError:
+            delete_files(table, change.added)
+            raise
+    return Compacted(
+        name, len(change.removed), len(change.added), sum(result.rows_written for result in results)
+    )
+
+
+def _check_rows(groups: list[list[Small]], results: list[Rewritten], name: str) -> None:
+    """Every row of every file was read and written. Raises PlanError: nothing is replaced."""
+    if sorted(result.number for result in results) != list(range(len(groups))):
+        raise PlanError(f"{len(groups)} tasks gave {len(results)} results; {name} is as it was")
+    for result in results:
+        group = groups[result.number]
+        rows = sum(one.file.file.record_count for one in group)
+        deletes = any(one.file.delete_files for one in group)
+        lost = result.rows_read != rows and not (deletes and result.rows_read < rows)
+        if lost or result.rows_written != result.rows_read:
+            raise PlanError(
+                f"{rows} rows were to be rewritten, {result.rows_read} were read and "
+                f"{result.rows_written} written; {name} is as it was"
+            )

@@ -1,0 +1,228 @@
+"""An operator sets where a table's export goes on: back, to export again; ahead, to skip.
+
+Going back takes the rows at and after the new offsets out of the table in the same commit that
+moves the state: so the table is exact before and after, and no record can come twice. Going
+ahead notes what is skipped as gaps. The commit demands the very head that was looked at, and takes
+the next number: an export at work is fenced, whatever it has done.
+
+Works on tables whose state cannot be read, too (rolled back behind their first known export):
+then every partition needs an offset. The table of dead letters follows, in a commit of its own; when
+that one fails, the same command again brings both to the same offsets.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pyiceberg.table import Table
+
+from iceberg_export.errors import CommitUnknownError, ExportError, SettingsError, StateError
+from iceberg_export.files.rewrite import (
+    Rewrite,
+    Rewritten,
+    delete_files,
+    rewrite_task,
+    rows_from,
+    scan_files,
+    target_of,
+)
+from iceberg_export.letters import dead_letters
+from iceberg_export.letters.settle import LostLettersError, Run, settle
+from iceberg_export.plan.agent_client import Topic
+from iceberg_export.plan.splits import check_not_ahead
+from iceberg_export.runs.job import Job, locate
+from iceberg_export.table import commit, state
+from iceberg_export.table.catalog import Identifier, find_table, view_of
+from iceberg_export.table.state import FOLLOWS_NOTHING, Follows, Gap, State
+from iceberg_export.upkeep import maintain
+
+EARLIEST = "earliest"
+
+
+class ResetReport(NamedTuple):
+    table: str
+    offsets: Mapping[int, int]
+    """Where each partition of the topic goes on."""
+    rows_removed: int
+    skipped: int
+    """Offsets that will never be exported."""
+
+
+def parse_target(text: str) -> dict[int, int] | None:
+    """`earliest` (None) or `{partition: offset, ...}`, braces optional. Raises SettingsError."""
+    if text.strip() == EARLIEST:
+        return None
+    found: dict[int, int] = {}
+    for part in text.strip().removeprefix("{").removesuffix("}").split(","):
+        number, colon, offset = (piece.strip().strip("'\"") for piece in part.partition(":"))
+        if not (colon and _whole(number) and _whole(offset)):
+            raise SettingsError(
+                f"--to {text}: say earliest, or partition:offset pairs like {{0:120,1:80}}"
+            )
+        if int(number) in found:
+            raise SettingsError(f"--to {text}: partition {number} is named twice")
+        found[int(number)] = int(offset)
+    return found
+
+
+def _identifier(table: Table) -> Identifier:
+    namespace, name = table.name()[-2:]
+    return namespace, name
+
+
+def _whole(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> ResetReport:
+    """Let the topic's export go on at `to`; None: at each log's start. Raises ExportError."""
+    identifier = locate(job, topic)
+    table = find_table(job.catalog, identifier)
+    name = ".".join(identifier)
+    if table is None:
+        raise StateError(f"topic {topic.name} has no table {name} yet: there is nothing to reset")
+    plan = job.client.plan(topic, {}, bytes_enough=0)
+    bounds = {p: (part.log_start, part.stable) for p, part in plan.partitions.items()}
+    offsets = checked(to, bounds)
+    dead = find_table(job.catalog, dead_letters.dead_identifier(identifier))
+    if dead is not None:
+        # Where all is exported again nobody misses letters that are lost.
+        with contextlib.suppress(*((LostLettersError,) if to is None else ())):
+            _settle(job, table, dead)
+    before = _read(view_of(table))
+    # Where the rows of a partition stay that the log has not, nothing would be known of it any more.
+    check_not_ahead(plan, {**(before.offsets if before else {}), **offsets})
+    goal = _Goal(topic, offsets, plan.position)
+    new, report = _reset_table(job, table, goal)
+    if dead is not None:
+        letters = dead_letters.dead_identifier(identifier)
+        # Of a table that did not say where it stood the next export asks its letters again.
+        follows = Follows(
+            mark=new.mark if before is not None else "",
+            brought={new.line: new.seq},
+            was_reset=True,
+        )
+        table = maintain.load(job, letters)
+        _reset_table(job, table, goal._replace(to=dict(report.offsets), follows=follows))
+    return report
+
+
+def _settle(job: Job, table: Table, dead: Table) -> None:
+    """Bring dead letters that a crash left out, so that the reset sees them."""
+    main, letters = _read(view_of(table)), _read(view_of(dead))
+    if main is not None and letters is not None:
+        settle(job.catalog, table, main, letters, Run(job.run_id, job.pause, job.at))
+
+
+def checked(to: Mapping[int, int] | None, bounds: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+    """Offsets as they may be. Raises SettingsError for what the log does not have."""
+    if to is None:
+        return {partition: start for partition, (start, _) in bounds.items()}
+    for partition, offset in to.items():
+        if partition not in bounds:
+            raise SettingsError(f"the topic has no partition {partition}")
+        start, end = bounds[partition]
+        if not start <= offset <= end:
+            raise SettingsError(
+                f"partition {partition} has offsets {start} to {end}, {offset} is not among them"
+            )
+    return dict(to)
+
+
+def _read(view: state.TableView) -> State | None:
+    """The state, None when there is no readable one."""
+    try:
+        return state.read_state(view)
+    except StateError:
+        return None
+
+
+def _gaps_before(gaps: tuple[Gap, ...], to: Mapping[int, int]) -> tuple[Gap, ...]:
+    """What of the gaps lies before the offsets that the export goes back to."""
+    cut = [gap._replace(end=min(gap.end, to.get(gap.partition, gap.end))) for gap in gaps]
+    return tuple(gap for gap in cut if gap.start < gap.end)
+
+
+class _Goal(NamedTuple):
+    """Where a table's export is to go on."""
+
+    topic: Topic
+    to: dict[int, int]
+    position: int
+    """Of the log that the offsets are of."""
+    follows: Follows = FOLLOWS_NOTHING
+
+
+def _reset_table(job: Job, table: Table, goal: _Goal) -> tuple[State, ResetReport]:
+    topic, to = goal.topic, goal.to
+    view = view_of(table)
+    before = _read(view)
+    missing = [p for p in range(topic.partition_count) if p not in to]
+    if before is None and missing:
+        raise SettingsError(
+            f"table {view.name} does not say where its export stands; give every partition an "
+            f"offset (partition {missing[0]} has none), or say earliest"
+        )
+    known = before.offsets if before else {}
+    gaps = before.gaps if before else ()
+    skipped = tuple(Gap(p, known[p], to[p]) for p in sorted(to) if p in known and known[p] < to[p])
+    new = State(
+        topic_id=topic.topic_id,
+        offsets={**known, **to},
+        seq=state.newest_seq(view) + 1,
+        run_id=f"{job.run_id}-reset",
+        gaps=_gaps_before(gaps, to) + skipped,
+        line=f"{job.run_id}-reset",
+        follows=goal.follows,
+        position=goal.position,
+        seams={p: seam for p, seam in before.seams.items() if p not in to} if before else {},
+    )
+    # A partition that only moves ahead has no rows to lose, and its files are left alone.
+    cuts = {p: o for p, o in to.items() if before is None or o < known.get(p, 0)}
+    change, results = _without(job, table, cuts, new.run_id)
+    try:
+        commit.move(
+            job.catalog, _identifier(table), change, seen=view, new=new, pause=job.pause, at=job.at
+        )
+    except CommitUnknownError:
+        raise
+    except ExportError:
+        delete_files(table, change.added)
+        raise
+    return new, ResetReport(
+        view.name,
+        new.offsets,
+        rows_removed=sum(result.rows_read - result.rows_written for result in results),
+        skipped=sum(gap.end - gap.start for gap in skipped),
+    )
+
+
+def _without(
+    job: Job, table: Table, cuts: dict[int, int], name: str
+) -> tuple[commit.Change, list[Rewritten]]:
+    """The change that takes the rows from `cuts` on out of the table."""
+    files = scan_files(table, rows_from(cuts)) if cuts and table.current_snapshot() else []
+    if not files:
+        return commit.Change(), []
+    target = target_of(table, job.settings.number("file.bytes.max"))
+    tasks = [
+        Rewrite(number, target, f"{name}-{number:05d}", (file,), cuts)
+        for number, file in enumerate(files)
+    ]
+    results = job.runner().run(
+        rewrite_task,
+        tasks,
+        sizes=[file.file.file_size_in_bytes for file in files],
+        title=f"{'.'.join(table.name())}: {len(files)} files",
+    )
+    # A file's bounds may span the cut though none of its rows lies behind it: that one stays.
+    same = [result for result in results if result.rows_read == result.rows_written]
+    delete_files(table, [file for result in same for file in result.files])
+    results = [result for result in results if result.rows_read != result.rows_written]
+    head = table.current_snapshot()
+    change = commit.Change(
+        added=[file for result in results for file in result.files],
+        removed=[files[result.number].file for result in results],
+        base_id=head.snapshot_id if head else None,
+    )
+    return change, results

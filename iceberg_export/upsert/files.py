@@ -1,0 +1,232 @@
+"""How a table of mode upsert gets its rows: by bucket of the key, each bucket written anew.
+
+The table is partitioned by `bucket(N, kafka_key)` and nothing else, so all that is known of a key
+lies in the files of one bucket. A task that has read chunks leaves its records in one file for the
+tasks that follow, one row group for each bucket (`ShuffleWriter`); one task for each bucket
+that has new records then reads what the table has of it, adds those, keeps the newest of each key
+and writes the bucket's new files (`merge_bucket`). Buckets without new records stay as they are.
+
+Memory: one bucket of the table and its new records, so N is to be chosen by the size of the table.
+Nothing is visible until the commit, which takes the old files out and puts the new ones in.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import load_file_io
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import BinaryType, StringType
+
+from iceberg_export import names
+from iceberg_export.errors import CorruptSpanError, StateError
+from iceberg_export.files.partition_values import Column, partition_columns, split_rows
+from iceberg_export.files.read import NullKeepingScan
+from iceberg_export.files.write import FileWriter, Target
+from iceberg_export.table.catalog import CATALOG_ERRORS, first_line
+from iceberg_export.upsert.newest_records import GONE, KEY_BYTES, last_in_partition, newest
+
+FOLDER = "shuffle"
+"""Beside the table's data: what is forgotten here is an orphan like any other."""
+GATHERED_BYTES_MAX = 128 * 1024 * 1024
+"""Arrow bytes of records before those that are not the last of their key are let go."""
+
+
+class ShuffleFile(NamedTuple):
+    """The records of one split, ready for the tasks of their buckets."""
+
+    path: str
+    groups: dict[int, tuple[int, int]]
+    """By bucket: the row group, and its rows."""
+    taken: int
+    """Records that the file stands for, more than it has."""
+
+
+class BucketTask(NamedTuple):
+    """One bucket to be written anew."""
+
+    bucket: int
+    target: Target
+    name: str
+    """What names of new files begin with, before the attempt's number."""
+    files: tuple[FileScanTask, ...]
+    """What the table has of it."""
+    groups: tuple[tuple[str, int], ...]
+    """Paths and row groups of the new records."""
+
+
+class BucketResult(NamedTuple):
+    bucket: int
+    files: list[DataFile]
+    rows_before: int
+    rows_new: int
+    rows_after: int
+    same: bool
+    """Nothing changes: `files` is empty, the old ones stay."""
+
+
+def bucket_column(metadata: TableMetadata) -> Column:
+    """What the table is partitioned by. Raises StateError for a table that cannot be upserted."""
+    fields = partition_columns(metadata)
+    one = fields[0] if len(fields) == 1 else None
+    if (
+        one is None
+        or one.path != (names.KEY,)
+        or not isinstance(one.field.transform, BucketTransform)
+    ):
+        said = ", ".join(f"{field.field.transform} of {'.'.join(field.path)}" for field in fields)
+        raise StateError(
+            f"a table of mode upsert is partitioned by bucket(N, {names.KEY}) alone, "
+            f"not by {said or 'nothing'}; give the topic another table"
+        )
+    if not isinstance(one.kind, BinaryType | StringType):
+        raise StateError(f"in mode upsert keys are raw or string, not {one.kind}")
+    return one
+
+
+def with_identity(rows: pa.Table, raw: pa.Table) -> pa.Table:
+    """`rows` of the table, and what tells keys and tombstones: from the same records, `raw`."""
+    assert rows.num_rows == raw.num_rows
+    gone = pc.is_null(raw.column(names.VALUE))
+    return rows.append_column(KEY_BYTES, raw.column(names.KEY)).append_column(GONE, gone)
+
+
+class ShuffleWriter:
+    """Takes rows as `FileWriter` does, with `KEY_BYTES` and `GONE`; leaves one file."""
+
+    def __init__(self, target: Target, name: str) -> None:
+        self._metadata = TableMetadataUtil.parse_raw(target.metadata_json)
+        self._column = bucket_column(self._metadata)
+        self._io = load_file_io(target.io_properties, self._metadata.location)
+        self._path = f"{self._metadata.location}/{FOLDER}/{name}.parquet"
+        self._schema = work_schema(self._metadata)
+        self._gathered: list[pa.Table] = []
+        self._bytes = 0
+        self._taken = 0
+        self._written = False
+
+    def write(self, rows: pa.Table) -> None:
+        if rows.num_rows == 0:
+            return
+        self._taken += rows.num_rows
+        self._gathered.append(_aligned(rows, self._schema))
+        self._bytes += self._gathered[-1].nbytes
+        if self._bytes > GATHERED_BYTES_MAX:
+            rows = last_in_partition(pa.concat_tables(self._gathered))
+            # What is left counts half, or records that are all different would be sorted each time.
+            self._gathered, self._bytes = [rows], rows.nbytes // 2
+
+    def close(self) -> list[ShuffleFile]:
+        """The file, if there were rows."""
+        if not self._gathered:
+            return []
+        rows = last_in_partition(pa.concat_tables(self._gathered))
+        self._gathered.clear()
+        groups: dict[int, tuple[int, int]] = {}
+        self._written = True
+        with (
+            self._io.new_output(self._path).create() as sink,
+            pq.ParquetWriter(
+                sink, rows.schema, compression="zstd", compression_level=1, use_dictionary=False,
+                write_statistics=False,
+            ) as writer,
+        ):  # fmt: skip
+            for (bucket,), part in split_rows((self._column,), rows):
+                groups[bucket] = (len(groups), part.num_rows)
+                writer.write_table(part, row_group_size=part.num_rows)
+        return [ShuffleFile(self._path, groups, self._taken)]
+
+    def discard(self) -> None:
+        """After a failure: leave nothing."""
+        if self._written:
+            with contextlib.suppress(OSError):
+                self._io.delete(self._path)
+
+
+def work_schema(metadata: TableMetadata) -> pa.Schema:
+    """The table's columns, and ours."""
+    return pa.schema(
+        [
+            *schema_to_pyarrow(metadata.schema(), include_field_ids=False),
+            pa.field(KEY_BYTES, pa.large_binary()),
+            pa.field(GONE, pa.bool_()),
+        ]
+    )
+
+
+def _aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of `schema`, by name; those that the rows lack are null."""
+    columns = [
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def merge_bucket(task: BucketTask, attempt: int) -> BucketResult:
+    """Write a bucket anew. Raises StateError, CorruptSpanError; then none of its files are left."""
+    metadata = TableMetadataUtil.parse_raw(task.target.metadata_json)
+    io = load_file_io(task.target.io_properties, metadata.location)
+    writer = FileWriter(task.target, f"{task.name}-{task.bucket:05d}-{attempt}")
+    finished = False
+    try:
+        schema = work_schema(metadata)
+        before = rows_before(task.files, metadata, io, schema)
+        fresh = [read_group(io, path, group, schema) for path, group in task.groups]
+        rows = pa.concat_tables([before, *fresh])
+        places = newest(rows)
+        same = len(places) == before.num_rows and bool((np.sort(places) == _upto(places)).all())
+        if not same:
+            writer.write(rows.take(pa.array(places)).drop_columns([KEY_BYTES, GONE]))
+        files = writer.close()
+        finished = True
+    except CATALOG_ERRORS as error:
+        raise StateError(f"cannot write a bucket anew: {first_line(error)}") from error
+    finally:
+        if not finished:
+            writer.discard()
+    return BucketResult(
+        task.bucket,
+        files,
+        before.num_rows,
+        rows.num_rows - before.num_rows,
+        len(places),
+        same,
+    )
+
+
+def _upto(places: Any) -> Any:
+    return np.arange(len(places))
+
+
+def rows_before(
+    files: Sequence[FileScanTask], metadata: TableMetadata, io: Any, schema: pa.Schema
+) -> pa.Table:
+    """What the table has, deletes of others applied; its keys are what producers sent."""
+    scan = NullKeepingScan(metadata, io, metadata.schema())
+    found = [schema.empty_table()]
+    for batch in scan.to_record_batches(files) if files else ():
+        rows = pa.Table.from_batches([batch])
+        keys = rows.column(names.KEY).cast(pa.large_binary())
+        gone = pc.is_null(keys)  # None: a table of mode upsert has no rows without a key.
+        rows = rows.append_column(KEY_BYTES, keys).append_column(GONE, gone)
+        found.append(_aligned(rows, schema))
+    return pa.concat_tables(found)
+
+
+def read_group(io: Any, path: str, group: int, schema: pa.Schema) -> pa.Table:
+    try:
+        with io.new_input(path).open() as source:
+            return _aligned(pq.ParquetFile(source).read_row_group(group), schema)
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        raise CorruptSpanError(f"cannot read {path}: {first_line(error)}") from error

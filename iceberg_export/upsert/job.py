@@ -1,0 +1,157 @@
+"""The second half of an export in mode upsert: from the splits' records to the commit.
+
+Buckets are written anew from the files of one snapshot. A commit that finds the table changed by
+others since (deletes, compaction: `OvertakenError`) is given up and the buckets are merged again on
+what the table is now; the records need not be read again. What is written and not used stays for
+`maintain --orphans`: an attempt without an answer may still land.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
+
+from iceberg_export.errors import CatalogError, OvertakenError, PlanError, StateError
+from iceberg_export.files.write import Target
+from iceberg_export.table.catalog import (
+    CATALOG_ERRORS,
+    Identifier,
+    find_table,
+    guarded,
+    io_properties,
+)
+from iceberg_export.upsert.files import (
+    BucketResult,
+    BucketTask,
+    ShuffleFile,
+    bucket_column,
+    merge_bucket,
+)
+
+MERGES_MAX = 5
+
+
+class Means(NamedTuple):
+    """What merging needs of an export."""
+
+    catalog: Catalog
+    runner: Callable[[], Any]
+    """Where tasks run, as `job.Job.runner`."""
+    file_bytes_max: int
+
+
+class Merged(NamedTuple):
+    """What a commit is to do to the table."""
+
+    added: list[DataFile]
+    removed: list[DataFile]
+    base_id: int
+    """Snapshot that `removed` was read at."""
+
+
+Send = Callable[[list[DataFile], list[DataFile], int], None]
+"""Commits (added, removed, base_id); raises OvertakenError when `removed` is out of date."""
+
+
+def merge_and_commit(
+    means: Means, identifier: Identifier, shuffled: Sequence[ShuffleFile], run_id: str, send: Send
+) -> Merged:
+    """Merge the records into the table until a commit of it is in. Raises ExportError."""
+    for attempt in range(MERGES_MAX):
+        table = find_table(means.catalog, identifier)
+        if table is None:
+            raise CatalogError(f"table {'.'.join(identifier)} was dropped while it was exported to")
+        merged = _merge(means, table, shuffled, f"{run_id}-m{attempt}")
+        try:
+            send(*merged)
+        except OvertakenError:
+            if attempt == MERGES_MAX - 1:
+                raise
+            continue
+        _forget(table, shuffled)
+        return merged
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _merge(means: Means, table: Table, shuffled: Sequence[ShuffleFile], name: str) -> Merged:
+    bucket_column(table.metadata)
+    head = table.metadata.snapshot_by_name("main")
+    assert head is not None
+    groups: dict[int, list[tuple[str, int]]] = {}
+    for file in shuffled:
+        for bucket, (group, _rows) in file.groups.items():
+            groups.setdefault(bucket, []).append((file.path, group))
+    there = _files_of(table, set(groups))
+    target = Target(
+        table.metadata.model_dump_json(),
+        io_properties(table),
+        means.file_bytes_max,
+    )
+    tasks = [
+        BucketTask(bucket, target, name, tuple(there[bucket]), tuple(groups[bucket]))
+        for bucket in sorted(groups)
+    ]
+    if not tasks:
+        return Merged([], [], head.snapshot_id)
+    results = means.runner().run(
+        merge_bucket,
+        tasks,
+        sizes=[sum(one.file.file_size_in_bytes for one in task.files) for task in tasks],
+        title=f"{'.'.join(table.name())}: buckets",
+    )
+    _check(tasks, results, shuffled)
+    changed = {result.bucket for result in results if not result.same}
+    return Merged(
+        added=[file for result in results for file in result.files],
+        removed=[one.file for bucket in sorted(changed) for one in there[bucket]],
+        base_id=head.snapshot_id,
+    )
+
+
+def _files_of(table: Table, buckets: set[int]) -> dict[int, list[FileScanTask]]:
+    """What the table has of the buckets, with the deletes of others."""
+    name = ".".join(table.name())
+    found: dict[int, list[FileScanTask]] = {bucket: [] for bucket in buckets}
+    for task in guarded(f"read the file list of {name}", lambda: list(table.scan().plan_files())):
+        if task.file.spec_id != table.metadata.default_spec_id:
+            raise StateError(
+                f"table {name} has files of another partitioning, which mode upsert cannot merge; "
+                "rewrite its data files first"
+            )
+        bucket = task.file.partition[0]
+        if bucket in found:
+            found[bucket].append(task)
+    return found
+
+
+def _check(
+    tasks: Sequence[BucketTask], results: Sequence[BucketResult], shuffled: Sequence[ShuffleFile]
+) -> None:
+    """Every record that was left for a bucket has come there, and every row of it was read."""
+    if sorted(result.bucket for result in results) != [task.bucket for task in tasks]:
+        raise PlanError(f"{len(tasks)} tasks gave {len(results)} results; nothing was exported")
+    sent = sum(rows for file in shuffled for _group, rows in file.groups.values())
+    if sum(result.rows_new for result in results) != sent:
+        raise PlanError("buckets have got another number of records; nothing was exported")
+    for task, result in zip(tasks, sorted(results, key=lambda one: one.bucket), strict=True):
+        rows = sum(one.file.record_count for one in task.files)
+        deletes = any(one.delete_files for one in task.files)
+        if result.rows_before > rows or (result.rows_before < rows and not deletes):
+            raise PlanError(
+                f"bucket {task.bucket}: {result.rows_before} rows were read of {rows}; "
+                "nothing was exported"
+            )
+        written = sum(file.record_count for file in result.files)
+        if not result.same and written != result.rows_after:
+            raise PlanError(f"bucket {task.bucket}: {written} rows written of {result.rows_after}")
+
+
+def _forget(table: Table, shuffled: Sequence[ShuffleFile]) -> None:
+    """What cannot be deleted is an orphan."""
+    for file in shuffled:
+        try:
+            table.io.delete(file.path)
+        except CATALOG_ERRORS:
+            continue

@@ -1,0 +1,505 @@
+"""The proof: every committed record of the exported range is exactly once in the table.
+
+Objects and table are read on two ways that share nothing but the checksum: spans through a decoder,
+the table through PyIceberg's reader (deletes by others included). Both sides add up
+`checksum.Sums`; equal sums in every block of offsets are the proof. With
+`verify.decoder=reference` chunks are decoded by the plain decoder that the agents use, ten times
+slower and written apart from the exporter's.
+
+Of typed tables both sides are compared as columns: chunks are decoded (with `reference` also keys and
+values, record by record) and hashed as the table's columns are. What lies among the dead letters
+must be there as it is in the log; so the two tables together have every record once. A record that
+is in neither, since it cannot be decoded, is told, unless the topic drops such records. Fields of values
+(keys) are not compared where `value.schema=latest` and the subject has more than one version.
+
+What retention has removed from the log cannot be compared; it is counted and told. Likewise what log
+compaction has removed: of a compacted topic, the table must have what the log still has, and rows
+at offsets that segments have no record of are counted.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io import load_file_io
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.metadata import TableMetadataUtil
+
+from iceberg_export import names
+from iceberg_export.errors import CorruptSpanError, PlanError, StateError
+from iceberg_export.files.partition_values import cuts_of
+from iceberg_export.files.read import NullKeepingScan
+from iceberg_export.letters import dead_letters
+from iceberg_export.names import KEY, VALUE
+from iceberg_export.plan.agent_client import Topic
+from iceberg_export.plan.splits import (
+    PlannedSpan,
+    Split,
+    StoreAddress,
+    TopicPlan,
+    check_not_ahead,
+    clip,
+    make_splits,
+)
+from iceberg_export.records.checksum import BLOCK_BITS, Block, Sums, add_sums, sum_rows
+from iceberg_export.records.decode import Ints, split_batches
+from iceberg_export.records.read_chunks import open_reader, span_bytes
+from iceberg_export.records.rows import ROW_SCHEMA, span_rows
+from iceberg_export.runs.job import Job, locate, types_of
+from iceberg_export.table import schema, topic_settings
+from iceberg_export.table.catalog import find_table, guarded, io_properties, view_of
+from iceberg_export.table.evolve import plain
+from iceberg_export.table.state import read_state
+from iceberg_export.tasks.work import is_among
+from iceberg_export.typed.decode_values import Message
+from iceberg_export.typed.typed_rows import RowTyping, judge, reason_of, typed_columns, untyped
+from protocol import records
+from protocol.errors import ProtocolError
+
+Ranges = dict[int, tuple[int, int]]
+"""Offsets [from, to) by partition."""
+BLOCKS_SHOWN_MAX = 10
+
+
+Holes = dict[int, Ints]
+"""By partition: first offsets and those after the last, two rows, of what compaction removed."""
+
+
+class ChunkTask(NamedTuple):
+    store: StoreAddress
+    store_options: dict[str, str]
+    split: Split
+    reference: bool
+    compacted: frozenset[int]
+    """Partitions."""
+    typing: RowTyping
+    columns: pa.Schema
+    """Those that are compared, with the table's types."""
+    dead: Mapping[int, Ints]
+    """Offsets by partition that are dead letters."""
+
+
+class TableTask(NamedTuple):
+    metadata_json: str
+    io_properties: dict[str, str]
+    files: list[FileScanTask]
+    ranges: Ranges
+    holes: Holes
+    columns: pa.Schema
+
+
+class Found(NamedTuple):
+    """What one task added up."""
+
+    sums: dict[Block, Sums]
+    older: int
+    """Rows of offsets before the range, or in holes: the log no longer has them."""
+    beyond: int
+    """Rows of offsets that no commit has claimed: always wrong."""
+    holes: Holes
+    dead: dict[Block, Sums]
+    """Of records that are dead letters."""
+    bad: int = 0
+    """Records that cannot be decoded and are no dead letters."""
+    said: str = ""
+    """Why the first of them cannot."""
+    unknown: Mapping[str, set[Message]] = {}
+    """What of schemas is to be told; when there are any, the rest is void."""
+
+
+class Verdict(NamedTuple):
+    topic: str
+    table: str
+    records: int
+    """Records compared."""
+    checksum: str
+    older: int
+    problems: tuple[str, ...]
+    """Empty: every record is in the table, or a dead letter, exactly once."""
+    dead: int = 0
+    """Dead letters compared."""
+    skipped: int = 0
+    """Of mode upsert: keys in several partitions, which are not compared."""
+    behind: int = 0
+    """Offsets up to the log's stable end that no export has come to yet."""
+
+
+def sum_chunks(task: ChunkTask, _attempt: int) -> Found:
+    """Sums of the records of a split, from its chunks. Raises ExportError."""
+    holes: dict[int, list[Ints]] = {}
+    log = _Log(task)
+    reader = open_reader(task.store, task.store_options)
+    for span, data in span_bytes(reader, task.split.spans):
+        pieces = (
+            _reference_rows(span, data)
+            if task.reference
+            else (rows for rows, _tally in span_rows(span, data))
+        )
+        offsets = []
+        for rows in pieces:
+            log.add(rows)
+            offsets.append(rows.column(names.OFFSET).to_numpy())
+        # Only segments have holes; what aborted transactions leave elsewhere must not be exported.
+        if span.is_absolute and span.partition in task.compacted:
+            holes.setdefault(span.partition, []).append(_holes(span, offsets))
+    return log.found(_sorted(holes))
+
+
+class _Log:
+    """Adds up the records of a split: those for the table, and dead letters."""
+
+    def __init__(self, task: ChunkTask) -> None:
+        self._task = task
+        self._sums: dict[Block, Sums] = {}
+        self._dead: dict[Block, Sums] = {}
+        self._bad = 0
+        self._said = ""
+        self._unknown: dict[str, set[Message]] = {}
+
+    def add(self, rows: pa.Table) -> None:
+        task = self._task
+        if task.dead and rows.num_rows:
+            among = is_among(rows, task.dead)
+            add_sums(self._dead, sum_rows(rows.filter(among)))
+            rows = rows.filter(pc.invert(among))
+        if rows.num_rows == 0:
+            return
+        if task.typing.is_raw:
+            add_sums(self._sums, sum_rows(_in_types(rows, task.columns)))
+            return
+        judged = judge(task.typing, rows, reference=task.reference)
+        for source, ids in judged.unknown.items():
+            self._unknown.setdefault(source, set()).update(ids)
+        if self._unknown:
+            return
+        if judged.bad.num_rows:
+            self._bad += judged.bad.num_rows
+            self._said = self._said or reason_of(judged.bad)
+        add_sums(self._sums, sum_rows(_in_types(judged.rows, task.columns)))
+
+    def found(self, holes: Holes) -> Found:
+        return Found(
+            self._sums,
+            older=0,
+            beyond=0,
+            holes=holes,
+            dead=self._dead,
+            bad=self._bad,
+            said=self._said,
+            unknown=self._unknown,
+        )
+
+
+def _in_types(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """The columns to be compared, in one spelling of their types on both sides."""
+    arrays = [rows.column(field.name).cast(field.type) for field in columns]
+    return pa.Table.from_arrays(arrays, schema=columns)
+
+
+def _holes(span: PlannedSpan, offsets: list[Ints]) -> Ints:
+    """The offsets wanted from a span that no record has."""
+    there = np.concatenate([[span.offset_from - 1], *offsets, [span.offset_to]])
+    gaps = np.diff(there) > 1
+    return np.vstack([there[:-1][gaps] + 1, there[1:][gaps]])
+
+
+def _sorted(holes: Mapping[int, Sequence[Ints]]) -> Holes:
+    joined = {partition: np.hstack(parts) for partition, parts in holes.items()}
+    return {partition: both[:, np.argsort(both[0])] for partition, both in joined.items()}
+
+
+def _reference_rows(span: PlannedSpan, data: memoryview) -> Iterator[pa.Table]:
+    """The wanted, committed records of a span by `protocol.records.iterate`, batch by batch."""
+    # For its checks alone (it raises for a wrong CRC or count): the records come from the other
+    # decoder.
+    deque(split_batches(span, data), maxlen=0)
+    at, offset = 0, span.base_offset
+    while at < len(data):
+        header = records.read_header(data, at)
+        if span.is_absolute:
+            offset = header.base_offset
+        if not header.is_control and not _is_in_aborted(span, header, offset):
+            batch = bytearray(data[at : at + header.size])
+            records.patch(batch, 0, offset)
+            try:
+                found = list(records.iterate(batch))
+            except ProtocolError as error:
+                raise CorruptSpanError(f"chunk {span.key}, offset {offset}: {error}") from error
+            kind = int(header.is_log_append_time)
+            wanted = [one for one in found if span.offset_from <= one.offset < span.offset_to]
+            yield _records_table(wanted, span.partition, kind)
+        offset += header.last_offset_delta + 1
+        at += header.size
+
+
+def _is_in_aborted(span: PlannedSpan, header: records.BatchHeader, offset: int) -> bool:
+    """As clients that read committed records judge a batch (KIP-98)."""
+    aborted = {
+        one.producer_id
+        for one in span.aborted
+        if one.first_offset <= offset and one.last_offset >= offset
+    }
+    return header.is_transactional and header.producer_id in aborted
+
+
+def _records_table(found: list[records.Record], partition: int, kind: int) -> pa.Table:
+    def held(timestamp: int) -> bool:
+        return 0 <= timestamp <= names.TIMESTAMP_MS_MAX
+
+    def text(key: str) -> str:
+        return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+    columns: dict[str, list[Any]] = {
+        names.PARTITION: [partition] * len(found),
+        names.OFFSET: [one.offset for one in found],
+        names.TIMESTAMP: [one.timestamp * 1000 if held(one.timestamp) else None for one in found],
+        names.TIMESTAMP_TYPE: [kind] * len(found),
+        names.KEY: [one.key for one in found],
+        names.HEADERS: [
+            [{"key": text(key), "value": value} for key, value in one.headers] for one in found
+        ],
+        names.TIMESTAMP_RAW: [
+            None if held(one.timestamp) or one.timestamp == -1 else one.timestamp for one in found
+        ],
+        names.VALUE: [one.value for one in found],
+    }
+    arrays = [pa.array(columns[field.name], field.type) for field in ROW_SCHEMA]
+    return pa.Table.from_arrays(arrays, schema=ROW_SCHEMA)
+
+
+def sum_table(task: TableTask, _attempt: int) -> Found:
+    """Sums of the rows of some data files, deletes applied, within the ranges."""
+    metadata = TableMetadataUtil.parse_raw(task.metadata_json)
+    projected = metadata.schema().select(*task.columns.names)
+    scan = NullKeepingScan(metadata, load_file_io(task.io_properties, metadata.location), projected)
+    sums: dict[Block, Sums] = {}
+    older = beyond = 0
+    for batch in scan.to_record_batches(task.files):
+        rows = _in_types(pa.Table.from_batches([batch]), task.columns)
+        for partition in pc.unique(rows.column(names.PARTITION)).to_pylist():
+            first, end = task.ranges.get(partition, (0, 0))
+            part = rows.filter(pc.equal(rows.column(names.PARTITION), partition))
+            before = pc.less(part.column(names.OFFSET), first)
+            after = pc.greater_equal(part.column(names.OFFSET), end)
+            older += pc.sum(before).as_py() or 0
+            beyond += pc.sum(after).as_py() or 0
+            part = part.filter(pc.invert(pc.or_(before, after)))
+            removed = _in_holes(part, task.holes.get(partition))
+            older += int(removed.sum())
+            add_sums(sums, sum_rows(part.filter(pa.array(~removed))))
+    return Found(sums, older, beyond, holes={}, dead={})
+
+
+def _in_holes(rows: pa.Table, holes: Ints | None) -> npt.NDArray[np.bool_]:
+    """Which rows have offsets that the log has no record of any more."""
+    offsets = rows.column(names.OFFSET).to_numpy()
+    if holes is None or not holes.size:
+        return np.zeros(len(offsets), np.bool_)
+    firsts, nexts = holes
+    place = np.searchsorted(firsts, offsets, side="right") - 1
+    inside: npt.NDArray[np.bool_] = (place >= 0) & (offsets < nexts[place])
+    return inside
+
+
+def compare(
+    chunks: Mapping[Block, Sums], table: Mapping[Block, Sums], place_said: str = "in the table"
+) -> list[str]:
+    """What differs, one sentence per block of offsets, the first few."""
+    problems = []
+    for block in sorted(chunks.keys() | table.keys()):
+        log, rows = chunks.get(block), table.get(block)
+        if log == rows:
+            continue
+        first = block.number << BLOCK_BITS
+        place = f"partition {block.partition}, offsets {first} to {first + (1 << BLOCK_BITS) - 1}"
+        in_log, in_table = log.records if log else 0, rows.records if rows else 0
+        if in_log == in_table:
+            problems.append(f"{place}: {in_log} records on both sides, but not the same ones")
+        else:
+            problems.append(f"{place}: {in_log} records in the log, {in_table} {place_said}")
+    if len(problems) > BLOCKS_SHOWN_MAX:
+        more = len(problems) - BLOCKS_SHOWN_MAX
+        problems[BLOCKS_SHOWN_MAX:] = [f"and {more} more blocks of offsets"]
+    return problems
+
+
+def verify_topic(job: Job, topic: Topic) -> Verdict:
+    """Compare log and table over all that was exported. Raises ExportError."""
+    identifier = locate(job, topic)
+    table = find_table(job.catalog, identifier)
+    state = read_state(view_of(table)) if table is not None else None
+    if table is None or state is None:
+        raise StateError(f"topic {topic.name} has not been exported yet; run `frazil export run`")
+    plan = job.client.plan(topic, {})
+    check_not_ahead(plan, state.offsets, state.position)
+    ranges: Ranges = {}
+    spans: list[PlannedSpan] = []
+    for number, end in state.offsets.items():
+        part = plan.partitions.get(number)
+        if part is None:
+            raise PlanError(f"the plan of {topic.name} leaves out partition {number}")
+        # What a gap policy stepped over, or retention removed later, nobody can compare.
+        ranges[number] = (part.log_start, end)
+        start = min(part.log_start, end)
+        spans += clip(part, start=start, end=end, topic=topic.name).spans
+    sides = _Sides(job, topic, table, plan)
+    chunks = sides.chunks(spans)
+    rows = sides.rows(table, sides.columns, ranges, chunks.holes)
+    problems = compare(chunks.sums, rows.sums)
+    if rows.beyond:
+        problems.append(f"{rows.beyond} rows of offsets that no export has committed")
+    if chunks.bad and sides.told.bad_records != "drop":
+        problems.append(
+            f"{chunks.bad} records cannot be decoded and are no dead letters: {chunks.said}"
+        )
+    if sides.dead_table is not None:
+        letters = sides.rows(sides.dead_table, ROW_SCHEMA, ranges, chunks.holes)
+        problems += compare(chunks.dead, letters.sums, "among the dead letters")
+    total = sum_of(chunks.sums)
+    return Verdict(
+        topic.name,
+        ".".join(identifier),
+        total.records,
+        f"{total.hashes:016x}{total.mixed:016x}",
+        rows.older,
+        tuple(problems),
+        sum_of(chunks.dead).records,
+        behind=sum(
+            max(0, part.stable - max(part.log_start, state.offsets.get(number, 0)))
+            for number, part in plan.partitions.items()
+        ),
+    )
+
+
+class _Sides:
+    """How the two sides of a comparison are read, and as what columns they are compared."""
+
+    def __init__(self, job: Job, topic: Topic, table: Table, plan: TopicPlan) -> None:
+        self._job = job
+        self._plan = plan
+        self._table = table
+        self.told = topic_settings.parse(topic.configs, topic.name)
+        self._types = types_of(job, topic)
+        # Which schema was the newest when a record was exported, nobody knows any more.
+        self._left_out = self._types.repinned if self._types is not None else frozenset[str]()
+        self._fit()
+        name, namespace = table.name()[-1], table.name()[:-1]
+        dead_name = dead_letters.dead_identifier((".".join(namespace), name))
+        self.dead_table = find_table(job.catalog, dead_name)
+        self._dead = (
+            dead_letters.dead_offsets(self.dead_table, 0) if self.dead_table is not None else {}
+        )
+
+    def _fit(self) -> None:
+        """What the schemas that are known now make of the table's columns."""
+        if self._types is None:
+            self._typing, self.columns = RowTyping(), ROW_SCHEMA
+            return
+        typing = self._types.typing(self._table)._replace(cuts=cuts_of(self._table.metadata))
+        self._typing = untyped(typing, self._left_out)
+        there = schema.columns_of(self._table)
+        wanted = typed_columns(typing, self._left_out)
+        self.columns = pa.schema(
+            [ROW_SCHEMA.field(name) for name in ROW_SCHEMA.names if name not in {KEY, VALUE}]
+            + [pa.field(name, plain(there.field(name).type)) for name in wanted]
+        )
+
+    def chunks(self, spans: list[PlannedSpan]) -> Found:
+        """Sums of the log. Asks for schemas that only records name."""
+        while True:
+            found = self._run_chunks(spans)
+            if not found.unknown:
+                return found
+            assert self._types is not None
+            self._types.learn(found.unknown)
+            self._fit()
+
+    def _run_chunks(self, spans: list[PlannedSpan]) -> Found:
+        if not spans:
+            return _joined([])
+        job, plan = self._job, self._plan
+        runner = job.runner()
+        splits = make_splits(
+            spans,
+            bytes_max=job.settings.number("split.bytes.max"),
+            parallelism=runner.parallelism,
+        )
+        options = job.settings.store_options
+        reference = job.settings["verify.decoder"] == "reference"
+        compacted = frozenset(part.partition for part in plan.partitions.values() if part.compacted)
+
+        def task(split: Split) -> ChunkTask:
+            return ChunkTask(
+                plan.store, options, split, reference, compacted,
+                self._typing, self.columns, self._dead,
+            )  # fmt: skip
+
+        return _joined(
+            runner.run(
+                sum_chunks,
+                [task(split) for split in splits],
+                sizes=[split.byte_count for split in splits],
+                title=f"{plan.topic}: reading chunks",
+            )
+        )
+
+    def rows(self, table: Table, columns: pa.Schema, ranges: Ranges, holes: Holes) -> Found:
+        """Sums of a table."""
+        name = ".".join(table.name())
+        files = guarded(f"read the file list of {name}", lambda: list(table.scan().plan_files()))
+        groups: list[list[FileScanTask]] = []
+        room = 0
+        for file in files:
+            size = file.file.file_size_in_bytes
+            if not groups or room < size:
+                groups.append([])
+                room = self._job.settings.number("split.bytes.max")
+            groups[-1].append(file)
+            room -= size
+        if not groups:
+            return _joined([])
+        shared = (table.metadata.model_dump_json(), io_properties(table))
+        return _joined(
+            self._job.runner().run(
+                sum_table,
+                [TableTask(*shared, group, ranges, holes, columns) for group in groups],
+                sizes=[sum(one.file.file_size_in_bytes for one in group) for group in groups],
+                title=f"{self._plan.topic}: reading table {name}",
+            )
+        )
+
+
+def sum_of(sums: Mapping[Block, Sums]) -> Sums:
+    """Of all blocks."""
+    total = Sums(0, 0, 0)
+    for one in sums.values():
+        total = total.plus(one)
+    return total
+
+
+def _joined(found: list[Found]) -> Found:
+    sums: dict[Block, Sums] = {}
+    dead: dict[Block, Sums] = {}
+    holes: dict[int, list[Ints]] = {}
+    unknown: dict[str, set[Message]] = {}
+    for one in found:
+        add_sums(sums, one.sums)
+        add_sums(dead, one.dead)
+        for partition, both in one.holes.items():
+            holes.setdefault(partition, []).append(both)
+        for source, ids in one.unknown.items():
+            unknown.setdefault(source, set()).update(ids)
+    return Found(
+        sums,
+        older=sum(one.older for one in found),
+        beyond=sum(one.beyond for one in found),
+        holes=_sorted(holes),
+        dead=dead,
+        bad=sum(one.bad for one in found),
+        said=next((one.said for one in found if one.said), ""),
+        unknown=unknown,
+    )
