@@ -7,7 +7,7 @@ snapshot and of a known format; should it still fail, the machine is empty again
 
 Every field of every table is written by the friend module of its family (`snapshot_tables`,
 `snapshot_groups`, `snapshot_partitions`, `snapshot_schemas`); whoever adds a field adds it there and raises
-`snapshot_stream.VERSION`. `tests/coordinator/test_snapshot_fields.py` notices who forgets.
+`snapshot_stream.VERSION`. `tests/coordinator/snapshot/test_fields.py` notices who forgets.
 
 Left out: where snapshots lie (`snapshot_store`), and when one is made (the job).
 """

@@ -1,1 +1,1 @@
-"""The pure core of `coordinator`: codec, machine, tables, plans."""
+"""Tests of coordinator/: a folder for each of its rooms; the shells beside them."""

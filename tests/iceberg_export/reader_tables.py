@@ -15,7 +15,7 @@ from protocol.records import Record
 from tests.iceberg_export.direct import Place
 from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
 from tests.iceberg_export.readers import Dialect, Rows
-from tests.iceberg_export.test_typed_export import NOW_MS, avro, framed
+from tests.iceberg_export.runs.test_typed_export import NOW_MS, avro, framed
 
 DAY_MS = 86_400_000
 FAR = 1 << 50

@@ -24,7 +24,7 @@ from tests.iceberg_export.readers import (
     wanted_rows,
     wanted_summary,
 )
-from tests.iceberg_export.test_typed_export import ORDER_1, ORDER_2, ORDER_3, avro, send
+from tests.iceberg_export.runs.test_typed_export import ORDER_1, ORDER_2, ORDER_3, avro, send
 from tests.iceberg_export.world import InTransaction, World, make_job, served, some_records
 
 DAY_MS = 86_400_000

@@ -52,7 +52,7 @@ from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, revision_of
 from storage.formats.page import digest, encode_rows
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Row
-from tests.coordinator.story import REVISIONS_PER_ENTRY
+from tests.coordinator.machine.story import REVISIONS_PER_ENTRY
 
 HEAD_BYTES = 8
 SPAN_BYTES_PER_ROW = 7

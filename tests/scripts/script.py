@@ -49,7 +49,7 @@ from coordinator.commands.transaction_commands import CommitTransactionOffsets
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, TopicId, revision_of
 from storage.formats.spans import Item, Marker, Page
-from tests.coordinator.story import Story, opening
+from tests.coordinator.machine.story import Story, opening
 from tests.scripts.group_words import group_command, show_groups, told_commit, told_shards
 from tests.scripts.job_words import JobWords
 from tests.scripts.transaction_words import (

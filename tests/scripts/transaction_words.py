@@ -35,7 +35,7 @@ from coordinator.commands.transaction_commands import (
 from coordinator.machine.machine import Machine
 from coordinator.tables.transactions import TransactionRow
 from protocol.types import Position, TopicId
-from tests.coordinator.story import REVISIONS_PER_ENTRY
+from tests.coordinator.machine.story import REVISIONS_PER_ENTRY
 from txn.producers import describe
 from txn.transactions import OF_EPOCH
 

@@ -1,0 +1,1 @@
+"""Tests of what a request carries on its way: stalls."""

@@ -1,0 +1,167 @@
+"""The command line: bad input to every command is one clear sentence and an exit code."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.cli import main
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def no_settings_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("FRAZIL_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: str) -> int:
+    try:
+        return main.main(arguments)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "what should it do?"),
+        (["brew"], "invalid choice: 'brew'"),
+        (["dev", "--port", "x"], '"x" is not a port'),
+        (["dev", "--port", "70000"], '"70000" is not a port'),
+        (["dev", "--set", "zone"], 'write it as "name=value"'),
+        (["dev", "--set", "num.partition=3"], 'did you mean "num.partitions"?'),
+        (["dev", "--data", "file"], "file is not a folder"),
+        (["dev", "--data", "file/below"], "cannot be used: Not a directory"),
+        (["serve", "--config", "nowhere.toml"], "cannot read nowhere.toml: No such file"),
+        (["serve", "--config", "broken.toml"], "broken.toml is not TOML"),
+        (["serve", "--config", "binary.toml"], "not UTF-8"),
+        (["serve", "--set", "log=sqlite:///l.db"], "store is not set"),
+        (["serve", "--set", "store=file:///s"], "log is not set"),
+        (["serve", "--set", "store=s3:/b", "--set", "log=sqlite:///l"], "is not one of s3://"),
+        (["doctor", "--set", "store=file:///s"], "log is not set"),
+        (["group"], "list, describe, reset or delete"),
+        (["group", "list", "--bootstrap", "nowhere"], '"nowhere" is not an address'),
+        (["group", "list", "--bootstrap", "localhost:1"], "is one running?"),
+        (["group", "list", "--state", "Fine"], '"Fine" is not a state (Empty, '),
+        (["group", "list", "--timeout-ms", "1"], "1 is too small: at least 100"),
+        (["group", "describe"], "required: GROUP"),
+        (["group", "reset", "g", "--to-latest"], "--topic --all-topics is required"),
+        (["group", "reset", "g", "--all-topics"], "--to-latest"),
+        (["group", "reset", "g", "--topic", "t:x", "--to-latest"], '"t:x" is not a topic with'),
+        (["group", "reset", "g", "--all-topics", "--to-offset", "-1"], "-1 is too small"),
+        (["group", "reset", "g", "--all-topics", "--to-datetime", "now"], '"now" is not a time'),
+        (["group", "reset", "g", "--all-topics", "--by-duration", "x"], '"x" is not a duration'),
+        (["group", "delete"], "required: GROUP"),
+        (["topic"], "frazil topic --help"),
+        (["topic", "describe"], "required: TOPIC"),
+        (["topic", "describe", "t", "--agent", "nowhere"], '"nowhere" is not an address'),
+        (["topic", "describe", "t", "--agent", "http://127.0.0.1:1"], "is one running?"),
+        (["txn"], "list, describe, abort or find-hanging"),
+        (["txn", "list", "--bootstrap", "localhost:1"], "is one running?"),
+        (["txn", "list", "--state", "Fine"], '"Fine" is not a state (Empty, '),
+        (["txn", "list", "--producer-id", "x"], '"x" is not a whole number'),
+        (["txn", "list", "--longer-than", "x"], '"x" is not a duration'),
+        (["txn", "describe"], "required: ID"),
+        (["txn", "abort"], "which one? an ID, or"),
+        (["txn", "abort", "--topic", "t", "--partition", "0"], "which one? an ID, or"),
+        (["txn", "abort", "--topic", "t", "--producer-id", "7"], "which one? an ID, or"),
+        (["txn", "abort", "x", "--topic", "t"], "either an ID, or a partition"),
+        (["txn", "find-hanging", "--max-transaction-timeout", "-1"], "-1 is too small"),
+        (["feature"], "describe, upgrade or downgrade"),
+        (["feature", "describe", "--bootstrap", "localhost:1"], "is one running?"),
+        (["feature", "upgrade"], "required: --feature"),
+        (["feature", "upgrade", "--feature", "x"], '"x" is not a level'),
+        (["feature", "upgrade", "--feature", "x=1", "--unsafe"], "unrecognized arguments"),
+        (["log"], "frazil log tail"),
+        (["log", "tail", "--agent", "nowhere"], "is not an address like http://"),
+        (["log", "tail", "--agent", "http://127.0.0.1:1"], "is one running?"),
+        (["log", "tail", "--after", "soon"], '"soon" is not a position'),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_sentence_and_not_zero(
+    arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "broken.toml").write_text("listen = \n")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    assert run(*arguments) != 0
+    printed = capsys.readouterr()
+    assert sentence in printed.err
+    assert printed.err.count("\n") == 1
+    assert "Traceback" not in printed.err
+    assert printed.out == ""
+
+
+def test_all_mistakes_are_printed_each_on_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("dev", "--set", "zne=a", "--set", "cache.bytes=b") == main.MISUSED
+    assert capsys.readouterr().err.count("\n") == 2
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out.startswith("frazil ")
+
+
+def test_positions_are_read_as_they_are_printed() -> None:
+    options = main._parser().parse_args(["log", "tail", "--after", "1:42"])
+    assert options.after == (1 << 48) + 42
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1970-01-02T00:00:00",
+        "1970-01-02T00:00:00.000Z",
+        "1970-01-02T02:00:00+02:00",
+        "1970-01-01T19:00-0500",
+    ],
+)
+def test_times_are_utc_unless_they_say_otherwise(text: str) -> None:
+    words = ["group", "reset", "g", "--all-topics", "--to-datetime", text]
+    assert main._parser().parse_args(words).to_datetime == 86_400_000
+
+
+def test_a_negative_shift_is_no_flag() -> None:
+    words = ["group", "reset", "g", "--all-topics", "--shift-by", "-3"]
+    assert main._parser().parse_args(words).shift_by == -3
+
+
+def test_assertions_cannot_be_switched_off() -> None:
+    command = [sys.executable, "-O", "-m", "broker", "--version"]
+    ended = subprocess.run(
+        command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == main.MISUSED
+    assert "needs its assertions" in ended.stderr
+
+
+def test_doctor_finds_a_folder_and_free_ports_in_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = [f"store=file://{tmp_path}/objects", f"log=sqlite://{tmp_path}/log.db"]
+    flags = [*places, "listen=127.0.0.1:0", "http=off"]
+    code = run("doctor", *(part for flag in flags for part in ("--set", flag)))
+    lines = capsys.readouterr().out.splitlines()
+    assert code == 0, lines
+    assert all(line.startswith("ok") for line in lines)
+    assert {line.split()[1] for line in lines} == {"settings", "store", "clock", "log", "ports"}
+    assert not (tmp_path / "log.db").exists()
+
+
+def test_doctor_says_what_is_wrong_and_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text.db").write_text("no database at all, but long enough to be looked at" * 9)
+    (tmp_path / "file").write_text("")
+    places = [f"store=file://{tmp_path}/file", f"log=sqlite://{tmp_path}/text.db"]
+    flags = [*places, "listen=127.0.0.1:1,B://192.0.2.1:9092", "http=off"]
+    code = run("doctor", *(part for flag in flags for part in ("--set", flag)))
+    bad = [line for line in capsys.readouterr().out.splitlines() if line.startswith("BAD")]
+    assert code == main.FAILED
+    assert {line.split()[1] for line in bad} == {"store", "log", "ports"}

@@ -1,0 +1,1 @@
+"""Tests of the cluster as one agent sees it."""

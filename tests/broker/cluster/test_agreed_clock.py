@@ -1,0 +1,237 @@
+"""What an agent says the time is: one wild clock moves no time and so deletes nothing (P6)."""
+
+import asyncio
+import random
+import time
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.agent import Agent, Parts
+from broker.cluster.agreed_clock import TOLERANCE_MS, AgreedClock
+from broker.store.clock import EVERY_S, LEFT_BEHIND_MS, PREFIX, StoreTime
+from coordinator.commands.entries import Pin, Pinned, Tick
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import StoreUnavailableError
+from tests.broker.harness import Away, Place, Running, agent_of, settings_of
+from tests.sim import loop as sim
+
+YEAR_MS = 365 * 86_400_000
+NOON_MS = 1_700_000_000_000
+wild_ms = st.integers(-2 * YEAR_MS, 2 * YEAR_MS)
+
+
+def test_clocks_that_agree_are_taken_as_they_are() -> None:
+    clock = AgreedClock(wall_ms=NOON_MS, boot_ms=500)
+    clock.measured(store_ms=NOON_MS - 59_000, boot_ms=500)
+    assert clock.now_ms(wall_ms=NOON_MS, boot_ms=500) == NOON_MS
+    assert clock.now_ms(wall_ms=NOON_MS + YEAR_MS, boot_ms=500 + YEAR_MS) == NOON_MS + YEAR_MS
+
+
+def test_clock_that_is_behind_is_taken_as_it_is() -> None:
+    clock = AgreedClock(wall_ms=NOON_MS, boot_ms=0)
+    clock.measured(store_ms=NOON_MS + YEAR_MS, boot_ms=0)
+    assert clock.now_ms(wall_ms=NOON_MS + 7, boot_ms=7) == NOON_MS + 7
+    assert clock.now_ms(wall_ms=NOON_MS - YEAR_MS, boot_ms=7) == NOON_MS - YEAR_MS
+    assert clock.skew_ms(wall_ms=NOON_MS, boot_ms=0) == -YEAR_MS
+
+
+@given(st.lists(st.tuples(st.integers(0, YEAR_MS), wild_ms, st.booleans()), min_size=1), wild_ms)
+def test_wild_wall_clock_never_says_what_is_not_yet(
+    steps: list[tuple[int, int, bool]], skew_at_start_ms: int
+) -> None:
+    clock = AgreedClock(wall_ms=NOON_MS + skew_at_start_ms, boot_ms=0)
+    clock.measured(store_ms=NOON_MS, boot_ms=0)
+    passed_ms = 0
+    for step_ms, skew_ms, measured in steps:
+        passed_ms += step_ms
+        if measured:
+            clock.measured(store_ms=NOON_MS + passed_ms, boot_ms=passed_ms)
+        now_ms = clock.now_ms(wall_ms=NOON_MS + passed_ms + skew_ms, boot_ms=passed_ms)
+        assert now_ms <= NOON_MS + passed_ms + TOLERANCE_MS
+
+
+@given(st.lists(st.tuples(st.integers(0, YEAR_MS), wild_ms), min_size=1))
+def test_wild_clock_of_the_store_never_says_what_is_not_yet(steps: list[tuple[int, int]]) -> None:
+    clock = AgreedClock(wall_ms=NOON_MS, boot_ms=0)
+    passed_ms = 0
+    for step_ms, skew_ms in steps:
+        passed_ms += step_ms
+        clock.measured(store_ms=NOON_MS + passed_ms + skew_ms, boot_ms=passed_ms)
+        now_ms = clock.now_ms(wall_ms=NOON_MS + passed_ms, boot_ms=passed_ms)
+        assert now_ms <= NOON_MS + passed_ms
+
+
+@given(st.integers(0, YEAR_MS), st.integers(TOLERANCE_MS, 2 * YEAR_MS))
+def test_one_clock_of_store_and_agent_that_jumps_moves_no_time(
+    passed_ms: int, skew_ms: int
+) -> None:
+    clock = AgreedClock(wall_ms=NOON_MS, boot_ms=0)
+    jumped_ms = NOON_MS + passed_ms + skew_ms
+    clock.measured(store_ms=jumped_ms, boot_ms=passed_ms)
+    now_ms = clock.now_ms(wall_ms=jumped_ms, boot_ms=passed_ms)
+    assert now_ms == NOON_MS + passed_ms + TOLERANCE_MS
+
+
+class Clocks:
+    """Wall, boot and store time in virtual time."""
+
+    def __init__(self) -> None:
+        self.wall_skew_ms = 0
+        self.store_skew_ms = 0
+
+    def true_ms(self) -> int:
+        return NOON_MS + int(asyncio.get_running_loop().time() * 1000)
+
+    def wall_ms(self) -> int:
+        return self.true_ms() + self.wall_skew_ms
+
+    def store_ms(self) -> int:
+        return self.true_ms() + self.store_skew_ms
+
+
+def measuring(clocks: Clocks, store: object) -> StoreTime:
+    return StoreTime(
+        store, now_ms=clocks.wall_ms, boot_ms=lambda: clocks.true_ms() - 5, rng=random.Random(7)
+    )
+
+
+def test_store_is_measured_hourly_and_nothing_stays_there() -> None:
+    async def scenario() -> None:
+        clocks = Clocks()
+        store = MemoryStore(clocks.store_ms)
+        store_time = measuring(clocks, store)
+        await store_time.measure()
+        running = asyncio.ensure_future(store_time.run())
+        clocks.store_skew_ms = -YEAR_MS
+        await asyncio.sleep(EVERY_S - 1)
+        assert store_time.now_ms() == clocks.true_ms()
+        await asyncio.sleep(2)
+        assert store_time.now_ms() == clocks.true_ms() - YEAR_MS + TOLERANCE_MS
+        assert store_time.skew_ms() == YEAR_MS
+        assert not await store.list_after(PREFIX, "")
+        running.cancel()
+
+    sim.run(lambda _loop, _rng: scenario(), seed=1)
+
+
+def test_measurement_that_fails_is_made_again_and_the_clocks_before_it_hold() -> None:
+    async def scenario() -> None:
+        clocks = Clocks()
+        store = Away(MemoryStore(clocks.store_ms), StoreUnavailableError("away"))
+        store_time = measuring(clocks, store)
+        await store_time.measure()
+        running = asyncio.ensure_future(store_time.run())
+        store.failing = {"list_after"}
+        clocks.wall_skew_ms = YEAR_MS
+        await asyncio.sleep(EVERY_S * 5)
+        assert store_time.now_ms() == clocks.true_ms() + TOLERANCE_MS
+        store.failing = set()
+        clocks.store_skew_ms = -2000
+        await asyncio.sleep(70)
+        assert store_time.skew_ms() == YEAR_MS + 2000
+        running.cancel()
+
+    sim.run(lambda _loop, _rng: scenario(), seed=1)
+
+
+def test_what_others_left_behind_is_deleted_and_what_they_are_about_to_read_is_not() -> None:
+    async def scenario() -> None:
+        clocks = Clocks()
+        store = MemoryStore(clocks.store_ms)
+        await store.put_new(PREFIX + "old", [b"\n"])
+        await asyncio.sleep(LEFT_BEHIND_MS / 1000 + 1)
+        await store.put_new(PREFIX + "new", [b"\n"])
+        await measuring(clocks, store).measure()
+        assert [info.key for info in await store.list_after("", "")] == [PREFIX + "new"]
+
+    sim.run(lambda _loop, _rng: scenario(), seed=1)
+
+
+class Wild:
+    """A real agent with a wall clock that a test may turn."""
+
+    def __init__(self, skew_ms: int = 0) -> None:
+        self.skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self.skew_ms
+
+    @asynccontextmanager
+    async def running(self, place: Place, name: str):
+        store, log = place.store(), place.log()
+        parts = Parts(
+            store=store,
+            log=log,
+            now_ms=self.now_ms,
+            boot_ms=lambda: time.monotonic_ns() // 1_000_000,
+            rng=random.Random(name),
+        )
+        # No session lapses because the machine that runs this is busy.
+        settings = settings_of("lease.ttl.ms=60000", "session.deadline.ms=40000")
+        agent = Agent(replace(settings, node_name=name), parts)
+        task = asyncio.get_running_loop().create_task(agent.run())
+        await agent.opened()
+        running = Running(agent, store, log, task)
+        try:
+            await running.until(ready=True, seconds=60)
+            yield running
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+async def assert_deletes_nothing(running: Running, *, wild: Wild, turn_ms: int) -> None:
+    """A pin outlives whatever the agent with the wild clock writes."""
+    coordinator = running.agent.node.coordinator
+    assert isinstance(await coordinator.propose(Pin("export", 10 * TOLERANCE_MS)), Pinned)
+    wild.skew_ms += turn_ms
+    for _ in range(3):
+        await coordinator.propose(Tick())
+    # The clocks are read one after the other.
+    assert coordinator.machine.time_ms <= time.time_ns() // 1_000_000 + TOLERANCE_MS + 1000
+    machine = coordinator.machine
+    assert [pin.name for pin in machine.pins.alive(machine.time_ms)] == ["export"]
+
+
+@pytest.mark.promise("P6")
+@pytest.mark.parametrize("turn_ms", [0, YEAR_MS], ids=["wild at start", "wild later"])
+def test_one_wild_clock_alone_deletes_nothing(turn_ms: int) -> None:
+    async def main() -> None:
+        wild = Wild(YEAR_MS - turn_ms)
+        async with wild.running(Place(), "wild") as running:
+            await assert_deletes_nothing(running, wild=wild, turn_ms=turn_ms)
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P6")
+@pytest.mark.parametrize("turn_ms", [0, YEAR_MS], ids=["wild at start", "wild later"])
+def test_one_wild_clock_among_others_deletes_nothing(turn_ms: int) -> None:
+    async def main() -> None:
+        wild, place = Wild(YEAR_MS - turn_ms), Place()
+        async with Wild().running(place, "tame"), wild.running(place, "wild") as running:
+            await assert_deletes_nothing(running, wild=wild, turn_ms=turn_ms)
+
+    asyncio.run(main())
+
+
+def test_an_agent_that_cannot_read_the_stores_clock_at_start_waits_for_it() -> None:
+    async def main() -> None:
+        place = Place()
+        store = place.store()
+        store.failing = {"list_after"}
+        async with agent_of(place, store=store) as running:
+            await asyncio.sleep(0.3)
+            status, answer = await running.http("GET", "/health/ready")
+            assert status == 503
+            assert "away" in answer["reasons"][0]
+            assert not place.cluster.entries
+            store.failing = set()
+            await running.until(ready=True, seconds=60)
+
+    asyncio.run(main())

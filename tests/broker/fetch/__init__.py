@@ -1,0 +1,1 @@
+"""Tests of the fetch path, on real coordinators over memory adapters."""

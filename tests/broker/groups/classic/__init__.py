@@ -1,0 +1,1 @@
+"""Tests of groups of the classic protocol."""

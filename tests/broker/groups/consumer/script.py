@@ -1,0 +1,308 @@
+"""The language of the scripts about KIP-848 groups: requests in text, answers and writes in text.
+
+    topic NAME PARTITIONS · delete NAME · wait 5s · config SETTING=VALUE
+    takeover                     another agent makes the group from its row
+    fail N: STEP                 the log takes N commands of what the step writes, then no more
+    rows N                       a command has N rows at most
+    show group | members | describe | classic | deadline
+
+    NAME: join TOPIC... [OPTION...]   a first request: it subscribes to these topics
+    NAME: beat [OPTION...]            a heartbeat in the epoch that it was told last
+    NAME: full TOPIC... [OPTION...]   one that says everything, as after an error
+    NAME: leave · NAME: away          for good; as a static member that will be back
+    NAME: commit · NAME: fetch        may its offsets be committed (v=9), fetched?
+    NAME: who TOPIC/PARTITION         the owner of a partition
+    NAME: classic join | sync | leave | heartbeat
+
+Options: epoch=N, id=ID (of the member; its name if not said), v=VERSION, has=TOPIC/0-2,5+TOPIC/1
+or has=nothing, topics=A,B (or nothing), regex=R, instance=I, rack=R, assignor=A, timeout=MS,
+client=ID, host=H, group=G. A topic that was deleted keeps its name here until it is created again.
+
+Indented lines are outcomes: the answer, then each command that was written. Lines that begin with
+# are comments.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from broker.groups.consumer import changes
+from broker.groups.consumer.members import Partitions
+from broker.groups.consumer.rows import decode_group
+from coordinator.commands.entries import Entry
+from coordinator.commands.group_commands import ChangeGroup
+from protocol.errors import ErrorCode
+from protocol.messages import (
+    ConsumerGroupHeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+)
+from protocol.types import TopicId
+from tests.broker.groups.consumer.world import World, partitions_of
+
+FIELDS = {
+    "regex": "subscribed_topic_regex",
+    "instance": "instance_id",
+    "rack": "rack_id",
+    "assignor": "server_assignor",
+    "group": "group_id",
+}
+
+
+def listed(numbers: set[int] | frozenset[int]) -> str:
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+@dataclass
+class Script:
+    patch: pytest.MonkeyPatch
+    world: World = field(default_factory=World)
+    topics: dict[str, TopicId] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
+
+    def step(self, line: str) -> list[str]:
+        entries = len(self.world.story.log)
+        told = self._told(line)
+        for _, entry in self.world.story.log[entries:]:
+            told += self._written(entry)
+        return told
+
+    def _told(self, line: str) -> list[str]:
+        if line.startswith("fail "):
+            head, _, rest = line.removeprefix("fail ").partition(": ")
+            self.world.fail_after = int(head)
+            return self._told(rest)
+        head, colon, rest = line.partition(": ")
+        if colon:
+            verb, *words = rest.split()
+            return self._ask(head, verb, words)
+        verb, *words = line.split()
+        return getattr(self, f"_do_{verb}")(*words)
+
+    # What happens around the group.
+
+    def _do_topic(self, name: str, count: str) -> list[str]:
+        self.topics[name] = self.world.create(name, int(count))
+        return []
+
+    def _do_delete(self, name: str) -> list[str]:
+        self.world.delete(name)
+        return []
+
+    def _do_wait(self, time: str) -> list[str]:
+        self.world.wait(int(time[:-1]) * 1000)
+        return []
+
+    def _do_config(self, setting: str) -> list[str]:
+        name, _, value = setting.partition("=")
+        wanted = tuple(value.split(",")) if name == "consumer_assignors" else int(value)
+        self.world.reconfigure(**{name: wanted})
+        return []
+
+    def _do_takeover(self) -> list[str]:
+        self.world.take_over()
+        return []
+
+    def _do_rows(self, count: str) -> list[str]:
+        self.patch.setattr(changes, "GROUP_COMMAND_ROWS_MAX", int(count))
+        return []
+
+    def _do_show(self, what: str) -> list[str]:
+        return list(getattr(self, f"_show_{what}")())
+
+    # Members.
+
+    def _ask(self, name: str, verb: str, words: list[str]) -> list[str]:
+        options = dict(word.split("=", 1) for word in words if "=" in word)
+        names = [word for word in words if "=" not in word]
+        member_id = options.pop("id", self.ids.get(name, name))
+        epoch = int(options.pop("epoch", self.epochs.get(name, 0)))
+        version = int(options.pop("v", 1))
+        match verb:
+            case "commit" | "fetch":
+                return [self._may(verb, member_id, epoch, version)]
+            case "who":
+                topic, _, partition = names[0].partition("/")
+                owner = self.world.group.owner_of(topic, self.topics[topic], int(partition))
+                return [str(owner)]
+            case "classic":
+                return self._classic(names[0], member_id, version)
+        fields = self._fields(verb, names, options)
+        if verb in ("join", "leave", "away"):
+            epoch = {"join": 0, "leave": -1, "away": -2}[verb]
+        response = self.world.beat(member_id, epoch, version=version, **fields)
+        if response.error_code == ErrorCode.NONE and epoch >= 0:
+            assert response.member_id is not None
+            self.ids[name] = response.member_id
+            self.epochs[name] = response.member_epoch
+        return [self._answer(response)]
+
+    def _fields(self, verb: str, names: list[str], options: dict[str, str]) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        if verb in ("join", "full"):
+            fields = {"rebalance_timeout_ms": 60_000, "owned": {}, "subscribed_topic_names": names}
+        for option, value in options.items():
+            match option:
+                case "has":
+                    fields["owned"] = self._partitions(value)
+                case "topics":
+                    fields["subscribed_topic_names"] = (
+                        [] if value == "nothing" else value.split(",")
+                    )
+                case "timeout":
+                    fields["rebalance_timeout_ms"] = int(value)
+                case "client":
+                    fields["client_id"] = value
+                case "host":
+                    fields["host"] = value
+                case "without":
+                    fields.pop(
+                        {"timeout": "rebalance_timeout_ms", "has": "owned"}.get(value, value)
+                    )
+                case _:
+                    fields[FIELDS[option]] = value.strip('"')
+        return fields
+
+    def _may(self, verb: str, member_id: str, epoch: int, version: int) -> str:
+        group, now_ms = self.world.group, self.world.now_ms
+        if verb == "commit":
+            version = 9 if version == 1 else version
+            code = group.check_commit(member_id, epoch, None, version=version, now_ms=now_ms)
+        else:
+            known = None if member_id == "none" else member_id
+            code = group.check_fetch(known, epoch, now_ms=now_ms)
+        return f"{int(code)} {code.name}"
+
+    def _classic(self, verb: str, member_id: str, version: int) -> list[str]:
+        group, now_ms = self.world.group, self.world.now_ms
+        if verb == "heartbeat":
+            code = group.heartbeat(member_id, 1, None, now_ms)
+            return [f"{int(code)} {code.name}"]
+        caller = self.world.caller(version)
+        match verb:
+            case "join":
+                protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
+                join = JoinGroupRequest(
+                    group_id="g", member_id=member_id, protocol_type="connect", protocols=[protocol]
+                )
+                effects = group.join(caller, join)
+            case "sync":
+                effects = group.sync(caller, SyncGroupRequest(member_id=member_id))
+            case _:
+                members = [MemberIdentity(member_id=member_id)] if version >= 3 else []
+                leave = LeaveGroupRequest(members=members, member_id="" if members else member_id)
+                effects = group.leave(caller, leave)
+        (answer,) = self.world.carry_out(effects)
+        assert answer.token == caller.token
+        return [str(answer.response)]
+
+    # Words.
+
+    def _partitions(self, text: str) -> dict[TopicId, set[int]]:
+        partitions: dict[TopicId, set[int]] = {}
+        if text == "nothing":
+            return partitions
+        for part in text.split("+"):
+            topic, _, numbers = part.partition("/")
+            for run in numbers.split(","):
+                first, _, last = run.partition("-")
+                held = partitions.setdefault(self.topics[topic], set())
+                held.update(range(int(first), int(last or first) + 1))
+        return partitions
+
+    def _named(self, partitions: Partitions | dict[TopicId, set[int]] | None) -> str:
+        if not partitions:
+            return "nothing"
+        names = {topic_id: name for name, topic_id in self.topics.items()}
+        return " ".join(
+            f"{name}/{listed(partitions[topic])}"
+            for name, topic in sorted((names.get(topic, "?"), topic) for topic in partitions)
+        )
+
+    def _answer(self, response: ConsumerGroupHeartbeatResponse) -> str:
+        if response.error_code:
+            code = ErrorCode(response.error_code)
+            return f"{int(code)} {code.name}: {response.error_message}"
+        told = f"{response.member_id}: epoch {response.member_epoch}"
+        if (partitions := partitions_of(response)) is not None:
+            told += f", {self._named(partitions)}"
+        return told
+
+    def _written(self, entry: Entry) -> Iterator[str]:
+        for command in entry.commands:
+            if not isinstance(command, ChangeGroup):
+                continue
+            told = f"log: group epoch {command.epoch}, assignment {decode_group(command.body)[0]}"
+            if command.put:
+                told += ", put " + " ".join(f"{row.member_id}@{row.epoch}" for row in command.put)
+            if command.removed:
+                told += ", removed " + " ".join(command.removed)
+            yield told
+
+    def _show_group(self) -> Iterator[str]:
+        group = self.world.group
+        picture = group.picture
+        yield f"{group.state()}: epoch {picture.epoch}, assignment {picture.assignment_epoch}"
+
+    def _show_members(self) -> Iterator[str]:
+        for member in self.world.group.picture.members.values():
+            told = f"{member.member_id}: {member.state.name} epoch {member.epoch}"
+            told += f" (before {member.previous_epoch})"
+            if member.instance_id is not None:
+                told += f" instance {member.instance_id}"
+            told += f", has {self._named(member.assigned)}"
+            if member.revoking:
+                told += f", revokes {self._named(member.revoking)}"
+            if member.target != member.assigned:
+                told += f", target {self._named(member.target)}"
+            yield told
+
+    def _show_describe(self) -> Iterator[str]:
+        told = self.world.group.describe_consumer(self.world.topics)
+        yield (
+            f"{told.group_id} {told.group_state} {told.group_epoch}/{told.assignment_epoch} "
+            f"{told.assignor_name}"
+        )
+        for member in told.members:
+            yield (
+                f"{member.member_id} {member.instance_id} {member.rack_id} {member.member_epoch} "
+                f"{member.client_id}{member.client_host} {member.subscribed_topic_names} "
+                f"{member.subscribed_topic_regex} type {member.member_type}"
+            )
+            for what in (member.assignment, member.target_assignment):
+                yield "  " + " ".join(
+                    f"{topic.topic_name}/{listed({*topic.partitions})}"
+                    for topic in what.topic_partitions
+                )
+
+    def _show_classic(self) -> Iterator[str]:
+        yield str(self.world.group.describe())
+
+    def _show_deadline(self) -> Iterator[str]:
+        due_ms = self.world.group.deadline_ms()
+        yield "none" if due_ms is None else f"in {due_ms - self.world.now_ms} ms"
+
+
+def run(text: str, patch: pytest.MonkeyPatch) -> str:
+    """The script with the outcomes as they are now."""
+    script = Script(patch)
+    lines: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("    "):
+            continue
+        lines.append(line)
+        if line and not line.startswith("#"):
+            lines += [f"    {told}" for told in script.step(line)]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""Tests of groups that change their protocol."""

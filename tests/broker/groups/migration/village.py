@@ -1,0 +1,186 @@
+"""Consumers of both protocols in one group, and what must hold of them at every moment.
+
+ - no partition is owned by two, of those whom the group knows (whoever else is fenced, and will
+   hear of it with its next request);
+ - in a KIP-848 group what a member believes to own is its own in the coordinator's picture;
+ - a commit that the group lets through is one that the log takes.
+
+`settle` lets everybody do what clients do until nothing changes: then all have what they subscribe
+to, and the group is of KIP-848 if a member of that is there, and else a classic one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from broker.groups.migration.protocol_change import MigratingClassicGroup, MigratingConsumerGroup
+from coordinator.commands.group_commands import GroupKind
+from protocol.errors import ErrorCode
+from tests.broker.groups.consumer.clients import Client as ConsumerClient
+from tests.broker.groups.migration.clients import RANGE, ClassicClient
+from tests.broker.groups.migration.world import World
+
+AnyClient = ClassicClient | ConsumerClient
+ROUND_MS = 2_000
+ROUNDS = 80
+"""Enough for sessions and rebalance timeouts of who is gone, and all that comes after."""
+
+
+@dataclass
+class Village:
+    world: World = field(default_factory=World)
+    clients: list[AnyClient] = field(default_factory=list)
+    ids: int = 0
+
+    def running(self) -> list[AnyClient]:
+        return [client for client in self.clients if client.is_running]
+
+    # Who is there.
+
+    def classic(
+        self,
+        *names: str,
+        protocol: str = RANGE,
+        instance_id: str | None = None,
+        rebalance_timeout_ms: int = 60_000,
+    ) -> ClassicClient:
+        client = ClassicClient(self.world, names, protocol, instance_id, rebalance_timeout_ms)
+        self.clients.append(client)
+        return client
+
+    def consumer(
+        self, *names: str, instance_id: str | None = None, rebalance_timeout_ms: int = 60_000
+    ) -> ConsumerClient:
+        self.ids += 1
+        client = ConsumerClient(
+            self.world,
+            f"m{self.ids}",
+            names,
+            instance_id=instance_id,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+        )
+        self.clients.append(client)
+        return client
+
+    def go_on(self, client: AnyClient) -> None:
+        """One step of a client, as it does it when nothing fails."""
+        if isinstance(client, ClassicClient):
+            client.step()
+        else:
+            client.beat()
+            if client.is_running:
+                client.adopt()
+        self.check()
+
+    def settle(self, rounds: int = ROUNDS) -> None:
+        for _ in range(rounds):
+            self.world.wait(ROUND_MS)
+            self.check()
+            for client in self.running():
+                if client.is_running:
+                    self.go_on(client)
+        self.check_settled()
+
+    # What must hold.
+
+    def known(self, client: AnyClient) -> bool:
+        """Does the group know the client, under this id?
+
+        A classic client of another generation is fenced: its group may have gone on without it,
+        if it is a static member that did not join again (KIP-345).
+        """
+        group = self.world.group
+        if isinstance(group, MigratingClassicGroup):
+            return (
+                isinstance(client, ClassicClient)
+                and client.member_id in group.members
+                and client.generation == group.generation
+            )
+        assert isinstance(group, MigratingConsumerGroup)
+        member = group.picture.members.get(client.member_id)
+        if member is None:
+            return False
+        if isinstance(client, ClassicClient):
+            return member.classic is not None and client.generation == member.epoch
+        return member.classic is None
+
+    def held(self, client: AnyClient) -> Iterator[tuple[str, int]]:
+        """What it believes to own, of topics that there are."""
+        if isinstance(client, ClassicClient):
+            yield from ((name, part) for name, parts in client.owned.items() for part in parts)
+            return
+        for topic_id, parts in client.owned.items():
+            if (topic := self.world.topics.by_id(topic_id)) is not None:
+                yield from ((topic.name, part) for part in parts)
+
+    def check(self) -> None:
+        owners: dict[tuple[str, int], AnyClient] = {}
+        for client in self.running():
+            if self.known(client):
+                for place in self.held(client):
+                    other = owners.setdefault(place, client)
+                    assert other is client, f"{place} is owned by {client} and {other}"
+        if isinstance(self.world.group, MigratingConsumerGroup):
+            self._check_picture(self.world.group)
+        self._check_commits()
+
+    def _check_picture(self, group: MigratingConsumerGroup) -> None:
+        for client in self.running():
+            if self.known(client) and (isinstance(client, ClassicClient) or client.epoch > 0):
+                for name, part in self.held(client):
+                    topic = self.world.topics.by_name(name)
+                    if topic is not None:
+                        owner = group.picture.owners.of(topic.topic_id, part)
+                        assert owner == client.member_id, (name, part, client, owner)
+
+    def _check_commits(self) -> None:
+        row = self.world.row
+        for client in self.running():
+            epoch = client.generation if isinstance(client, ClassicClient) else client.epoch
+            if epoch < 0 or not client.member_id:
+                continue
+            code = self.world.group.check_commit(
+                client.member_id, epoch, client.instance_id, version=9, now_ms=self.world.now_ms
+            )
+            if code is ErrorCode.NONE:
+                assert row is not None
+                assert row.members[client.member_id].epoch == epoch
+
+    def check_settled(self) -> None:
+        world, running = self.world, self.running()
+        assert all(self.known(client) for client in running)
+        wanted = {
+            (topic.name, part)
+            for topic in world.topics
+            for part in range(topic.partition_count)
+            if any(topic.name in client.names for client in running)
+        }
+        assert {place for client in running for place in self.held(client)} == wanted
+        for client in running:
+            assert all(name in client.names for name, _ in self.held(client))
+        if not running:
+            assert not world.group.has_members()
+            return
+        assert world.group.state() == "Stable"
+        speaks = any(isinstance(client, ConsumerClient) for client in running)
+        assert world.group.kind is (GroupKind.CONSUMER if speaks else GroupKind.CLASSIC)
+        assert world.row is not None
+        assert len(world.row.members) == len(running)
+
+
+def three_classic(protocol: str = RANGE, *, partitions: int = 7) -> Village:
+    village = Village()
+    village.world.create("t", partitions)
+    for _ in range(3):
+        village.classic("t", protocol=protocol)
+    village.settle(10)
+    return village
+
+
+def mixed(protocol: str = RANGE) -> Village:
+    """Two classic members and one of KIP-848, settled."""
+    village = three_classic(protocol, partitions=6)
+    village.clients.pop(0).leave()
+    village.consumer("t")
+    village.settle(20)
+    assert village.world.kinds == ["CONSUMER"]
+    return village

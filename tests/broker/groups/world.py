@@ -1,0 +1,123 @@
+"""Agents with groups in virtual time, and what their members ask.
+
+`play(scenario)` has agents whose groups are fakes (`tests.broker.groups.fake`), so that only the
+shell is looked at; `run` of `tests.broker.edge.world` has the real ones.
+"""
+
+import asyncio
+
+from coordinator.commands.group_commands import GROUP_SHARDS
+from coordinator.tables.groups import shard_of
+from protocol import apis
+from protocol.messages import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+)
+from tests.broker.edge.wire import Peer
+from tests.broker.edge.world import Agent, World, run
+from tests.broker.groups.fake import KINDS, FakeGroup
+
+__all__ = ["Agent", "FakeGroup", "Member", "World", "play", "run"]
+
+SESSION_MS = 10_000
+
+
+def play(scenario, *, seed: int = 1) -> None:
+    """`scenario(world)` in virtual time, with fake groups."""
+
+    async def with_fakes(world: World) -> None:
+        FakeGroup.made.clear()
+        world.kinds = KINDS
+        await scenario(world)
+
+    run(with_fakes, seed=seed)
+
+
+async def until_held(*agents: Agent) -> None:
+    """Every shard has a live holder, as each of these agents sees it."""
+    for agent in agents:
+        groups = agent.machine.groups
+        async with asyncio.timeout(60):
+            while any(groups.holder(shard) is None for shard in range(GROUP_SHARDS)):
+                await asyncio.sleep(0.01)
+
+
+def group_of(agent: Agent, prefix: str = "g") -> str:
+    """A group id that the agent coordinates."""
+    groups, session = agent.machine.groups, agent.coordinator.incarnation()
+    names = (f"{prefix}{number}" for number in range(10_000))
+    return next(name for name in names if groups.holder(shard_of(name)) == session)
+
+
+def holder_of(group_id: str, *agents: Agent) -> Agent | None:
+    """Which of the agents serves the group now."""
+    serving = [agent for agent in agents if agent.node.groups.hosting.serves(group_id)]
+    assert len(serving) <= 1, "two agents coordinate one group"
+    return serving[0] if serving else None
+
+
+async def until_served(group_id: str, *agents: Agent, seconds: float = 30.0) -> Agent:
+    async with asyncio.timeout(seconds):
+        while (agent := holder_of(group_id, *agents)) is None:
+            await asyncio.sleep(0.01)
+    return agent
+
+
+def join_request(group_id: str, what: str, member_id: str = "", session_ms: int = SESSION_MS):
+    return JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=60_000,
+        member_id=member_id,
+        protocol_type=what,
+    )
+
+
+class Member:
+    """A member of a fake group, on a connection of its own."""
+
+    def __init__(self, agent: Agent, group_id: str, member_id: str = "", generation: int = -1):
+        self.group_id = group_id
+        self.member_id = member_id
+        self.generation = generation
+        self.peer: Peer = agent.peer()
+
+    def send_join(self, what: str, session_ms: int = SESSION_MS) -> None:
+        request = join_request(self.group_id, what, self.member_id, session_ms)
+        self.peer.send(apis.JOIN_GROUP, 5, request)
+
+    async def join(self, what: str = "write", session_ms: int = SESSION_MS) -> int:
+        """The error code; takes over what the answer gives."""
+        self.send_join(what, session_ms)
+        return await self.joined()
+
+    async def joined(self) -> int:
+        answer = await self.peer.answer()
+        if answer.error_code == 0:
+            self.member_id = answer.member_id
+            self.generation = answer.generation_id
+        return answer.error_code
+
+    async def heartbeat(self) -> int:
+        request = HeartbeatRequest(
+            group_id=self.group_id, generation_id=self.generation, member_id=self.member_id
+        )
+        return (await self.peer.ask(apis.HEARTBEAT, 4, request)).error_code
+
+    async def sync(self) -> int:
+        request = SyncGroupRequest(
+            group_id=self.group_id, generation_id=self.generation, member_id=self.member_id
+        )
+        return (await self.peer.ask(apis.SYNC_GROUP, 5, request)).error_code
+
+    async def leave(self) -> int:
+        identity = MemberIdentity(member_id=self.member_id)
+        request = LeaveGroupRequest(group_id=self.group_id, members=[identity])
+        return (await self.peer.ask(apis.LEAVE_GROUP, 5, request)).error_code
+
+    def at(self, agent: Agent) -> "Member":
+        """The same member, connected to another agent."""
+        return Member(agent, self.group_id, self.member_id, self.generation)

@@ -1,0 +1,1 @@
+"""Tests of handlers, one API or a few that belong together a file."""

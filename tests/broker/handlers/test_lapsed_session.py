@@ -1,0 +1,67 @@
+"""An agent that cannot prove its session does nothing, even where the log would let it (P5)."""
+
+import asyncio
+
+import pytest
+
+from coordinator.log.metadata_log import LogUnavailableError
+from protocol import apis
+from protocol.errors import ErrorCode
+from protocol.messages import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+    InitProducerIdRequest,
+    hot,
+)
+from tests.broker.edge.world import Agent, World, run
+from tests.broker.produce.world import batch
+
+
+async def _lapse(agent: Agent) -> None:
+    """Renewals are lost, all else gets through: the lease lives on when the proof has ended."""
+
+    async def lost(_session):
+        raise LogUnavailableError("lost on the way")
+
+    agent.log.keep_alive = lost
+    while agent.coordinator.incarnation() is not None:
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.promise("P5")
+def test_without_a_proven_session_nothing_is_written_or_given_though_the_log_answers() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("one") as (one,):
+            await one.create_topic("t")
+            await one.ask(apis.INIT_PRODUCER_ID, InitProducerIdRequest())
+            await _lapse(one)
+            head = world.cluster.head()
+
+            answer = await one.ask(apis.INIT_PRODUCER_ID, InitProducerIdRequest())
+            assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            request = CreateTopicsRequest(
+                topics=[CreatableTopic(name="u", num_partitions=1, replication_factor=1)]
+            )
+            answer = await one.ask(apis.CREATE_TOPICS, request)
+            assert answer.topics[0].error_code == ErrorCode.NOT_CONTROLLER
+            delete = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+            answer = await one.ask(apis.DELETE_TOPICS, delete)
+            assert answer.responses[0].error_code == ErrorCode.NOT_CONTROLLER
+            data = hot.PartitionProduceData(index=0, records=batch())
+            produce = hot.ProduceRequest(
+                acks=-1,
+                timeout_ms=30_000,
+                topic_data=[hot.TopicProduceData(name="t", partition_data=[data])],
+            )
+            answer = await one.ask(apis.PRODUCE, produce, version=9)
+            row = answer.responses[0].partition_responses[0]
+            assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+            assert world.cluster._leases, "the lease must live: the agent's own deadline counts"
+            assert one.coordinator.incarnation() is None
+            assert world.cluster.head() == head
+            assert world.store.puts == []
+
+    run(scenario)

@@ -1,0 +1,1 @@
+"""Tests of the jobs: who holds them, where they run, what they do together."""

@@ -1,0 +1,199 @@
+"""Which rows are merged: enough of a size, old, stable; and what has to move in any case."""
+
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from broker.jobs.kinds import merge_plan
+from broker.jobs.kinds.merge_plan import Limits, Use, runs
+from storage.formats.segment import FORMAT
+from storage.formats.spans import ObjectKind, Span
+from tests.broker.jobs.kinds.rows import Rows
+
+NOW_MS = 1_000_000
+OLD = NOW_MS - 2_000
+"""Old enough to be merged, too young to have to move."""
+SETTLED = NOW_MS - 100_000
+LIMITS = Limits(age_ms=1_000, span_bytes_max=10_000)
+SEGMENT = ObjectKind.SEGMENT
+
+
+def planned(rows: Rows, limits: Limits = LIMITS, **more: object) -> list[tuple[int, int]]:
+    found = runs(rows.partition, limits, time_ms=NOW_MS, **more)
+    return [(run.base_offset, run.next_offset) for run in found]
+
+
+def test_four_rows_of_a_size_become_one():
+    rows = Rows()
+    rows.spans(3, timestamp=OLD)
+    assert planned(rows) == []
+    rows.span(timestamp=OLD)
+    assert planned(rows) == [(0, 40)]
+
+
+def test_a_big_row_is_not_moved_for_the_sake_of_small_ones():
+    rows = Rows()
+    rows.span(timestamp=OLD, length=1000, kind=SEGMENT)
+    rows.spans(6, timestamp=OLD)
+    assert planned(rows) == [(10, 70)]
+
+
+def test_small_rows_before_a_big_one_are_merged_among_themselves():
+    rows = Rows()
+    rows.spans(5, timestamp=OLD)
+    rows.span(timestamp=OLD, length=2400)
+    assert planned(rows) == [(0, 50)]
+
+
+def test_young_rows_stay():
+    rows = Rows()
+    rows.spans(5, timestamp=OLD)
+    rows.spans(5, timestamp=NOW_MS - 500)
+    assert planned(rows) == [(0, 50)]
+
+
+def test_a_row_is_old_when_a_later_one_is():
+    rows = Rows()
+    rows.spans(3, timestamp=NOW_MS + 3_600_000)
+    rows.span(timestamp=OLD)
+    assert planned(rows) == [(0, 40)]
+
+
+def test_rows_with_times_to_come_are_merged_when_many_came_after_them():
+    rows = Rows()
+    rows.spans(merge_plan.NEW_ROWS_MAX + 4, timestamp=NOW_MS + 3_600_000)
+    assert planned(rows) == [(0, 40)]
+
+
+def test_what_an_open_transaction_may_still_take_back_stays():
+    rows = Rows()
+    rows.spans(4, timestamp=OLD)
+    rows.partition.open(7, 40)
+    rows.spans(8, timestamp=OLD)
+    assert planned(rows) == [(0, 40)]
+
+
+def test_markers_are_merged_with_what_is_around_them():
+    rows = Rows()
+    rows.spans(3, timestamp=OLD)
+    rows.marker(timestamp=OLD)
+    rows.span(timestamp=OLD)
+    assert planned(rows) == [(0, 41)]
+
+
+def test_a_run_is_no_bigger_than_a_segments_span():
+    rows = Rows()
+    rows.spans(25, timestamp=OLD, length=1000)
+    assert planned(rows) == [(0, 100), (100, 200), (200, 250)]
+
+
+def test_a_run_is_no_wider_than_the_topics_limits_allow():
+    rows = Rows()
+    for timestamp in range(0, 1000, 100):
+        rows.span(timestamp=timestamp)
+    limits = LIMITS._replace(width_ms_max=400, age_ms=400_000)
+    assert planned(rows, limits) == [(0, 50), (50, 100)]
+
+
+def test_pages_and_the_place_that_is_compacted_are_not_crossed():
+    rows = Rows()
+    rows.spans(20, timestamp=OLD)
+    rows.partition.clean_to = 100
+    assert planned(rows) == [(0, 100), (100, 200)]
+    rows.page(0, 8)
+    assert planned(rows) == [(100, 200)]
+
+
+def test_rows_before_the_log_start_are_left_to_be_dropped():
+    rows = Rows()
+    rows.spans(10, timestamp=OLD)
+    rows.partition.start_at(55)
+    assert planned(rows) == [(50, 100)]
+
+
+def test_nothing_stays_in_a_chunk_for_long():
+    rows = Rows()
+    rows.span(timestamp=SETTLED, kind=SEGMENT)
+    rows.span(timestamp=SETTLED)
+    rows.span(timestamp=SETTLED, kind=SEGMENT)
+    rows.span(timestamp=OLD)
+    assert planned(rows) == [(0, 40)]
+    rows.span(timestamp=OLD, length=5000)
+    rows.partition.open(7, rows.partition.end_offset)
+    rows.span(timestamp=NOW_MS)
+    assert planned(rows) == [(0, 40)]
+    alone = Rows()
+    alone.span(timestamp=SETTLED)
+    assert planned(alone) == [(0, 10)]
+
+
+def test_a_partition_without_anything_new_is_looked_at_now_and_then_only():
+    rows = Rows()
+    rows.spans(4, timestamp=OLD, kind=SEGMENT)
+    rows.marker(timestamp=OLD)
+    rows.partition.segment_bytes = rows.partition.data_bytes
+    assert planned(rows) == []
+    assert planned(rows, everything=True) == [(0, 41)]
+
+
+def test_what_lies_in_objects_of_little_use_moves_however_big_it_is():
+    rows = Rows()
+    big = rows.span(timestamp=OLD, length=9000, kind=SEGMENT, object_length=100_000)
+    rows.span(timestamp=OLD, length=9000, kind=SEGMENT)
+    rows.span(timestamp=OLD)
+    assert planned(rows) == []
+    assert planned(rows, sparse={big.object_id}, everything=True) == [(0, 10)]
+
+
+def test_segments_of_least_use_are_emptied_until_little_is_wasted():
+    ids = [Rows().span().object_id._replace(number=number) for number in range(4)]
+    lengths = dict.fromkeys(ids, FORMAT.length(data_bytes=100, pieces=2))
+    whole = dict.fromkeys(ids, Use(100, 2))
+    assert merge_plan.sparse_objects(whole, lengths) == frozenset()
+    used = {
+        **whole,
+        ids[0]: Use(50, 1),
+        ids[1]: Use(10, 1),
+        ids[3]: Use(100 + FORMAT.row.size - 5, 1),
+    }
+    assert merge_plan.sparse_objects(used, lengths) == {ids[0], ids[1]}
+
+
+def test_what_rows_use_of_segments_is_counted_and_chunks_are_left_in_any_case():
+    rows = Rows()
+    first, *_ = spans = [*rows.spans(2, kind=SEGMENT), rows.span()]
+    used: dict[object, Use] = {}
+    merge_plan.add_used(used, [*spans, rows.marker(), first])
+    assert used == {first.object_id: Use(200, 2), spans[1].object_id: Use(100, 1)}
+
+
+@hypothesis_settings(max_examples=60)
+@given(st.lists(st.integers(1, 300), max_size=120), st.booleans())
+def test_merging_ends_with_few_rows_of_all_bytes(lengths, wide):
+    """Rows as they come, merged now and then: what is left grows with the logarithm."""
+    limits = Limits(age_ms=0, span_bytes_max=4_000, width_ms_max=None if wide else 10**9)
+    sizes: list[int] = []
+    moved = 0
+    for count, length in enumerate(lengths, start=1):
+        sizes.append(length)
+        if count % 7:
+            continue
+        while True:
+            spans = [Span(Rows().span().object_id, 0, size, 0, 1, 5) for size in sizes]
+            found = merge_plan.worth_merging(spans, limits)
+            if not found:
+                break
+            ends = 0
+            new: list[int] = []
+            for first, end in found:
+                assert ends <= first < end - 3
+                run = sizes[first:end]
+                assert max(run) * merge_plan.FANIN <= sum(run) <= limits.span_bytes_max
+                moved += sum(run)
+                new += [*sizes[ends:first], sum(run)]
+                ends = end
+            sizes = [*new, *sizes[ends:]]
+    assert sum(sizes) == sum(lengths)
+    assert moved <= 5 * sum(lengths)
+    full = sum(sizes) // (limits.span_bytes_max // merge_plan.FANIN)
+    assert len(sizes) <= 3 * full + 35

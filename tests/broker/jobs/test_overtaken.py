@@ -1,0 +1,147 @@
+"""Jobs that are overtaken by others and by clients at every await: nothing is lost by it."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from broker.jobs.kinds import compacting, merge_plan, merging
+from coordinator.commands.entries import DeleteTopic
+from coordinator.commands.group_commands import SetTopicConfigs
+from coordinator.commands.job_commands import JobKind
+from tests.broker.jobs.world import SETTINGS, Steps, World
+
+COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.0"}
+STEPS_MAX = 60
+CHANGE_AT = 220
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World(SETTINGS)
+    yield world
+    world.close()
+
+
+def _merged_at(step: int) -> tuple[bool, list[tuple[bytes, bytes]]]:
+    """Compaction with a whole merge at one of its awaits: was there such an await, and what a
+    reader of committed records finds after it."""
+    world = World(SETTINGS)
+    place = (world.topic("compacted", **COMPACTED), 0)
+    other = (world.topic("other"), 0)
+    world.produce((place, [(b"key", b"committed")]))
+    producer = world.producer("aborts")
+    # The chunk has a batch of another topic, so that it stays when these rows have left it.
+    batches = sorted([(place, [(b"key", b"aborted")]), (other, [(b"a", b"b")])])
+    world.produce(*batches, producer=producer)
+    world.end(producer, commit=False)
+    for number in range(6):
+        world.produce((place, [(b"key%d" % number, b"value")]))
+    world.pass_time(1_000_000)
+
+    async def merge() -> None:
+        await world.job(JobKind.MERGE, requested=False)
+
+    steps = Steps(events={step: merge})
+    world.runner.run(world.job(JobKind.COMPACT, steps=steps))
+    read = world.runner.run(world.read(world.partition(place), committed=True))
+    world.close()
+    return step <= steps.count, [(record.key, record.value) for record in read]
+
+
+def test_keys_of_aborted_batches_are_not_learnt_though_a_merge_makes_the_partition_forget_them() -> (
+    None
+):
+    for step in range(1, STEPS_MAX):
+        was_there, read = _merged_at(step)
+        assert (b"key", b"committed") in read, f"lost by a merge at await {step}"
+        if not was_there:
+            assert step > 10, "compaction hardly began"
+            return
+    raise AssertionError("compaction has more awaits than were tried")
+
+
+@pytest.mark.parametrize("deleted", ["records", "topic"])
+@pytest.mark.parametrize("step", [2, 3, 120])
+def test_a_compaction_ends_when_all_of_its_partition_is_deleted(
+    world: World, deleted: str, step: int
+) -> None:
+    configs = COMPACTED | {"cleanup_policy": "compact,delete"}
+    place = (world.topic("compacted", **configs), 0)
+    for number in range(150):
+        world.produce((place, [(b"key%d" % (number % 50), bytes(20))]))
+    world.pass_time(1_000_000)
+
+    async def delete() -> None:
+        if deleted == "records":
+            world.trim(place, -1)
+            return
+        world.do(DeleteTopic(place[0]))
+        while (command := world.machine.next_purge()) is not None:
+            world.do(command)
+
+    async def compact() -> None:
+        async with asyncio.timeout(20):
+            await world.job(JobKind.COMPACT, steps=Steps(events={step: delete}))
+
+    world.runner.run(compact())
+
+
+def test_records_that_a_new_setting_keeps_are_not_deleted_by_the_old_one(world: World) -> None:
+    for step in range(1, 4):
+        full = (world.topic(f"full{step}", retention_ms="10000"), 0)
+        kept = (world.topic(f"kept{step}", retention_ms="10000"), 0)
+        for _ in range(990):
+            world.produce((full, [(b"k", b"v")]))
+        for _ in range(50):
+            world.produce((kept, [(b"k", b"v")]))
+        world.pass_time(100_000)
+        log_start: list[int] = []
+
+        async def keep(kept=kept, log_start=log_start) -> None:
+            log_start.append(world.partition(kept).log_start)
+            world.do(SetTopicConfigs(kept[0], (("retention.ms", "86400000"),)))
+
+        world.runner.run(world.job(JobKind.RETENTION, steps=Steps(events={step: keep})))
+        assert [world.partition(kept).log_start] == log_start, f"deleted after await {step}"
+
+
+def test_a_topic_that_is_not_compacted_any_more_loses_nothing_to_a_compaction_under_way(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compacting, "WINDOW_BYTES_MAX", 2_000)
+    place = (world.topic("compacted", **COMPACTED), 0)
+    for number in range(200):
+        world.produce((place, [(b"key%d" % (number % 5), bytes(50))]))
+    world.pass_time(1_000_000)
+    steps = Steps()
+    count: list[int] = []
+
+    async def change() -> None:
+        world.do(SetTopicConfigs(place[0], (("cleanup.policy", "delete"),)))
+        count.append(len(await world.read(world.partition(place), committed=True)))
+
+    # In the middle of what is rewritten: behind all that is learnt, and before the end.
+    steps.events[CHANGE_AT] = change
+    world.runner.run(world.job(JobKind.COMPACT, steps=steps))
+    assert steps.count > CHANGE_AT
+    read = world.runner.run(world.read(world.partition(place), committed=True))
+    assert [len(read)] == count
+
+
+def test_a_merge_goes_on_when_a_partition_is_emptied_while_it_looks_for_waste(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = (world.topic("emptied", retention_ms="-1"), 0)
+    for _ in range(20):
+        world.produce((place, [(b"k", b"v")]))
+    monkeypatch.setattr(merging, "ROWS_PER_TURN_MAX", 5)
+    looked_at = merge_plan.add_used
+
+    def empty(*arguments: object) -> None:
+        looked_at(*arguments)
+        world.trim(place, -1)
+
+    monkeypatch.setattr(merge_plan, "add_used", empty)
+    assert world.runner.run(world.job(JobKind.MERGE))
+    assert world.partition(place).row_count == 0

@@ -1,0 +1,186 @@
+"""What a job has in its hands."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from broker.config.topic_rules import TopicRules
+from broker.jobs.worker import context as module
+from broker.jobs.worker.context import JobContext, JobStoppedError, Numbers
+from coordinator.commands.entries import Entry, Open
+from coordinator.commands.job_commands import JobKind, ReportJob
+from coordinator.machine.machine import Machine
+from protocol.types import INCARNATION_NONE, Buffer, Incarnation, Position
+from storage.formats.spans import ObjectId, ObjectKind
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
+from tests.broker.harness import settings_of
+
+ME = Incarnation(1)
+
+
+class Failing(MemoryStore):
+    """Calls fail with what is next, as long as there is something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[Exception] = []
+
+    async def put_new(self, key: str, parts: Sequence[Buffer]) -> None:
+        if self.errors:
+            raise self.errors.pop()
+        await super().put_new(key, parts)
+
+    async def get(self, key: str) -> Buffer:
+        if self.errors:
+            raise self.errors.pop()
+        return await super().get(key)
+
+
+def machine_of_me() -> Machine:
+    machine = Machine()
+    machine.apply(
+        Position(ME), Entry(INCARNATION_NONE, 0, 5, (Open(1, "one", -1, "", (), "0", 1),))
+    )
+    return machine
+
+
+def context_of(store: MemoryStore | None = None, **more: object) -> JobContext:
+    settings = settings_of()
+
+    async def propose(_command: object) -> object:
+        raise JobStoppedError
+
+    return JobContext(
+        JobKind.MERGE,
+        machine=machine_of_me(),
+        store=store or MemoryStore(),
+        settings=settings,
+        rules=TopicRules(settings.kafka),
+        incarnation=ME,
+        propose=propose,
+        on_applied=lambda _callback: lambda: None,
+        **more,
+    )
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS_MIN", 0.001)
+    monkeypatch.setattr(module, "RETRY_SECONDS_MAX", 0.001)
+
+
+def test_a_store_that_is_away_is_asked_again_until_it_answers() -> None:
+    async def work() -> None:
+        store = Failing()
+        context = context_of(store)
+        store.errors = [StoreUnavailableError("away"), TimeoutError()]
+        await context.put("a", [b"12", b"3"])
+        store.errors = [StoreUnavailableError("away")] * 5
+        assert bytes(await context.read("a")) == b"123"
+        assert (context.stats.bytes_written, context.stats.bytes_read) == (3, 3)
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    "error", [ObjectNotFoundError("x"), ObjectExistsError("x"), StoreRefusedError("x")]
+)
+def test_a_definite_answer_of_the_store_is_the_jobs(error: Exception) -> None:
+    async def work() -> None:
+        store = Failing()
+        store.errors = [error]
+        with pytest.raises(type(error)):
+            await context_of(store).put("a", [b"1"])
+
+    asyncio.run(work())
+
+
+def test_all_bytes_are_paced_before_they_are_moved_if_their_number_is_known() -> None:
+    async def work() -> None:
+        paced: list[int] = []
+
+        async def pace(length: int) -> None:
+            paced.append(length)
+
+        context = context_of(pace=pace)
+        await context.put("a", [b"12345"])
+        assert bytes(await context.read("a", 1, 2)) == b"23"
+        await context.read("a")
+        assert paced == [5, 2, 5]
+
+    asyncio.run(work())
+
+
+def test_numbers_go_up_from_behind_what_is_committed_for_each_kind() -> None:
+    machine = machine_of_me()
+    row = machine.incarnations.get(ME)
+    assert row is not None
+    row.segment_last = 4
+    numbers = Numbers(machine, ME)
+    assert numbers.next(ObjectKind.SEGMENT) == ObjectId(ME, 5, ObjectKind.SEGMENT)
+    assert numbers.next(ObjectKind.SEGMENT) == ObjectId(ME, 6, ObjectKind.SEGMENT)
+    assert numbers.next(ObjectKind.INDEX) == ObjectId(ME, 0, ObjectKind.INDEX)
+    row.segment_last = 9
+    assert numbers.next(ObjectKind.SEGMENT) == ObjectId(ME, 10, ObjectKind.SEGMENT)
+
+
+def test_an_incarnation_that_is_over_names_no_objects() -> None:
+    with pytest.raises(JobStoppedError):
+        Numbers(Machine(), ME).next(ObjectKind.SEGMENT)
+
+
+def reported(act: Callable[[JobContext], None], **more: object) -> tuple[list[ReportJob], object]:
+    """What was sent while `act` went on, and what is said at the end."""
+
+    async def work() -> tuple[list[ReportJob], object]:
+        sent: list[ReportJob] = []
+        context = context_of(send_report=sent.append, **more)
+        act(context)
+        return sent, context.last_report(failure=None)
+
+    return asyncio.run(work())
+
+
+def test_a_round_that_had_nothing_to_do_says_nothing() -> None:
+    assert reported(lambda context: context.report(0, 0, "looked")) == ([], None)
+
+
+def test_a_round_that_was_asked_for_says_how_it_ended_though_there_was_nothing_to_do() -> None:
+    sent, last = reported(lambda context: context.report(3, 3, "looked"), requested=True)
+    assert sent == []
+    assert last == ReportJob(JobKind.MERGE, 3, 3, running=False, note="looked")
+
+
+def test_progress_is_told_at_most_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    def act(context: JobContext) -> None:
+        loop = asyncio.get_running_loop()
+        start_s = loop.time()
+        for second in range(20):
+            monkeypatch.setattr(loop, "time", lambda second=second: start_s + second)
+            for _ in range(10):
+                context.report(second, 20, "x" * 1000)
+
+    sent, last = reported(act)
+    assert [report.done for report in sent] == [5, 10, 15]
+    assert {len(report.note) for report in sent} == {module.NOTE_MAX}
+    assert last is not None
+
+
+def test_a_proposal_counts_as_something_done() -> None:
+    async def work() -> None:
+        context = context_of()
+        with pytest.raises(JobStoppedError):
+            await context.propose(ReportJob(JobKind.MERGE, 0, 0, running=True, note=""))
+        assert context.stats.commands == 1
+        last = context.last_report(failure="the store is away")
+        assert last is not None
+        assert last.note == "failed: the store is away"
+
+    asyncio.run(work())

@@ -1,0 +1,1 @@
+"""Tests of the produce path, on real coordinators over memory adapters."""

@@ -1,0 +1,194 @@
+"""What a produce request that failed is told: no offset (P2), and whether it may still happen (P4)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from broker.edge.dispatch import Call
+from broker.handlers import produce as produce_handler
+from coordinator.commands.entries import CommitChunk
+from coordinator.proposer import NotDoneError
+from protocol import apis, messages
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import hot
+from tests.broker.produce.world import Agent, Answer, World, batch, run
+
+
+async def _unknown_topic(agent: Agent) -> Answer:
+    return agent.produce("unknown", batch())
+
+
+async def _unknown_partition(agent: Agent) -> Answer:
+    return agent.produce("t", batch(), partition=9)
+
+
+async def _wrong_acks(agent: Agent) -> Answer:
+    return agent.produce("t", batch(), acks=2)
+
+
+async def _damaged(agent: Agent) -> Answer:
+    return agent.produce("t", batch()[:-1] + b"!")
+
+
+async def _gap_in_sequences(agent: Agent) -> Answer:
+    await agent.produce("t", batch(producer_id=7, epoch=0, sequence=0)).wait()
+    return agent.produce("t", batch(producer_id=7, epoch=0, sequence=5))
+
+
+async def _without_session(agent: Agent) -> Answer:
+    agent.log.down = True
+    await asyncio.sleep(8)
+    return agent.produce("t", batch())
+
+
+async def _store_down(agent: Agent) -> Answer:
+    agent.world.store.down = True
+    return agent.produce("t", batch(), timeout_ms=60_000)
+
+
+async def _out_of_time(agent: Agent) -> Answer:
+    agent.log.tail_gate.clear()
+    return agent.produce("t", batch(), timeout_ms=1_000)
+
+
+async def _stale(agent: Agent) -> Answer:
+    """As after a stall of the loop (P17)."""
+    request = hot.ProduceRequest(
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[
+            hot.TopicProduceData(
+                name="t", partition_data=[hot.PartitionProduceData(records=batch())]
+            )
+        ],
+    )
+    call = Call(
+        api_key=apis.PRODUCE,
+        version=9,
+        correlation_id=1,
+        client_id="test",
+        body=memoryview(bytes(messages.encode_request(apis.PRODUCE, 9, request))),
+        connection=agent.connection,
+        received_ms=0,
+    )
+    produce_handler.refuse(agent.node, call, KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "stale"))
+    return Answer(call)
+
+
+@pytest.mark.promise("P2")
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        (_unknown_topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (_unknown_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (_wrong_acks, ErrorCode.INVALID_REQUIRED_ACKS),
+        (_damaged, ErrorCode.CORRUPT_MESSAGE),
+        (_gap_in_sequences, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (_without_session, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (_store_down, ErrorCode.KAFKA_STORAGE_ERROR),
+        (_out_of_time, ErrorCode.REQUEST_TIMED_OUT),
+        (_stale, ErrorCode.NOT_ENOUGH_REPLICAS),
+    ],
+)
+def test_a_failed_batch_has_no_offset_whatever_the_reason(
+    failure: Callable[[Agent], Awaitable[Answer]], error: ErrorCode
+) -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("a") as (agent,):
+            await agent.create_topic("t")
+            # There are offsets that it could be given by mistake.
+            await agent.produce("t", batch(b"1", b"2")).wait()
+            answer = await (await failure(agent)).partition()
+            assert (answer.error_code, answer.base_offset) == (error, -1)
+
+    run(scenario)
+
+
+def test_what_waits_in_the_open_chunk_when_the_session_ends_fails_and_never_comes() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("a", puts_in_flight="1") as (agent,):
+            await agent.create_topic("t")
+            before = agent.coordinator.incarnation()
+            gate = asyncio.Event()
+            world.store.put_gate = lambda _key: gate.wait()
+            agent.produce("t", batch(), timeout_ms=60_000, connection=agent.connect())
+            await asyncio.sleep(0.1)
+            answer = agent.produce("t", batch(), timeout_ms=60_000)
+            await asyncio.sleep(0.1)
+            assert agent.producing.stats.chunks == 1  # The second one is still being gathered.
+            world.cluster.expire(next(iter(world.cluster._leases)))
+            while agent.coordinator.incarnation() in {before, None}:
+                await asyncio.sleep(0.1)
+            result = answer.now().responses[0].partition_responses[0]
+            assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            gate.set()
+            await asyncio.sleep(30)
+            assert agent.row("t").end_offset == 0
+
+    run(scenario)
+
+
+@pytest.mark.promise("P4")
+def test_an_append_in_doubt_when_the_agent_ends_is_not_called_failed() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("a") as (agent,):
+            await agent.create_topic("t")
+            agent.log.swallow_answers = True
+            agent.log.tail_gate.clear()
+            answer = agent.produce("t", batch(), timeout_ms=20_000)
+            await asyncio.sleep(1)
+            await agent.coordinator.leave()
+            assert (await answer.partition()).error_code == ErrorCode.REQUEST_TIMED_OUT
+            assert len(world.cluster.entries) > 2  # It did happen.
+
+    run(scenario)
+
+
+@pytest.mark.promise("P4")
+def test_acks_0_closes_the_connection_when_its_fate_is_open() -> None:
+    async def scenario(world: World) -> None:
+        async with world.agents("a") as (agent,):
+            await agent.create_topic("t")
+            agent.log.tail_gate.clear()
+            answer = agent.produce("t", batch(), acks=0, timeout_ms=1_000)
+            await asyncio.sleep(2)
+            assert not answer.there
+            assert agent.connection.closed
+
+    run(scenario)
+
+
+def test_a_commit_that_is_refused_takes_later_ones_of_its_sender_with_it() -> None:
+    """P11, also where both were about to be proposed at the same time."""
+
+    async def scenario(world: World) -> None:
+        async with world.agents("a", chunk_linger_ms="1") as (agent,):
+            await agent.create_topic("t")
+            gate, propose = asyncio.Event(), agent.coordinator.propose
+
+            async def hold_first(key: str) -> None:
+                if key.endswith("0"):
+                    await gate.wait()
+
+            def refuse_first(command, incarnation=None):
+                if isinstance(command, CommitChunk) and command.number == 0:
+                    refused = asyncio.get_running_loop().create_future()
+                    refused.set_exception(NotDoneError("refused"))
+                    return refused
+                return propose(command, incarnation)
+
+            world.store.put_gate = hold_first
+            agent.coordinator.propose = refuse_first
+            first = agent.produce("t", batch(b"1"))
+            await asyncio.sleep(1)
+            second = agent.produce("t", batch(b"2"))
+            other = agent.produce("t", batch(b"3"), connection=agent.connect())
+            await asyncio.sleep(1)
+            gate.set()
+            assert (await first.partition()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (await second.partition()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (await other.partition()).base_offset == 0
+            assert agent.row("t").end_offset == 1
+
+    run(scenario)

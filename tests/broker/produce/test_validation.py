@@ -1,0 +1,304 @@
+"""What Kafka's LogValidator refuses, and with which error."""
+
+from dataclasses import replace
+
+import pytest
+
+from broker.config.kafka_settings import KafkaSettings
+from broker.config.topic_configs import TopicSettings, effective
+from broker.produce.validation import AHEAD_MS, LONG_MAX, Sound, Unsound, judge
+from protocol import records
+from protocol.compression import Codec
+from protocol.errors import ErrorCode
+from protocol.records import Record, build_batch
+from tests.broker.produce.world import NOW_MS, batch
+from tests.storage.lies import FAR_MS, saying
+
+PLAIN = effective({}, KafkaSettings())
+
+
+def _judge(data, topic=PLAIN, *, version: int = 9):
+    view = None if data is None else memoryview(bytes(data))
+    return judge(view, topic, version=version, now_ms=NOW_MS)
+
+
+def _changed(data: bytes, at: int, value: bytes, *, seal: bool = True) -> bytes:
+    changed = bytearray(data)
+    changed[at : at + len(value)] = value
+    if seal:
+        records._seal(changed, 0, len(changed))
+    return bytes(changed)
+
+
+def test_a_sound_batch_is_taken_as_it_is_without_a_copy() -> None:
+    data = memoryview(batch(b"1", b"2"))
+    verdict = judge(data, PLAIN, version=9, now_ms=NOW_MS)
+    assert isinstance(verdict, Sound)
+    assert verdict.data is data
+    assert verdict.header.record_count == 2
+    assert verdict.log_append_time == -1
+
+
+def test_a_transactional_batch_is_sound_whatever_transaction_it_is_of() -> None:
+    data = batch(attributes=records.TRANSACTIONAL, producer_id=1, epoch=0, sequence=0)
+    verdict = _judge(data)
+    assert isinstance(verdict, Sound)
+    assert verdict.header.is_transactional
+
+
+def test_a_transactional_batch_stays_one_when_it_is_recompressed_and_stamped() -> None:
+    data = batch(attributes=records.TRANSACTIONAL, producer_id=1, epoch=2, sequence=3)
+    topic = replace(PLAIN, compression_type="gzip", timestamp_type="LogAppendTime")
+    verdict = _judge(data, topic)
+    assert isinstance(verdict, Sound)
+    header = records.read_header(verdict.data)
+    assert (header.is_transactional, header.codec) == (True, Codec.GZIP)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (None, ErrorCode.INVALID_RECORD),
+        (b"", ErrorCode.INVALID_RECORD),
+        (batch() + batch(), ErrorCode.INVALID_RECORD),
+        (_changed(batch(), 16, b"\x01"), ErrorCode.INVALID_RECORD),
+        (_changed(batch(), 0, (5).to_bytes(8)), ErrorCode.INVALID_RECORD),
+        (_changed(batch(), 70, b"\xff", seal=False), ErrorCode.CORRUPT_MESSAGE),
+        (_changed(batch(), 23, (3).to_bytes(4)), ErrorCode.INVALID_RECORD),
+        (batch(attributes=records.CONTROL), ErrorCode.INVALID_RECORD),
+        (batch(attributes=records.LOG_APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
+        (batch(attributes=records.TRANSACTIONAL), ErrorCode.INVALID_RECORD),
+        (
+            batch(attributes=records.TRANSACTIONAL | records.CONTROL, producer_id=1, epoch=0),
+            ErrorCode.INVALID_RECORD,
+        ),
+        (batch(producer_id=1, epoch=0, sequence=-1), ErrorCode.INVALID_RECORD),
+        (batch(bytes(2_000_000)), ErrorCode.MESSAGE_TOO_LARGE),
+    ],
+    ids=[
+        "null", "no batch", "two batches", "magic 1", "base offset", "crc", "count", "control",
+        "append time", "transactional without producer", "control of a transaction", "no sequence", "too large",
+    ],
+)  # fmt: skip
+def test_a_batch_that_kafka_refuses_is_refused_with_kafkas_error(data, error) -> None:
+    verdict = _judge(data)
+    assert isinstance(verdict, Unsound)
+    assert verdict.error == error
+
+
+def test_zstd_is_refused_before_v7() -> None:
+    data = batch(codec=Codec.ZSTD)
+    assert _judge(data, version=6).error == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert isinstance(_judge(data, version=7), Sound)
+
+
+def test_a_timestamp_too_far_ahead_is_refused_and_named() -> None:
+    data = build_batch(
+        [
+            Record(timestamp=NOW_MS, value=b"1"),
+            Record(timestamp=NOW_MS + 3_600_001, value=b"2"),
+            Record(timestamp=-1, value=b"3"),
+        ]
+    )
+    verdict = _judge(data)
+    assert verdict.error == ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in verdict.record_errors] == [1]
+    assert "invalid timestamp" in verdict.message
+
+
+def test_a_timestamp_an_hour_ahead_is_allowed() -> None:
+    assert isinstance(_judge(batch(timestamp=NOW_MS + 3_600_000)), Sound)
+
+
+def _two(*, codec: Codec = Codec.NONE, later: int = 0) -> bytes:
+    """Records of NOW_MS and 500 ms later."""
+    stamps = (NOW_MS + later, NOW_MS + later + 500)
+    return build_batch([Record(-1, at, b"k", b"v") for at in stamps], codec=codec)
+
+
+CODECS = pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+
+
+@CODECS
+@pytest.mark.parametrize(
+    ("said", "believed"),
+    [
+        (NOW_MS + 500, NOW_MS + 500),
+        (NOW_MS + 3_600_000, NOW_MS + 3_600_000),
+        (NOW_MS, NOW_MS),
+        (NOW_MS - 1, NOW_MS + AHEAD_MS),
+        (0, NOW_MS + AHEAD_MS),
+        (-1, NOW_MS + AHEAD_MS),
+    ],
+)
+def test_a_newest_timestamp_before_the_base_is_not_believed_and_no_record_is_looked_at(
+    said: int, believed: int, codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "payload", None)
+    data = saying(_two(codec=codec), said)
+    verdict = judge(memoryview(data), PLAIN, version=9, now_ms=NOW_MS)
+    assert isinstance(verdict, Sound)
+    assert verdict.timestamp_max == believed
+    assert verdict.data == data
+
+
+@pytest.mark.parametrize(
+    ("later", "after_max_ms", "believed"),
+    [
+        (-(10**9), 3_600_000, NOW_MS + AHEAD_MS),
+        (0, 3_600_000, NOW_MS + AHEAD_MS),
+        (1000, 3_600_000, NOW_MS + 1000 + AHEAD_MS),
+        (3_600_000, 3_600_000, NOW_MS + 3_600_000),
+        (0, 0, NOW_MS),
+        (10**9, LONG_MAX, NOW_MS + 10**9 + AHEAD_MS),
+    ],
+)
+def test_what_contradicts_itself_is_as_new_as_the_clocks_of_clients_and_the_topic_allow(
+    later: int, after_max_ms: int, believed: int
+) -> None:
+    """Nobody knows whether the other records are as old as the first."""
+    topic = replace(PLAIN, timestamp_after_max_ms=after_max_ms)
+    verdict = _judge(saying(_two(later=later), -1), topic)
+    assert isinstance(verdict, Sound)
+    assert verdict.timestamp_max == believed
+
+
+def test_a_batch_without_timestamps_has_none() -> None:
+    verdict = _judge(build_batch([Record(value=b"v")]))
+    assert isinstance(verdict, Sound)
+    assert verdict.timestamp_max == -1
+
+
+@CODECS
+def test_a_newest_timestamp_too_far_ahead_is_replaced_by_that_of_the_records(codec: Codec) -> None:
+    true = _two(codec=codec)
+    verdict = _judge(saying(true, NOW_MS + FAR_MS))
+    assert isinstance(verdict, Sound)
+    assert bytes(verdict.data) == true
+    assert verdict.timestamp_max == verdict.header.max_timestamp == NOW_MS + 500
+
+
+@CODECS
+@pytest.mark.parametrize("said", [-1, 0, NOW_MS])
+def test_records_too_far_ahead_are_refused_whatever_the_header_says_of_the_newest(
+    said: int, codec: Codec
+) -> None:
+    """Their base timestamp gives them away."""
+    verdict = _judge(saying(_two(codec=codec, later=FAR_MS), said))
+    assert isinstance(verdict, Unsound)
+    assert verdict.error == ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in verdict.record_errors] == [0, 1]
+
+
+@CODECS
+@pytest.mark.parametrize("said", [-1, 0, NOW_MS - 1, NOW_MS + 499, NOW_MS + 501, NOW_MS + FAR_MS])
+@pytest.mark.parametrize(
+    "topic",
+    [
+        replace(PLAIN, compacted=True),
+        replace(PLAIN, timestamp_before_max_ms=10**9),
+        replace(PLAIN, compression_type="gzip"),
+        replace(PLAIN, compacted=True, compression_type="gzip"),
+    ],
+    ids=["compacted", "bounded", "recompressed", "compacted and recompressed"],
+)
+def test_where_records_are_looked_at_their_newest_timestamp_is_written_into_the_header(
+    topic: TopicSettings, said: int, codec: Codec
+) -> None:
+    true = _judge(_two(codec=codec), topic)
+    verdict = _judge(saying(_two(codec=codec), said), topic)
+    assert isinstance(true, Sound)
+    assert isinstance(verdict, Sound)
+    assert bytes(verdict.data) == bytes(true.data)
+    assert verdict.header == true.header == records.read_header(true.data)
+    assert verdict.timestamp_max == verdict.header.max_timestamp == NOW_MS + 500
+
+
+@CODECS
+def test_recompressed_records_are_refused_when_one_is_too_far_ahead(codec: Codec) -> None:
+    stamps = (NOW_MS, NOW_MS + FAR_MS)
+    data = build_batch([Record(-1, at, b"k", b"v") for at in stamps], codec=codec)
+    verdict = _judge(saying(data, NOW_MS), replace(PLAIN, compression_type="gzip"))
+    assert isinstance(verdict, Unsound)
+    assert verdict.error == ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in verdict.record_errors] == [1]
+
+
+@pytest.mark.parametrize("said", [-1, 0, NOW_MS + FAR_MS])
+def test_log_append_time_takes_the_place_of_whatever_the_header_says(said: int) -> None:
+    verdict = _judge(saying(_two(), said), replace(PLAIN, timestamp_type="LogAppendTime"))
+    assert isinstance(verdict, Sound)
+    assert verdict.timestamp_max == verdict.header.max_timestamp == NOW_MS
+
+
+def test_old_timestamps_are_refused_only_where_a_bound_is_set() -> None:
+    data = batch(timestamp=NOW_MS - 100_000_000)
+    assert PLAIN.timestamp_before_max_ms == LONG_MAX
+    assert isinstance(_judge(data), Sound)
+    bounded = replace(PLAIN, timestamp_before_max_ms=1000)
+    assert _judge(data, bounded).error == ErrorCode.INVALID_TIMESTAMP
+    assert isinstance(_judge(batch(), bounded), Sound)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_a_compacted_topic_takes_no_record_without_a_key(codec) -> None:
+    compacted = replace(PLAIN, compacted=True)
+    data = build_batch(
+        [
+            Record(timestamp=NOW_MS, key=b"k", value=b"1"),
+            Record(timestamp=NOW_MS, key=None, value=b"2"),
+        ],
+        codec=codec,
+    )
+    verdict = _judge(data, compacted)
+    assert verdict.error == ErrorCode.INVALID_RECORD
+    assert [index for index, _ in verdict.record_errors] == [1]
+    assert isinstance(_judge(batch(key=b"k"), compacted), Sound)
+
+
+def test_timestamp_errors_win_over_missing_keys_and_both_are_listed() -> None:
+    compacted = replace(PLAIN, compacted=True)
+    data = build_batch(
+        [
+            Record(timestamp=NOW_MS, value=b"1"),
+            Record(timestamp=NOW_MS + 10**9, key=b"k", value=b"2"),
+        ]
+    )
+    verdict = _judge(data, compacted)
+    assert verdict.error == ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in verdict.record_errors] == [0, 1]
+
+
+def test_a_topic_with_a_codec_of_its_own_gets_batches_in_it() -> None:
+    gzip = replace(PLAIN, compression_type="gzip")
+    verdict = _judge(batch(b"1", b"2", codec=Codec.LZ4), gzip)
+    assert isinstance(verdict, Sound)
+    assert verdict.header.codec == Codec.GZIP
+    assert records.validate_batch(verdict.data) == ErrorCode.NONE
+    assert [record.value for record in records.iterate(verdict.data)] == [b"1", b"2"]
+
+
+def test_a_batch_that_grows_too_large_by_recompression_is_refused() -> None:
+    bare = replace(PLAIN, compression_type="uncompressed", max_message_bytes=5_000)
+    verdict = _judge(batch(bytes(100_000), codec=Codec.GZIP), bare)
+    assert verdict.error == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_broken_compressed_records_are_invalid_where_they_must_be_looked_at() -> None:
+    gzip = replace(PLAIN, compression_type="gzip")
+    data = _changed(batch(bytes(1000), codec=Codec.LZ4), 70, b"\xff\xff\xff\xff")
+    assert _judge(data, gzip).error == ErrorCode.INVALID_RECORD
+    assert isinstance(_judge(data), Sound)
+
+
+def test_log_append_time_marks_a_copy_and_keeps_the_crc_valid() -> None:
+    stamped = replace(PLAIN, timestamp_type="LogAppendTime")
+    data = batch(timestamp=5)
+    verdict = _judge(data, stamped)
+    assert isinstance(verdict, Sound)
+    assert verdict.log_append_time == NOW_MS
+    assert verdict.header.max_timestamp == NOW_MS
+    assert records.validate_batch(verdict.data) == ErrorCode.NONE
+    assert [record.timestamp for record in records.iterate(verdict.data)] == [NOW_MS]
+    assert records.read_header(data).max_timestamp == 5

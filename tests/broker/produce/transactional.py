@@ -1,0 +1,102 @@
+"""A transactional client for tests of the hot paths: its requests but Produce go into the log
+directly, through any agent."""
+
+from coordinator.commands.transaction_commands import (
+    AddToTransaction,
+    ClientProof,
+    EndTransaction,
+    GiveUpTransaction,
+    InitProducer,
+    ProducerInitialized,
+    TransactionEnded,
+)
+from protocol.records import TRANSACTIONAL
+from tests.broker.produce.world import Agent, Answer, batch
+
+CONNECTION = 1
+
+
+class Client:
+    """A producer with a transactional id; `producer_id` and `epoch` are what it was told."""
+
+    def __init__(self, transactional_id: str = "x") -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = -1
+        self.epoch = -1
+
+    async def init(self, agent: Agent) -> None:
+        """InitProducerId: take over, whoever had the id before."""
+        outcome = await agent.coordinator.propose(
+            InitProducer(self.transactional_id, 60_000, -1, -1)
+        )
+        assert isinstance(outcome, ProducerInitialized)
+        self.producer_id, self.epoch = outcome.producer_id, outcome.producer_epoch
+
+    async def add(self, agent: Agent, topic: str, *partitions: int) -> None:
+        """AddPartitionsToTxn: begins a transaction, or adds to the open one."""
+        await agent.coordinator.barrier()
+        row = agent.coordinator.machine.transactions.get(self.transactional_id)
+        assert row is not None
+        known = agent.coordinator.machine.topics.by_name(topic)
+        assert known is not None
+        places = tuple((known.topic_id, partition) for partition in partitions)
+        instance = row.standing.instance + (not row.is_ongoing)
+        command = AddToTransaction(
+            self.transactional_id,
+            self.producer_id,
+            self.epoch,
+            instance,
+            CONNECTION,
+            places,
+            (),
+        )
+        await agent.coordinator.propose(command)
+        await agent.coordinator.barrier()
+        assert set(places) <= set(row.partitions)
+
+    async def end(self, agent: Agent, *, commit: bool = True) -> None:
+        """EndTxn v4: the epoch stays."""
+        proof = ClientProof(
+            self.instance(agent), CONNECTION, agent.coordinator.machine.position, challenged=True
+        )
+        await self._end(agent, commit, proof)
+
+    async def end_bumping(self, agent: Agent, *, commit: bool = True) -> None:
+        """EndTxn v5: the next transaction has the next epoch."""
+        await self._end(agent, commit, None)
+
+    async def _end(self, agent: Agent, commit: bool, proof: ClientProof | None) -> None:
+        outcome = await agent.coordinator.propose(
+            EndTransaction(
+                self.transactional_id, self.producer_id, self.epoch, commit=commit, proof=proof
+            )
+        )
+        assert isinstance(outcome, TransactionEnded), outcome
+        self.producer_id, self.epoch = outcome.producer_id, outcome.producer_epoch
+
+    async def time_out(self, agent: Agent) -> None:
+        """The cluster gives up the open transaction; the client does not know it."""
+        outcome = await agent.coordinator.propose(
+            GiveUpTransaction(
+                self.transactional_id,
+                self.producer_id,
+                self.epoch,
+                self.instance(agent),
+                timed_out=True,
+            )
+        )
+        assert isinstance(outcome, TransactionEnded), outcome
+
+    def instance(self, agent: Agent) -> int:
+        row = agent.coordinator.machine.transactions.get(self.transactional_id)
+        assert row is not None
+        return row.standing.instance
+
+    def batch(self, sequence: int = 0, *values: bytes, **changes: int) -> bytes:
+        fields = {"producer_id": self.producer_id, "epoch": self.epoch} | changes
+        return batch(*values, sequence=sequence, attributes=TRANSACTIONAL, **fields)
+
+    def produce(self, agent: Agent, *batches: bytes, topic: str = "t", **how) -> Answer:
+        """One batch for each of the partitions from 0 on."""
+        given = {"version": 11, "transactional_id": self.transactional_id} | how
+        return agent.produce(topic, *batches, **given)

@@ -1,0 +1,290 @@
+"""What clients send, understood or refused: never anything else, whatever it is."""
+
+import json
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from broker.registry.errors import RegistryError
+from broker.registry.parsed import Earlier, incompatibilities, parse
+from broker.registry.subjects import Library, guid_of
+from coordinator.commands.table_commands import Reference, RegisterSchema, SchemaKind
+from coordinator.tables.schemas import Schemas
+from protocol.types import POSITION_ZERO, Position
+from tests.broker.registry.client import BROKEN, RECORD, WIDER
+
+_KEYS = st.sampled_from(
+    [
+        "type",
+        "name",
+        "namespace",
+        "fields",
+        "items",
+        "values",
+        "symbols",
+        "size",
+        "default",
+        "aliases",
+        "doc",
+        "order",
+        "logicalType",
+        "properties",
+        "required",
+        "enum",
+        "const",
+        "not",
+        "if",
+        "then",
+        "else",
+        "oneOf",
+        "anyOf",
+        "allOf",
+        "$ref",
+        "$id",
+        "$defs",
+        "definitions",
+        "additionalProperties",
+        "patternProperties",
+        "dependencies",
+        "dependentSchemas",
+        "prefixItems",
+        "additionalItems",
+        "minLength",
+        "maximum",
+        "multipleOf",
+        "pattern",
+        "unevaluatedItems",
+        "$anchor",
+    ]
+)
+_WORDS = st.sampled_from(
+    [
+        "record",
+        "enum",
+        "fixed",
+        "array",
+        "map",
+        "int",
+        "string",
+        "null",
+        "object",
+        "number",
+        "integer",
+        "boolean",
+        "#",
+        "#/",
+        "#/$defs/a",
+        "R",
+        "n.R",
+        "a",
+        "(",
+        ".*",
+        "http://x/y",
+    ]
+)
+_JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-2, 3), st.floats(), _WORDS, st.text()),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_KEYS, inner, max_size=4)),
+    max_leaves=12,
+)
+_PROTO = st.lists(
+    st.sampled_from(
+        [
+            "message",
+            "enum",
+            "oneof",
+            "map",
+            "reserved",
+            "option",
+            "import",
+            "extend",
+            "service",
+            "rpc",
+            "group",
+            "M",
+            "N",
+            "a",
+            "b",
+            "int32",
+            "string",
+            "optional",
+            "repeated",
+            "required",
+            "=",
+            ";",
+            "{",
+            "}",
+            "<",
+            ">",
+            "[",
+            "]",
+            "(",
+            ")",
+            ",",
+            "1",
+            "2",
+            "-1",
+            "0x10",
+            "1e5",
+            '"x"',
+            "'y'",
+            '"\\xff"',
+            "syntax",
+            '"proto3"',
+            '"proto2"',
+            "package",
+            "to",
+            "max",
+            "default",
+            "packed",
+            "true",
+            ".",
+            ".a.b",
+            "//",
+            "/*",
+            "*/",
+            "\\",
+        ]
+    ),
+    max_size=25,
+).map(" ".join)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    text=st.one_of(st.text(), _JSON.map(json.dumps), _PROTO),
+    kind=st.sampled_from(["AVRO", "JSON", "PROTOBUF"]),
+)
+@example(text='"\ud800"', kind="AVRO")
+@example(text='{"title": "\\ud800"}', kind="JSON")
+@example(text='{"type":"record","name":"R","fields":[],"doc":"\\ud800"}', kind="AVRO")
+@example(text='{"type":"enum","name":"E","symbols":["A"],"default":["A"]}', kind="AVRO")
+@example(text='{"maximum":1e400}', kind="JSON")
+@example(text='{"multipleOf":1e400}', kind="JSON")
+@example(text='{"enum":[{"a":[]}],"type":["object",{}]}', kind="JSON")
+@example(text='syntax = "proto3"; message M { int32 a = 99999999999999999999; }', kind="PROTOBUF")
+@example(
+    text="message M { optional int32 a = 1 [default = 99999999999999999999]; }", kind="PROTOBUF"
+)
+@example(text="message M { " * 500, kind="PROTOBUF")
+def test_any_text_is_a_schema_that_follows_itself_or_is_refused(text: str, kind: str) -> None:
+    library = Library(Schemas)
+    try:
+        offered = library.offered(
+            {"schema": text, "schemaType": kind}, normalize=False, is_new=True
+        )
+        command = library.registration("s", offered, seen=POSITION_ZERO)
+    except RegistryError as error:
+        refused = error
+    else:
+        refused = None
+    if refused is not None:
+        assert refused.status == 422
+        return
+    assert isinstance(command, RegisterSchema)
+    again = parse(offered.parsed.kind, offered.parsed.canonical, {}, is_new=True)
+    assert again.canonical == offered.parsed.canonical
+    assert incompatibilities("FULL", again, [Earlier(1, offered.parsed)]) == []
+
+
+def test_what_is_nested_beyond_reason_is_refused_not_a_failure() -> None:
+    library = Library(Schemas)
+    deep: object = 1
+    for _ in range(400):
+        deep = {"n": deep}
+    inner = '{"type":"record","name":"A","fields":[{"name":"n","type":["null","A"]}]}'
+    field = f'{{"name":"x","type":{inner},"default":{json.dumps(deep)}}}'
+    body = {"schema": f'{{"type":"record","name":"R","fields":[{field}]}}'}
+    with pytest.raises(RegistryError, match=r"default|nested"):
+        library.offered(body, normalize=False, is_new=True)
+
+
+AGAIN = RECORD.replace('"int"', '"string"')
+
+
+@pytest.mark.parametrize(
+    ("level", "new", "earlier", "blamed"),
+    [
+        ("BACKWARD", WIDER, [RECORD], None),
+        ("BACKWARD", BROKEN, [RECORD], 1),
+        ("BACKWARD", RECORD, [BROKEN], None),
+        ("FORWARD", RECORD, [BROKEN], 1),
+        ("FORWARD", BROKEN, [RECORD], None),
+        ("FULL", WIDER, [RECORD], None),
+        ("FULL", BROKEN, [RECORD], 1),
+        ("FULL", RECORD, [BROKEN], 1),
+        ("NONE", AGAIN, [RECORD], None),
+        ("BACKWARD", RECORD, [AGAIN, RECORD], None),
+        ("BACKWARD_TRANSITIVE", RECORD, [AGAIN, RECORD], 1),
+        ("FORWARD_TRANSITIVE", RECORD, [AGAIN, RECORD], 1),
+        ("FULL_TRANSITIVE", RECORD, [AGAIN, RECORD], 1),
+        ("FULL_TRANSITIVE", WIDER, [RECORD, WIDER], None),
+        ("BACKWARD", BROKEN, [], None),
+    ],
+)
+def test_levels_say_who_must_read_whom(
+    level: str, new: str, earlier: list[str], blamed: int | None
+) -> None:
+    versions = [
+        Earlier(number, parse(SchemaKind.AVRO, text, {})) for number, text in enumerate(earlier, 1)
+    ]
+    messages = incompatibilities(level, parse(SchemaKind.AVRO, new, {}), versions)
+    assert bool(messages) == (blamed is not None)
+    if blamed is not None:
+        assert messages[-2:] == [
+            f"{{oldSchemaVersion: {blamed}}}",
+            f"{{compatibility: '{level}'}}",
+        ]
+
+
+def registered(schemas: Schemas, subject: str, text: str, *references: Reference) -> None:
+    library = Library(lambda: schemas)
+    body = {"schema": text, "references": [each._asdict() for each in references]}
+    offered = library.offered(body, normalize=False, is_new=True)
+    command = library.registration(subject, offered, seen=Position(5))
+    assert isinstance(command, RegisterSchema)
+    schemas.carry_out(command, Position(6))
+
+
+def test_references_of_references_are_found_and_a_name_means_the_first_that_says_it() -> None:
+    schemas = Schemas()
+    registered(schemas, "a", '{"type":"fixed","name":"A","size":1}')
+    registered(
+        schemas,
+        "b",
+        '{"type":"record","name":"B","fields":[{"name":"a","type":"A"}]}',
+        Reference("A", "a", 1),
+    )
+    using = (
+        '{"type":"record","name":"C","fields":[{"name":"a","type":"A"},{"name":"b","type":"B"}]}'
+    )
+    registered(schemas, "c", using, Reference("B", "b", -1))
+    found = schemas.version("c", 1)
+    assert found is not None
+    assert found.references == (Reference("B", "b", 1),)
+
+
+def test_schemas_are_parsed_once_and_forgotten_when_there_are_many() -> None:
+    schemas = Schemas()
+    library = Library(lambda: schemas)
+    registered(schemas, "s", RECORD)
+    version = library.version("s", 1)
+    assert library.parsed(version) is library.parsed(version)
+    doc = "x" * 250_000
+    for number in range(20):
+        text = f'{{"type":"record","name":"R{number}","doc":"{doc}","fields":[]}}'
+        registered(schemas, f"big{number}", text)
+        library.parsed(library.version(f"big{number}", 1))
+    assert library._parsed_characters <= 4 << 20
+    assert len(library._parsed) == 16
+
+
+def test_normalized_schemas_that_differ_in_the_order_of_attributes_are_one() -> None:
+    library = Library(Schemas)
+    bodies = [{"schema": '{"type":"int","a":1,"b":2}'}, {"schema": '{"b":2,"type":"int","a":1}'}]
+    prints = [library.offered(body, normalize=False, is_new=True).fingerprint for body in bodies]
+    assert prints[0] != prints[1]
+    prints = [library.offered(body, normalize=True, is_new=True).fingerprint for body in bodies]
+    assert prints[0] == prints[1]
+    assert guid_of(bytes(range(32))) == "00010203-0405-0607-0809-0a0b0c0d0e0f"

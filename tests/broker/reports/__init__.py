@@ -1,0 +1,1 @@
+"""Tests of what is told of topics, groups and the log."""

@@ -1,0 +1,396 @@
+"""The life of an agent: P12, P16, leaving, and the ways in which it ends."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import pytest
+import uvloop
+
+from broker.agent import Agent, AgentError, Parts
+from coordinator.commands.codec import decode_entry
+from coordinator.commands.entries import Close, Open
+from coordinator.log.memory import MemoryLog
+from protocol import apis
+from protocol.errors import ErrorCode
+from protocol.messages import requests
+from tests.broker.harness import Away, Client, Place, Running, agent_of, settings_of
+from tests.parts.process import free_port
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+LOOPS = [asyncio.SelectorEventLoop, uvloop.Loop]
+
+RETRIABLE = {
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+}
+
+
+async def turned_away(port: int, *, host: str = "127.0.0.1") -> bool:
+    """Whether a connection is refused; one that is accepted must be answered."""
+    try:
+        client = Client(*await asyncio.open_connection(host, port))
+    except ConnectionRefusedError:
+        return True
+    try:
+        await client.ask(apis.API_VERSIONS, 0, requests.ApiVersionsRequest(), seconds=3)
+    finally:
+        await client.close()
+    return False
+
+
+async def assert_waits_then_serves(place: Place, *, store: Away, log: Away) -> None:
+    away = store if store.away else log
+    async with agent_of(place, store=store, log=log) as running:
+        await asyncio.sleep(0.3)
+        assert (await running.http("GET", "/health/live"))[0] == 200
+        status, answer = await running.http("GET", "/health/ready")
+        assert status == 503
+        assert "away" in answer["reasons"][0]
+        assert await turned_away(running.port)
+        away.away = False
+        await running.until(ready=True)
+        assert not await turned_away(running.port)
+
+
+@pytest.mark.promise("P16")
+def test_an_agent_whose_store_is_away_at_start_waits_and_turns_clients_away() -> None:
+    async def main() -> None:
+        place = Place()
+        store = place.store()
+        store.away = True
+        await assert_waits_then_serves(place, store=store, log=place.log())
+
+    asyncio.run(main())
+
+
+def test_an_agent_whose_log_is_away_at_start_waits_and_turns_clients_away() -> None:
+    async def main() -> None:
+        place = Place()
+        log = place.log()
+        log.away = True
+        await assert_waits_then_serves(place, store=place.store(), log=log)
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P16")
+@pytest.mark.parametrize("loop", LOOPS)
+def test_whoever_connects_while_an_agent_starts_is_refused_or_served(loop: NewLoop) -> None:
+    errors: list[dict[str, object]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        async with agent_of(Place(), "listen=localhost:0") as running:
+            refused = 0
+            while await turned_away(running.port):
+                refused += 1
+            assert refused > 0
+            assert await running.ready()
+            hosts = {host for host, _ in running.agent._doors}
+            assert "127.0.0.1" in hosts
+            for host in hosts:
+                assert not await turned_away(running.port, host=host)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
+    assert errors == []
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_of_two_agents_that_waited_with_one_port_one_serves_and_one_says_why_not(
+    loop: NewLoop,
+) -> None:
+    async def main() -> None:
+        flag = f"listen=127.0.0.1:{free_port()}"
+        places = [Place(), Place()]
+        stores = [place.store() for place in places]
+        for store in stores:
+            store.away = True
+        async with AsyncExitStack() as both:
+            agents = [
+                await both.enter_async_context(agent_of(place, flag, store=store))
+                for place, store in zip(places, stores, strict=True)
+            ]
+            for store in stores:
+                store.away = False
+            (ended,), (serving,) = await asyncio.wait(
+                [agent.task for agent in agents],
+                timeout=20,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            with pytest.raises(AgentError, match=r"in use\).*\(listen\)"):
+                await ended
+            (winner,) = (agent for agent in agents if agent.task is serving)
+            await winner.until(ready=True)
+            assert not await turned_away(winner.port)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
+
+
+def test_agents_of_one_machine_live_beside_each_other_by_default() -> None:
+    async def main() -> None:
+        place = Place()
+        async with agent_of(place, "node.name=") as one, agent_of(place, "node.name=") as two:
+            await one.until(ready=True)
+            await two.until(ready=True)
+            live = [row.node_name for row in two.agent.node.coordinator.machine.incarnations]
+            assert sorted(live) == sorted(f"localhost/127.0.0.1:{each.port}" for each in (one, two))
+            client = await one.connect()
+            assert await client.create("t") == 0
+
+    asyncio.run(main())
+
+
+def test_an_agent_that_comes_back_to_its_address_takes_over_from_itself_at_once() -> None:
+    async def main() -> None:
+        place = Place()
+        flags = (
+            "node.name=",
+            f"listen=127.0.0.1:{free_port()}",
+            "lease.ttl.ms=600000",
+            "session.deadline.ms=400000",
+        )
+        async with agent_of(place, *flags) as running:
+            await running.until(ready=True)
+        async with agent_of(place, *flags) as running:
+            await running.until(ready=True)
+            (row,) = running.agent.node.coordinator.machine.incarnations
+            assert row.node_id == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P12")
+def test_nothing_is_served_before_the_logs_end_was_reached() -> None:
+    async def main() -> None:
+        place = Place()
+        log = place.log()
+        granted = log.inner.open
+
+        async def open_then_hide_the_end(*args):
+            log.failing.add("head")
+            return await granted(*args)
+
+        log.inner.open = open_then_hide_the_end
+        async with agent_of(place, log=log) as running:
+            await asyncio.sleep(0.5)
+            assert "open" in log.calls
+            assert not await running.ready()
+            assert await turned_away(running.port)
+            log.failing.clear()
+            await running.until(ready=True)
+
+    asyncio.run(main())
+
+
+async def _with_topic(running: Running) -> Client:
+    await running.until(ready=True)
+    client = await running.connect()
+    assert await client.create("t") == 0
+    assert await client.produce("t", [b"a", b"b"]) == (0, 0)
+    return client
+
+
+async def assert_survives(running: Running, away: Away) -> None:
+    """What is known is served, writes fail in time, readiness says no; then all is well again."""
+    client = await _with_topic(running)
+    away.away = True
+    await running.until(ready=False)
+    assert (await running.http("GET", "/health/live"))[0] == 200
+    error, _ = await client.produce("t", [b"c"], timeout_ms=500)
+    assert error in RETRIABLE
+    error, count = await client.fetch("t", 0)
+    assert (error, count > 0) == (0, True)
+    away.away = False
+    await running.until(ready=True)
+    async with asyncio.timeout(10):
+        while (await client.produce("t", [b"d"]))[0] != 0:
+            await asyncio.sleep(0.1)
+
+
+def test_an_agent_outlives_an_outage_of_its_store_with_its_connections() -> None:
+    async def main() -> None:
+        async with agent_of(Place()) as running:
+            await assert_survives(running, running.store)
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P16")
+def test_an_agent_outlives_an_outage_of_its_log_with_its_connections() -> None:
+    async def main() -> None:
+        async with agent_of(Place()) as running:
+            await assert_survives(running, running.log)
+
+    asyncio.run(main())
+
+
+def commands_of(place: Place) -> list[object]:
+    entries = [decode_entry(entry.payload) for entry in place.cluster.entries]
+    return [command for entry in entries for command in entry.commands]
+
+
+def test_leaving_closes_the_incarnation_so_that_no_lease_must_run_out() -> None:
+    async def main() -> None:
+        place = Place()
+        async with agent_of(place) as running:
+            await _with_topic(running)
+            async with asyncio.timeout(5):
+                await running.agent.stop()
+            assert running.task.done()
+            assert running.task.exception() is None
+        assert isinstance(commands_of(place)[-1], Close)
+
+    asyncio.run(main())
+
+
+def test_leaving_answers_what_was_asked_before() -> None:
+    async def main() -> None:
+        async with agent_of(Place()) as running:
+            client = await _with_topic(running)
+            asked = asyncio.create_task(client.produce("t", [b"last"]))
+            await asyncio.sleep(0.001)
+            await running.agent.stop()
+            error, offset = await asked
+            assert (error, offset) == (0, 2)
+
+    asyncio.run(main())
+
+
+def test_a_leaving_agent_is_not_ready_takes_no_connections_and_flushes() -> None:
+    async def main() -> None:
+        async with agent_of(Place()) as running:
+            client = await _with_topic(running)
+            running.store.failing.add("put_new")
+            waiting = asyncio.create_task(client.produce("t", [b"c"]))
+            await asyncio.sleep(0.05)
+            leaving = asyncio.create_task(running.agent.stop())
+            await asyncio.sleep(0.05)
+            status, answer = await running.http("GET", "/health/ready")
+            assert (status, answer["reasons"][0]) == (503, "the agent is leaving")
+            with pytest.raises(OSError):
+                await running.connect()
+            running.store.failing.clear()
+            assert await waiting == (0, 2)
+            await leaving
+
+    asyncio.run(main())
+
+
+def test_leaving_ends_in_time_when_store_and_log_are_away() -> None:
+    async def main() -> None:
+        async with agent_of(Place(), "drain.ms=500") as running:
+            client = await _with_topic(running)
+            running.store.away = running.log.away = True
+            hopeless = asyncio.create_task(client.produce("t", [b"x"], timeout_ms=60_000))
+            await asyncio.sleep(0.05)
+            async with asyncio.timeout(8):
+                await running.agent.stop()
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await hopeless
+
+    asyncio.run(main())
+
+
+def test_stop_while_waiting_for_the_store_ends_at_once() -> None:
+    async def main() -> None:
+        place = Place()
+        store = place.store()
+        store.away = True
+        async with agent_of(place, store=store) as running:
+            async with asyncio.timeout(2):
+                await running.agent.stop()
+            assert running.task.exception() is None
+
+    asyncio.run(main())
+
+
+def test_an_agent_that_was_killed_comes_back_with_everything_acknowledged() -> None:
+    async def main() -> None:
+        place = Place()
+        async with agent_of(place) as running:
+            await _with_topic(running)
+        assert not isinstance(commands_of(place)[-1], Close)
+        async with agent_of(place) as running:
+            await running.until(ready=True)
+            client = await running.connect()
+            error, count = await client.fetch("t", 0)
+            assert (error, count > 0) == (0, True)
+            assert await client.produce("t", [b"c"]) == (0, 2)
+
+    asyncio.run(main())
+
+
+def test_a_process_that_was_replaced_ends_with_a_sentence() -> None:
+    async def main() -> None:
+        place = Place()
+        async with agent_of(place) as first:
+            await first.until(ready=True)
+            async with agent_of(place) as second:
+                await second.until(ready=True)
+                with pytest.raises(AgentError, match="taken over the node name 'one'"):
+                    await asyncio.wait_for(first.task, 5)
+
+    asyncio.run(main())
+
+
+def test_an_entry_that_cannot_be_read_ends_the_agent_and_is_not_skipped() -> None:
+    async def main() -> None:
+        place = Place()
+        async with agent_of(place) as running:
+            await running.until(ready=True)
+            log = MemoryLog(place.cluster)
+            await log.open(await log.grant(10_000), b"garbage")
+            with pytest.raises(AgentError, match="cannot be decoded"):
+                await asyncio.wait_for(running.task, 5)
+
+    asyncio.run(main())
+
+
+def test_a_store_of_another_cluster_is_refused_with_both_names() -> None:
+    async def main() -> None:
+        place = Place()
+        async with agent_of(place) as running:
+            await running.until(ready=True)
+        other = Place()
+        other.objects = place.objects
+        async with agent_of(other, "cluster.id=second") as running:
+            with pytest.raises(AgentError, match=r"'frazil'.*'second'"):
+                await asyncio.wait_for(running.task, 5)
+
+    asyncio.run(main())
+
+
+def test_a_port_in_use_is_told_with_the_setting_to_change() -> None:
+    async def main() -> None:
+        async with agent_of(Place()) as running:
+            await running.until(ready=True)
+            flag = f"listen=127.0.0.1:{running.port}"
+            place = Place()
+            parts = Parts(
+                store=place.store(),
+                log=place.log(),
+                now_ms=lambda: 0,
+                boot_ms=lambda: 0,
+                rng=None,
+            )
+            with pytest.raises(AgentError, match=r"in use\).*\(listen\)"):
+                await Agent(settings_of(flag), parts).run()
+
+    asyncio.run(main())
+
+
+def test_the_open_entry_names_the_port_that_was_bound() -> None:
+    async def main() -> None:
+        place = Place()
+        async with agent_of(place) as running:
+            await running.until(ready=True)
+            opened = commands_of(place)[0]
+            assert isinstance(opened, Open)
+            assert opened.listeners == (("PLAINTEXT", "127.0.0.1", running.port),)
+
+    asyncio.run(main())

@@ -1,0 +1,1 @@
+"""Tests of transactions at agents: requests, timeouts, what clients see."""

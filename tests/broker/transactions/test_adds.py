@@ -1,0 +1,262 @@
+"""AddPartitionsToTxn and AddOffsetsToTxn: all or none, by version, and when things move."""
+
+import asyncio
+
+import pytest
+
+from broker import handling
+from coordinator.commands.entries import DeleteTopic
+from coordinator.commands.transaction_commands import AddToTransaction, GiveUpTransaction
+from protocol.errors import ErrorCode
+from tests.broker.transactions.world import OPEN, Producer, commands_of, partition, play, standing
+
+VERSIONS = range(4)
+
+
+def taking_part(agent, transactional_id="id") -> list[int]:
+    row = agent.machine.transactions.get(transactional_id)
+    return sorted(index for _, index in row.partitions)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_first_add_opens_the_transaction_and_later_ones_join_it(version):
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        assert await producer.add({"logs": [0, 2]}, version=version) == {
+            ("logs", 0): 0,
+            ("logs", 2): 0,
+        }
+        assert (standing(one).state, standing(one).instance) == (OPEN, 1)
+        assert await producer.add({"logs": [1, 2, 2]}, version=version) == {
+            ("logs", 1): 0,
+            ("logs", 2): 0,
+        }
+        assert standing(one).instance == 1
+        assert taking_part(one) == [0, 1, 2]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_with_a_partition_that_is_not_there_none_takes_part(version):
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        wanted = {"gone": [0], "logs": [0, 4, -1, 1]}
+        assert await producer.add(wanted, version=version) == {
+            ("gone", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ("logs", 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
+            ("logs", 4): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ("logs", -1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ("logs", 1): ErrorCode.OPERATION_NOT_ATTEMPTED,
+        }
+        assert standing(one).state is not OPEN
+
+    play(scenario)
+
+
+def test_a_topic_is_unknown_only_behind_a_barrier():
+    """P8."""
+
+    async def scenario(one, two):
+        producer = await Producer.begin(one)
+        two.lag()
+        await one.create_topic("new")
+        asked = asyncio.create_task(producer.add({"new": [0]}, peer=two.peer()))
+        await asyncio.sleep(1)
+        assert not asked.done()
+        two.catch_up()
+        assert await asked == {("new", 0): 0}
+
+    play(scenario, "one", "two")
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_unknown_and_the_others_are_not_attempted():
+    async def scenario(one, two):
+        producer = await Producer.begin(one)
+        topic = await one.create_topic("doomed")
+        await two.coordinator.barrier()
+        two.lag()
+        await one.coordinator.propose(DeleteTopic(topic.topic_id))
+        asked = asyncio.create_task(producer.add({"logs": [0], "doomed": [0]}, peer=two.peer()))
+        await asyncio.sleep(0.5)
+        two.catch_up()
+        assert await asked == {("logs", 0): 55, ("doomed", 0): 3}
+        assert standing(two).state is not OPEN
+
+    play(scenario, "one", "two")
+
+
+CASES = [
+    ("unknown", dict.fromkeys(VERSIONS, ErrorCode.INVALID_PRODUCER_ID_MAPPING)),
+    ("empty", dict.fromkeys(VERSIONS, ErrorCode.INVALID_REQUEST)),
+    ("other producer", dict.fromkeys(VERSIONS, ErrorCode.INVALID_PRODUCER_ID_MAPPING)),
+    ("older epoch", {0: 47, 1: 47, 2: 90, 3: 90}),
+    ("newer epoch", {0: 47, 1: 47, 2: 90, 3: 90}),
+]
+
+
+def _spoil(producer: Producer, case: str) -> None:
+    match case:
+        case "unknown":
+            producer.transactional_id = "nobody"
+        case "empty":
+            producer.transactional_id = ""
+        case "other producer":
+            producer.producer_id += 1
+        case "older epoch":
+            producer.epoch -= 1
+        case "newer epoch":
+            producer.epoch += 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("case", "codes"), CASES)
+def test_who_may_not_add_is_told_so_as_its_version_knows_it(case, codes, version):
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        _spoil(producer, case)
+        answer = await producer.add({"logs": [0, 1]}, version=version)
+        assert [*answer.values()] == [codes[version]] * 2
+        assert await producer.add_offsets("g", version=version) == codes[version]
+        assert standing(one).state is not OPEN
+
+    play(scenario)
+
+
+def test_existence_comes_before_everything_about_the_id():
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        producer.transactional_id = ""
+        assert await producer.add({"gone": [0]}) == {("gone", 0): 3}
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_a_group_takes_part_in_every_version(version):
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        assert await producer.add_offsets("g", version=version) == 0
+        assert await producer.add_offsets("h", version=version) == 0
+        row = one.machine.transactions.get("id")
+        assert (list(row.group_ids), row.standing.instance) == (["g", "h"], 1)
+
+    play(scenario)
+
+
+def test_more_partitions_than_a_command_may_have_take_part_in_the_same_transaction():
+    async def scenario(one):
+        await one.create_topic("wide", 2_500)
+        producer = await Producer.begin(one)
+        commands = commands_of(one, AddToTransaction)
+        answer = await producer.add({"wide": range(2_500), "logs": [3]})
+        assert [*answer.values()] == [0] * 2_501
+        assert [len(each.partitions) for each in commands] == [1_000, 1_000, 501]
+        assert [each.instance for each in commands] == [1, 1, 1]
+        assert len(one.machine.transactions.get("id").partitions) == 2_501
+        assert standing(one).adds.owner.number == producer.peer.protocol.number
+        assert await producer.end() == 0
+
+    play(scenario)
+
+
+def test_an_agent_that_lags_behind_the_producer_adds_to_its_first_transaction():
+    """It has not even heard of the transactional id."""
+
+    async def scenario(one, two):
+        two.lag()
+        producer = await Producer.begin(one)
+        asked = asyncio.create_task(producer.add(peer=two.peer()))
+        await asyncio.sleep(0.5)
+        two.catch_up()
+        assert await asked == {("logs", 0): 0}
+        assert standing(two).instance == 1
+
+    play(scenario, "one", "two")
+
+
+@pytest.mark.promise("P8")
+def test_an_agent_that_lags_behind_several_transactions_adds_to_the_newest():
+    """`apply` refuses what the agent saw; the client, which may not repeat it, hears nothing of it."""
+
+    async def scenario(one, two):
+        producer = await Producer.begin(one)
+        await two.coordinator.barrier()
+        two.lag()
+        for _ in range(3):
+            await producer.add()
+            assert await producer.end() == 0
+        await producer.add({"logs": [1]})
+        asked = asyncio.create_task(producer.add({"logs": [2]}, peer=two.peer()))
+        await asyncio.sleep(0.5)
+        two.catch_up()
+        assert await asked == {("logs", 2): 0}
+        assert (standing(two).instance, taking_part(two)) == (4, [1, 2])
+        assert two.node.transactions.stats.moved == 1
+
+    play(scenario, "one", "two")
+
+
+def test_a_transaction_that_moves_in_the_middle_of_a_large_add_takes_all_of_it_or_none():
+    async def scenario(one, two):
+        await one.create_topic("wide", 2_500)
+        producer = await Producer.begin(one)
+        await two.coordinator.barrier()
+        seen = []
+
+        def ended(applied):
+            for command in applied.entry.commands:
+                if isinstance(command, AddToTransaction):
+                    seen.append(command)
+                    if len(seen) == 1:
+                        # Somebody takes the id's transaction away between two commands.
+                        give_up = GiveUpTransaction("id", producer.producer_id, 0, 1, True)
+                        handling.forget(two.coordinator.propose(give_up))
+
+        two.coordinator.on_applied(ended)
+        answer = await producer.add({"wide": range(2_500)})
+        await one.coordinator.barrier()
+        assert set(answer.values()) == {ErrorCode.PRODUCER_FENCED}
+        assert standing(one).state is not OPEN
+
+    play(scenario, "one", "two")
+
+
+def test_a_transaction_that_never_stands_still_is_said_to_be_concurrent():
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        service = one.node.transactions
+        service.standing = lambda transactional_id: standing_of(transactional_id)._replace(
+            instance=7
+        )
+        standing_of = type(service).standing.__get__(service)
+        assert await producer.add() == {("logs", 0): ErrorCode.CONCURRENT_TRANSACTIONS}
+        assert service.stats.moved == 5
+
+    play(scenario)
+
+
+def test_an_add_opens_no_part_of_the_log_for_readers():
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        await producer.add()
+        assert partition(one).last_stable == partition(one).end_offset == 0
+        assert await producer.end() == 0
+        assert partition(one).end_offset == 0
+
+    play(scenario)
+
+
+def test_without_a_session_adds_are_sent_again():
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        await one.lose_session()
+        peer = one.peer()
+        assert await producer.add(peer=peer) == {("logs", 0): 14}
+        assert await producer.add_offsets("g", peer=peer) == 14
+        one.log.down = False
+        while one.coordinator.incarnation() is None:
+            await asyncio.sleep(0.1)
+        assert await producer.add(peer=peer) == {("logs", 0): 0}
+
+    play(scenario)

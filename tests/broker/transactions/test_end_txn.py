@@ -1,0 +1,400 @@
+"""EndTxn: every state, result and version, proofs, and what a repetition is told.
+
+The tables are those of docs/design/kafka-semantics.md §5.5.
+"""
+
+import asyncio
+
+import pytest
+
+from broker.transactions.stats import Ending
+from coordinator.commands.transaction_commands import AddToTransaction, EndTransaction
+from protocol import apis
+from protocol.errors import ErrorCode
+from tests.broker.transactions.world import (
+    ABORTED,
+    COMMITTED,
+    EMPTY,
+    OPEN,
+    Producer,
+    commands_of,
+    partition,
+    play,
+    standing,
+)
+
+OLD = range(5)
+
+
+async def at_state(producer: Producer, state) -> None:
+    """Bring the id to a state, from Empty."""
+    if state is not EMPTY:
+        await producer.add()
+    if state in (COMMITTED, ABORTED):
+        assert await producer.end(commit=state is COMMITTED) == 0
+
+
+@pytest.mark.parametrize("version", OLD)
+@pytest.mark.parametrize(
+    ("state", "commit", "code", "after"),
+    [
+        (EMPTY, True, 48, EMPTY),
+        (EMPTY, False, 48, EMPTY),
+        (OPEN, True, 0, COMMITTED),
+        (OPEN, False, 0, ABORTED),
+        (COMMITTED, True, 0, COMMITTED),
+        (COMMITTED, False, 48, COMMITTED),
+        (ABORTED, True, 48, ABORTED),
+        (ABORTED, False, 0, ABORTED),
+    ],
+)
+def test_an_old_end_in_every_state(version, state, commit, code, after):
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        await at_state(producer, state)
+        assert await producer.end(commit=commit, version=version) == code
+        assert standing(one).state is after
+        assert standing(one).epoch == 0
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", OLD)
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize(
+    ("fields", "codes"),
+    [
+        ({"transactional_id": ""}, [42] * 5),
+        ({"transactional_id": "nobody"}, [49] * 5),
+        ({"producer_id": 12_345}, [49] * 5),
+        ({"epoch": 5}, [47, 47, 90, 90, 90]),
+        ({"epoch": -1}, [47, 47, 90, 90, 90]),
+    ],
+)
+def test_who_may_not_end_is_told_so_as_its_version_knows_it(version, commit, fields, codes):
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        await producer.add()
+        for name, value in fields.items():
+            setattr(producer, name, value)
+        assert await producer.end(commit=commit, version=version) == codes[version]
+        assert standing(one).state is OPEN
+        assert one.node.transactions.stats.challenges == 0
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"transactional_id": ""}, 42),
+        ({"transactional_id": "nobody"}, 49),
+        ({"producer_id": 12_345}, 49),
+        ({"epoch": 5}, 90),
+        ({"epoch": -2}, 90),
+    ],
+)
+def test_who_may_not_end_is_told_so_in_the_new_version(fields, code):
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        await producer.add()
+        for name, value in fields.items():
+            setattr(producer, name, value)
+        assert await producer.end(version=5) == code
+        assert standing(one).state is OPEN
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("state", "commit", "code", "after"),
+    [
+        (EMPTY, True, 48, EMPTY),
+        (EMPTY, False, 0, ABORTED),
+        (OPEN, True, 0, COMMITTED),
+        (OPEN, False, 0, ABORTED),
+        (COMMITTED, True, 48, COMMITTED),
+        (COMMITTED, False, 0, ABORTED),
+        (ABORTED, True, 48, ABORTED),
+        (ABORTED, False, 0, ABORTED),
+    ],
+)
+def test_a_new_end_in_every_state_gives_the_next_epoch(state, commit, code, after):
+    """KIP-890: an abort of nothing bumps too."""
+
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        await at_state(producer, state)
+        assert await producer.end(commit=commit, version=5) == code
+        assert standing(one).state is after
+        assert producer.epoch == standing(one).epoch == (1 if code == 0 else 0)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_new_end_that_is_repeated_on_whatever_connection_gives_the_same_epoch_again(commit):
+    async def scenario(one, two):
+        producer = await Producer.begin(one)
+        await producer.add()
+        again, opposite = producer.copy(), producer.copy()
+        assert await producer.end(commit=commit, version=5) == 0
+        assert await again.end(commit=commit, version=5, peer=two.peer()) == 0
+        assert (again.producer_id, again.epoch) == (producer.producer_id, producer.epoch)
+        assert await opposite.end(commit=not commit, version=5, peer=two.peer()) == 48
+        assert two.node.transactions.stats.challenges == 0
+
+    play(scenario, "one", "two")
+
+
+def test_a_new_end_needs_no_barrier_and_an_old_one_does():
+    """The new one is decided by apply alone; the old one names the instance."""
+
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        await producer.add()
+        before = one.coordinator.stats.barriers
+        assert await producer.end(version=5) == 0
+        assert one.coordinator.stats.barriers == before
+        await producer.add()
+        assert await producer.end(version=4) == 0
+        assert one.coordinator.stats.barriers == before + 1
+
+    play(scenario)
+
+
+def test_an_agent_that_lags_ends_the_transaction_of_its_own_connection_only_when_it_knows_it():
+    async def scenario(one, two):
+        producer = await Producer.begin(one)
+        await two.coordinator.barrier()
+        two.lag()
+        peer = two.peer()
+        add = asyncio.create_task(producer.add(peer=peer))
+        await asyncio.sleep(0.5)
+        peer.send(apis.END_TXN, 3, producer.end_request())
+        await asyncio.sleep(0.5)
+        assert standing(one).state is OPEN
+        two.catch_up()
+        assert await add == {("logs", 0): 0}
+        assert (await peer.answer()).error_code == 0
+        assert standing(two).state is COMMITTED
+
+    play(scenario, "one", "two")
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_one_entry_ends_the_transaction_in_all_its_partitions(commit):
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        await producer.add({"logs": [0, 1, 2]})
+        for index in (0, 1):
+            assert await producer.produce(index) == 0
+        entries = []
+        one.coordinator.on_applied(entries.append)
+        assert await producer.end(commit=commit) == 0
+        (entry,) = entries
+        (outcome,) = entry.outcomes
+        assert [each.partition for each in outcome.marked] == [0, 1]
+        assert [partition(one, index).last_stable for index in range(4)] == [2, 2, 0, 0]
+
+    play(scenario)
+
+
+# Proofs and challenges.
+
+
+@pytest.mark.parametrize("version", OLD)
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_end_on_another_connection_is_asked_once_to_come_again(version, commit):
+    async def scenario(one, two):
+        producer = await Producer.begin(one)
+        await producer.add()
+        other = two.peer()
+        commands = commands_of(one, EndTransaction)
+        code = await producer.end(commit=commit, version=version, peer=other)
+        assert code == ErrorCode.CONCURRENT_TRANSACTIONS
+        assert standing(one).state is OPEN
+        assert commands == []
+        assert await producer.end(commit=commit, version=version, peer=other) == 0
+        assert standing(two).state is (COMMITTED if commit else ABORTED)
+        stats = two.node.transactions.stats
+        assert (stats.challenges, stats.ended[Ending.COMMITTED]) == (1, int(commit))
+        assert one.node.transactions.stats.challenges == 0
+
+    play(scenario, "one", "two")
+
+
+def test_an_end_on_the_connection_of_the_adds_is_never_challenged():
+    """Claim 4 of the issue: what every client does in normal traffic."""
+
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        for number in range(10):
+            await producer.add({"logs": [number % 4]})
+            await producer.add_offsets("g")
+            await producer.add({"logs": [(number + 1) % 4]})
+            assert await producer.end(commit=number % 2 == 0) == 0
+        stats = one.node.transactions.stats
+        assert (stats.challenges, stats.moved) == (0, 0)
+        assert (stats.ended[Ending.COMMITTED], stats.ended[Ending.ABORTED]) == (5, 5)
+
+    play(scenario)
+
+
+def test_after_a_challenge_an_opposite_end_on_that_connection_is_believed_too():
+    """The client has made up its mind anew; a late one does not read answers."""
+
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        await producer.add()
+        other = one.peer()
+        assert await producer.end(peer=other) == 51
+        assert await producer.end(commit=False, peer=other) == 0
+
+    play(scenario)
+
+
+def test_a_challenge_for_one_transaction_proves_nothing_about_the_next():
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        other = one.peer()
+        await producer.add()
+        assert await producer.end(peer=other) == 51
+        assert await producer.end() == 0
+        await producer.add()
+        assert await producer.end(peer=other) == 51
+        assert standing(one).state is OPEN
+
+    play(scenario)
+
+
+def test_an_add_that_joins_from_elsewhere_costs_the_client_one_challenge():
+    """Also one that adds nothing: symmetric, so a late one gains nothing."""
+
+    async def scenario(one, two):
+        producer = await Producer.begin(one)
+        await producer.add()
+        await producer.add(peer=two.peer())
+        assert await producer.end() == 51
+        assert await producer.end() == 0
+
+    play(scenario, "one", "two")
+
+
+def test_an_end_that_was_read_before_another_connections_add_does_not_count():
+    """Its clock is older than the add, though its connection was challenged before."""
+
+    async def scenario(one, two):
+        producer = await Producer.begin(one)
+        await producer.add()
+        other = one.peer()
+        assert await producer.end(peer=other) == 51
+        frame = producer.end_frame(other)
+        other.feed(frame[:6])  # Read by now, as far as the clock goes.
+        await producer.add({"logs": [1]}, peer=two.peer())
+        await one.coordinator.barrier()
+        other.feed(frame[6:])
+        assert (await other.answer()).error_code == 51
+        assert standing(one).state is OPEN
+        assert await producer.end(peer=other) == 0
+
+    play(scenario, "one", "two")
+
+
+def test_an_add_that_overtakes_an_end_on_its_way_into_the_log_turns_it_away():
+    """Judged here as owner, but another connection's add was appended first."""
+
+    async def scenario(one, two):
+        producer = await Producer.begin(one)
+        await producer.add()
+        await two.coordinator.barrier()
+        ends = commands_of(one, EndTransaction)
+        joined = []
+
+        real = one.coordinator.barrier
+
+        async def barrier():
+            await real()
+            one.lag()  # What comes now is not seen before the end is proposed.
+            joined.append(await two.coordinator.propose(other_add))
+
+        other_add = AddToTransaction("id", producer.producer_id, producer.epoch, 1, 77, (), ("g",))
+        one.coordinator.barrier = barrier
+        asked = asyncio.create_task(producer.end())
+        await asyncio.sleep(1)
+        one.catch_up()
+        assert await asked == 51
+        assert len(ends) == 1
+        assert standing(one).state is OPEN
+        one.coordinator.barrier = real
+        assert await producer.end() == 0
+
+    play(scenario, "one", "two")
+
+
+# When the log is away.
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_without_a_session_an_end_is_sent_again_and_carried_out_then(version):
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        await producer.add()
+        await one.lose_session()
+        assert await producer.end(version=version) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        one.log.down = False
+        while one.coordinator.incarnation() is None:
+            await asyncio.sleep(0.1)
+        code = await producer.end(version=version)
+        # A new incarnation may have begun: its connections are others, as far as the log knows.
+        assert code == 0 or (version == 3 and code == 51 and await producer.end() == 0)
+        assert standing(one).state is COMMITTED
+
+    play(scenario)
+
+
+@pytest.mark.promise("P4")
+@pytest.mark.parametrize("version", [3, 5])
+def test_an_end_whose_fate_stays_open_closes_the_connection_and_is_told_when_asked_again(version):
+    """P4: never an answer that is not true, and REQUEST_TIMED_OUT is fatal to most clients."""
+
+    async def scenario(one, two):
+        producer = await Producer.begin(one)
+        await producer.add()
+        again = producer.copy()
+        real = one.coordinator.barrier
+
+        async def barrier():
+            await real()
+            one.lag()
+            one.log.swallow_answers = True
+
+        one.coordinator.barrier = barrier
+        if version == 5:
+            one.lag()
+            one.log.swallow_answers = True
+        producer.peer.send(apis.END_TXN, version, producer.end_request())
+        await asyncio.sleep(15)
+        assert producer.peer.closed
+        assert len(producer.peer.frames()) == 2
+        assert one.node.transactions.stats.open_fates == 1
+        assert await again.end(version=version, peer=two.peer()) == 0
+        assert standing(two).state is COMMITTED
+        one.log.swallow_answers = False
+
+    play(scenario, "one", "two")
+
+
+@pytest.mark.promise("P17")
+def test_after_a_stall_an_end_is_refused_and_its_repetition_is_carried_out():
+    """P17, with the code that clients of transactions take as "send it again"."""
+
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        await producer.add()
+        now = one.server.node.boot_ms
+        one.server.node.boot_ms = lambda: now() + 5_000
+        assert await producer.end() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await producer.end() == 0
+
+    play(scenario)

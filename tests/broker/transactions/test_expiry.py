@@ -1,0 +1,274 @@
+"""Transactional ids and producers that nobody uses any more are forgotten, in slices."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.transactions import expiring, expiry
+from broker.transactions.expiry import (
+    ID_BYTES_PER_COMMAND_MAX,
+    IDS_PER_COMMAND_MAX,
+    PRODUCERS_PER_COMMAND_MAX,
+    Slices,
+)
+from coordinator.commands.entries import ChunkSpan, CommitChunk
+from coordinator.commands.transaction_commands import (
+    ExpireProducers,
+    ExpireTransactionalIds,
+    PartitionProducers,
+)
+from protocol.types import TopicId
+from storage.formats.spans import Item
+from tests.broker.edge.world import run
+from tests.broker.handlers.txn_steps import add, end, init, write
+
+MINUTE = {"transactional_id_expiration_ms": "60000", "producer_id_expiration_ms": "60000"}
+PAST_S = 200.0
+"""Over the minute, however seldom an idle agent writes its clock."""
+TOPIC = TopicId(bytes(15) + b"\x01")
+
+
+def noted(*agents) -> list:
+    """Expirations that are applied at the first agent from now on."""
+    seen: list = []
+
+    def note(applied) -> None:
+        seen.extend(
+            each
+            for each in applied.entry.commands
+            if isinstance(each, ExpireTransactionalIds | ExpireProducers)
+        )
+
+    agents[0].coordinator.on_applied(note)
+    return seen
+
+
+def ids_of(agent) -> list[str]:
+    return [row.transactional_id for row in agent.machine.transactions]
+
+
+def producers_of(agent, topic: str, partition: int = 0) -> list[int]:
+    topic_id = agent.machine.topics.by_name(topic).topic_id
+    return list(agent.machine.partitions.get(topic_id, partition).windows or ())
+
+
+def test_an_id_is_forgotten_when_nobody_has_used_it_for_long():
+    async def scenario(world):
+        async with world.agents("one", **MINUTE) as (one,):
+            await init(one, "old")
+            await expiring.sweep_ids(one.node)
+            assert ids_of(one) == ["old"]
+            await asyncio.sleep(PAST_S)
+            await init(one, "new")
+            await expiring.sweep_ids(one.node)
+            assert ids_of(one) == ["new"]
+
+    run(scenario)
+
+
+def test_an_id_with_an_open_transaction_is_never_forgotten():
+    async def scenario(world):
+        async with world.agents("one", **MINUTE) as (one,):
+            producer = await init(one, "open", timeout_ms=900_000)
+            await add(one, "open", producer)
+            await asyncio.sleep(PAST_S)
+            seen = noted(one)
+            await expiring.sweep_ids(one.node)
+            assert (ids_of(one), seen) == (["open"], [])
+            await end(one, "open", producer, commit=True)
+            await expiring.sweep_ids(one.node)
+            assert ids_of(one) == ["open"], "its end was a use of it"
+            await asyncio.sleep(PAST_S)
+            await expiring.sweep_ids(one.node)
+            assert ids_of(one) == []
+
+    run(scenario)
+
+
+def test_producers_are_forgotten_per_partition_and_never_within_a_transaction():
+    async def scenario(world):
+        async with world.agents("one", **MINUTE) as (one,):
+            logs = await one.create_topic("logs", 2)
+            producer_id, epoch = producer = await init(one, "open", timeout_ms=900_000)
+            instance = await add(one, "open", producer, partitions=[(logs.topic_id, 0)])
+            named = {"producer_id": producer_id, "epoch": epoch, "instance": instance}
+            await write(one, "logs", **named)
+            for partition in (0, 1):
+                await write(one, "logs", producer_id=900, partition=partition)
+            await asyncio.sleep(PAST_S)
+            await write(one, "logs", producer_id=900, partition=1, sequence=1)
+            seen = noted(one)
+            await expiring.sweep_producers(one.node)
+            (command,) = seen
+            assert command.producers == (PartitionProducers(logs.topic_id, 0, (900,)),)
+            assert producers_of(one, "logs", 0) == [producer_id]
+            assert producers_of(one, "logs", 1) == [900]
+            assert one.machine.partitions.window_count == 2
+            # What is remembered still tells a repetition.
+            await write(one, "logs", **named)
+            assert one.machine.partitions.get(logs.topic_id, 0).end_offset == 2
+
+    run(scenario)
+
+
+def test_several_agents_share_the_work_and_nothing_is_left_over():
+    async def scenario(world):
+        async with world.agents("one", "two", "three", **MINUTE) as agents:
+            one = agents[0]
+            await one.create_topic("logs", 30)
+            for number in range(30):
+                await init(one, f"id-{number}")
+                await write(one, "logs", producer_id=900, partition=number)
+            await asyncio.sleep(PAST_S)
+            for agent in agents:
+                await agent.coordinator.barrier()
+            seen = noted(*agents)
+            # All look before anything has been proposed.
+            await asyncio.gather(
+                *[expiring.sweep_ids(agent.node) for agent in agents],
+                *[expiring.sweep_producers(agent.node) for agent in agents],
+            )
+            await one.coordinator.barrier()
+            assert ids_of(one) == []
+            assert one.machine.partitions.window_count == 0
+            ids = [each.transactional_ids for each in seen if hasattr(each, "transactional_ids")]
+            assert (len(ids), sum(map(len, ids))) == (3, 30)
+            rows = [each.producers for each in seen if isinstance(each, ExpireProducers)]
+            assert (len(rows), sum(map(len, rows))) == (3, 30)
+
+    run(scenario)
+
+
+def test_more_than_a_command_may_name_is_several():
+    async def scenario(world):
+        async with world.agents("one", **MINUTE) as (one,):
+            topic = await one.create_topic("logs")
+            ids = [f"id-{number}" for number in range(IDS_PER_COMMAND_MAX + 1)]
+            await asyncio.gather(*[init(one, each) for each in ids])
+            items = [Item(0, 100, 1, 0, 10_000 + number, 0, 0) for number in range(300)]
+            incarnation = one.coordinator.incarnation()
+            count = 0
+            while count <= 2 * PRODUCERS_PER_COMMAND_MAX:
+                chunk = one.machine.incarnations.get(incarnation).chunk_last + 1
+                some = tuple(item._replace(producer_id=item.producer_id + count) for item in items)
+                span = ChunkSpan(topic.topic_id, 0, 0, some)
+                await one.coordinator.propose(CommitChunk(chunk, 30_000, (span,)), incarnation)
+                count += len(items)
+            await asyncio.sleep(PAST_S)
+            seen = noted(one)
+            await expiring.sweep_ids(one.node)
+            await expiring.sweep_producers(one.node)
+            assert ids_of(one) == []
+            assert producers_of(one, "logs") == []
+            assert [len(each.transactional_ids) for each in seen[:2]] == [IDS_PER_COMMAND_MAX, 1]
+            assert [size(each.producers) for each in seen[2:]] == [1000, 1000, 100]
+
+    run(scenario)
+
+
+@pytest.mark.promise("P6")
+def test_the_machines_time_decides_and_not_the_clock_of_one_agent():
+    """P6: an agent whose clock is far ahead forgets nothing."""
+
+    async def scenario(world):
+        async with world.agents("one", "two", **MINUTE) as (one, two):
+            topic = await one.create_topic("logs")
+            await init(one, "old")
+            await write(one, "logs", producer_id=900)
+            one.node.now_ms = lambda: world.now_ms() + 10**12
+            one.coordinator._proposer._now_ms = one.node.now_ms
+            await one.create_topic("written-by-a-wild-clock")
+            seen = noted(one)
+            for agent in (one, two):
+                await expiring.sweep_ids(agent.node)
+                await expiring.sweep_producers(agent.node)
+            assert seen == []
+            # Also when a sweep believed it: apply looks at its own time.
+            await one.coordinator.propose(ExpireTransactionalIds(60_000, ("old",)))
+            rows = (PartitionProducers(topic.topic_id, 0, (900,)),)
+            await one.coordinator.propose(ExpireProducers(60_000, rows))
+            assert (ids_of(one), producers_of(one, "logs")) == (["old"], [900])
+
+    run(scenario)
+
+
+def test_a_sweep_without_a_session_proposes_nothing_and_the_next_one_goes_on():
+    async def scenario(world):
+        async with world.agents("one", **MINUTE) as (one,):
+            await one.create_topic("logs")
+            await init(one, "old")
+            await write(one, "logs", producer_id=900)
+            await asyncio.sleep(PAST_S)
+            seen = noted(one)
+            await one.lose_session()
+            await expiring.sweep_ids(one.node)
+            await expiring.sweep_producers(one.node)
+            one.log.down = False
+            await one.ready()
+            assert seen == []
+            await expiring.sweep_ids(one.node)
+            await expiring.sweep_producers(one.node)
+            assert (ids_of(one), producers_of(one, "logs")) == ([], [])
+
+    run(scenario)
+
+
+def test_the_jobs_run_by_themselves():
+    intervals = {
+        "transaction_remove_expired_transaction_cleanup_interval_ms": "5000",
+        "producer_id_expiration_check_interval_ms": "7000",
+    }
+
+    async def scenario(world):
+        async with world.agents("one", **MINUTE, **intervals) as (one,):
+            await one.create_topic("logs")
+            await init(one, "old")
+            await write(one, "logs", producer_id=900)
+            job = asyncio.create_task(expiring.run(one.node))
+            await asyncio.sleep(PAST_S)
+            assert (ids_of(one), producers_of(one, "logs")) == ([], [])
+            job.cancel()
+
+    run(scenario)
+
+
+@given(st.lists(st.text(min_size=1, max_size=50) | st.just("x" * 20_000), max_size=1_200))
+def test_slices_of_ids_leave_nothing_out_and_keep_to_their_bounds(ids: list[str]) -> None:
+    slices = list(expiry.id_slices(ids))
+    assert [each for some in slices for each in some] == ids
+    for some in slices:
+        assert 0 < len(some) <= IDS_PER_COMMAND_MAX
+        assert len(some) == 1 or len("".join(some).encode()) <= ID_BYTES_PER_COMMAND_MAX
+
+
+@given(st.lists(st.integers(0, 2_500), max_size=10))
+def test_slices_of_producers_leave_nothing_out_and_keep_to_their_bounds(counts: list[int]) -> None:
+    slices, taken = Slices(), []
+    for partition, count in enumerate(counts):
+        slices.add(TOPIC, partition, range(count))
+        while some := slices.take():
+            taken.append(some)
+    assert all(size(some) == PRODUCERS_PER_COMMAND_MAX for some in taken)
+    if some := slices.take(least=1):
+        taken.append(some)
+    assert slices.take(least=1) == ()
+    found = [(row.partition, each) for some in taken for row in some for each in row.producer_ids]
+    assert sorted(found) == [(part, each) for part, n in enumerate(counts) for each in range(n)]
+
+
+def size(some: tuple[PartitionProducers, ...]) -> int:
+    return sum(len(row.producer_ids) for row in some)
+
+
+@pytest.mark.parametrize("node_ids", [[1], [3, 1, 2], [5, 4]])
+def test_every_partition_is_looked_after_by_one_agent(node_ids: list[int]) -> None:
+    for partition in range(50):
+        having = [
+            node_id
+            for node_id in node_ids
+            if expiry.has_share(TOPIC, partition, node_id=node_id, node_ids=node_ids)
+        ]
+        assert len(having) == 1
+    assert not expiry.has_share(TOPIC, 0, node_id=None, node_ids=node_ids)

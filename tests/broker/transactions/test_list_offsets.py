@@ -1,0 +1,164 @@
+"""ListOffsets where transactions are: what is open bounds some readers, and markers have times."""
+
+import struct
+
+import pytest
+from crc32c import crc32c
+
+from broker.handlers.list_offsets import find_record
+from protocol import apis
+from protocol.types import Incarnation
+from storage.formats.batches import Batches
+from storage.formats.spans import ObjectId, Span
+from tests.broker.edge.world import NOW_MS
+from tests.broker.fetch import jobs_by_hand
+from tests.broker.handlers.test_offsets import at, place, stamped
+from tests.broker.transactions.world import Producer, partition, play
+
+COMMITTED = 1
+NOWHERE = (-1, -1)
+FOREVER = 3_000_000
+
+
+async def with_open(one) -> Producer:
+    """0: plain, at 0 ms; 1: in an open transaction, at 0 ms; 2 and 3: plain, at 50 and 40 ms."""
+    await one.produce("logs", stamped(0))
+    producer = await Producer.begin(one)
+    assert await producer.add() == {("logs", 0): 0}
+    assert await producer.produce() == 0
+    await one.produce("logs", stamped(50, 40))
+    return producer
+
+
+def marker_time(agent, offset: int) -> int:
+    """When the end was written, in ms after NOW_MS."""
+    row = partition(agent)
+    return row.row(row.find(offset)).timestamp - NOW_MS
+
+
+@pytest.mark.parametrize("version", range(2, 12))
+def test_the_latest_offset_is_the_last_stable_one_for_who_reads_committed_records(version):
+    async def scenario(one):
+        producer = await with_open(one)
+        assert await place(one, at(-1), version) == (4, -1)
+        assert await place(one, at(-1, isolation=COMMITTED), version) == (1, -1)
+        assert await place(one, at(-2, isolation=COMMITTED), version) == (0, -1)
+        assert await producer.end() == 0
+        for isolation in (0, COMMITTED):
+            assert await place(one, at(-1, isolation=isolation), version) == (5, -1)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_search_by_time_ends_at_the_last_stable_offset(commit):
+    async def scenario(one):
+        producer = await with_open(one)
+        assert await place(one, at(NOW_MS, isolation=COMMITTED)) == (0, 0)
+        assert await place(one, at(NOW_MS + 1)) == (2, 50)
+        assert await place(one, at(NOW_MS + 1, isolation=COMMITTED)) == NOWHERE
+        assert await producer.end(commit=commit) == 0
+        assert await place(one, at(NOW_MS + 1, isolation=COMMITTED)) == (2, 50)
+
+    play(scenario)
+
+
+def test_what_lies_behind_the_bound_in_a_span_is_not_found():
+    data = stamped(0) + stamped(10, 20)
+    batches = Batches.of(Span(ObjectId(Incarnation(1), 0), 0, len(data), 100, 3, NOW_MS), data)
+    for bound, expected in ((101, NOWHERE), (102, (101, NOW_MS + 10))):
+        assert find_record(batches, NOW_MS + 1, log_start=100, bound=bound) == expected
+    assert find_record(batches, NOW_MS, log_start=100, bound=101) == (100, NOW_MS)
+
+
+def test_the_end_of_a_transaction_is_found_by_its_time_as_in_kafka():
+    async def scenario(one):
+        producer = await with_open(one)
+        assert await producer.end() == 0
+        time = marker_time(one, 4)
+        assert time > 50
+        for isolation in (0, COMMITTED):
+            assert await place(one, at(NOW_MS + 51, isolation=isolation)) == (4, time)
+            assert await place(one, at(NOW_MS + time, isolation=isolation)) == (4, time)
+            assert await place(one, at(NOW_MS + time + 1, isolation=isolation)) == NOWHERE
+
+    play(scenario)
+
+
+def lying(timestamp: int, *, said: int) -> bytes:
+    """A compressed batch whose header says a later time than its record has."""
+    batch = bytearray(stamped(timestamp, codec=1))
+    struct.pack_into(">q", batch, 35, NOW_MS + said)
+    struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
+    return bytes(batch)
+
+
+def test_a_marker_that_is_too_old_is_passed_over():
+    async def scenario(one):
+        await one.produce("logs", lying(0, said=FOREVER))
+        producer = await Producer.begin(one)
+        assert await producer.add() == {("logs", 0): 0}
+        assert await producer.produce() == 0
+        assert await producer.end() == 0
+        time = marker_time(one, 2)
+        await one.produce("logs", stamped(time + 5, time + 9))
+        # The search begins at the first span, which says that it has such a record.
+        assert await place(one, at(NOW_MS + time)) == (2, time)
+        assert await place(one, at(NOW_MS + time + 1)) == (3, time + 5)
+        assert await place(one, at(NOW_MS + time + 6)) == (4, time + 9)
+
+    play(scenario)
+
+
+def test_the_newest_timestamp_may_be_a_markers_or_lie_beyond_the_bound():
+    """Kafka's log counts control records; what is not stable is answered with nothing."""
+
+    async def scenario(one):
+        producer = await with_open(one)
+        assert await place(one, at(-3)) == (2, 50)
+        assert await place(one, at(-3, isolation=COMMITTED)) == NOWHERE
+        assert await producer.end() == 0
+        expected = (4, marker_time(one, 4))
+        assert await place(one, at(-3)) == expected
+        assert await place(one, at(-3, isolation=COMMITTED)) == expected
+        await one.produce("logs", stamped(FOREVER))
+        assert await place(one, at(-3)) == (5, FOREVER)
+
+    play(scenario)
+
+
+@pytest.mark.promise("P8")
+def test_another_agent_says_the_same_behind_a_barrier():
+    """P8."""
+
+    async def scenario(one, lagging):
+        producer = await with_open(one)
+        await lagging.coordinator.barrier()
+        for timestamp, expected in ((-1, 5), (-3, 4)):
+            lagging.lag()
+            if timestamp == -1:
+                assert await producer.end() == 0
+            peer = lagging.peer()
+            peer.send(apis.LIST_OFFSETS, 11, at(timestamp, isolation=COMMITTED))
+            lagging.catch_up()
+            (row,) = (await peer.answer()).topics[0].partitions
+            assert row.offset == expected
+
+    play(scenario, "one", "lagging")
+
+
+def test_an_end_that_was_deleted_is_not_found_though_its_page_is_there():
+    async def scenario(one):
+        producer = await with_open(one)
+        assert await producer.end() == 0
+        newest = marker_time(one, 4)
+        assert newest > 50
+        await one.produce("logs", stamped(newest + 1_000))
+        row = partition(one)
+        await jobs_by_hand.claim(one)
+        await jobs_by_hand.spill(one, row)
+        assert await place(one, at(NOW_MS + newest)) == (4, newest)
+        await jobs_by_hand.trim(one, row, 5)
+        assert await place(one, at(NOW_MS + newest)) == (5, newest + 1_000)
+
+    play(scenario)

@@ -1,0 +1,385 @@
+"""TxnOffsetCommit: who may, for which transaction, and what becomes of the offsets."""
+
+import asyncio
+
+import pytest
+
+from coordinator.commands.group_commands import SetGroupConfigs
+from coordinator.commands.transaction_commands import CommitTransactionOffsets
+from protocol import apis
+from protocol.errors import ErrorCode
+from tests.broker.groups.members import classic_group, consumer_group, join_request, rows
+from tests.broker.groups.world import group_of
+from tests.broker.transactions.world import (
+    COMMITTED,
+    OPEN,
+    Producer,
+    commands_of,
+    offset_codes,
+    play,
+    standing,
+)
+
+LOGS0, LOGS1 = ("logs", 0), ("logs", 1)
+VERSIONS = range(6)
+
+
+async def in_group(agent, group_id="g", **more) -> Producer:
+    """A producer in whose open transaction the group takes part (TV1)."""
+    producer = await Producer.begin(agent, **more)
+    assert await producer.add_offsets(group_id) == 0
+    return producer
+
+
+def offsets_of(agent, group_id="g") -> dict:
+    return {index: row.offset for index, row in rows(agent, group_id).items()}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("commit", [True, False])
+def test_offsets_are_the_groups_when_the_transaction_is_committed_and_only_then(version, commit):
+    async def scenario(one):
+        producer = await in_group(one)
+        wanted = {LOGS0: (7, "mine"), LOGS1: 8}
+        answer = await producer.commit_offsets(one, "g", wanted, version=version)
+        assert answer == {LOGS0: 0, LOGS1: 0}
+        assert offsets_of(one) == {}
+        assert one.machine.groups.get("g").offsets.pending_count == 2
+        assert await producer.end(commit=commit, version=5 if version >= 5 else 3) == 0
+        assert offsets_of(one) == ({0: 7, 1: 8} if commit else {})
+        assert one.machine.groups.get("g").offsets.pending_count == 0
+        if commit:
+            assert rows(one, "g")[0].metadata == "mine"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("case", "codes"),
+    [
+        # Kafka's verification says TRANSACTION_ABORTABLE to those who know it.
+        ("the group takes no part", [48, 48, 48, 48, 120, 0]),
+        ("nothing is open", [48, 48, 48, 48, 120, 0]),
+        ("older epoch", [47] * 6),
+        ("newer epoch", [47] * 6),
+        ("other producer", [49] * 6),
+        ("other transactional id", [49] * 6),
+        ("unknown transactional id", [49] * 6),
+        ("no transactional id", [42] * 6),
+    ],
+)
+def test_which_transaction_it_is_comes_before_everything_about_members(version, case, codes):
+    async def scenario(one):
+        producer = await in_group(one, "h" if case == "the group takes no part" else "g")
+        await Producer.begin(one, "other")
+        match case:
+            case "nothing is open":
+                assert await producer.end() == 0
+            case "older epoch":
+                producer.epoch -= 1
+            case "newer epoch":
+                producer.epoch += 1
+            case "other producer":
+                producer.producer_id += 99
+            case "other transactional id":
+                producer.transactional_id = "other"
+            case "unknown transactional id":
+                producer.transactional_id = "nobody"
+            case "no transactional id":
+                producer.transactional_id = ""
+        answer = await producer.commit_offsets(one, "g", {LOGS0: 7}, version=version)
+        assert answer == {LOGS0: codes[version]}
+
+    play(scenario)
+
+
+def test_offsets_of_a_new_client_begin_the_transaction_of_their_epoch():
+    """KIP-890: no AddOffsetsToTxn at all."""
+
+    async def scenario(one):
+        producer = await Producer.begin(one)
+        assert await producer.commit_offsets(one, "g", {LOGS0: 7}, version=5) == {LOGS0: 0}
+        assert (standing(one).state, standing(one).instance) == (OPEN, 1)
+        assert await producer.end(version=5) == 0
+        assert offsets_of(one) == {0: 7}
+
+    play(scenario)
+
+
+@pytest.mark.promise("P8")
+def test_the_group_takes_part_as_the_agent_finds_behind_a_barrier():
+    """The add went to another agent; this one, the group's coordinator, lags."""
+
+    async def scenario(one, two):
+        group_id = group_of(two)
+        producer = await Producer.begin(one)
+        await two.coordinator.barrier()
+        two.lag()
+        assert await producer.add_offsets(group_id) == 0
+        asked = asyncio.create_task(producer.commit_offsets(two, group_id, {LOGS0: 7}))
+        await asyncio.sleep(1)
+        assert not asked.done()
+        two.catch_up()
+        assert await asked == {LOGS0: 0}
+        assert await producer.end() == 0
+        await two.coordinator.barrier()
+        assert offsets_of(two, group_id) == {0: 7}
+
+    play(scenario, "one", "two")
+
+
+def test_offsets_go_to_the_groups_coordinator_and_to_no_other_agent():
+    async def scenario(one, two):
+        group_id = group_of(two)
+        producer = await in_group(one, group_id)
+        answer = await producer.commit_offsets(one, group_id, {LOGS0: 7})
+        assert answer == {LOGS0: ErrorCode.NOT_COORDINATOR}
+        assert await producer.commit_offsets(two, group_id, {LOGS0: 7}) == {LOGS0: 0}
+
+    play(scenario, "one", "two")
+
+
+def test_offsets_that_come_late_into_the_log_do_not_slide_into_the_next_transaction():
+    """The command names the instance; clients are told to find the coordinator and ask again."""
+
+    async def scenario(one, two):
+        group_id = group_of(two)
+        producer = await in_group(one, group_id)
+        await two.coordinator.barrier()
+        seen = commands_of(one, CommitTransactionOffsets)
+        gate, real = asyncio.Event(), two.log.append
+
+        async def append(session, n, payload):
+            await gate.wait()
+            return await real(session, n, payload)
+
+        two.log.append = append
+        asked = asyncio.create_task(producer.commit_offsets(two, group_id, {LOGS0: 7}))
+        await asyncio.sleep(0.5)
+        assert await producer.end(commit=False) == 0
+        assert await producer.add_offsets(group_id) == 0
+        gate.set()
+        assert await asked == {LOGS0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        assert [command.instance for command in seen] == [1]
+        assert await producer.end() == 0
+        await two.coordinator.barrier()
+        assert one.machine.groups.get(group_id) is None or offsets_of(one, group_id) == {}
+
+    play(scenario, "one", "two", lease_ttl_ms="60000", session_deadline_ms="50000")
+
+
+def test_offsets_whose_frame_was_begun_before_the_transaction_before_ended_are_sent_back():
+    """They may be meant for that one. A client that lives sends them again."""
+
+    async def scenario(one):
+        producer = await in_group(one)
+        request = producer.offsets_request("g", {LOGS0: 7})
+        late = one.peer()
+        frame = late.frame(apis.TXN_OFFSET_COMMIT, 3, request)
+        late.feed(frame[:5])
+        assert await producer.end(commit=False) == 0
+        assert await producer.add_offsets("g") == 0
+        late.feed(frame[5:])
+        assert offset_codes(await late.answer()) == {LOGS0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        late.send(apis.TXN_OFFSET_COMMIT, 3, request)
+        assert offset_codes(await late.answer()) == {LOGS0: 0}
+
+    play(scenario)
+
+
+def test_unknown_partitions_and_long_metadata_are_told_one_by_one():
+    async def scenario(one):
+        producer = await in_group(one)
+        wanted = {LOGS0: (1, "x" * 11), LOGS1: (2, "x" * 10), ("logs", 4): 3, ("gone", 0): 4}
+        assert await producer.commit_offsets(one, "g", wanted) == {
+            LOGS0: 12,
+            LOGS1: 0,
+            ("logs", 4): 3,
+            ("gone", 0): 3,
+        }
+        assert await producer.end() == 0
+        assert offsets_of(one) == {1: 2}
+
+    play(scenario, offset_metadata_max_bytes="10")
+
+
+def test_a_group_without_a_name_has_no_offsets():
+    async def scenario(one):
+        producer = await in_group(one, "")
+        assert await producer.commit_offsets(one, "", {LOGS0: 7}) == {LOGS0: 24}
+
+    play(scenario)
+
+
+def test_more_offsets_than_fit_one_command_go_as_several_of_one_transaction():
+    async def scenario(one):
+        await one.create_topic("wide", 2_500)
+        producer = await Producer.begin(one)
+        seen = commands_of(one, CommitTransactionOffsets)
+        wanted = {("wide", index): (index, "m" * 30) for index in range(2_500)}
+        answer = await producer.commit_offsets(one, "g", wanted, version=5)
+        assert set(answer.values()) == {0}
+        assert len(seen) > 2
+        assert max(len(command.offsets) for command in seen) <= 1_000
+        assert standing(one).instance == 1
+        assert one.machine.groups.get("g").offsets.pending_count == 2_500
+        assert await producer.end(version=5) == 0
+        topic = one.machine.topics.by_name("wide")
+        kept = one.machine.groups.get("g").offsets.of_topic(topic.topic_id)
+        assert [row.offset for _, row in kept] == list(range(2_500))
+
+    play(scenario)
+
+
+# KIP-447: members and generations, in groups that have members.
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize(
+    ("who", "code"),
+    [
+        ("the member", 0),
+        ("nobody", 0),  # A producer of its own for each partition, as before KIP-447.
+        ("an older generation", 22),
+        ("a newer generation", 22),
+        ("a stranger", 25),
+        ("a generation without a member", 25),
+        ("a member without a generation", 22),
+    ],
+)
+def test_offsets_of_a_classic_group_are_fenced_by_member_and_generation(version, who, code):
+    async def scenario(one):
+        (member,) = await classic_group(one, "g", {"logs": [0, 1, 2, 3]})
+        producer = await in_group(one)
+        fields = {"generation_id": member.epoch, "member_id": member.member_id}
+        match who:
+            case "nobody":
+                fields = {}
+            case "an older generation":
+                fields["generation_id"] -= 1
+            case "a newer generation":
+                fields["generation_id"] += 1
+            case "a stranger":
+                fields["member_id"] = "stranger"
+            case "a generation without a member":
+                fields["member_id"] = ""
+            case "a member without a generation":
+                fields["generation_id"] = -1
+        answer = await producer.commit_offsets(one, "g", {LOGS0: 7}, version=version, **fields)
+        assert answer == {LOGS0: code}
+        assert await producer.end(version=5 if version >= 5 else 3) == 0
+        assert offsets_of(one) == ({0: 7} if code == 0 else {})
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("instance_id", "code"), [("static", 0), ("other", 25)])
+def test_a_static_members_offsets_name_its_instance(instance_id, code):
+    async def scenario(one):
+        (member,) = await classic_group(one, "g", {"logs": [0]}, instance_ids=["static"])
+        producer = await in_group(one)
+        fields = {
+            "generation_id": member.epoch,
+            "member_id": member.member_id,
+            "group_instance_id": instance_id,
+        }
+        assert await producer.commit_offsets(one, "g", {LOGS0: 7}, **fields) == {LOGS0: code}
+        fields["group_instance_id"], fields["member_id"] = "static", "stranger"
+        assert await producer.commit_offsets(one, "g", {LOGS0: 7}, **fields) == {LOGS0: 82}
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("who", "code"), [("the member", 0), ("an older epoch", 22), ("a stranger", 25), ("nobody", 0)]
+)
+@pytest.mark.parametrize("version", [3, 5])
+def test_offsets_of_a_group_of_kip_848_are_fenced_by_the_members_epoch(version, who, code):
+    async def scenario(one):
+        (member,) = await consumer_group(one, "g")
+        producer = await in_group(one)
+        fields = {"generation_id": member.epoch, "member_id": member.member_id}
+        match who:
+            case "an older epoch":
+                fields["generation_id"] -= 1
+            case "a stranger":
+                fields["member_id"] = "stranger"
+            case "nobody":
+                fields = {}
+        answer = await producer.commit_offsets(one, "g", {LOGS0: 7}, version=version, **fields)
+        assert answer == {LOGS0: code}
+
+    play(scenario)
+
+
+def test_a_generation_of_a_group_that_is_not_there_is_illegal():
+    async def scenario(one):
+        producer = await in_group(one)
+        answer = await producer.commit_offsets(
+            one, "g", {LOGS0: 7}, generation_id=3, member_id="member"
+        )
+        assert answer == {LOGS0: ErrorCode.ILLEGAL_GENERATION}
+
+    play(scenario)
+
+
+def test_offsets_of_a_generation_that_waits_for_its_assignment_are_sent_again():
+    """27 would end the producer; Kafka takes them, the log knows that generation soon."""
+
+    async def scenario(one):
+        (member,) = await classic_group(one, "g", {"logs": [0]})
+        producer = await in_group(one)
+        one.peer().send(apis.JOIN_GROUP, 3, join_request("g"))
+        await asyncio.sleep(0.1)
+        rejoin = join_request("g", member_id=member.member_id)
+        rejoined = await member.peer.ask(apis.JOIN_GROUP, 3, rejoin)
+        fields = {"generation_id": rejoined.generation_id, "member_id": member.member_id}
+        answer = await producer.commit_offsets(one, "g", {LOGS0: 7}, **fields)
+        assert answer == {LOGS0: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+
+    play(scenario)
+
+
+def test_offsets_of_anothers_partition_abort_the_transaction_where_only_owners_may_commit():
+    async def scenario(one):
+        configs = (("frazil.commit.owner.only", "true"),)
+        await one.coordinator.propose(SetGroupConfigs("g", configs))
+        first, _ = await classic_group(one, "g", {"logs": [0]}, {"logs": [1]})
+        producer = await in_group(one)
+        fields = {"generation_id": first.epoch, "member_id": first.member_id}
+        answer = await producer.commit_offsets(one, "g", {LOGS0: 7, LOGS1: 8}, **fields)
+        assert answer == {LOGS0: 0, LOGS1: ErrorCode.ILLEGAL_GENERATION}
+
+    play(scenario)
+
+
+# Without the log.
+
+
+@pytest.mark.promise("P4")
+def test_offsets_whose_fate_is_open_are_said_to_have_timed_out_and_may_be_sent_again():
+    async def scenario(one):
+        producer = await in_group(one)
+        one.lag()
+        one.log.swallow_answers = True
+        assert await producer.commit_offsets(one, "g", {LOGS0: 7}) == {LOGS0: 7}
+        one.log.swallow_answers = False
+        one.catch_up()
+        await one.coordinator.barrier()
+        assert await producer.commit_offsets(one, "g", {LOGS0: 8}) == {LOGS0: 0}
+        assert await producer.end() == 0
+        assert offsets_of(one) == {0: 8}
+        assert standing(one).state is COMMITTED
+
+    play(scenario, lease_ttl_ms="60000", session_deadline_ms="50000")
+
+
+def test_without_a_session_the_agent_coordinates_no_group():
+    async def scenario(one):
+        producer = await in_group(one)
+        await one.lose_session()
+        assert await producer.commit_offsets(one, "g", {LOGS0: 7}) == {LOGS0: 16}
+        assert one.machine.groups.get("g") is None
+
+    play(scenario)

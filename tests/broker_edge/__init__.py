@@ -1,1 +1,0 @@
-"""Tests of the broker's edge: connections, dispatch, placement, and the cold handlers."""

@@ -1,1 +1,0 @@
-"""Tests of the jobs that keep a cluster bounded."""

@@ -1,1 +1,0 @@
-"""Settings, composition, admin HTTP, command line and what is deployed."""

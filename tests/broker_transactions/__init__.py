@@ -1,1 +1,0 @@
-"""Transactions through whole agents: their requests, challenges, timeouts, and the old holes."""

@@ -1,0 +1,1 @@
+"""Tests of commands as bytes, and of the digest."""

@@ -1,0 +1,568 @@
+"""Entries as bytes: what is pinned, what is refused, and that nothing else can happen."""
+
+from struct import pack
+from typing import get_args
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.commands.codec import (
+    ENTRY_BYTES_MAX,
+    ENTRY_OVERHEAD_BYTES_MAX,
+    FORMAT_VERSION,
+    STRING_BYTES_MAX,
+    CodecError,
+    decode_entry,
+    encode_command,
+    encode_entry,
+    encoded_size,
+    join_entry,
+)
+from coordinator.commands.entries import (
+    AllocateProducerIds,
+    ChunkSpan,
+    Close,
+    Command,
+    CommitChunk,
+    CreateTopic,
+    DeleteTopic,
+    Entry,
+    Listener,
+    Open,
+    Pin,
+    PurgePartitions,
+    Tick,
+    Unpin,
+)
+from coordinator.commands.group_commands import (
+    ChangeGroup,
+    ClaimShards,
+    CommitOffsets,
+    CommittedOffset,
+    DeleteGroup,
+    DeleteOffsets,
+    ExpireOffsets,
+    GroupKind,
+    GroupMember,
+    ReleaseShards,
+    SetGroupConfigs,
+    SetTopicConfigs,
+)
+from coordinator.commands.transaction_commands import (
+    AddToTransaction,
+    ClientProof,
+    CommitTransactionOffsets,
+    EndTransaction,
+    ExpireProducers,
+    ExpireTransactionalIds,
+    GiveUpTransaction,
+    InitProducer,
+    PartitionProducers,
+)
+from protocol.types import Incarnation, Position, TopicId
+from storage.formats.spans import Item
+from tests.coordinator.commands.group_values import (
+    GROUP_COMMANDS,
+    GROUP_COMMANDS_GOLDEN,
+    INCARNATION,
+    OTHER,
+    TOPIC,
+    any_group_command,
+)
+from tests.coordinator.commands.job_values import JOB_COMMANDS, JOB_COMMANDS_GOLDEN, any_job_command
+from tests.coordinator.commands.table_values import (
+    TABLE_COMMANDS,
+    TABLE_COMMANDS_GOLDEN,
+    any_table_command,
+)
+from tests.coordinator.commands.transaction_values import (
+    TRANSACTION_COMMANDS,
+    TRANSACTION_COMMANDS_GOLDEN,
+    any_transaction_command,
+)
+from txn.transactions import NO_TRANSACTION, OF_EPOCH
+
+PLAIN_COMMANDS: tuple[Command, ...] = (
+    Open(7587, "agent-0", -1, "eu-1a", (Listener("PLAIN", "10.0.0.1", 9092),), "0.1.0", 1),
+    Close(INCARNATION, 41),
+    Tick(),
+    CreateTopic("events", 12, (("retention.ms", "1000"),)),
+    DeleteTopic(TOPIC),
+    PurgePartitions(TOPIC, 1000, 500),
+    AllocateProducerIds(1000),
+    CommitChunk(
+        7,
+        1000,
+        (
+            ChunkSpan(
+                TOPIC,
+                0,
+                40,
+                (
+                    Item(0, 100, 10, 1_700_000_000_000, 5, 1, 20),
+                    Item(0, 200, 300, 1_700_000_000_000, 5, 1, 30),
+                    Item(5, 100, 1, 1_699_999_999_990, 6, 0, 2**31 - 1),
+                    Item(0, 100, 1, -1),
+                ),
+            ),
+            ChunkSpan(OTHER, 3, 0, (Item(0, 40, 2, -1),)),
+        ),
+    ),
+    Pin("export-1", 600_000),
+    Unpin("export-1"),
+)
+COMMANDS: tuple[Command, ...] = (
+    *PLAIN_COMMANDS,
+    *GROUP_COMMANDS,
+    *TRANSACTION_COMMANDS,
+    *JOB_COMMANDS,
+    *TABLE_COMMANDS,
+)
+every_command = pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, id=f"{index}-{type(command).__name__}")
+        for index, command in enumerate(COMMANDS)
+    ],
+)
+
+# Format version 1. Entries of this form are in logs: they must be read for ever.
+GOLDEN = (
+    "01a4e9f1ed8980808080804005f6a1abfef9620a01a33b076167656e742d30000565752d31610105"
+    "504c41494e0831302e302e302e31844705302e312e30010289808080808040520304066576656e74"
+    "7318010c726574656e74696f6e2e6d73043130303005000102030405060708090a0b0c0d0e0f0600"
+    "0102030405060708090a0b0c0d0e0fe807f40307d00f0807e80702000102030405060708090a0b0c"
+    "0d0e0f101112131415161718191a1b1c1d1e1f020000500406640a80a0abfef96205022808c801ac"
+    "0207640105130600feffffff0f026401ed9fabfef9620103c1080100280209086578706f72742d31"
+    "809f490a086578706f72742d31"
+)
+
+TRANSACTIONAL_CHUNK = CommitChunk(
+    8,
+    900,
+    (
+        ChunkSpan(
+            TOPIC,
+            0,
+            0,
+            (
+                Item(0, 100, 10, 1_700_000_000_000, 5, 1, 0, OF_EPOCH),
+                Item(0, 100, 10, 1_700_000_000_000, 5, 1, 10, OF_EPOCH),
+                Item(0, 100, 10, 1_700_000_000_000, 5, 1, 20, NO_TRANSACTION),
+                Item(0, 100, 10, 1_700_000_000_000, 6, 0, 0, 7),
+                Item(0, 100, 10, 1_700_000_000_000, 6, 0, 10, 7),
+                Item(0, 100, 10, 1_700_000_000_000, 6, 0, 20, 300),
+            ),
+        ),
+        ChunkSpan(OTHER, 3, 600, (Item(0, 40, 2, -1, 6, 0, 0, 0),)),
+    ),
+)
+TRANSACTIONAL_CHUNK_GOLDEN = (
+    "015441c6dd8980808080804005f6a1abfef962010808840702000102030405060708090a0b0c0d0e"
+    "0f101112131415161718191a1b1c1d1e1f020000000616640a80a0abfef96205020008640a04640a"
+    "05022824640a0600000708640a24640a060028ac020103000126280281a0abfef96206000000"
+)
+
+
+def entry(*commands: Command) -> Entry:
+    return Entry(INCARNATION, 5, 1_700_000_000_123, commands)
+
+
+def sealed(body: bytes, version: int = FORMAT_VERSION) -> bytes:
+    """A body with a good checksum."""
+    head = bytes([version])
+    return head + pack("<I", crc32c(head + body)) + body
+
+
+def commit(*items: Item, start: int = 0) -> CommitChunk:
+    return CommitChunk(0, 100, (ChunkSpan(TOPIC, 0, start, items),))
+
+
+def commit_offsets(
+    partition: int = 0, offset: int = 0, leader_epoch: int = 0, metadata: str = ""
+) -> CommitOffsets:
+    committed = CommittedOffset(TOPIC, partition, offset, leader_epoch, metadata)
+    return CommitOffsets("g", "", -1, (committed,))
+
+
+def one_expiry(topic_id: TopicId, producer_id: int) -> ExpireProducers:
+    return ExpireProducers(0, (PartitionProducers(topic_id, 0, (producer_id,)),))
+
+
+def test_there_is_a_command_of_every_kind_here():
+    assert {type(command) for command in COMMANDS} == {*get_args(Command)}
+
+
+@pytest.mark.parametrize(
+    ("commands", "golden"),
+    [
+        (PLAIN_COMMANDS, GOLDEN),
+        (GROUP_COMMANDS, GROUP_COMMANDS_GOLDEN),
+        (TRANSACTION_COMMANDS, TRANSACTION_COMMANDS_GOLDEN),
+        ((TRANSACTIONAL_CHUNK,), TRANSACTIONAL_CHUNK_GOLDEN),
+        (JOB_COMMANDS, JOB_COMMANDS_GOLDEN),
+        (TABLE_COMMANDS, TABLE_COMMANDS_GOLDEN),
+    ],
+    ids=["plain", "groups", "transactions", "a chunk in transactions", "jobs", "tables"],
+)
+def test_the_format_is_pinned(commands: tuple[Command, ...], golden: str):
+    assert encode_entry(entry(*commands)).hex() == golden
+    assert decode_entry(bytes.fromhex(golden)) == entry(*commands)
+
+
+@every_command
+def test_every_command_comes_back(command: Command):
+    assert decode_entry(encode_entry(entry(command))) == entry(command)
+
+
+@every_command
+def test_an_entry_is_as_long_as_its_commands_and_a_bounded_head(command: Command):
+    alone = encoded_size(command)
+    assert len(encode_entry(entry(command, command))) <= 2 * alone + ENTRY_OVERHEAD_BYTES_MAX
+
+
+def test_commands_encoded_one_by_one_make_the_same_entry():
+    joined = join_entry(
+        incarnation=INCARNATION,
+        n=5,
+        clock_ms=1_700_000_000_123,
+        commands=[encode_command(command) for command in COMMANDS],
+    )
+    assert joined == encode_entry(entry(*COMMANDS))
+
+
+def test_a_batch_that_goes_on_with_the_sequence_costs_few_bytes():
+    items = tuple(Item(0, 900, 20, 1_000, 7, 0, 20 * index) for index in range(100))
+    one = CommitChunk(0, 90_000, (ChunkSpan(TOPIC, 0, 0, items[:1]),))
+    all_of_them = CommitChunk(0, 90_000, (ChunkSpan(TOPIC, 0, 0, items),))
+    assert encoded_size(all_of_them) <= encoded_size(one) + 4 * 99
+
+
+@pytest.mark.parametrize("instance", [OF_EPOCH, 3])
+def test_a_run_of_batches_in_a_transaction_costs_no_more_than_one_outside(instance: int):
+    def sized(count: int, instance: int) -> int:
+        items = tuple(Item(0, 900, 20, 1_000, 7, 0, 20 * at, instance) for at in range(count))
+        return encoded_size(CommitChunk(0, 90_000, (ChunkSpan(TOPIC, 0, 0, items),)))
+
+    outside = sized(100, NO_TRANSACTION) - sized(1, NO_TRANSACTION)
+    assert sized(100, instance) - sized(1, instance) == outside
+    assert sized(1, instance) - sized(1, NO_TRANSACTION) == (0 if instance == OF_EPOCH else 1)
+
+
+def test_a_thousand_partitions_are_added_in_little_space():
+    places = tuple((TOPIC, partition) for partition in range(1000))
+    assert encoded_size(AddToTransaction("orders", 1000, 3, 7, 42, places, ())) < 1100
+
+
+def test_an_entry_of_a_newer_version_is_refused():
+    with pytest.raises(CodecError, match="format version 2; known is 1"):
+        decode_entry(sealed(encode_entry(entry(Tick()))[5:], version=2))
+
+
+def test_a_commit_of_a_hundred_partitions_costs_less_than_ten_bytes_each():
+    offsets = tuple(
+        CommittedOffset(TOPIC, partition, 40_000_000_000 + 977 * partition**3, 0, "")
+        for partition in range(100)
+    )
+    member_id = "consumer-billing-1-6f1d9c5e-0d1f-4c6c-9a55-5b7f3c1f7a11"
+    assert encoded_size(CommitOffsets("billing", member_id, 12, offsets)) < 10 * 100
+
+
+def test_every_flipped_bit_is_noticed():
+    data = encode_entry(entry(*COMMANDS[:4], GROUP_COMMANDS[0]))
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CodecError):
+            decode_entry(bytes(flipped))
+
+
+def test_every_truncation_with_a_good_checksum_is_refused():
+    body = encode_entry(entry(*COMMANDS))[5:]
+    for length in range(len(body)):
+        with pytest.raises(CodecError):
+            decode_entry(sealed(body[:length]))
+
+
+def test_bytes_after_the_end_are_refused():
+    with pytest.raises(CodecError, match="1 bytes after"):
+        decode_entry(sealed(encode_entry(entry(Tick()))[5:] + b"\0"))
+
+
+def test_an_unknown_kind_of_command_is_refused():
+    body = bytearray(encode_entry(entry(Tick()))[5:])
+    assert body[-1] == 3
+    body[-1] = 200
+    with pytest.raises(CodecError, match="kind 200"):
+        decode_entry(sealed(bytes(body)))
+
+
+def test_a_string_that_is_not_utf8_is_refused():
+    body = bytearray(encode_entry(entry(Unpin("aa")))[5:])
+    body[-1] = 0xFF
+    with pytest.raises(CodecError, match="UTF-8"):
+        decode_entry(sealed(bytes(body)))
+
+
+@pytest.mark.parametrize(
+    ("command", "ends"),
+    [
+        (DeleteGroup("g", only_without_offsets=True), b"\x02"),
+        (SetGroupConfigs("g", (("k", None),)), b"\x02"),
+        (ChangeGroup("g", GroupKind.CLASSIC, 0, 0, b"", (), ()), b"\x03\0\0\0\0\0"),
+        (DeleteOffsets("g", ((TOPIC, 0),)), b"\x01\x01\0"),
+        (DeleteOffsets("g", ((TOPIC, 0),)), b"\0\x01\x01"),
+        (ClaimShards((63,)), b"\x02"),
+        (commit_offsets(), b"\x05\0\0"),
+        (commit_offsets(offset=2**63 - 1, leader_epoch=-1), b"\xfe" + b"\xff" * 8 + b"\x03"),
+        (commit_offsets(leader_epoch=2**31 - 1), b"\x80\x80\x80\x80\x10"),
+        (CommitOffsets("g", "", 2**31 - 1, ()), b"\x80\x80\x80\x80\x10\0\0"),
+        (InitProducer("x", 1, -1, 2**15 - 1), b"\x80\x80\x04"),
+        (EndTransaction("x", 1, 0, commit=True, proof=None), b"\x08\x01x\x02\0"),
+        (EndTransaction("x", 1, 0, commit=True, proof=None), b"\x05\x01x\x02\0"),
+        (GiveUpTransaction("x", 1, 0, 1, timed_out=True), b"\x02\x01x\x02\0\x01"),
+        (one_expiry(TOPIC, 0), b"\x01\0\x01\0\0"),
+        (one_expiry(TOPIC, 0), b"\x02" + TOPIC + b"\0\x01\0"),
+        (one_expiry(TOPIC, 0), b"\x01" + TOPIC + b"\0\x01\x01"),
+    ],
+    ids=[
+        "neither yes nor no",
+        "null or not",
+        "kind",
+        "topic",
+        "partition -1",
+        "shard 64",
+        "partition -1 of an offset",
+        "offset",
+        "leader epoch",
+        "epoch",
+        "producer epoch",
+        "flags of an end",
+        "a challenge without a proof",
+        "flags of a giving up",
+        "a partition of no topic",
+        "a topic or none",
+        "producer -1",
+    ],
+)
+def test_values_out_of_bounds_are_not_decoded(command: Command, ends: bytes):
+    body = encode_entry(entry(command))[5:]
+    with pytest.raises(CodecError):
+        decode_entry(sealed(body[: -len(ends)] + ends))
+
+
+@pytest.mark.parametrize("flags", [0x10, 0x20, 0x80, 0x0C, 0x18, 0x34, 0x44])
+def test_unknown_flags_of_an_item_are_refused(flags: int):
+    body = bytearray(encode_entry(entry(commit(Item(0, 9, 9, 0))))[5:])
+    assert body[-3:] == b"\0\x09\x09"
+    body[-3] = flags
+    with pytest.raises(CodecError):
+        decode_entry(sealed(bytes(body) + bytes(8)))
+
+
+def test_an_item_that_continues_nothing_is_refused():
+    body = bytearray(encode_entry(entry(commit(Item(0, 9, 9, 0))))[5:])
+    body[-3] = 8
+    with pytest.raises(CodecError, match="flags 0x8"):
+        decode_entry(sealed(bytes(body)))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        commit(),
+        commit(Item(0, 0, 1, 0)),
+        commit(Item(0, 1, 0, 0)),
+        commit(Item(-1, 1, 1, 0)),
+        commit(Item(0, 2**32, 1, 0)),
+        commit(Item(0, 1, 2**63, 0)),
+        commit(Item(0, 1, 2**31, 0, 5, 0, 0)),
+        commit(Item(0, 1, 1, 2**63)),
+        commit(Item(0, 1, 1, 0), start=2**32),
+        commit(Item(0, 1, 1, 0, 5, 2**15, 0)),
+        commit(Item(0, 1, 1, 0, 5, 0, 2**31)),
+        CommitChunk(-1, 0, ()),
+        CommitChunk(0, 2**32, ()),
+        DeleteTopic(TopicId(b"short")),
+        Unpin("x" * (STRING_BYTES_MAX + 1)),
+        Unpin("\ud800"),
+        CreateTopic("t", 1, (("k", "v"),) * 1001),
+        Close(Incarnation(-1), 0),
+        ClaimShards((64,)),
+        ClaimShards((-1,)),
+        ClaimShards((3, 3)),
+        ClaimShards((4, 3)),
+        ReleaseShards((), Incarnation(-1)),
+        DeleteGroup("x" * (STRING_BYTES_MAX + 1), only_without_offsets=False),
+        ChangeGroup("g", GroupKind.CLASSIC, 0, 2**31, b"", (), ()),
+        ChangeGroup("g", GroupKind.CLASSIC, 0, 0, b"", (GroupMember("m", -(2**31) - 1, b""),), ()),
+        CommitOffsets("g", "", 2**31, ()),
+        commit_offsets(partition=-1),
+        commit_offsets(partition=2**31),
+        commit_offsets(offset=2**63),
+        commit_offsets(leader_epoch=2**31),
+        commit_offsets(metadata="x" * (STRING_BYTES_MAX + 1)),
+        DeleteOffsets("g", ((TOPIC, -1),)),
+        DeleteOffsets("g", ((TopicId(b"short"), 1),)),
+        ExpireOffsets("g", -1, ()),
+        SetGroupConfigs("g", (("k", "v"),) * 1001),
+        SetTopicConfigs(TOPIC, (("k", None),) * 1001),
+        commit(Item(0, 1, 1, 0, 5, 0, 0, -3)),
+        commit(Item(0, 1, 1, 0, 5, 0, 0, 2**63)),
+        InitProducer("x", 2**63, -1, -1),
+        InitProducer("x", 1, -1, 2**15),
+        AddToTransaction("x", 2**63, 0, 1, 0, (), ()),
+        AddToTransaction("x", 1, 0, -1, 0, (), ()),
+        AddToTransaction("x", 1, 0, 1, -1, (), ()),
+        AddToTransaction("x", 1, 0, 1, 0, ((TOPIC, -1),), ()),
+        CommitTransactionOffsets("g", "", 2**31, 1, 0, OF_EPOCH, ()),
+        CommitTransactionOffsets("g", "", -1, 1, 0, 2**63, ()),
+        EndTransaction("x", 1, 0, True, ClientProof(-1, 0, Position(0), False)),
+        EndTransaction("x", 1, 0, True, ClientProof(0, 0, Position(-1), False)),
+        GiveUpTransaction("x", 1, 0, -1, timed_out=True),
+        ExpireTransactionalIds(-1, ()),
+        ExpireProducers(-1, ()),
+        one_expiry(TOPIC, -1),
+        one_expiry(TopicId(b"short"), 0),
+    ],
+)
+def test_values_out_of_bounds_are_not_encoded(command: Command):
+    with pytest.raises(CodecError):
+        encode_entry(entry(command))
+
+
+@pytest.mark.parametrize(("producer_id", "epoch", "sequence"), [(-1, 0, 0), (-9, 3, 7)])
+def test_what_needs_a_producer_id_is_left_out_without_one(
+    producer_id: int, epoch: int, sequence: int
+):
+    sent = commit(Item(0, 1, 1, 0, producer_id, epoch, sequence, OF_EPOCH))
+    assert decode_entry(encode_entry(entry(sent))) == entry(commit(Item(0, 1, 1, 0)))
+
+
+def test_an_entry_over_the_limit_is_not_encoded():
+    spans = tuple(ChunkSpan(TOPIC, index, 0, (Item(0, 9, 9, 0),)) for index in range(10_000))
+    with pytest.raises(CodecError, match=f"at most {ENTRY_BYTES_MAX}"):
+        encode_entry(entry(CommitChunk(0, 9, spans)))
+
+
+def test_a_count_that_lies_costs_nothing():
+    body = bytes.fromhex("0000008f80808080") + b"\x03"
+    with pytest.raises(CodecError):
+        decode_entry(sealed(body))
+
+
+U31 = st.integers(0, 2**31 - 1)
+U32 = st.integers(0, 2**32 - 1)
+U63 = st.integers(0, 2**63 - 1)
+I63 = st.integers(-(2**63), 2**63 - 1)
+strings = st.text(max_size=40)
+topic_ids = st.sampled_from([TOPIC, OTHER, TopicId(bytes(16))])
+skips = st.one_of(st.just(0), U32)
+lengths = st.one_of(st.integers(1, 300), st.integers(1, 2**32 - 1))
+counts = st.one_of(st.integers(1, 300), st.integers(1, 2**63 - 1))
+stamps = st.one_of(st.just(-1), st.integers(1_000, 1_100), I63)
+no = st.just(-1)
+plain_items = st.tuples(skips, lengths, counts, stamps, no, no, no, no)
+producer_items = st.tuples(
+    skips,
+    lengths,
+    st.integers(1, 3),
+    stamps,
+    st.one_of(st.integers(0, 2), U63),
+    st.one_of(st.integers(0, 1), st.integers(-(2**15), 2**15 - 1)),
+    st.one_of(
+        st.integers(0, 5),
+        st.integers(2**31 - 3, 2**31 - 1),
+        st.integers(-(2**31), 2**31 - 1),
+    ),
+    st.one_of(st.sampled_from([NO_TRANSACTION, OF_EPOCH, 0, 1]), U63),
+)
+items = st.one_of(plain_items, producer_items).map(Item._make)
+spans = st.builds(
+    ChunkSpan,
+    topic_id=topic_ids,
+    partition=U31,
+    start=U32,
+    items=st.lists(items, min_size=1, max_size=6).map(tuple),
+)
+listeners = st.builds(Listener, name=strings, host=strings, port=st.integers(0, 65535))
+commands = st.one_of(
+    st.builds(
+        Open,
+        session=U63,
+        node_name=strings,
+        node_id=st.integers(-1, 2**31 - 2),
+        zone=strings,
+        listeners=st.lists(listeners, max_size=3).map(tuple),
+        software_version=strings,
+        feature_level_max=U31,
+    ),
+    st.builds(Close, incarnation=U63, last=I63),
+    st.builds(Tick),
+    st.builds(
+        CreateTopic,
+        name=strings,
+        partition_count=I63,
+        configs=st.lists(st.tuples(strings, strings), max_size=3).map(tuple),
+    ),
+    st.builds(DeleteTopic, topic_ids),
+    st.builds(PurgePartitions, topic_ids, U31, U31),
+    st.builds(AllocateProducerIds, I63),
+    st.builds(CommitChunk, U32, U32, st.lists(spans, max_size=5).map(tuple)),
+    st.builds(Pin, strings, I63),
+    st.builds(Unpin, strings),
+    any_group_command,
+    any_transaction_command,
+    any_job_command,
+    any_table_command,
+)
+entries = st.builds(
+    Entry,
+    incarnation=U63,
+    n=U63,
+    clock_ms=I63,
+    commands=st.lists(commands, max_size=4).map(tuple),
+)
+
+
+@given(entries)
+def test_any_entry_comes_back(any_entry: Entry):
+    data = encode_entry(any_entry)
+    assert decode_entry(data) == any_entry
+    sizes = sum(encoded_size(command) for command in any_entry.commands)
+    assert len(data) <= sizes + ENTRY_OVERHEAD_BYTES_MAX
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_an_entry_or_refused(data: bytes):
+    with pytest.raises(CodecError):
+        decode_entry(data)
+
+
+@given(st.binary(max_size=60))
+def test_any_body_with_a_good_checksum_is_an_entry_or_refused(body: bytes):
+    # The head of an entry, then anything.
+    one = b"\x01\x01\x00\x01"
+    of_kind = [one + bytes([kind]) + b"\x01g" for kind in (*range(11, 28), *range(40, 54))]
+    for prefix in (b"", one, one + b"\x08\x01\x7f\x00", *of_kind):
+        try:
+            found = decode_entry(sealed(prefix + body))
+        except CodecError:
+            continue
+        assert decode_entry(encode_entry(found)) == found
+
+
+@given(entries, st.data())
+def test_a_damaged_body_with_a_good_checksum_is_an_entry_or_refused(
+    any_entry: Entry, data: st.DataObject
+):
+    body = bytearray(encode_entry(any_entry)[5:])
+    at = data.draw(st.integers(0, len(body) - 1))
+    body[at] = data.draw(st.integers(0, 255))
+    try:
+        found = decode_entry(sealed(bytes(body)))
+    except CodecError:
+        return
+    assert decode_entry(encode_entry(found)) == found

@@ -1,0 +1,1 @@
+"""Tests of the machine: histories, stories, and what holds for all of them."""

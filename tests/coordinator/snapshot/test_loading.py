@@ -1,0 +1,586 @@
+"""Agents that begin with a snapshot: which one, what they do when they cannot, how they go on."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from coordinator.commands.entries import Close, CreateTopic, Open, Tick
+from coordinator.commands.job_commands import BeginSnapshot, ClaimJobs, JobKind, PublishSnapshot
+from coordinator.coordinator import ReplicaStoppedError
+from coordinator.log.memory import MemoryLog, MemoryLogCluster
+from coordinator.log.metadata_log import LogCutError, LogEntry, LogUnavailableError
+from coordinator.log.sqlite import SqliteLog
+from coordinator.machine.machine import Machine
+from coordinator.replica import Replica
+from coordinator.snapshot.names import Named, encode_published, manifest_key, part_key
+from coordinator.snapshot.snapshot import dump
+from coordinator.snapshot.store import SnapshotStore
+from coordinator.stats import CoordinatorStats
+from protocol.types import POSITION_ZERO, Position
+from storage.formats.marker import ClusterIdentity
+from storage.stores.disk import DiskStore
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import StoreUnavailableError
+from tests.coordinator.snapshot.compare import differences
+from tests.coordinator.support import Agent, Writer, now_s, play, running
+
+IDENTITY = ClusterIdentity("frazil-test", 1)
+
+tasks: list[asyncio.Task[None]] = []
+"""Of replicas that run until their scenario ends."""
+
+
+class World:
+    """A log with somebody who writes it and makes snapshots, a store, and what was published."""
+
+    def __init__(self) -> None:
+        self.cluster = MemoryLogCluster()
+        self.store = MemoryStore()
+        self.snapshots = SnapshotStore(self.store, IDENTITY)
+        self.writer = Writer(self.cluster)
+        self.published: list[Named] = []
+        self.whole = Replica(MemoryLog(self.cluster), Machine(), CoordinatorStats())
+        """Replays everything from the beginning."""
+        self.running: dict[Replica, asyncio.Task[None]] = {}
+
+    async def begin(self) -> None:
+        await self.writer.open()
+        tasks.append(asyncio.ensure_future(self.whole.run()))
+        await self.writer.write(ClaimJobs((JobKind.SNAPSHOT,)))
+
+    async def topic(self, name: str) -> None:
+        await self.writer.write(CreateTopic(name, 1, ()))
+
+    async def snapshot(self, *, cut: bool = True) -> Named:
+        """As the job does it: begun, written, published in the log, then for those who start."""
+        place = Position(await self.writer.write(BeginSnapshot()))
+        await self.whole.wait_for(place)
+        machine = self.whole.machine
+        assert machine.position == place
+        key = await self.snapshots.write(dump(machine))
+        named = Named(place, machine.digest(), key)
+        await self.whole.wait_for(
+            Position(await self.writer.write(PublishSnapshot(place, named.digest, key)))
+        )
+        self.published = [named, *self.published[:1]]
+        older = self.published[1].position if len(self.published) == 2 else POSITION_ZERO
+        await self.writer.log.publish(
+            self.writer.session, encode_published(self.published), older=older
+        )
+        if cut and older:
+            await self.writer.log.cut(self.writer.session, older)
+        return named
+
+    async def two_snapshots(self) -> None:
+        await self.begin()
+        await self.topic("first")
+        await self.snapshot()
+        await self.topic("second")
+        await self.snapshot()
+        await self.topic("third")
+
+    def replica(self, log: MemoryLog | None = None) -> Replica:
+        log = log or MemoryLog(self.cluster)
+        return Replica(log, Machine(), CoordinatorStats(), self.snapshots)
+
+    async def caught_up(self, replica: Replica) -> Replica:
+        if replica not in self.running:
+            self.running[replica] = asyncio.ensure_future(replica.run())
+        async with asyncio.timeout(600):
+            await replica.started()
+            head = await self.writer.log.head()
+            await replica.wait_for(head)
+        await self.whole.wait_for(head)
+        assert replica.machine.digest() == self.whole.machine.digest()
+        assert differences(replica.machine, self.whole.machine) == []
+        return replica
+
+    async def stopped(self, replica: Replica) -> str:
+        async with asyncio.timeout(600):
+            with pytest.raises(ReplicaStoppedError) as stopped:
+                await replica.run()
+        return str(stopped.value)
+
+
+def test_a_replica_begins_with_the_newest_snapshot_and_goes_on_with_the_log() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.two_snapshots()
+        replica = world.replica()
+        seen: list[Position] = []
+        replica.on_applied(lambda applied: seen.append(applied.position))
+        await world.caught_up(replica)
+        assert replica._stats.snapshot_position == world.published[0].position
+        assert all(place > world.published[0].position for place in seen)
+        assert len(seen) == 2
+        await world.topic("later")
+        await world.caught_up(replica)
+        assert replica.machine.topics.by_name("later") is not None
+
+    play(scenario)
+
+
+def test_without_any_snapshot_a_replica_begins_at_the_beginning() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.begin()
+        await world.topic("first")
+        await world.caught_up(world.replica())
+
+    play(scenario)
+
+
+def test_the_older_snapshot_is_taken_when_the_newest_is_missing_or_damaged() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.two_snapshots()
+        newest, older = world.published
+        part = part_key(newest.position, 0)
+        data = bytearray(await world.store.get(part))
+        data[-1] ^= 1
+        await world.store.delete([part])
+        await world.store.put_new(part, [bytes(data)])
+        replica = await world.caught_up(world.replica())
+        assert replica._stats.snapshot_position == older.position
+        await world.store.delete([newest.key])
+        replica = await world.caught_up(world.replica())
+        assert replica._stats.snapshot_position == older.position
+
+    play(scenario)
+
+
+def test_a_snapshot_of_another_digest_than_the_log_says_is_not_taken() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.two_snapshots()
+        newest, older = world.published
+        world.cluster.published = encode_published([newest._replace(digest=bytes(16)), older])
+        replica = await world.caught_up(world.replica())
+        assert replica._stats.snapshot_position == older.position
+
+    play(scenario)
+
+
+def test_with_no_snapshot_left_and_the_log_cut_a_replica_stops_and_says_why() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.two_snapshots()
+        await world.store.delete([each.key for each in world.published])
+        replica = world.replica()
+        reason = await world.stopped(replica)
+        for named in world.published:
+            assert f"{named.key} is not in the store" in reason
+        assert "was cut" in reason
+        assert differences(replica.machine, Machine()) == []
+
+    play(scenario)
+
+
+def test_with_no_snapshot_left_a_log_that_is_whole_is_replayed() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.begin()
+        named = await world.snapshot()
+        await world.topic("later")
+        await world.store.delete([named.key])
+        await world.caught_up(world.replica())
+
+    play(scenario)
+
+
+def test_a_list_of_snapshots_of_a_newer_version_stops_a_replica_if_the_log_is_cut() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.two_snapshots()
+        world.cluster.published = b'{"version": 2, "snapshots": []}'
+        assert "of format 2" in await world.stopped(world.replica())
+
+    play(scenario)
+
+
+def test_a_snapshot_from_before_the_cut_leads_nowhere() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.begin()
+        stale = await world.snapshot()
+        await world.topic("second")
+        await world.snapshot()
+        await world.topic("third")
+        await world.snapshot()
+        world.cluster.published = encode_published([stale])
+        assert "none that is newer is published" in await world.stopped(world.replica())
+
+    play(scenario)
+
+
+class _Away(MemoryStore):
+    """Not there until a moment of the loop's time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.until_s = 0.0
+
+    async def get(self, key):
+        if now_s() < self.until_s:
+            raise StoreUnavailableError("away")
+        return await super().get(key)
+
+
+@pytest.mark.promise("P16")
+def test_a_store_that_is_away_is_waited_for_and_no_older_snapshot_is_taken() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.store = _Away()
+        world.snapshots = SnapshotStore(world.store, IDENTITY)
+        await world.two_snapshots()
+        world.store.until_s = now_s() + 100
+        replica = world.replica()
+        tasks.append(asyncio.ensure_future(replica.run()))
+        await asyncio.sleep(90)
+        assert replica.machine.position == POSITION_ZERO
+        async with asyncio.timeout(60):
+            await replica.started()
+        assert replica._stats.snapshot_position == world.published[0].position
+
+    play(scenario)
+
+
+class _Slow(MemoryLog):
+    """Lets something happen between what it says of snapshots and its tail."""
+
+    def __init__(self, cluster: MemoryLogCluster, happens) -> None:
+        super().__init__(cluster)
+        self._happens = happens
+        self.times = 1
+
+    async def head(self) -> Position:
+        if self.times:
+            self.times -= 1
+            await self._happens()
+        return await super().head()
+
+
+def test_a_cut_that_overtakes_a_start_makes_it_load_anew() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.two_snapshots()
+
+        async def two_more() -> None:
+            await world.snapshot()
+            await world.topic("fourth")
+            await world.snapshot()
+
+        replica = await world.caught_up(world.replica(_Slow(world.cluster, two_more)))
+        assert replica._stats.snapshot_position == world.published[0].position
+
+    play(scenario)
+
+
+def test_a_cut_that_overtakes_a_start_without_snapshots_makes_it_load_one() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.begin()
+
+        async def two() -> None:
+            await world.snapshot()
+            await world.topic("later")
+            await world.snapshot()
+
+        replica = await world.caught_up(world.replica(_Slow(world.cluster, two)))
+        assert replica._stats.snapshot_position == world.published[0].position
+
+    play(scenario)
+
+
+class _Stalled(MemoryLog):
+    """Its tail gives nothing while it is stalled."""
+
+    stalled = False
+
+    async def tail(self, after):
+        async for batch in super().tail(after):
+            if self.stalled:
+                while self.stalled:
+                    await asyncio.sleep(1)
+                raise LogUnavailableError("broken off")
+            yield batch
+
+
+def test_a_cut_that_overtakes_a_replica_that_has_started_stops_it() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.two_snapshots()
+        log = _Stalled(world.cluster)
+        replica = world.replica(log)
+        stopped = asyncio.ensure_future(world.stopped(replica))
+        await replica.started()
+        log.stalled = True
+        for _ in range(3):
+            await world.topic("again")
+            await world.snapshot()
+        log.stalled = False
+        reason = await stopped
+        assert "fallen behind" in reason
+        assert "start it again" in reason
+
+    play(scenario)
+
+
+def test_a_hole_behind_the_snapshot_is_noticed() -> None:
+    class Leaky(MemoryLog):
+        async def tail(self, after):
+            async for batch in super().tail(after):
+                yield batch[1:]
+
+    async def scenario() -> None:
+        world = World()
+        await world.two_snapshots()
+        assert "missing" in await world.stopped(world.replica(Leaky(world.cluster)))
+
+    play(scenario)
+
+
+def test_a_missing_open_behind_the_snapshot_is_noticed() -> None:
+    class Unopened(MemoryLog):
+        async def tail(self, after):
+            async for batch in super().tail(after):
+                if kept := [entry for entry in batch if entry.n > 0]:
+                    yield kept
+
+    async def scenario() -> None:
+        world = World()
+        await world.two_snapshots()
+        late = Writer(world.cluster)
+        await late.open("late")
+        await late.write(Tick())
+        await world.topic("fourth")
+        assert "missing" in await world.stopped(world.replica(Unopened(world.cluster)))
+
+    play(scenario)
+
+
+def test_a_late_entry_of_an_incarnation_that_ended_before_the_snapshot_is_refused_like_ever() -> (
+    None
+):
+    async def scenario() -> None:
+        world = World()
+        late = Writer(world.cluster)
+        await world.begin()
+        await late.open("late")
+        await late.write(Tick())
+        await world.writer.write(Close(late.session.incarnation, 1))
+        await world.snapshot()
+        await world.topic("between")
+        await world.snapshot()
+        await late.write(CreateTopic("not this", 1, ()))
+        await late.write(CreateTopic("nor this", 1, ()))
+        replica = await world.caught_up(world.replica())
+        assert replica.machine.topics.by_name("not this") is None
+        assert replica.machine.position == world.cluster.head()
+
+    play(scenario)
+
+
+def test_an_entry_of_a_session_that_nobody_opened_is_still_a_hole() -> None:
+    class Forged(MemoryLog):
+        async def tail(self, after):
+            async for batch in super().tail(after):
+                yield [LogEntry(Position(after + 1), 99, batch[0].n, batch[0].payload)]
+
+    async def scenario() -> None:
+        world = World()
+        await world.two_snapshots()
+        assert "missing" in await world.stopped(world.replica(Forged(world.cluster)))
+
+    play(scenario)
+
+
+def test_what_lies_on_a_disk_alone_is_enough(tmp_path: Path) -> None:
+    """The embedded log and a store in a folder, by the clock of the world."""
+
+    async def scenario() -> None:
+        log, store = SqliteLog(tmp_path / "log.db"), DiskStore(tmp_path / "store")
+        await log.identify(b"test")
+        world = World()
+        world.snapshots = SnapshotStore(store, IDENTITY)
+        world.writer.log = log
+        world.whole = Replica(log, Machine(), CoordinatorStats())
+        await world.two_snapshots()
+        replica = world.replica(log)
+        await world.caught_up(replica)
+        assert replica._stats.snapshot_position == world.published[0].position
+        assert [topic.name for topic in replica.machine.topics] == ["first", "second", "third"]
+        with pytest.raises(LogCutError):
+            await anext(aiter(log.tail(POSITION_ZERO)))
+        running = [*tasks, *world.running.values()]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await log.aclose()
+        await store.aclose()
+
+    tasks.clear()
+    asyncio.run(scenario())
+    tasks.clear()
+
+
+# Digests (P13).
+
+
+@pytest.mark.promise("P13")
+def test_a_replica_that_had_another_digest_where_a_snapshot_was_begun_stops() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.begin()
+        place = Position(await world.writer.write(BeginSnapshot()))
+        replica = await world.caught_up(world.replica())
+        begun = replica.machine.snapshots.begun
+        assert begun is not None
+        # As if one of all commands before had had another outcome here.
+        replica.machine.snapshots.begun = begun._replace(digest=bytes(16))
+        key = manifest_key(place)
+        reached = await world.writer.write(PublishSnapshot(place, begun.digest, key))
+        with pytest.raises(ReplicaStoppedError) as stopped:
+            await world.running[replica]
+        assert begun.digest.hex() in str(stopped.value)
+        assert bytes(16).hex() in str(stopped.value)
+        assert replica.machine.position < reached
+        await world.whole.wait_for(Position(reached))
+        assert world.whole.machine.snapshots.published[0].key == key
+
+    play(scenario)
+
+
+def test_a_snapshot_of_a_position_that_is_not_the_begun_one_says_nothing_of_digests() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.begin()
+        replica = await world.caught_up(world.replica())
+        place = Position(await world.writer.write(BeginSnapshot()))
+        await world.writer.write(PublishSnapshot(Position(place - 1), bytes(16), "k"))
+        await world.caught_up(replica)
+        assert replica.machine.snapshots.published == ()
+
+    play(scenario)
+
+
+# Bytes of the log.
+
+
+def test_bytes_of_the_log_are_counted_from_the_older_published_snapshot() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.begin()
+        replica = await world.caught_up(world.replica())
+
+        def bytes_after(place: Position) -> int:
+            return sum(
+                len(entry.payload) for entry in world.cluster.entries if entry.position > place
+            )
+
+        await world.topic("first")
+        await world.snapshot(cut=False)
+        await world.topic("second")
+        await world.caught_up(replica)
+        assert replica.log_bytes == bytes_after(POSITION_ZERO)
+        for _ in range(3):
+            await world.snapshot(cut=False)
+            await world.topic("again")
+            await world.caught_up(replica)
+            assert replica.log_bytes == bytes_after(world.published[1].position)
+            assert replica._stats.log_bytes == replica.log_bytes
+        late = await world.caught_up(world.replica())
+        assert late.log_bytes == bytes_after(world.published[0].position)
+        await world.snapshot(cut=False)
+        await world.caught_up(late)
+        assert late.log_bytes == bytes_after(world.published[1].position)
+
+    play(scenario)
+
+
+# Agents.
+
+
+def digests_of(agent: Agent) -> dict[int, bytes]:
+    """By position; grows as the agent applies."""
+    digests: dict[int, bytes] = {}
+    agent.coordinator.on_applied(
+        lambda applied: digests.update({applied.position: agent.machine.digest()})
+    )
+    return digests
+
+
+def test_an_agent_that_starts_from_a_snapshot_is_like_one_that_replayed() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.begin()
+        old = Agent(world.cluster, "old")
+        replayed = digests_of(old)
+        async with running(old):
+            await old.ready()
+            for number in range(3):
+                await old.coordinator.propose(CreateTopic(f"t{number}", 2, ()))
+                await world.snapshot()
+            young = Agent(world.cluster, "young", snapshots=world.snapshots)
+            loaded = digests_of(young)
+            tables = [id(young.machine), id(young.machine.topics), id(young.machine.groups)]
+            async with running(young):
+                await young.ready()
+                for agent, number in ((old, 5), (young, 6), (old, 7), (young, 8)):
+                    await agent.coordinator.propose(CreateTopic(f"t{number}", 1, ()))
+                    await old.coordinator.barrier()
+                    await young.coordinator.barrier()
+                assert len(loaded) >= 4
+                assert loaded.items() <= replayed.items()
+                assert differences(old.machine, young.machine) == []
+                now = [id(young.machine), id(young.machine.topics), id(young.machine.groups)]
+                assert now == tables
+
+    play(scenario)
+
+
+def test_an_agent_joins_only_when_it_has_loaded_and_caught_up() -> None:
+    """Nobody is sent to it before, and no lease runs out while it loads."""
+
+    async def scenario() -> None:
+        world = World()
+        world.store = _Away()
+        world.snapshots = SnapshotStore(world.store, IDENTITY)
+        await world.two_snapshots()
+        world.store.until_s = now_s() + 50
+        agent = Agent(world.cluster, "young", snapshots=world.snapshots)
+        opened: list[int] = []
+        agent.coordinator.on_applied(
+            lambda applied: opened.extend(
+                [applied.position for each in applied.entry.commands if isinstance(each, Open)]
+            )
+        )
+        head = world.cluster.head()
+        async with running(agent):
+            await asyncio.sleep(40)
+            assert not agent.log.called("grant")
+            assert world.cluster.head() == head
+            await agent.ready()
+            assert agent.coordinator.stats.sessions_opened == 1
+            assert len(opened) == 1
+            assert now_s() < world.store.until_s + 5
+
+    play(scenario)
+
+
+def test_an_agent_that_still_loads_can_leave() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.store = _Away()
+        world.snapshots = SnapshotStore(world.store, IDENTITY)
+        await world.two_snapshots()
+        world.store.until_s = now_s() + 1000
+        agent = Agent(world.cluster, "young", snapshots=world.snapshots)
+        async with running(agent) as (ended,):
+            await asyncio.sleep(10)
+            await agent.coordinator.leave()
+            async with asyncio.timeout(1):
+                await ended
+
+    play(scenario)

@@ -1,0 +1,304 @@
+"""SnapshotStore: what is written was read back, and what is read is what was written (P14)."""
+
+import json
+from collections.abc import Callable
+from hashlib import blake2b
+
+import pytest
+
+from coordinator.snapshot import stream
+from coordinator.snapshot.names import (
+    Named,
+    decode_published,
+    encode_published,
+    manifest_key,
+    part_key,
+    position_of,
+)
+from coordinator.snapshot.snapshot import dump
+from coordinator.snapshot.store import ATTEMPTS_MAX, SnapshotStore
+from coordinator.snapshot.stream import SnapshotError
+from protocol.types import Buffer, position
+from storage.formats.marker import ClusterIdentity
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import ObjectExistsError, StoreUnavailableError
+from tests.coordinator.snapshot.histories import job_history
+from tests.coordinator.support import play
+
+IDENTITY = ClusterIdentity("frazil-test", 1)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshots of many parts."""
+    monkeypatch.setattr(stream, "_BODY_BYTES", 150)
+
+
+def parts_of(seed: int) -> list[bytes]:
+    parts = dump(job_history(seed, steps=200).machine)
+    assert len(parts) > 4
+    return parts
+
+
+def test_what_was_written_is_read() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        snapshots = SnapshotStore(store, IDENTITY)
+        for seed in (1, 2):
+            parts = parts_of(seed)
+            key = await snapshots.write(parts)
+            assert [bytes(part) for part in await snapshots.read(key)] == parts
+
+    play(scenario)
+
+
+def test_writing_again_changes_nothing() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        snapshots = SnapshotStore(store, IDENTITY)
+        key = await snapshots.write(parts_of(1))
+        before = dict(store._objects)
+        assert await snapshots.write(parts_of(1)) == key
+        assert store._objects == before
+
+    play(scenario)
+
+
+def test_the_manifest_says_whose_it_is_and_what_its_parts_are() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        machine = job_history(1, steps=200).machine
+        parts = dump(machine)
+        key = await SnapshotStore(store, IDENTITY).write(parts)
+        folder = f"snapshots/{machine.position:016x}"
+        assert key == f"{folder}/manifest"
+        manifest = json.loads(bytes(await store.get(key)))
+        assert manifest.pop("parts") == [
+            {"length": len(part), "blake2b": blake2b(part, digest_size=32).hexdigest()}
+            for part in parts
+        ]
+        assert manifest == {
+            "version": 1,
+            "cluster": "frazil-test",
+            "era": 1,
+            "position": machine.position,
+            "digest": machine.digest().hex(),
+            "time_ms": machine.time_ms,
+        }
+        names = {f"{folder}/{number:04}" for number in range(len(parts))}
+        assert {*store._objects} == names | {key}
+
+    play(scenario)
+
+
+def _flip(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+async def spoil(store: MemoryStore, key: str, change: Callable[[bytes], bytes]) -> None:
+    data = bytes(await store.get(key))
+    await store.delete([key])
+    await store.put_new(key, [change(data)])
+
+
+def test_parts_that_are_damaged_missing_or_mixed_up_are_refused() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        snapshots = SnapshotStore(store, IDENTITY)
+        parts = parts_of(1)
+        key = await snapshots.write(parts)
+        third = part_key(position_of(key), 3)
+        for change in (_flip, lambda data: data[:-1], lambda _: parts[2]):
+            await spoil(store, third, change)
+            with pytest.raises(SnapshotError, match="not what the manifest says"):
+                await snapshots.read(key)
+            await spoil(store, third, lambda _: parts[3])
+        await snapshots.read(key)
+        await store.delete([third])
+        with pytest.raises(SnapshotError, match="not in the store"):
+            await snapshots.read(key)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"cluster": "other"}, "of the cluster 'other'"),
+        ({"position": 7}, "manifest of position 7"),
+        ({"digest": "00" * 16}, "the parts of"),
+        ({"parts": []}, "without parts"),
+        ({"parts": [{"length": 3}]}, "cannot be read"),
+        ({"version": 2}, "of format 2"),
+        ({"version": None}, "not one of ours"),
+    ],
+    ids=str,
+)
+def test_a_manifest_of_something_else_is_refused(change: dict[str, object], reason: str) -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        snapshots = SnapshotStore(store, IDENTITY)
+        key = await snapshots.write(parts_of(1))
+        await spoil(store, key, lambda data: json.dumps(json.loads(data) | change).encode())
+        with pytest.raises(SnapshotError, match=reason):
+            await snapshots.read(key)
+
+    play(scenario)
+
+
+def test_a_manifest_that_is_no_json_or_not_there_is_refused() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        snapshots = SnapshotStore(store, IDENTITY)
+        key = await snapshots.write(parts_of(1))
+        await spoil(store, key, lambda data: data[: len(data) // 2])
+        with pytest.raises(SnapshotError, match="not JSON"):
+            await snapshots.read(key)
+        with pytest.raises(SnapshotError, match="not in the store"):
+            await snapshots.read(manifest_key(position(1, 9)))
+
+    play(scenario)
+
+
+class Lying(MemoryStore):
+    """Gives another part than was put, of the right length."""
+
+    async def get(self, key: str) -> Buffer:
+        data = bytes(await super().get(key))
+        return _flip(data) if key.endswith("/0002") else data
+
+
+@pytest.mark.promise("P14")
+def test_what_is_not_read_back_as_it_was_written_is_no_snapshot() -> None:
+    async def scenario() -> None:
+        with pytest.raises(SnapshotError, match="0002 is not what the manifest says"):
+            await SnapshotStore(Lying(), IDENTITY).write(parts_of(1))
+
+    play(scenario)
+
+
+@pytest.mark.promise("P14")
+def test_a_snapshot_that_makes_another_machine_is_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from coordinator.snapshot import tables
+
+    restore_pins = tables.restore_pins
+
+    def forgetful(*arguments) -> None:
+        restore_pins(*arguments)
+        arguments[1]._rows.clear()
+
+    monkeypatch.setattr("coordinator.snapshot.snapshot.restore_pins", forgetful)
+    seed = next(seed for seed in range(99) if len(job_history(seed, steps=200).machine.pins))
+
+    async def scenario() -> None:
+        with pytest.raises(SnapshotError, match="another machine"):
+            await SnapshotStore(MemoryStore(), IDENTITY).write(parts_of(seed))
+
+    play(scenario)
+
+
+class Failing(MemoryStore):
+    """Every call fails so many times, before it takes effect or after."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+        self.failed: dict[str, int] = {}
+
+    def fail(self, key: str) -> None:
+        if self.failed.get(key, 0) < self.times:
+            self.failed[key] = self.failed.get(key, 0) + 1
+            raise StoreUnavailableError("lost")
+
+    async def put_new(self, key, parts):
+        await super().put_new(key, parts)
+        self.fail("put" + key)
+
+    async def get(self, key):
+        self.fail("get" + key)
+        return await super().get(key)
+
+
+def test_a_store_that_fails_now_and_then_is_asked_again() -> None:
+    async def scenario() -> None:
+        store = Failing(ATTEMPTS_MAX - 1)
+        parts = parts_of(1)
+        key = await SnapshotStore(store, IDENTITY).write(parts)
+        assert len(store.failed) == 2 * (len(parts) + 1)
+        assert position_of(key) > 0
+
+    play(scenario)
+
+
+def test_a_store_that_stays_away_is_said_to_be_away() -> None:
+    async def scenario() -> None:
+        with pytest.raises(StoreUnavailableError):
+            await SnapshotStore(Failing(ATTEMPTS_MAX), IDENTITY).write(parts_of(1))
+
+    play(scenario)
+
+
+def test_a_name_with_other_bytes_is_not_overwritten() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        parts = parts_of(1)
+        snapshots = SnapshotStore(store, IDENTITY)
+        key = await snapshots.write(parts)
+        await spoil(store, part_key(position_of(key), 0), _flip)
+        with pytest.raises(ObjectExistsError):
+            await snapshots.write(parts)
+
+    play(scenario)
+
+
+def test_bytes_are_paced() -> None:
+    async def scenario() -> None:
+        paced: list[int] = []
+
+        async def pace(length: int) -> None:
+            paced.append(length)
+
+        parts = parts_of(1)
+        await SnapshotStore(MemoryStore(), IDENTITY, pace=pace).write(parts)
+        assert sum(paced) >= 2 * sum(map(len, parts))
+
+    play(scenario)
+
+
+# The list in the log.
+
+
+def test_the_list_of_snapshots_is_read_as_it_was_written() -> None:
+    named = tuple(
+        Named(position(1, number), bytes([number]) * 16, manifest_key(position(1, number)))
+        for number in (9, 4)
+    )
+    assert decode_published(encode_published(named)) == named
+    assert decode_published(encode_published(())) == ()
+    assert decode_published(b"") == ()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"{",
+        b"[]",
+        b"7",
+        b"\xff",
+        b'{"version": 1}',
+        b'{"version": 2, "snapshots": []}',
+        b'{"version": 1, "snapshots": [{"position": 1}]}',
+        b'{"version": 1, "snapshots": [{"position": 1, "digest": "x", "key": "k"}]}',
+    ],
+)
+def test_a_list_that_cannot_be_read_is_refused(data: bytes) -> None:
+    with pytest.raises(SnapshotError):
+        decode_published(data)
+
+
+@pytest.mark.parametrize("key", ["chunks/0000000000000001/manifest", "snapshots/1/manifest", "x"])
+def test_other_keys_are_of_no_snapshot(key: str) -> None:
+    with pytest.raises(ValueError, match=r"key|unpack"):
+        position_of(key)

@@ -1,1 +1,0 @@
-"""Tests of the shells of coordinator/: adapters, replica, proposer, membership, facade."""

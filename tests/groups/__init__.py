@@ -1,1 +1,0 @@
-"""Consumer groups: live groups as pure values, and the shell around them."""

@@ -1,0 +1,1 @@
+"""Tests of tables with dead letters."""

@@ -1,0 +1,1 @@
+"""Tests of plans: which bytes which task reads."""

@@ -1,0 +1,1 @@
+"""Tests of runs: from plan to commit, with and without Spark, with and without faults."""

@@ -1,0 +1,1 @@
+"""Tests of tables: catalogs, commits, state, columns."""

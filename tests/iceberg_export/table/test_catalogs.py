@@ -1,0 +1,319 @@
+"""The protocol on catalogs that differ: SQLite and Postgres by PyIceberg, Iceberg's own REST server,
+Nessie.
+
+What a catalog must do for exports to be exact is told here once, and asked of each: refuse a
+commit on a head that is gone, also the first one; tell every snapshot; take files out.
+"""
+
+import contextlib
+import itertools
+import threading
+from collections import Counter
+
+import pytest
+from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.expressions import EqualTo
+
+from iceberg_export.errors import CatalogError, FencedError, OvertakenError
+from iceberg_export.letters.dead_letters import dead_identifier
+from iceberg_export.runs.job import export_topic
+from iceberg_export.steps import Step
+from iceberg_export.table.catalog import view_of
+from iceberg_export.table.state import read_state
+from iceberg_export.upkeep.compact import compact
+from iceberg_export.upkeep.maintain import delete_orphans, expire
+from iceberg_export.upkeep.reset import reset_offsets
+from protocol.records import Record
+from tests.iceberg_export.direct import Place
+from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
+from tests.iceberg_export.hooks import Answers, Killed, Once
+from tests.iceberg_export.runs.test_typed_export import ORDER_1, ORDER_2, avro, send
+from tests.iceberg_export.table import catalogs
+from tests.iceberg_export.table.catalogs import connections
+from tests.iceberg_export.world import some_records
+from tests.parts.servers import MinioServer, NessieServer, PostgresServer, RestCatalogServer
+
+pytestmark = pytest.mark.integration
+
+FAR = 1 << 50
+NUMBERS = itertools.count()
+STEPS = [step for step in Step if not step.name.startswith("LETTERS")]
+"""Of a table without dead letters."""
+
+
+@pytest.fixture(scope="module")
+def rest(tmp_path_factory):
+    server = RestCatalogServer(tmp_path_factory.mktemp("rest"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory):
+    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def nessie(tmp_path_factory):
+    store = MinioServer(tmp_path_factory.mktemp("minio"), md5=True)
+    store.start()
+    server = NessieServer(tmp_path_factory.mktemp("nessie"), store)
+    server.start()
+    yield server
+    server.stop()
+    store.stop()
+
+
+@pytest.fixture(params=["sqlite", "postgres", "rest", "nessie"])
+def kind(request, tmp_path):
+    """The catalog that the story is told of."""
+    if request.param == "rest":
+        return catalogs.rest(request.getfixturevalue("rest").url)
+    if request.param == "postgres":
+        return catalogs.postgres(request.getfixturevalue("postgres"), tmp_path)
+    if request.param == "nessie":
+        return catalogs.nessie(request.getfixturevalue("nessie"))
+    return catalogs.sqlite(tmp_path)
+
+
+@pytest.fixture
+def connect(kind, tmp_path):
+    """Opens one more connection to the catalog."""
+    with connections(kind, tmp_path) as open_one:
+        yield open_one
+
+
+@pytest.fixture
+def here(connect, tmp_path):
+    return Place(tmp_path, 2, connect(), ("frazil", f"t{next(NUMBERS)}"))
+
+
+def fill(here, count=5):
+    here.world.commit("orders", {0: [some_records(count)], 1: [some_records(count)]})
+
+
+def export(here, *sets, **how):
+    job = here.job(*sets, **how)
+    return export_topic(job, here.topic(job))
+
+
+def test_a_run_that_dies_at_each_step_in_turn_leaves_an_exact_table(here):
+    for step in STEPS:
+        fill(here)
+        with pytest.raises(Killed):
+            export(here, at=Once(step, Killed()))
+    export(here)
+    assert here.rows() == here.wanted()
+
+
+@pytest.mark.parametrize("step", [Step.INIT_LOOKED, Step.INIT_WRITTEN])
+def test_of_two_first_snapshots_one_counts(here, step):
+    fill(here)
+    late = export(here, at=Once(step, lambda: export(here)))
+    assert late.rows == 0, "what the other has exported was taken back"
+    assert here.rows() == here.wanted()
+    first = [one for one in here.table().metadata.snapshots if one.parent_snapshot_id is None]
+    assert len(first) == 1
+
+
+def test_the_later_of_two_exports_is_fenced(here):
+    fill(here)
+    with pytest.raises(FencedError):
+        export(here, at=Answers(lambda: export(here)))
+    assert here.rows() == here.wanted()
+
+
+def test_a_lost_answer_is_looked_up(here):
+    fill(here)
+    export(here, at=Answers(("after", CommitStateUnknownException("504"))))
+    assert here.rows() == here.wanted()
+    assert here.state().seq == 1
+
+
+def test_a_delete_and_an_expiry_in_between_are_kept(here):
+    fill(here)
+    export(here)
+    fill(here)
+
+    def others():
+        here.table().delete(EqualTo("kafka_offset", 1))
+        table = here.table()
+        head = table.metadata.current_snapshot_id
+        old = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id != head]
+        table.maintenance.expire_snapshots().by_ids(old).commit()
+
+    export(here, at=Answers(others))
+    assert here.rows() == [row for row in here.wanted() if row[1] != 1]
+
+
+def test_a_rollback_rewinds_and_a_zombie_on_its_base_is_exact(here, kind):
+    fill(here)
+    export(here)
+    base = kind.point(here)
+    fill(here)
+
+    def there_and_back():
+        export(here)
+        kind.go_back(here, base)
+
+    # A catalog that tells what the branch left behind refuses the zombie, others take it.
+    with contextlib.suppress(FencedError):
+        export(here, at=Answers(there_and_back))
+    export(here)
+    assert here.rows() == here.wanted()
+
+
+def test_files_are_joined_beside_an_export_and_not_over_a_delete(here, kind):
+    for _ in range(2):
+        fill(here)
+        export(here)
+    hook = Answers(lambda: here.table().delete(EqualTo("kafka_offset", 1)))
+    with pytest.raises(OvertakenError):
+        compact(here.job(at=hook), here.name, FAR)
+    fill(here)
+    beside = here.job(at=Answers(lambda: export(here)))
+    if kind.shows_history:
+        assert compact(beside, here.name, FAR).files_before >= 2
+    else:
+        # What lies between may be more than appends, and is not shown.
+        with pytest.raises(OvertakenError):
+            compact(beside, here.name, FAR)
+        assert compact(here.job(), here.name, FAR).files_before >= 2
+    assert here.rows() == [row for row in here.wanted() if row[1] != 1]
+
+
+def test_going_back_and_upkeep_leave_an_exact_table(here, kind):
+    for _ in range(3):
+        fill(here)
+        export(here)
+    job = here.job()
+    assert reset_offsets(job, here.topic(job), {0: 7}).rows_removed == 8
+    assert expire(here.job(), here.name, FAR).snapshots_expired == 0
+    fill(here)
+    with pytest.raises(Killed):
+        export(here, at=Once(Step.TASKS_DONE, Killed()))
+    if kind.shows_history:
+        assert delete_orphans(here.job(), here.name, -1).files_deleted > 0
+    export(here)
+    assert here.rows() == here.wanted()
+
+
+def test_no_file_is_deleted_that_a_catalogs_own_history_names(here, kind):
+    """Of what a reset takes out of the table, a branch that goes back shows all again."""
+    fill(here)
+    export(here)
+    before, wanted = kind.point(here), here.rows()
+    job = here.job()
+    reset_offsets(job, here.topic(job), None)
+    if kind.shows_history:
+        delete_orphans(here.job(), here.name, -1)
+    else:
+        with pytest.raises(CatalogError, match="nessie-gc"):
+            delete_orphans(here.job(), here.name, -1)
+    assert here.rows() == []
+    kind.go_back(here, before)
+    assert here.rows() == wanted
+
+
+def test_a_commit_without_answer_under_that_of_another_exporter_is_neither_lost_nor_doubled(
+    here, kind
+):
+    """A catalog that shows the newest snapshot alone cannot say that the first one landed."""
+    fill(here)
+    export(here)
+    fill(here)
+
+    def another_comes():
+        fill(here)
+        export(here)
+        raise CommitStateUnknownException("504")
+
+    how = {"at": Once(Step.COMMIT_ANSWERED, another_comes)}
+    if kind.shows_history:
+        export(here, **how)
+    else:
+        with pytest.raises(FencedError) as fenced:
+            export(here, **how)
+        assert not fenced.value.files_unused
+    assert here.rows() == here.wanted()
+    assert here.state().seq == 3
+    fill(here)
+    export(here)
+    assert here.rows() == here.wanted()
+
+
+def test_dead_letters_come_once_though_a_run_dies_between_the_tables(here):
+    here.world.configs["orders"] = {"value.mode": "string"}
+    values = [b"a", b"\xff", b"b", b"\xfe"]
+    for number in range(3):
+        now = [Record(timestamp=1_763_000_000_000, value=value) for value in values]
+        here.world.commit("orders", {0: [now]})
+        if number == 1:
+            with pytest.raises(Killed):
+                export(here, at=Once(Step.COMMITTED, Killed()))
+    export(here)
+    dead = here.catalog.load_table(dead_identifier(here.name)).scan().to_arrow()
+    assert [row[1] for row in here.rows()] == [0, 2, 4, 6, 8, 10]
+    assert sorted(dead["kafka_offset"].to_pylist()) == [1, 3, 5, 7, 9, 11]
+
+
+def test_a_table_grows_with_its_schemas_though_another_exporter_was_faster(here):
+    registry = FakeRegistry()
+    here.world.configs["orders"] = {"value.mode": "avro"}
+    with served_registry(registry) as url:
+        how = f"schema.registry.url={url}"
+        one = registry.register("orders-value", ORDER_1)
+        send(here.world, avro(one, ORDER_1, {"id": 7, "city": "Ulm"}))
+        export(here, how)
+        two = registry.register("orders-value", ORDER_2)
+        send(here.world, avro(two, ORDER_2, {"id": 1 << 40, "city": "Ulm", "price": 2.5}))
+        with pytest.raises(FencedError):
+            export(here, how, at=Once(Step.PLANNED, lambda: export(here, how)))
+    found = here.table().scan().to_arrow().select(["kafka_offset", "id", "price"])
+    assert sorted(tuple(row.values()) for row in found.to_pylist()) == [
+        (0, 7, None),
+        (1, 1 << 40, 2.5),
+    ]
+
+
+def test_exporters_that_race_in_threads_bring_each_record_once(here, kind, connect):
+    """Each has a connection of its own. Whoever is fenced, or meets too many others, ends."""
+    for _ in range(6):
+        fill(here)
+    export(here, "commit.bytes.max=1", at=Once(Step.COMMITTED, here.table, 1))
+    for _ in range(6):
+        fill(here)
+    outcomes = Counter()
+
+    def work(place):
+        try:
+            export(place, "commit.bytes.max=1")
+            outcomes["done"] += 1
+        except FencedError:
+            outcomes["fenced"] += 1
+        except CatalogError:
+            outcomes["refused"] += 1
+
+    threads = []
+    for number in range(3):
+        one = Place(here.folder, 2, connect(), here.name)
+        one.world = here.world
+        one.jobs = 100 * (number + 1)
+        threads.append(threading.Thread(target=work, args=(one,)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(outcomes.values()) == 3
+    export(here)
+    assert here.rows() == here.wanted()
+    table = here.table()
+    told = [one.summary.additional_properties for one in table.metadata.snapshots]
+    first = here.state().seq + 1 - len(told)
+    assert [int(one["frazil.seq"]) for one in told] == list(range(first, first + len(told)))
+    assert first == 0 or not kind.shows_history
+    assert read_state(view_of(table)).offsets == {0: 60, 1: 60}
