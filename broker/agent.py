@@ -33,7 +33,7 @@ from broker.fetch.fetching import FetchPath
 from broker.groups import expiring
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.kinds import KINDS
-from broker.handlers import HANDLERS
+from broker.handlers import SERVED
 from broker.jobs import child
 from broker.jobs.host import JobHost
 from broker.node import Node
@@ -484,7 +484,7 @@ class Agent:
         await self._member.wait()
         if self._leaving:
             return
-        self._server = KafkaServer(shells.node, HANDLERS)
+        self._server = KafkaServer(shells.node, SERVED)
         tasks.create_task(self._server.run(), name="connections")
         await self._server.started()
         await self._listen()

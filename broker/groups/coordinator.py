@@ -16,12 +16,12 @@ import random
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar
 
+from broker.calls.call import Call
 from broker.calls.clock import GroupClock
 from broker.calls.stalls import TICK_MS
 from broker.config.group_configs import group_settings
 from broker.config.group_settings import GroupSettings
 from broker.config.settings import Settings
-from broker.edge.dispatch import Call
 from broker.groups.claims import Claims
 from broker.groups.group.effects import Caller, Effects
 from broker.groups.group.live import Kinds, LiveGroup

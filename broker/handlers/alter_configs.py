@@ -16,17 +16,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
+from broker.calls.outcomes import outcome_of, wait_for
 from broker.config import group_configs, topic_configs
 from broker.config.changes import Changes, Rules, replaced
-from broker.edge.dispatch import Call
 from broker.handlers.describe_configs import ResourceType
-from broker.handling import (
-    live_incarnation,
-    outcome_of,
-    refuse_tables_of_some,
-    shut_out_older,
-    wait_for,
-)
+from broker.handling import live_incarnation, refuse_tables_of_some, shut_out_older
 from broker.node import Node
 from coordinator.commands.codec import encoded_size
 from coordinator.commands.encoding import CodecError
@@ -34,6 +30,7 @@ from coordinator.commands.entries import Outcome, Rejected
 from coordinator.commands.group_commands import SetGroupConfigs, SetTopicConfigs
 from coordinator.proposer import COMMAND_BYTES_MAX
 from coordinator.tables.topics import name_error
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     AlterConfigsRequest,
@@ -93,6 +90,19 @@ def refusal(call: Call, request: AlterConfigsRequest, error: KafkaError) -> Alte
             for resource in request.resources
         ]
     )
+
+
+API: Final = Api(
+    key=apis.ALTER_CONFIGS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.NOT_CONTROLLER,
+    changes=True,
+    rights=(
+        Right(Operation.ALTER_CONFIGS, Resource.TOPIC, ("resources[].resource_name",)),
+        Right(Operation.ALTER_CONFIGS, Resource.GROUP, ("resources[].resource_name",)),
+        Right(Operation.ALTER_CONFIGS, Resource.CLUSTER),
+    ),
+)
 
 
 def refused(resource_type: int, name: str, error: KafkaError) -> AlterConfigsResourceResponse:

@@ -11,12 +11,16 @@ than there are, or too many), 39, 41 (no session: send it elsewhere), 42 (named 
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
-from broker.edge.dispatch import Call
-from broker.handling import live_incarnation, outcome_of, wait_for
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
+from broker.calls.outcomes import outcome_of, wait_for
+from broker.handling import live_incarnation
 from broker.node import Node
 from coordinator.commands.entries import Outcome, Rejected
 from coordinator.commands.table_commands import TABLES_LEVEL, GrowTopic
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     CreatePartitionsAssignment,
@@ -71,6 +75,15 @@ def refusal(
             _refused(name, error) for name in dict.fromkeys(each.name for each in request.topics)
         ]
     )
+
+
+API: Final = Api(
+    key=apis.CREATE_PARTITIONS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.NOT_CONTROLLER,
+    changes=True,
+    rights=(Right(Operation.ALTER, Resource.TOPIC, ("topics[].name",)),),
+)
 
 
 def _command(node: Node, wanted: CreatePartitionsTopic) -> GrowTopic:

@@ -15,13 +15,16 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
+from broker.calls.outcomes import outcome_of, wait_for
 from broker.config.topic_configs import TopicSettings, effective
-from broker.edge.dispatch import Call
-from broker.handling import live_incarnation, outcome_of, wait_for
+from broker.handling import live_incarnation
 from broker.node import Node
 from coordinator.commands.entries import Outcome, Rejected
 from coordinator.commands.job_commands import JOBS_LEVEL, LogsTrimmed, Trim, TrimLogs
 from coordinator.tables.partition import Partition
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DeleteRecordsPartitionResult,
@@ -75,6 +78,15 @@ def refusal(call: Call, request: DeleteRecordsRequest, error: KafkaError) -> Del
             for topic in request.topics
         }
     )
+
+
+API: Final = Api(
+    key=apis.DELETE_RECORDS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    changes=True,
+    rights=(Right(Operation.DELETE, Resource.TOPIC, ("topics[].name",)),),
+)
 
 
 def _judge(node: Node, request: DeleteRecordsRequest) -> Wanted:

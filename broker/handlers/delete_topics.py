@@ -11,12 +11,16 @@ Errors: 3, 100 (unknown name, id), 7 (may still happen), 41 (no session: send it
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
-from broker.edge.dispatch import Call
-from broker.handling import live_incarnation, outcome_of, wait_for
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
+from broker.calls.outcomes import outcome_of, wait_for
+from broker.handling import live_incarnation
 from broker.node import Node
 from coordinator.commands.entries import DeleteTopic, Outcome, Rejected
 from coordinator.tables.topics import Topic
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DeletableTopicResult,
@@ -69,6 +73,25 @@ def refusal(call: Call, request: DeleteTopicsRequest, error: KafkaError) -> Dele
             for state in _states(request)
         ]
     )
+
+
+API: Final = Api(
+    key=apis.DELETE_TOPICS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.NOT_CONTROLLER,
+    changes=True,
+    rights=(
+        Right(
+            Operation.DELETE,
+            Resource.TOPIC,
+            (
+                "topics[].name",
+                "topics[].topic_id",
+                "topic_names[]",
+            ),
+        ),
+    ),
+)
 
 
 def _states(request: DeleteTopicsRequest) -> list[DeleteTopicState]:

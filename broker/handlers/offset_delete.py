@@ -8,8 +8,10 @@ Errors, of the request: 7 (may still happen), 14, 15, 16, 24, 68 (members, and n
 """
 
 import asyncio
+from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.groups.commits import places
 from broker.groups.group.live import LiveGroup
 from broker.node import Node
@@ -17,6 +19,7 @@ from coordinator.commands.entries import Rejected
 from coordinator.commands.group_commands import DeleteOffsets
 from coordinator.tables.groups import GroupRow
 from coordinator.tables.topics import Topic
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     OffsetDeleteRequest,
@@ -62,6 +65,18 @@ async def handle(node: Node, call: Call, request: OffsetDeleteRequest) -> Offset
 
 def refusal(call: Call, request: OffsetDeleteRequest, error: KafkaError) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(error_code=error.code)
+
+
+API: Final = Api(
+    key=apis.OFFSET_DELETE,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=True,
+    rights=(
+        Right(Operation.DELETE, Resource.GROUP, ("group_id",)),
+        Right(Operation.READ, Resource.TOPIC, ("topics[].name",)),
+    ),
+)
 
 
 def _exist(node: Node, request: OffsetDeleteRequest) -> list[bool]:

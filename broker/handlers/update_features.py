@@ -7,12 +7,17 @@ of the whole request, at the top and nowhere else; rows of features come in v0-1
 Errors: 7 (may still happen), 41 (no session: send it elsewhere), 95.
 """
 
+from typing import Final
+
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
+from broker.calls.outcomes import outcome_of, wait_for
 from broker.cluster import features
-from broker.edge.dispatch import Call
-from broker.handling import live_incarnation, outcome_of, wait_for
+from broker.handling import live_incarnation
 from broker.node import Node
 from coordinator.commands.entries import Rejected
 from coordinator.commands.transaction_commands import SetFeatureLevel
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     UpdatableFeatureResult,
@@ -49,6 +54,15 @@ def refusal(
     call: Call, request: UpdateFeaturesRequest, error: KafkaError
 ) -> UpdateFeaturesResponse:
     return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
+
+
+API: Final = Api(
+    key=apis.UPDATE_FEATURES,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.NOT_CONTROLLER,
+    changes=True,
+    rights=(Right(Operation.ALTER, Resource.CLUSTER),),
+)
 
 
 async def _set(

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from broker.edge.dispatch import Call
+from broker.calls.call import Call
 from broker.handlers import produce as produce_handler
 from coordinator.commands.entries import CommitChunk
 from coordinator.proposer import NotDoneError
