@@ -25,12 +25,10 @@ from aiohttp import web
 
 from broker.admin import metrics
 from broker.admin.listener import AdminView, make_app
-from broker.cluster import purging
 from broker.cluster.placement import Placement
 from broker.config.settings import Address, Settings, advertised, name_of
 from broker.edge.server import KafkaServer
 from broker.fetch.fetching import FetchPath
-from broker.groups import expiring
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.kinds import KINDS
 from broker.handlers import SERVED
@@ -46,9 +44,9 @@ from broker.store.identity import WrongPlaceError
 from broker.store.log_checkpoints import LogCheckpoints
 from broker.store.probe import StoreProbe
 from broker.store.truncation import TruncatedLogError
-from broker.transactions import expiring as transaction_expiring
 from broker.transactions.producer_ids import ProducerIds
 from broker.transactions.service import TransactionService
+from broker.upkeep import deleted_topics, offset_expiration, transaction_expiration
 from coordinator.coordinator import (
     AgentIdentity,
     Coordinator,
@@ -475,11 +473,13 @@ class Agent:
         tasks.create_task(shells.coordinator.run(), name="coordinator")
         tasks.create_task(shells.checkpoints.run(), name="checkpoints of the log")
         tasks.create_task(shells.producing.run(), name="produce deadlines")
-        tasks.create_task(purging.run(shells.coordinator), name="purging")
+        tasks.create_task(deleted_topics.run(shells.coordinator), name="purging")
         tasks.create_task(shells.node.groups.run(), name="groups")
-        tasks.create_task(expiring.run(shells.node), name="expiry of offsets")
+        tasks.create_task(offset_expiration.run(shells.node), name="expiry of offsets")
         tasks.create_task(shells.node.transactions.run(), name="transactions")
-        tasks.create_task(transaction_expiring.run(shells.node), name="expiry of transactional ids")
+        tasks.create_task(
+            transaction_expiration.run(shells.node), name="expiry of transactional ids"
+        )
         tasks.create_task(shells.jobs.run(), name="jobs")
         await self._member.wait()
         if self._leaving:

@@ -1,7 +1,7 @@
 """DeleteTopics, v1-6: by name, or from v6 on by id; takes effect when it is answered.
 
 KIP-516 (ids), KIP-599 left out (no quotas). What is not found is looked for again behind a
-barrier (P8). Rows of a deleted topic go in slices afterwards (`broker.cluster.purging`); its objects
+barrier (P8). Rows of a deleted topic go in slices afterwards (`broker.upkeep.deleted_topics`); its objects
 go when nothing points at them any more.
 
 Errors: 3, 100 (unknown name, id), 7 (may still happen), 41 (no session: send it elsewhere),

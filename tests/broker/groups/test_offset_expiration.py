@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.groups import expiring
+from broker.upkeep import offset_expiration
 from coordinator.commands.group_commands import (
     GROUP_NEW,
     GROUP_SHARDS,
@@ -55,10 +55,10 @@ def noted(agent) -> list:
 def test_old_offsets_expire_and_their_group_with_them():
     async def play(one):
         await put(one, "g", {"logs": {0: 1}})
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         assert await fetched(one, "g", None) == {("logs", 0): 1}
         await asyncio.sleep(PAST_S)
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         assert await fetched(one, "g", None) == {}
         assert one.machine.groups.get("g") is None
 
@@ -70,7 +70,7 @@ def test_young_offsets_keep_themselves_and_their_group():
         await put(one, "g", {"logs": {0: 1, 1: 2}})
         await asyncio.sleep(PAST_S)
         await put(one, "g", {"logs": {1: 3}})
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         assert await fetched(one, "g", None) == {("logs", 1): 3}
 
     scene(play, **MINUTE)
@@ -84,10 +84,10 @@ def test_offsets_of_a_group_age_from_when_its_last_member_left():
             await asyncio.sleep(20)
             await member.heartbeat()
         await member.leave()
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         assert await fetched(one, "g", None) == {("logs", 0): 1}
         await asyncio.sleep(PAST_S)
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         assert await fetched(one, "g", None) == {}
 
     scene(play, **MINUTE)
@@ -107,7 +107,7 @@ def test_while_a_group_has_members_what_they_subscribe_to_stays_and_the_rest_exp
         for _ in range(10):
             await asyncio.sleep(20)
             assert await beat() == 0
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         assert await fetched(one, "g", None) == {("logs", 0): 1}
         assert one.machine.groups.get("g").members
 
@@ -120,7 +120,7 @@ def test_while_a_group_rebalances_nothing_expires():
         await asyncio.sleep(PAST_S)
         one.peer().send(apis.JOIN_GROUP, 3, join_request("g"))
         await asyncio.sleep(0.1)
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         assert await fetched(one, "g", None) == {("logs", 0): 1}
 
     scene(play, **MINUTE)
@@ -133,7 +133,7 @@ def test_rows_of_a_deleted_topic_are_dropped_also_from_a_group_at_work():
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name="logs")], timeout_ms=1000)
         await one.ask(apis.DELETE_TOPICS, request)
         assert len(one.machine.groups.get("g").offsets) == 2
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         assert len(one.machine.groups.get("g").offsets) == 0
 
     scene(play)
@@ -142,12 +142,12 @@ def test_rows_of_a_deleted_topic_are_dropped_also_from_a_group_at_work():
 def test_a_group_without_offsets_is_deleted_not_before_it_has_been_empty_for_a_while():
     async def play(one):
         (member,) = await classic_group(one, "g", {"logs": [0]})
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         await member.leave()
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         assert one.machine.groups.get("g") is not None
         await asyncio.sleep(PAST_S)
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         assert one.machine.groups.get("g") is None
 
     scene(play)
@@ -166,10 +166,10 @@ def test_what_waits_for_the_end_of_a_transaction_keeps_its_place_and_its_group()
             assert isinstance(await coordinator.propose(command), OffsetsCommitted)
         await asyncio.sleep(PAST_S)
         seen = noted(one)
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         assert seen == [ExpireOffsets("g", 60_000, ((topic.topic_id, 1),))]
         await coordinator.propose(EndTransaction("orders", *producer, False, None))
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         assert [one.machine.groups.get(group_id) for group_id in ("g", "fresh")] == [None, None]
 
     scene(play, **MINUTE)
@@ -181,7 +181,7 @@ def test_a_group_that_somebody_is_about_to_join_is_not_deleted():
         await member.leave()
         await asyncio.sleep(PAST_S)
         asked = await one.ask(apis.JOIN_GROUP, join_request("g"), version=4)
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         assert one.machine.groups.get("g") is not None
         joined = await one.ask(
             apis.JOIN_GROUP, join_request("g", member_id=asked.member_id), version=4
@@ -198,7 +198,7 @@ def test_an_agent_sweeps_the_groups_that_it_coordinates_and_no_others():
         await put(two, other, {"logs": {0: 1}})
         await asyncio.sleep(PAST_S)
         seen = noted(one)
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         await one.coordinator.barrier()
         assert {command.group_id for command in seen} == {mine}
 
@@ -220,7 +220,7 @@ def test_the_machines_time_decides_and_not_the_clock_of_one_agent():
             one.coordinator._proposer._now_ms = one.node.now_ms
             await one.create_topic("written-by-a-wild-clock")
             seen = noted(one)
-            await expiring.sweep(one.node)
+            await offset_expiration.sweep(one.node)
             assert seen == []
             # Also when a sweep believed it: apply looks at its own time.
             topic_id = one.machine.topics.by_name("logs").topic_id
@@ -241,7 +241,7 @@ def test_expirations_are_proposed_in_slices():
             await put(one, "g", {"wide": dict.fromkeys(range(2500), 1), "narrow": {0: 1}})
             await asyncio.sleep(PAST_S)
             seen = noted(one)
-            await expiring.sweep(one.node)
+            await offset_expiration.sweep(one.node)
             sizes = [len(each.partitions) for each in seen if isinstance(each, ExpireOffsets)]
             assert sizes == [1000, 1000, 501]
             assert isinstance(seen[-1], DeleteGroup)
@@ -258,10 +258,10 @@ def test_a_sweep_without_a_log_ends_and_the_next_one_goes_on():
         await asyncio.sleep(PAST_S)
         one.lag()
         seen = noted(one)
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         one.catch_up()
         await one.coordinator.barrier()
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         assert len(one.machine.groups) == 0
         assert {command.group_id for command in seen} == {"g0", "g1", "g2"}
 
@@ -275,7 +275,7 @@ def test_a_group_that_cannot_be_read_keeps_no_other_from_being_swept():
         for number in range(100):
             await put(one, f"g{number}", {"logs": {0: 1}})
         await asyncio.sleep(PAST_S)
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         shards = range(GROUP_SHARDS)
         left = [row.group_id for each in shards for row in one.machine.groups.of_shard(each)]
         assert left == ["newer"]
@@ -290,7 +290,7 @@ def test_a_sweep_without_a_session_does_nothing():
         await put(one, "g", {"logs": {0: 1}})
         await asyncio.sleep(PAST_S)
         await one.lose_session()
-        await expiring.sweep(one.node)
+        await offset_expiration.sweep(one.node)
         assert len(one.machine.groups.get("g").offsets) == 1
 
     scene(play, **MINUTE)
@@ -299,7 +299,7 @@ def test_a_sweep_without_a_session_does_nothing():
 def test_agents_sweep_by_themselves_as_often_as_they_are_told():
     async def play(one):
         await put(one, "g", {"logs": {0: 1}})
-        job = asyncio.get_running_loop().create_task(expiring.run(one.node))
+        job = asyncio.get_running_loop().create_task(offset_expiration.run(one.node))
         await asyncio.sleep(50)
         assert one.machine.groups.get("g") is not None
         await asyncio.sleep(PAST_S)
