@@ -7,6 +7,8 @@ Deliberately absent, so not advertised, and a request for one closes the connect
     share and streams   ShareGroup*, ShareFetch, ShareAcknowledge, StreamsGroup*
     replicas, disks     reassignments, AlterReplicaLogDirs
     telemetry           GetTelemetrySubscriptions, PushTelemetry: clients send when advertised
+
+Handlers may touch what the node holds, and nothing else. Called by the dispatcher.
 """
 
 from typing import Final

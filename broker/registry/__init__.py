@@ -8,5 +8,5 @@ Only `rest` waits. A schema is judged against what the agent's replica holds, an
 of which position that was: apply refuses it when the subject has changed since, and it is judged
 anew.
 
-Left out: contexts other than the default one, metadata and rule sets (data contracts), exporters.
+Left out: contexts other than the default one, metadata and rule sets (data contracts), exporters. Called by the composition root, which serves `rest`.
 """

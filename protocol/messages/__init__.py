@@ -1,7 +1,8 @@
 """Messages: one neutral shape per API and direction, and the way from and to bytes.
 
 Handlers see shapes only; versions differ in layout, which is the codec's concern. The shapes of
-Produce and Fetch are in `protocol.messages.hot` and are not for agents.
+Produce and Fetch are in `protocol.messages.hot` and are not for agents. Called by handlers, tools
+and tests.
 """
 
 from protocol.messages.codec import (
