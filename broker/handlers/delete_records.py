@@ -17,11 +17,11 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.calls.outcomes import outcome_of, wait_for
+from broker.calls.outcomes import accepted, outcome_of, wait_for
 from broker.config.topic_configs import TopicSettings, effective
 from broker.handling import live_incarnation
 from broker.node import Node
-from coordinator.commands.entries import Outcome, Rejected
+from coordinator.commands.entries import Outcome
 from coordinator.commands.job_commands import JOBS_LEVEL, LogsTrimmed, Trim, TrimLogs
 from coordinator.tables.partition import Partition
 from protocol import apis
@@ -141,18 +141,12 @@ async def _carry_out(node: Node, incarnation: Incarnation, wanted: Wanted, timeo
 
 def _settle(items: list[_Wanted], future: asyncio.Future[Outcome]) -> None:
     try:
-        match outcome_of(future, ErrorCode.NOT_LEADER_OR_FOLLOWER):
-            case LogsTrimmed(results):
-                for item, result in zip(items, results, strict=True):
-                    item.error = result.error
-                    if result.error is ErrorCode.NONE:
-                        item.low_watermark = result.log_start
-            case Rejected(ErrorCode.STALE_BROKER_EPOCH, message):
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
-            case Rejected(error, message):
-                raise KafkaError(error, message)
-            case outcome:
-                raise AssertionError(f"TrimLogs cannot come to {outcome}")
+        outcome = accepted(outcome_of(future, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        assert isinstance(outcome, LogsTrimmed)
+        for item, result in zip(items, outcome.results, strict=True):
+            item.error = result.error
+            if result.error is ErrorCode.NONE:
+                item.low_watermark = result.log_start
     except KafkaError as error:
         for item in items:
             item.error = error.code

@@ -15,10 +15,10 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.calls.outcomes import outcome_of, wait_for
+from broker.calls.outcomes import accepted, outcome_of, wait_for
 from broker.handling import live_incarnation
 from broker.node import Node
-from coordinator.commands.entries import DeleteTopic, Outcome, Rejected
+from coordinator.commands.entries import DeleteTopic, Outcome
 from coordinator.tables.topics import Topic
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
@@ -134,15 +134,9 @@ def _result(item: _Wanted) -> DeletableTopicResult:
         if item.topic is None:
             raise _unknown(by_name=by_name)
         assert item.future is not None
-        match outcome_of(item.future, ErrorCode.NOT_CONTROLLER):
-            case Rejected(ErrorCode.UNKNOWN_TOPIC_ID, _):
-                raise _unknown(by_name=by_name)
-            case Rejected(ErrorCode.STALE_BROKER_EPOCH, message):
-                raise KafkaError(ErrorCode.NOT_CONTROLLER, message)
-            case Rejected(error, message):
-                raise KafkaError(error, message)
-            case _:
-                return DeletableTopicResult(name=item.topic.name, topic_id=item.topic.topic_id)
+        gone = {ErrorCode.UNKNOWN_TOPIC_ID: _unknown(by_name=by_name)}
+        accepted(outcome_of(item.future, ErrorCode.NOT_CONTROLLER), gone)
+        return DeletableTopicResult(name=item.topic.name, topic_id=item.topic.topic_id)
     except KafkaError as error:
         return DeletableTopicResult(
             name=item.state.name,

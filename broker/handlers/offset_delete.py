@@ -12,10 +12,10 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.calls.outcomes import accepted
 from broker.groups.commits import places
 from broker.groups.group.live import LiveGroup
 from broker.node import Node
-from coordinator.commands.entries import Rejected
 from coordinator.commands.group_commands import DeleteOffsets
 from coordinator.tables.groups import GroupRow
 from coordinator.tables.topics import Topic
@@ -100,5 +100,4 @@ async def _forget(node: Node, group_id: str, partitions: list[tuple[TopicId, int
     """Raises KafkaError; then some may be forgotten, which the next attempt will find."""
     commands = [DeleteOffsets(group_id, slice_) for slice_ in places(partitions)]
     for outcome in await asyncio.gather(*map(node.groups.propose, commands)):
-        if isinstance(outcome, Rejected):
-            raise KafkaError(outcome.error, outcome.message)
+        accepted(outcome)

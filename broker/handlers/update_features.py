@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.calls.outcomes import outcome_of, wait_for
+from broker.calls.outcomes import accepted, outcome_of, wait_for
 from broker.cluster import features
 from broker.handling import live_incarnation
 from broker.node import Node
@@ -71,12 +71,7 @@ async def _set(
     """Only one feature can change, so this is done once. Raises KafkaError."""
     future = node.coordinator.propose(SetFeatureLevel(each.feature, each.level), incarnation)
     await wait_for([future], timeout_ms)
-    match outcome_of(future, ErrorCode.NOT_CONTROLLER):
-        case Rejected(ErrorCode.STALE_BROKER_EPOCH, message):
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, message)
-        case Rejected(ErrorCode.INVALID_UPDATE_VERSION, message):
-            raise features.invalid(each, message)
-        case Rejected(error, message):
-            raise KafkaError(error, message)
-        case _:
-            return
+    outcome = outcome_of(future, ErrorCode.NOT_CONTROLLER)
+    if isinstance(outcome, Rejected) and outcome.error is ErrorCode.INVALID_UPDATE_VERSION:
+        raise features.invalid(each, outcome.message)
+    accepted(outcome)

@@ -111,8 +111,6 @@ class TransactionService:
                 self.stats.open_fates += 1
                 call.close(f"nobody knows yet what became of {call!r}")
             raise
-        if isinstance(outcome, Rejected) and outcome.error is ErrorCode.STALE_BROKER_EPOCH:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, outcome.message)
         return outcome
 
     async def add(
