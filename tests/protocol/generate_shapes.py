@@ -65,12 +65,6 @@ _DEFAULTS: Final = {
 }
 """What Kafka's broker sends for "unknown" where its schema names no default."""
 
-_TO_COME: Final = (
-    apis.Api(43, "ElectLeaders", 0, 2, 2),
-    apis.Api(55, "DescribeQuorum", 0, 2, 0),
-)
-"""Rows of APIs that have no handler yet."""
-
 _HEAD: Final = '''\
 """{docstring}
 
@@ -224,7 +218,7 @@ def _comment(struct: _Struct, versions: list[int]) -> str:
 def files() -> dict[Path, str]:
     """Returns the generated modules and their sources."""
     hot = (apis.PRODUCE, apis.FETCH)
-    rows = sorted([*apis.APIS.values(), *_TO_COME])
+    rows = sorted(apis.APIS.values())
     folder = Path(shapes.__file__).parent
     return {
         folder / "shapes.py": module([row for row in rows if row.key not in hot], _COLD),
