@@ -32,7 +32,7 @@ def refuse(node: Node, call: Call, error: KafkaError) -> None:
 API: Final = Api(
     key=apis.SYNC_GROUP,
     handler=Hot(start, refuse),
-    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    unavailable=ErrorCode.REBALANCE_IN_PROGRESS,
     changes=True,
     rights=(Right(Operation.READ, Resource.GROUP, ("group_id",)),),
 )
