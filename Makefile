@@ -12,7 +12,7 @@ SIDE_BY_SIDE ?= $(shell $(PYTHON) -c 'import os; memory = os.sysconf("SC_PAGE_SI
 # Downloads break off now and then.
 patiently = $(1) || { echo "again in 15 s ..."; sleep 15; $(1); }
 
-.PHONY: run test bench bench-export readers demo faults sim explore keep lint clean help
+.PHONY: run test bench bench-export readers demo faults sim explore mutants keep lint clean help
 
 help:
 	@echo "make run    one agent on localhost:9092, everything embedded"
@@ -25,6 +25,7 @@ help:
 	@echo "make explore MINUTES=n   fresh cases of all tests that draw, and how to replay what fails"
 	@echo "make faults real processes, real etcd, a real S3 server, and what befalls them"
 	@echo "make keep VERSION=v   keeps this release for tests of later ones (tests/releases)"
+	@echo "make mutants   plants bugs, one at a time, and tells which of them no test finds: 6 minutes"
 	@echo "make lint   format, lint, types, structure"
 
 # The environment: made once, brought up to date when what it is made from changes.
@@ -93,6 +94,10 @@ keep: $(VENV)/.test
 	@$(BIN)/python -m tests.parts java etcd
 	@rm -rf dist/kept && $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist/kept .
 	@$(BIN)/python -m tests.releases dist/kept/frazil-*.whl $(VERSION)
+
+mutants: $(VENV)/.test
+	@$(BIN)/python -m tests.parts etcd
+	@$(BIN)/python -m tests.mutants
 
 lint: $(VENV)/.test
 	@$(BIN)/ruff format --check .

@@ -81,6 +81,7 @@ def test_the_entries_of_a_kept_log_are_encoded_as_ever(history: list[Step]):
         assert encode_entry(entry) == step.entry, f"{names(entry)} at {step.position}"
 
 
+@pytest.mark.promise("P13")
 def test_a_kept_log_has_the_outcomes_that_it_ever_had(history: list[Step]):
     machine = Machine()
     assert machine.digest() == DIGEST_ZERO
@@ -90,6 +91,7 @@ def test_a_kept_log_has_the_outcomes_that_it_ever_had(history: list[Step]):
         assert machine.digest() == step.digest, f"{names(entry)} at {step.position}: {outcome}"
 
 
+@pytest.mark.promise("P13")
 def test_a_kept_log_makes_the_snapshot_that_it_ever_made(replayed: Machine):
     assert b"".join(dump(replayed)) == SNAPSHOT.read_bytes()
 

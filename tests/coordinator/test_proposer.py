@@ -18,6 +18,7 @@ from coordinator.commands.job_commands import (
 )
 from coordinator.coordinator import LogUnavailableError, NotDoneError
 from coordinator.log.memory import MemoryLogCluster
+from coordinator.log.metadata_log import LogRefusedError
 from tests.coordinator.support import SETTINGS, Agent, Writer, now_s, play, running
 
 
@@ -92,6 +93,7 @@ def test_command_that_the_codec_cannot_write_is_not_done() -> None:
 
 
 @pytest.mark.promise("P3")
+@pytest.mark.promise("P3")
 def test_append_without_answer_is_repeated_unchanged_before_anything_else() -> None:
     async def scenario() -> None:
         agent = Agent(MemoryLogCluster())
@@ -102,6 +104,35 @@ def test_append_without_answer_is_repeated_unchanged_before_anything_else() -> N
             await asyncio.sleep(0.05)
             second = agent.coordinator.propose(CreateTopic("two", 1, ()))
             await asyncio.gather(first, second)
+            sent = [(n, payload) for _, n, payload in agent.log.called("append")]
+            assert [n for n, _ in sent] == [1, 1, 1, 2]
+            assert sent[0] == sent[1] == sent[2]
+
+    play(scenario)
+
+
+@pytest.mark.promise("P3")
+def test_append_that_the_log_refuses_is_repeated_unchanged_before_anything_else() -> None:
+    """A full database, say: somebody may make room, and only a lost session is final."""
+
+    async def scenario() -> None:
+        agent = Agent(MemoryLogCluster())
+        append, refusals = agent.log.append, [LogRefusedError("the database is full")] * 2
+
+        async def refusing(session, n, payload):
+            if refusals:
+                agent.log.calls.append(("append", (session, n, payload)))
+                raise refusals.pop()
+            return await append(session, n, payload)
+
+        async with running(agent):
+            await agent.ready()
+            agent.log.append = refusing
+            first = agent.coordinator.propose(CreateTopic("one", 1, ()))
+            await asyncio.sleep(0.05)
+            second = agent.coordinator.propose(CreateTopic("two", 1, ()))
+            assert isinstance(await first, TopicCreated)
+            assert isinstance(await second, TopicCreated)
             sent = [(n, payload) for _, n, payload in agent.log.called("append")]
             assert [n for n, _ in sent] == [1, 1, 1, 2]
             assert sent[0] == sent[1] == sent[2]

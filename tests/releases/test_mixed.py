@@ -105,6 +105,7 @@ def test_groups_of_either_protocol_are_coordinated_by_either(mixed: Mixed) -> No
             assert found[0] == (5 + at, "both")
 
 
+@pytest.mark.promise("P13")
 def test_jobs_of_either_rearrange_what_both_wrote_and_agree_about_snapshots(mixed: Mixed) -> None:
     name = topic(mixed, "layers", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
     for agent in mixed.both:

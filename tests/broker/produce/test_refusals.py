@@ -129,6 +129,27 @@ def test_what_waits_in_the_open_chunk_when_the_session_ends_fails_and_never_come
     run(scenario)
 
 
+@pytest.mark.promise("P3")
+def test_what_waits_for_its_linger_when_the_session_ends_fails_and_never_comes() -> None:
+    """It is due when there is a session again; that is of another incarnation than it was taken in."""
+
+    async def scenario(world: World) -> None:
+        async with world.agents("a", chunk_linger_ms="60000") as (agent,):
+            await agent.create_topic("t")
+            before = agent.coordinator.incarnation()
+            answer = agent.produce("t", batch(), timeout_ms=120_000)
+            await asyncio.sleep(0.1)
+            world.cluster.expire(next(iter(world.cluster._leases)))
+            while agent.coordinator.incarnation() in {before, None}:
+                await asyncio.sleep(0.1)
+            result = answer.now().responses[0].partition_responses[0]
+            assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            await asyncio.sleep(120)
+            assert agent.row("t").end_offset == 0
+
+    run(scenario)
+
+
 @pytest.mark.promise("P4")
 def test_an_append_in_doubt_when_the_agent_ends_is_not_called_failed() -> None:
     async def scenario(world: World) -> None:
