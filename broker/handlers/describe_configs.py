@@ -13,8 +13,9 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.config.entries import ConfigEntry, describe_broker
 from broker.config.group_configs import describe_group
-from broker.config.topic_configs import ConfigEntry, describe_broker, describe_topic
+from broker.config.topic_configs import describe_topic
 from broker.node import Node
 from coordinator.tables.topics import name_error
 from protocol import apis
