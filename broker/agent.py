@@ -62,11 +62,14 @@ from protocol.types import ERA, Incarnation
 from storage.formats.marker import ClusterIdentity
 from storage.reader import Reader
 from storage.stores.object_store import ObjectStore, StoreError, StoreRefusedError
+from storage.stores.retry import until_done
+from storage.stores.retry_policy import NO_LIMIT, RetryPolicy
 from storage.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-IDENTIFY_RETRY_S = 1.0
+START = RetryPolicy(attempt_s_max=NO_LIMIT)
+"""A listing of a large store takes as long as it takes."""
 TELL_AGAIN_S = 30.0
 """An agent that waits says so at once, and then this often."""
 DEPART_S_MAX = 2.0
@@ -508,20 +511,22 @@ class Agent:
         """Ask until store and log have answered (P16)."""
         loop = asyncio.get_running_loop()
         told_s = -TELL_AGAIN_S
-        while True:
+
+        def tell(error: Exception, _failures: int) -> None:
+            nonlocal told_s
+            what = "object store" if isinstance(error, StoreError) else "metadata log"
+            self._waiting_for = f"waiting for the {what}: {error}"
+            if loop.time() - told_s >= TELL_AGAIN_S:
+                told_s = loop.time()
+                logger.warning("%s; clients are refused meanwhile", self._waiting_for)
+
+        async def ask_once() -> None:
             try:
                 await ask()
             except (StoreRefusedError, LogRefusedError, LogReplacedError) as error:
                 raise AgentError(str(error)) from error
-            except (StoreError, LogError) as error:
-                what = "object store" if isinstance(error, StoreError) else "metadata log"
-                self._waiting_for = f"waiting for the {what}: {error}"
-                if loop.time() - told_s >= TELL_AGAIN_S:
-                    told_s = loop.time()
-                    logger.warning("%s; clients are refused meanwhile", self._waiting_for)
-            else:
-                return
-            await asyncio.sleep(IDENTIFY_RETRY_S)
+
+        await until_done(ask_once, START, tell=tell, passing=(StoreError, LogError))
 
     # Leaving.
 

@@ -170,6 +170,7 @@ SHELLS = {
         "stores.disk",
         "stores.memory",
         "stores.open_store",
+        "stores.retry",
         "stores.s3",
         "writer",
     },

@@ -26,9 +26,10 @@ from coordinator.commands.job_commands import (
     RequestJob,
 )
 from protocol.types import POSITION_ZERO, Position
+from storage.stores.retry_policy import RetryPolicy
 
-FAILED_MS_MIN: Final = 5_000
-FAILED_MS_MAX: Final = 600_000
+FAILED: Final = RetryPolicy(first_s=5.0, longest_s=600.0)
+"""Of whole rounds: each may have read and written much before it failed."""
 SNAPSHOTS_AFTER_CHANGE: Final = 2
 QUIET_ENTRIES_MAX: Final = 10_000
 """Of an idle cluster, since its newest snapshot: a week of ticks of one agent."""
@@ -137,9 +138,8 @@ class Schedule:
         row = self._kinds[kind]
         row.running = False
         if failed:
-            pause_ms = min(FAILED_MS_MIN << min(row.failures, 10), FAILED_MS_MAX)
             row.failures += 1
-            row.due_ms = now_ms + pause_ms
+            row.due_ms = now_ms + int(1000 * FAILED.delay_s(row.failures))
             return
         row.failures = 0
         row.due_ms = now_ms + row.interval_ms
