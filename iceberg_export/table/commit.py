@@ -55,10 +55,11 @@ from iceberg_export.table.catalog import (
     view_of,
 )
 from iceberg_export.table.state import FOLLOWS_NOTHING, Follows, State
+from storage.stores.retry_policy import RetryPolicy
 
 ATTEMPTS_MAX = 10
-BACKOFF_S_MIN = 0.1
-BACKOFF_S_MAX = 5.0
+RETRY = RetryPolicy(first_s=0.2, longest_s=5.0)
+"""Another exporter's commit is under way for seconds; nobody waits for this one."""
 
 
 class RecreatedError(StateError):
@@ -73,8 +74,7 @@ class Pause(NamedTuple):
 
     def before(self, attempt: int) -> None:
         """Wait longer each time, never in step with another exporter."""
-        longest = min(BACKOFF_S_MAX, BACKOFF_S_MIN * 2.0**attempt)
-        self.sleep(longest * (0.5 + self.rng.random() / 2))
+        self.sleep(RETRY.delay_s(attempt, chance=self.rng.random()))
 
 
 class Change(NamedTuple):
