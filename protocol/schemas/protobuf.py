@@ -1,75 +1,47 @@
-"""Protobuf schemas: .proto text, or a descriptor in base64, to descriptors and canonical text.
+"""Protobuf schemas: .proto text, or a descriptor in base64, to descriptors.
 
-Some clients register text, others (Python's, Go's) a serialized FileDescriptorProto in base64;
-both are kept as text, and both are given out (`?format=serialized`). The canonical text of a text
-is its tokens in a fixed layout, so that nothing is lost but comments; that of a descriptor is
-written from it, without services, extensions and custom options.
+Some clients register text, others (Python's, Go's) a serialized FileDescriptorProto in base64. The
+second becomes text first, without services, extensions and custom options, so whoever asks for the
+schema can read it; from there on there is one way.
 """
 
 import base64
 import binascii
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from google.protobuf import descriptor_pb2
 from google.protobuf.message import DecodeError
 
-from broker.registry.compatibility_protobuf import ProtoSchema
-from broker.registry.differences import SchemaError
-from protocol.proto_text import SCALARS, ProtoTextError, load_files, parse_proto
+from protocol.schemas import SchemaError
+from protocol.schemas.proto_text import SCALARS, load_files, parse_proto
 
 FILE_NAME: Final = "schema.proto"
 _FieldProto = descriptor_pb2.FieldDescriptorProto
 _SCALAR_NAMES: Final = {number: name for name, number in SCALARS.items()}
 _LABELS: Final = {2: "required ", 3: "repeated "}
-_TOKEN = re.compile(
-    r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/)
-    |(?P<word>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'
-        |0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[A-Za-z0-9_.]+|.)""",
-    re.VERBOSE | re.DOTALL,
-)
 
 
-class ProtoText(NamedTuple):
-    canonical: str
-    schema: ProtoSchema
-    serialized: bytes
-    """The FileDescriptorProto with all names resolved."""
+class ProtoFile(NamedTuple):
+    text: str
+    """As it was given, or as it is written from the descriptor that was given."""
+    descriptor: Any
+    """A `google.protobuf.descriptor.FileDescriptor`: all names are resolved."""
 
 
-def parse_protobuf(text: str, references: Mapping[str, str]) -> ProtoText:
-    """A schema; `references` are texts by the names that imports use. Raises SchemaError."""
+def parse_protobuf(text: str, references: Mapping[str, str]) -> ProtoFile:
+    """Returns the file of a text; `references` are texts by the names that imports use.
+
+    Raises SchemaError.
+    """
     try:
-        file = parse_proto(text, FILE_NAME)
-        canonical = _laid_out(text)
-    except ProtoTextError as error:
-        decoded = _of_base64(text)
-        if decoded is None:
-            raise SchemaError(str(error)) from error
-        file = decoded
-        canonical = text = render(file)
-    try:
-        _, descriptor = load_files(text, references, FILE_NAME)
-    except ProtoTextError as error:
-        raise SchemaError(str(error)) from error
-    imported: dict[str, Any] = {}
-    _collect(descriptor, imported)
-    resolved = _proto_of(descriptor)
-    return ProtoText(
-        canonical, ProtoSchema(resolved, tuple(imported.values())), resolved.SerializeToString()
-    )
-
-
-def _collect(descriptor: Any, imported: dict[str, Any]) -> None:
-    for dependency in descriptor.dependencies:
-        if dependency.name not in imported:
-            imported[dependency.name] = _proto_of(dependency)
-            _collect(dependency, imported)
-
-
-def _proto_of(descriptor: Any) -> descriptor_pb2.FileDescriptorProto:
-    return descriptor_pb2.FileDescriptorProto.FromString(descriptor.serialized_pb)
+        parse_proto(text, FILE_NAME)
+    except SchemaError:
+        file = _of_base64(text)
+        if file is None:
+            raise
+        text = render(file)
+    return ProtoFile(text, load_files(text, references, FILE_NAME)[1])
 
 
 def _of_base64(text: str) -> descriptor_pb2.FileDescriptorProto | None:
@@ -79,33 +51,6 @@ def _of_base64(text: str) -> descriptor_pb2.FileDescriptorProto | None:
     except (binascii.Error, ValueError, DecodeError):
         return None
     return file if file.message_type or file.enum_type or file.dependency else None
-
-
-def _laid_out(text: str) -> str:
-    """The tokens of a text, a statement a line; comments are left out."""
-    lines: list[str] = []
-    line, depth, brackets = "", 0, 0
-    for match in _TOKEN.finditer(text):
-        word = match["word"]
-        if word is None:
-            continue
-        if word == "}" and not brackets:
-            depth = max(0, depth - 1)
-        if line and word not in ";,)>]" and line[-1] not in "(<[-" and word not in "<.":
-            line += " "
-        line += word
-        brackets += (word in "[(<") - (word in "])>")
-        if word in ";{}" and brackets <= 0:
-            closing = word == "}"
-            if closing and line.strip() != "}":
-                lines.append("  " * (depth + 1) + line[:-1].strip())
-                line = "}"
-            lines.append("  " * depth + line)
-            line, brackets = "", 0
-            depth += word == "{"
-    if line:
-        lines.append(line)
-    return "\n".join(lines) + "\n"
 
 
 # Descriptors as text.

@@ -2,7 +2,8 @@
 
 import pytest
 
-from protocol.proto_text import ProtoTextError, load_files, parse_proto
+from protocol.schemas import SchemaError
+from protocol.schemas.proto_text import load_files, parse_proto
 
 FILE = """
 /* A file with everything */
@@ -76,7 +77,7 @@ def test_a_file_without_a_syntax_is_proto2():
     ],
 )
 def test_what_is_no_proto_file_is_refused_with_its_line(text, sentence):
-    with pytest.raises(ProtoTextError, match=sentence):
+    with pytest.raises(SchemaError, match=sentence):
         parse_proto(text, "a")
 
 
@@ -90,5 +91,5 @@ def test_what_is_no_proto_file_is_refused_with_its_line(text, sentence):
     ],
 )
 def test_files_that_do_not_hang_together_are_refused(text, references, sentence):
-    with pytest.raises(ProtoTextError, match=sentence):
+    with pytest.raises(SchemaError, match=sentence):
         load_files(text, references)

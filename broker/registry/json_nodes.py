@@ -1,9 +1,8 @@
-"""JSON Schemas: text to nodes that can be compared. Pure.
+"""JSON Schemas as nodes that can be compared. Pure.
 
 A node has one kind, as in the validators that Confluent's registry builds on: what one schema
 object says about strings, objects, enums and so on at once becomes an `allOf` of nodes of one kind
-each, and `"type": ["a", "b"]` an `anyOf`. `$ref` is followed within the document (pointers, `$id`,
-`$anchor`) and into the references it was registered with; nothing is ever fetched.
+each, and `"type": ["a", "b"]` an `anyOf`. A `$ref` is a node, too, whose one part is what it leads to.
 
 Drafts 4 to 2020-12 as far as comparing needs them: `definitions` and `$defs`, tuples in `items`
 and `prefixItems`, `dependencies` and its two successors.
@@ -17,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from broker.registry.differences import SchemaError
+from protocol.schemas import SchemaError
+from protocol.schemas.json_schema import DEPTH_MAX, Documents, parse_json
 
-DEPTH_MAX: Final = 200
 NODES_MAX: Final = 50_000
 PARTS_MAX: Final = 1_000
 """Of one combination: each is compared with each."""
@@ -72,66 +71,22 @@ class Node:
         return self.kind in ("empty", "true")
 
 
-def parse_json(text: str, references: Mapping[str, str] | None = None) -> Node:
-    """The root of a schema; `references` are texts by the names that $refs use.
+def read_json(text: str, references: Mapping[str, str] | None = None) -> Node:
+    """Returns the root of a schema; `references` are texts by the names that $refs use.
 
     Raises SchemaError.
     """
-    documents = {"": _load(text)}
-    for name, other in (references or {}).items():
-        documents[name] = _load(other)
-    return _Parser(documents).root()
+    documents = parse_json(text, references or {})
+    return _Reader(documents).node(documents.root, "", 0)
 
 
-def canonical_json(text: str, *, normalize: bool = False) -> str:
-    """Without white space; attributes in the order they were given, or sorted. Raises SchemaError."""
-    value = _load(text)
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=normalize)
-
-
-def _load(text: str) -> Any:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SchemaError(f"not JSON: {error}") from error
-    if not isinstance(value, dict | bool):
-        raise SchemaError("a JSON Schema is an object, true or false")
-    return value
-
-
-class _Parser:
-    def __init__(self, documents: dict[str, Any]) -> None:
+class _Reader:
+    def __init__(self, documents: Documents) -> None:
         self._documents = documents
-        self._bases: dict[str, str] = {}
-        """Document by the `$id` of its root."""
-        self._anchors: dict[tuple[str, str], Any] = {}
         self._nodes: dict[int, Node] = {}
         """By the identity of what is written: a schema is one node however often it is met."""
-        for name, document in documents.items():
-            root_id = _id(document)
-            if root_id:
-                self._bases[root_id.partition("#")[0]] = name
-            self._collect(document, name, 0)
 
-    def root(self) -> Node:
-        return self._node(self._documents[""], "", 0)
-
-    def _collect(self, value: Any, document: str, depth: int) -> None:
-        """Anchors and inner `$id`s."""
-        if depth > DEPTH_MAX:
-            raise SchemaError(f"nested deeper than {DEPTH_MAX}")
-        if isinstance(value, list):
-            for item in value:
-                self._collect(item, document, depth + 1)
-        elif isinstance(value, dict):
-            for name in ("$anchor", "$id", "id"):
-                anchor = value.get(name)
-                if isinstance(anchor, str) and anchor:
-                    self._anchors.setdefault((document, anchor.removeprefix("#")), value)
-            for item in value.values():
-                self._collect(item, document, depth + 1)
-
-    def _node(self, value: Any, document: str, depth: int) -> Node:
+    def node(self, value: Any, document: str, depth: int) -> Node:
         if depth > DEPTH_MAX:
             raise SchemaError(f"nested deeper than {DEPTH_MAX}")
         if isinstance(value, bool):
@@ -146,7 +101,8 @@ class _Parser:
         node = self._nodes[id(value)] = Node(raw=value)
         if isinstance(value.get("$ref"), str):
             node.kind = "reference"
-            node.parts = [self._target(value["$ref"], document, depth)]
+            target, target_document = self._documents.follow(value["$ref"], document)
+            node.parts = [self.node(target, target_document, depth + 1)]
         else:
             self._fill(node, value, document, depth)
         return node
@@ -174,10 +130,10 @@ class _Parser:
         if "const" in value:
             found.append(Node("const", value))
         if "not" in value:
-            found.append(Node("not", value, parts=[self._node(value["not"], document, depth + 1)]))
+            found.append(Node("not", value, parts=[self.node(value["not"], document, depth + 1)]))
         if "if" in value:
             parts = [
-                self._node(value[name], document, depth + 1)
+                self.node(value[name], document, depth + 1)
                 for name in ("if", "then", "else")
                 if name in value
             ]
@@ -187,7 +143,7 @@ class _Parser:
                 branches = value[criterion]
                 if not isinstance(branches, list) or not 0 < len(branches) <= PARTS_MAX:
                     raise SchemaError(f"{criterion}: a list of 1 to {PARTS_MAX} schemas")
-                parts = [self._node(branch, document, depth + 1) for branch in branches]
+                parts = [self.node(branch, document, depth + 1) for branch in branches]
                 found.append(Node("combined", value, criterion=criterion, parts=parts))
         return found
 
@@ -236,7 +192,7 @@ class _Parser:
             if not isinstance(members, dict):
                 raise SchemaError(f"{keyword}: an object of schemas")
             node.named[keyword] = {
-                name: self._node(member, document, depth + 1) for name, member in members.items()
+                name: self.node(member, document, depth + 1) for name, member in members.items()
             }
         for pattern in node.named["patternProperties"]:
             try:
@@ -245,7 +201,7 @@ class _Parser:
                 raise SchemaError(f"patternProperties: {pattern}: {error}") from error
         for name, member in _dependencies(value).items():
             if isinstance(member, dict | bool):
-                node.named["dependentSchemas"][name] = self._node(member, document, depth + 1)
+                node.named["dependentSchemas"][name] = self.node(member, document, depth + 1)
         self._singles(node, value, ("additionalProperties", "unevaluatedProperties"),
                       document, depth)  # fmt: skip
 
@@ -257,11 +213,11 @@ class _Parser:
         elif items is not None:
             # Beside a tuple `items` speaks of what comes after it (draft 2020-12).
             name = "items" if tuple_of is None else "additionalItems"
-            node.single[name] = self._node(items, document, depth + 1)
+            node.single[name] = self.node(items, document, depth + 1)
         if tuple_of is not None:
             if not isinstance(tuple_of, list):
                 raise SchemaError("prefixItems: a list of schemas")
-            node.items = [self._node(item, document, depth + 1) for item in tuple_of]
+            node.items = [self.node(item, document, depth + 1) for item in tuple_of]
         self._singles(node, value, ("additionalItems", "unevaluatedItems"), document, depth)
 
     def _singles(
@@ -269,42 +225,7 @@ class _Parser:
     ) -> None:
         for name in names:
             if name in value:
-                node.single[name] = self._node(value[name], document, depth + 1)
-
-    def _target(self, ref: str, document: str, depth: int) -> Node:
-        where, _, fragment = ref.partition("#")
-        target = self._document_of(where, document)
-        if target is None:
-            inner = self._anchors.get((document, where))
-            if inner is None:
-                raise SchemaError(f'$ref "{ref}" leads nowhere: is it among the references?')
-            return self._node(_pointed(inner, fragment, ref), document, depth + 1)
-        if fragment and not fragment.startswith("/"):
-            anchored = self._anchors.get((target, fragment))
-            if anchored is None:
-                raise SchemaError(f'$ref "{ref}": there is no such anchor')
-            return self._node(anchored, target, depth + 1)
-        return self._node(_pointed(self._documents[target], fragment, ref), target, depth + 1)
-
-    def _document_of(self, where: str, document: str) -> str | None:
-        """Which document a $ref means: this one, one by its reference's name, or by its $id."""
-        if not where:
-            return document
-        base = _id(self._documents[document])
-        # A relative name stands beside the document that says it.
-        for name in (where, f"{base.rpartition('/')[0]}/{where}" if base else where):
-            if name in self._documents:
-                return name
-            if name in self._bases:
-                return self._bases[name]
-        return None
-
-
-def _id(document: Any) -> str:
-    if not isinstance(document, dict):
-        return ""
-    said = document.get("$id", document.get("id", ""))
-    return said if isinstance(said, str) else ""
+                node.single[name] = self.node(value[name], document, depth + 1)
 
 
 def _dependencies(value: dict[str, Any]) -> dict[str, Any]:
@@ -312,29 +233,6 @@ def _dependencies(value: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(said, dict):
         raise SchemaError("dependencies: an object")
     return said
-
-
-def _pointed(document: Any, fragment: str, ref: str) -> Any:
-    """What a JSON pointer (RFC 6901) leads to."""
-    value = document
-    for part in fragment.split("/")[1:] if fragment else ():
-        key = _unquoted(part).replace("~1", "/").replace("~0", "~")
-        if isinstance(value, dict) and key in value:
-            value = value[key]
-        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
-            value = value[int(key)]
-        else:
-            raise SchemaError(f'$ref "{ref}" leads nowhere')
-    return value
-
-
-def _unquoted(part: str) -> str:
-    """Per cent signs with two digits (RFC 3986) as the bytes that they mean."""
-    pieces = re.split("%([0-9A-Fa-f]{2})", part)
-    data = b"".join(
-        bytes.fromhex(piece) if index % 2 else piece.encode() for index, piece in enumerate(pieces)
-    )
-    return data.decode(errors="replace")
 
 
 def _check_numbers(value: dict[str, Any], names: tuple[str, ...]) -> None:

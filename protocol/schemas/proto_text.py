@@ -29,6 +29,8 @@ from google.protobuf import (
     wrappers_pb2,
 )
 
+from protocol.schemas import SchemaError
+
 FieldProto = descriptor_pb2.FieldDescriptorProto
 
 WELL_KNOWN: Final[dict[str, bytes]] = {
@@ -71,19 +73,15 @@ _TOKEN = re.compile(
 _DEPTH_MAX = 64
 
 
-class ProtoTextError(ValueError):
-    """The text is no .proto file that we can read. The message is one sentence."""
-
-
 def parse_proto(text: str, name: str) -> descriptor_pb2.FileDescriptorProto:
-    """One file. Raises ProtoTextError."""
+    """One file. Raises SchemaError."""
     return _Parser(text).file(name)
 
 
 def load_files(
     text: str, references: Mapping[str, str], name: str = "schema.proto"
 ) -> tuple[descriptor_pool.DescriptorPool, Any]:
-    """(pool, descriptor of the file): a file with all that it imports. Raises ProtoTextError."""
+    """(pool, descriptor of the file): a file with all that it imports. Raises SchemaError."""
     pool = descriptor_pool.DescriptorPool()
     while name in references:
         name = f"_{name}"
@@ -99,13 +97,13 @@ def _add(
     if name in added:
         return
     if name in above:
-        raise ProtoTextError(f"{name} imports itself")
+        raise SchemaError(f"{name} imports itself")
     if name in texts:
         parsed = parse_proto(texts[name], name)
     elif name in WELL_KNOWN:
         parsed = descriptor_pb2.FileDescriptorProto.FromString(WELL_KNOWN[name])
     else:
-        raise ProtoTextError(f"{above[-1] if above else name} imports {name}, which is not known")
+        raise SchemaError(f"{above[-1] if above else name} imports {name}, which is not known")
     for dependency in parsed.dependency:
         _add(pool, dependency, texts, added, (*above, name))
     try:
@@ -113,7 +111,7 @@ def _add(
         pool.FindFileByName(name)
     except (TypeError, KeyError, ValueError) as error:
         sentence = " ".join(str(error).split())
-        raise ProtoTextError(f"{name} is no valid Protobuf file: {sentence}") from error
+        raise SchemaError(f"{name} is no valid Protobuf file: {sentence}") from error
     added.add(name)
 
 
@@ -124,7 +122,7 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise ProtoTextError(f"line {line}: {text[at : at + 20]!r} is not Protobuf")
+            raise SchemaError(f"line {line}: {text[at : at + 20]!r} is not Protobuf")
         if match.lastgroup is not None:
             found.append((match.lastgroup, match.group(), line))
         line += match.group().count("\n")
@@ -146,7 +144,7 @@ class _Parser:
 
     def next(self, kind: str = "") -> str:
         if self.at >= len(self.tokens):
-            raise ProtoTextError("the file ends too early")
+            raise SchemaError("the file ends too early")
         found, text, _ = self.tokens[self.at]
         if kind and found != kind:
             raise self.error(f"{text!r} where a {kind} belongs")
@@ -164,9 +162,9 @@ class _Parser:
             if not self.take(text):
                 raise self.error(f"{self.peek()!r} where {text!r} belongs")
 
-    def error(self, what: str) -> ProtoTextError:
+    def error(self, what: str) -> SchemaError:
         line = self.tokens[min(self.at, len(self.tokens) - 1)][2] if self.tokens else 1
-        return ProtoTextError(f"line {line}: {what}")
+        return SchemaError(f"line {line}: {what}")
 
     # Values.
 

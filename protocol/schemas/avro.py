@@ -1,26 +1,26 @@
-"""Avro schemas: text to types, types to canonical text. Pure.
+"""Avro schemas (specification 1.12): text to types. Pure.
 
-The canonical text is what Confluent keeps and compares: attributes in Avro's order, names
-qualified only where they must be, no white space; docs, defaults, aliases and custom attributes
-stay, because they are part of what was registered. `normalize` sorts custom attributes, too.
+A type holds all that was written: docs, defaults, aliases and custom attributes, among which are
+logical types. How much is checked beyond what the bytes of values follow from, the caller says
+(`Check`): whoever only reads values takes every schema that some registry has taken.
 
-Strict parsing (new schemas) refuses defaults that are no values of their types; what an older
-version of a subject says is taken as it is.
-
-Left out: values (the exporter decodes them), and the meaning of logical types.
+Left out: values, and the meaning of logical types.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from broker.registry.differences import PAIRS_MAX, SchemaError
+from protocol.schemas import SchemaError
 
 PRIMITIVES: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 DEPTH_MAX: Final = 100
 """Of types within types: beyond it recursion would be an attack."""
+DEFAULT_PAIRS_MAX: Final = 50_000
+"""Values compared with types for one default: unions within unions multiply."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED: Final = {
@@ -99,6 +99,17 @@ class Named:
 AvroType = Primitive | Array | Map | Union | Named
 
 
+class Check(IntEnum):
+    """What is checked of a text; each level includes those before it."""
+
+    SHAPE = 0
+    """All that values need. Java takes any namespace, for example, and some registries any name."""
+    NAMES = 1
+    """Names are Avro's, symbols are there once, and so on: all but the defaults of fields."""
+    DEFAULTS = 2
+    """Defaults of fields are values of their types."""
+
+
 class AvroSchema(NamedTuple):
     root: AvroType
     referred: tuple[str, ...]
@@ -116,24 +127,18 @@ def type_name(avro: AvroType) -> str:
             return type(avro).__name__.upper()
 
 
-def parse_avro(text: str, references: Sequence[str] = (), *, strict: bool = False) -> AvroSchema:
-    """The schema of a text. `references` are texts, each after those that it needs itself.
+def parse_avro(
+    text: str, references: Sequence[str] = (), *, check: Check = Check.NAMES
+) -> AvroSchema:
+    """Returns the schema of a text. `references` are texts, each after those that it needs itself.
 
     Raises SchemaError.
     """
-    parser = _Parser(strict=strict)
+    parser = _Parser(check)
     for reference in references:
         parser.parse(_json(reference), "", 0)
     referred = tuple(parser.names)
     return AvroSchema(parser.parse(_json(text), "", 0), referred)
-
-
-def canonical_avro(schema: AvroSchema, *, normalize: bool = False) -> str:
-    """The text that is kept, compared and given out."""
-    writer = _Writer(seen=set(schema.referred), sort_props=normalize)
-    return json.dumps(
-        writer.write(schema.root, ""), separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
 
 
 def _json(text: str) -> Any:
@@ -148,9 +153,9 @@ def _json(text: str) -> Any:
 
 
 class _Parser:
-    def __init__(self, *, strict: bool) -> None:
+    def __init__(self, check: Check) -> None:
         self.names: dict[str, Named] = {}
-        self._strict = strict
+        self._check = check
 
     def parse(self, value: Any, namespace: str, depth: int) -> AvroType:
         if depth > DEPTH_MAX:
@@ -207,7 +212,7 @@ class _Parser:
         return self._reference(kind, namespace)
 
     def _named(self, kind: str, value: dict[str, Any], namespace: str, depth: int) -> Named:
-        name, space = _full_name(value.get("name"), value.get("namespace"), namespace)
+        name, space = self._full_name(value.get("name"), value.get("namespace"), namespace)
         doc = value.get("doc")
         named = Named(
             kind=kind,
@@ -216,11 +221,12 @@ class _Parser:
             doc=doc if isinstance(doc, str) else None,
             aliases=tuple(
                 alias if "." in alias or not space else f"{space}.{alias}"
-                for alias in _strings(value.get("aliases", []), "aliases")
+                for alias in self._aliases(value, "aliases")
             ),
             props=_props(value, "record" if kind == "error" else kind),
         )
-        if named.full_name in self.names or name in PRIMITIVES:
+        is_primitive = name in PRIMITIVES and self._check >= Check.NAMES
+        if named.full_name in self.names or is_primitive:
             raise SchemaError(f"can't redefine: {named.full_name}")
         self.names[named.full_name] = named
         if kind == "enum":
@@ -237,11 +243,13 @@ class _Parser:
     def _fill_enum(self, named: Named, value: dict[str, Any]) -> None:
         named.symbols = tuple(_strings(value.get("symbols"), f"{named.full_name}: symbols"))
         named.symbol_set = frozenset(named.symbols)
+        named.default = value.get("default", MISSING)
+        if self._check < Check.NAMES:
+            return
         for symbol in named.symbols:
-            _check_name(symbol)
+            self._check_name(symbol)
         if len(named.symbol_set) < len(named.symbols):
             raise SchemaError(f"{named.full_name}: a symbol is there twice")
-        named.default = value.get("default", MISSING)
         if named.default is not MISSING and named.default not in named.symbols:
             raise SchemaError(
                 f'{named.full_name}: the default "{named.default}" is none of its symbols'
@@ -256,7 +264,7 @@ class _Parser:
             if not isinstance(item, dict) or not isinstance(item.get("name"), str):
                 raise SchemaError(f"{named.full_name}: no field name: {_short(item)}")
             name = item["name"]
-            _check_name(name)
+            self._check_name(name)
             if name in seen:
                 raise SchemaError(f"{named.full_name}: the field {name} is there twice")
             seen.add(name)
@@ -268,12 +276,14 @@ class _Parser:
         avro = self.parse(item["type"], named.namespace, depth + 1)
         default = item.get("default", MISSING)
         where = f"{named.full_name}.{item['name']}"
-        if self._strict and default is not MISSING and not _Default().fits(avro, default):
+        has_default = default is not MISSING and self._check >= Check.DEFAULTS
+        if has_default and not _Default().fits(avro, default):
             raise SchemaError(
                 f"{where}: the default {_short(default)} is no value of {type_name(avro)}"
             )
         order = item.get("order")
-        if order not in (None, "ascending", "descending", "ignore"):
+        is_order = order in (None, "ascending", "descending", "ignore")
+        if not is_order and self._check >= Check.NAMES:
             raise SchemaError(f"{where}: order is ascending, descending or ignore")
         doc = item.get("doc")
         return Field(
@@ -282,26 +292,29 @@ class _Parser:
             doc=doc if isinstance(doc, str) else None,
             default=default,
             order=order,
-            aliases=tuple(_strings(item.get("aliases", []), f"{where}: aliases")),
+            aliases=self._aliases(item, f"{where}: aliases"),
             props=_props(item, "field"),
         )
 
+    def _full_name(self, name: Any, namespace: Any, outer: str) -> tuple[str, str]:
+        """Name and namespace, which may be part of the name or that of what surrounds it."""
+        if not isinstance(name, str) or not name:
+            raise SchemaError("no name in schema")
+        space, dot, simple = name.rpartition(".")
+        if not dot:
+            simple, space = name, namespace if isinstance(namespace, str) else outer
+        for part in (simple, *(space.split(".") if space else ())):
+            self._check_name(part)
+        return simple, space
 
-def _full_name(name: Any, namespace: Any, outer: str) -> tuple[str, str]:
-    """Name and namespace, which may be part of the name or that of what surrounds it."""
-    if not isinstance(name, str) or not name:
-        raise SchemaError("no name in schema")
-    space, dot, simple = name.rpartition(".")
-    if not dot:
-        simple, space = name, namespace if isinstance(namespace, str) else outer
-    for part in (simple, *(space.split(".") if space else ())):
-        _check_name(part)
-    return simple, space
+    def _aliases(self, value: Mapping[str, Any], what: str) -> tuple[str, ...]:
+        if self._check < Check.NAMES:
+            return ()
+        return tuple(_strings(value.get("aliases", []), what))
 
-
-def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise SchemaError(f'illegal name "{name}": letters, digits and _, not a digit first')
+    def _check_name(self, name: str) -> None:
+        if self._check >= Check.NAMES and not _NAME.fullmatch(name):
+            raise SchemaError(f'illegal name "{name}": letters, digits and _, not a digit first')
 
 
 def _strings(value: Any, what: str) -> list[str]:
@@ -328,7 +341,7 @@ class _Default:
     def fits(self, avro: AvroType, value: Any) -> bool:
         """Of a union: of any branch."""
         self._looks += 1
-        if self._looks > PAIRS_MAX:
+        if self._looks > DEFAULT_PAIRS_MAX:
             raise SchemaError("a default is too involved")
         match avro:
             case Primitive():
@@ -368,68 +381,3 @@ def _fits_primitive(name: str, value: Any) -> bool:
             return number or value in ("NaN", "Infinity", "-Infinity")
         case _:
             return isinstance(value, str)
-
-
-class _Writer:
-    """Types back into JSON values; a named type is spelled out where it is met first."""
-
-    def __init__(self, *, seen: set[str], sort_props: bool) -> None:
-        self._seen = seen
-        self._sort = sort_props
-
-    def write(self, avro: AvroType, namespace: str) -> Any:
-        match avro:
-            case Primitive():
-                props = self._props(avro.props)
-                return {"type": avro.name} | props if props else avro.name
-            case Array():
-                items = self.write(avro.items, namespace)
-                return {"type": "array", "items": items} | self._props(avro.props)
-            case Map():
-                values = self.write(avro.values, namespace)
-                return {"type": "map", "values": values} | self._props(avro.props)
-            case Union():
-                return [self.write(branch, namespace) for branch in avro.branches]
-            case Named():
-                return self._named(avro, namespace)
-
-    def _named(self, avro: Named, namespace: str) -> Any:
-        if avro.full_name in self._seen:
-            return avro.name if avro.namespace == namespace else avro.full_name
-        self._seen.add(avro.full_name)
-        value: dict[str, Any] = {"type": avro.kind, "name": avro.name}
-        if avro.namespace != namespace:
-            value["namespace"] = avro.namespace
-        if avro.doc is not None:
-            value["doc"] = avro.doc
-        if avro.is_record:
-            value["fields"] = [self._field(each, avro.namespace) for each in avro.fields]
-        elif avro.kind == "enum":
-            value["symbols"] = list(avro.symbols)
-            if avro.default is not MISSING:
-                value["default"] = avro.default
-        else:
-            value["size"] = avro.size
-        value |= self._props(avro.props)
-        if avro.aliases:
-            prefix = f"{avro.namespace}."
-            value["aliases"] = [
-                alias.removeprefix(prefix) if "." not in alias.removeprefix(prefix) else alias
-                for alias in avro.aliases
-            ]
-        return value
-
-    def _field(self, each: Field, namespace: str) -> dict[str, Any]:
-        value: dict[str, Any] = {"name": each.name, "type": self.write(each.type, namespace)}
-        if each.doc is not None:
-            value["doc"] = each.doc
-        if each.default is not MISSING:
-            value["default"] = each.default
-        if each.order not in (None, "ascending"):
-            value["order"] = each.order
-        if each.aliases:
-            value["aliases"] = list(each.aliases)
-        return value | self._props(each.props)
-
-    def _props(self, props: dict[str, Any]) -> dict[str, Any]:
-        return dict(sorted(props.items())) if self._sort else props
