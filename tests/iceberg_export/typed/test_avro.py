@@ -209,6 +209,7 @@ def test_every_type_becomes_its_column():
         ("long", b"\x02\x02", "1 bytes are left over"),
         ("long", b"", "too early"),
         ("long", b"\xff" * 9 + b"\x02", "over 64 bits"),
+        ("long", b"\xff" * 100_000, "over 64 bits"),
         ("int", b"\x80\x80\x80\x80\x10", "over 32 bits"),
         ("boolean", b"\x02", "2 is no boolean"),
         ("string", b"\x02\xff", "not UTF-8"),
@@ -216,9 +217,17 @@ def test_every_type_becomes_its_column():
         ("string", b"\x04\xc0\x80", "not UTF-8"),
         ("string", b"\x01", "too early"),
         (["null", "int"], b"\x04", "no branch 2"),
+        (["null", "int"], b"\x01\x02", "no branch -1"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\x01", "no symbol -1"),
+        # The first of two equal keys does not count, and is read all the same.
+        (
+            {"type": "map", "values": {"type": "int", "logicalType": "time-millis"}},
+            b"\x04\x02a\x01\x02a\x02\x00",
+            "outside the day",
+        ),
         ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\x02", "no symbol 1"),
         ({"type": "int", "logicalType": "time-millis"}, b"\x01", "outside the day"),
-        ({"type": "array", "items": "int"}, b"\x10\x00", "longer than the value"),
+        ({"type": "array", "items": "int"}, b"\x10\x00", "too early"),
         ({"type": "array", "items": "int"}, b"\x01\x7e\x02", "too early"),
         (
             {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 0},
