@@ -300,7 +300,7 @@ SHELLS = {
         "table.catalog_view",
         "table.commit",
         "table.durable_io",
-        "table.library_mends",
+        "table.pyiceberg_internals",
         "table.rest_catalog",
         "table.run_markers",
         "table.schema",

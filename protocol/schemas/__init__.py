@@ -4,8 +4,9 @@
     json_schema     text -> JSON values, and where each $ref leads
     protobuf        text, or a descriptor in base64 -> descriptors; proto_text reads the language
 
-Pure, and the only parsers of the three languages. The registry (`broker/registry`) makes canonical
-text of the trees and compares them; the exporter (`iceberg_export/typed`) makes columns of them.
+Pure, and the only parsers of the three languages. Called by the registry (`broker/registry`), which
+makes canonical text of the trees and compares them, and by the exporter (`iceberg_export/typed`),
+which makes columns of them.
 Whatever is no schema is refused with a `SchemaError`.
 """
 
