@@ -148,16 +148,16 @@ class _Reader:
         return found
 
     def _typed(self, value: dict[str, Any], document: str, depth: int) -> list[Node]:
-        said = value.get("type")
-        if isinstance(said, list):
-            if not 0 < len(said) <= len(_TYPES):
+        given = value.get("type")
+        if isinstance(given, list):
+            if not 0 < len(given) <= len(_TYPES):
                 raise SchemaError(f"type: 1 to {len(_TYPES)} of {', '.join(_TYPES)}")
-            parts = [self._of_type(name, value, document, depth) for name in said]
+            parts = [self._of_type(name, value, document, depth) for name in given]
             if len(parts) == 1:
                 return parts
             return [Node("combined", value, criterion="anyOf", parts=parts)]
-        if said is not None:
-            return [self._of_type(said, value, document, depth)]
+        if given is not None:
+            return [self._of_type(given, value, document, depth)]
         kinds = [kind for kind, keys in _OF_KIND.items() if any(key in value for key in keys)]
         return [self._of_type(kind, value, document, depth) for kind in kinds]
 
@@ -229,16 +229,16 @@ class _Reader:
 
 
 def _dependencies(value: dict[str, Any]) -> dict[str, Any]:
-    said = value.get("dependencies", {})
-    if not isinstance(said, dict):
+    given = value.get("dependencies", {})
+    if not isinstance(given, dict):
         raise SchemaError("dependencies: an object")
-    return said
+    return given
 
 
 def _check_numbers(value: dict[str, Any], names: tuple[str, ...]) -> None:
     for name in names:
-        said = value.get(name, 0)
-        if name.startswith("exclusive") and isinstance(said, bool):
+        given = value.get(name, 0)
+        if name.startswith("exclusive") and isinstance(given, bool):
             continue  # Draft 4.
-        if not isinstance(said, int | float) or isinstance(said, bool):
+        if not isinstance(given, int | float) or isinstance(given, bool):
             raise SchemaError(f"{name}: a number")

@@ -154,7 +154,7 @@ def kept_rows(deletes: list[pa.ChunkedArray], first: int, end: int) -> pa.Array:
 # Mends.
 
 _DOUBLE = Struct("<d")
-_SAID = ("to_human_day", "to_human_hour", "to_human_timestamp", "to_human_timestamptz")
+_MOMENTS_AS_TEXT = ("to_human_day", "to_human_hour", "to_human_timestamp", "to_human_timestamptz")
 
 
 def _read_double(_self: Any, decoder: Any) -> float:
@@ -162,14 +162,14 @@ def _read_double(_self: Any, decoder: Any) -> float:
     return found
 
 
-def _without_end(say: Callable[[int], str]) -> Callable[[int], str]:
-    def said(ordinal: int) -> str:
+def _without_end(text_of: Callable[[int], str]) -> Callable[[int], str]:
+    def text_or_number(ordinal: int) -> str:
         try:
-            return say(ordinal)
+            return text_of(ordinal)
         except OverflowError:
             return str(ordinal)
 
-    return said
+    return text_or_number
 
 
 def mend() -> None:
@@ -178,9 +178,9 @@ def mend() -> None:
     * Doubles that manifests hold as partition values are read as floats, and written so when
       manifests are merged: the file then is of a partition that none of its rows is in.
     * A commit says each file's partition as text, for which it asks Python's calendar. That one
-      ends with the year 9999, so no commit with a later day ever gets in. Such moments are said as
-      numbers.
+      ends with the year 9999, so no commit with a later day ever gets in. Such moments are written
+      as numbers.
     """
-    for name in _SAID:
+    for name in _MOMENTS_AS_TEXT:
         setattr(moments, name, _without_end(getattr(moments, name)))
     setattr(reader.DoubleReader, "read", _read_double)  # noqa: B010 - mypy knows better.

@@ -65,7 +65,7 @@ def read_avro(text: str, references: Mapping[str, str]) -> AvroType:
     Raises SchemaError.
     """
     schema = avro.parse_avro(text, tuple(references.values()), check=Check.SHAPE)
-    return _Typing().of(schema.root, 0)
+    return _Typing().type_of(schema.root, 0)
 
 
 class _Typing:
@@ -75,7 +75,7 @@ class _Typing:
         self._done: dict[int, AvroType] = {}
         self._open: set[int] = set()
 
-    def of(self, one: avro.AvroType, depth: int) -> AvroType:
+    def type_of(self, one: avro.AvroType, depth: int) -> AvroType:
         if depth > types.DEPTH_MAX:
             raise SchemaError(f"the Avro schema is over {types.DEPTH_MAX} types deep")
         match one:
@@ -100,14 +100,14 @@ class _Typing:
         return self._done[id(one)]
 
     def _record(self, one: avro.Named, depth: int) -> AvroType:
-        fields = [(field.name, self.of(field.type, depth + 1)) for field in one.fields]
+        fields = [(field.name, self.type_of(field.type, depth + 1)) for field in one.fields]
         nodes = _nodes([inner for _, inner in fields])
         columns = [(name, inner.arrow) for name, inner in fields if inner.arrow != pa.null()]
         arrow = types.struct_of(columns)
         return AvroType("record", arrow, name=one.full_name, fields=tuple(fields), nodes=nodes)
 
     def _repeated(self, kind: str, what: str, element: avro.AvroType, depth: int) -> AvroType:
-        inner = self.of(element, depth + 1)
+        inner = self.type_of(element, depth + 1)
         if inner.arrow == pa.null() or (kind == "array" and _bytes_min(inner) == 0):
             raise SchemaError(
                 f"an Avro {kind} of {inner.kind} holds nothing: no column can be made"
@@ -116,7 +116,7 @@ class _Typing:
         return AvroType(kind, make(inner.arrow), fields=((what, inner),), nodes=_nodes([inner]))
 
     def _union(self, one: avro.Union, depth: int) -> AvroType:
-        branches = [self.of(branch, depth + 1) for branch in one.branches]
+        branches = [self.type_of(branch, depth + 1) for branch in one.branches]
         if not branches:
             raise SchemaError("an Avro union has no types: no value can be of it")
         nodes = _nodes(branches)

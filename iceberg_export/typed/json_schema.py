@@ -48,14 +48,14 @@ ANY = JsonType("json", types.TEXT)
 def read_json(text: str, references: Mapping[str, str]) -> JsonType:
     """Returns the type of a schema. Raises SchemaError."""
     documents = parse_json(text, references)
-    return _Typing(documents).of(documents.root, "", (), 0)
+    return _Typing(documents).type_of(documents.root, "", (), 0)
 
 
 class _Typing:
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
 
-    def of(self, schema: Any, document: str, seen: tuple[int, ...], depth: int) -> JsonType:
+    def type_of(self, schema: Any, document: str, seen: tuple[int, ...], depth: int) -> JsonType:
         """The type of a schema in this document; `seen` are those it lies in."""
         if depth > types.DEPTH_MAX:
             raise SchemaError(f"the JSON Schema is over {types.DEPTH_MAX} types deep")
@@ -65,13 +65,13 @@ class _Typing:
         if "$ref" in schema:
             if not isinstance(schema["$ref"], str):
                 raise SchemaError("a $ref is no string")
-            return self.of(*self._documents.follow(schema["$ref"], document), seen, depth + 1)
+            return self.type_of(*self._documents.follow(schema["$ref"], document), seen, depth + 1)
         for union in ("oneOf", "anyOf", "allOf"):
             if union in schema:
                 branches = [one for one in _branches(schema, union) if not _is_null(one)]
                 if len(branches) != 1 or "properties" in schema:
                     return ANY
-                return self.of(branches[0], document, seen, depth + 1)
+                return self.type_of(branches[0], document, seen, depth + 1)
         kind = _kind(schema)
         if kind == "object":
             return self._object(schema, document, seen, depth)
@@ -79,7 +79,7 @@ class _Typing:
             items = schema.get("items")
             if not isinstance(items, dict) or "prefixItems" in schema:
                 return ANY
-            inner = self.of(items, document, seen, depth + 1)
+            inner = self.type_of(items, document, seen, depth + 1)
             nodes = _nodes([inner])
             return JsonType("array", types.list_of(inner.arrow), (("items", inner),), nodes)
         return JsonType(kind, _ARROW[kind])
@@ -88,14 +88,15 @@ class _Typing:
         properties = schema.get("properties")
         if isinstance(properties, dict) and properties:
             fields = tuple(
-                (name, self.of(one, document, seen, depth + 1)) for name, one in properties.items()
+                (name, self.type_of(one, document, seen, depth + 1))
+                for name, one in properties.items()
             )
             nodes = _nodes([one for _, one in fields])
             arrow = types.struct_of([(name, one.arrow) for name, one in fields])
             return JsonType("object", arrow, fields, nodes)
         others = schema.get("additionalProperties")
         if isinstance(others, dict) and others and "patternProperties" not in schema:
-            inner = self.of(others, document, seen, depth + 1)
+            inner = self.type_of(others, document, seen, depth + 1)
             return JsonType("map", types.map_of(inner.arrow), (("values", inner),), _nodes([inner]))
         return ANY
 
@@ -120,8 +121,8 @@ def _is_null(schema: Any) -> bool:
 
 def _kind(schema: dict[str, Any]) -> str:
     """The one kind a schema allows beside null; json when there are several or none."""
-    said = schema.get("type")
-    kinds = {one for one in (said if isinstance(said, list) else [said]) if isinstance(one, str)}
+    named = schema.get("type")
+    kinds = {one for one in (named if isinstance(named, list) else [named]) if isinstance(one, str)}
     kinds.discard("null")
     if kinds == {"integer", "number"}:
         return "number"

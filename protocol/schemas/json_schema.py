@@ -100,8 +100,8 @@ def load(text: str) -> Any:
 def _id(document: Any) -> str:
     if not isinstance(document, dict):
         return ""
-    said = document.get("$id", document.get("id", ""))
-    return said if isinstance(said, str) else ""
+    found = document.get("$id", document.get("id", ""))
+    return found if isinstance(found, str) else ""
 
 
 def _pointed(document: Any, fragment: str, ref: str) -> Any:

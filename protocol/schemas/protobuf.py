@@ -114,8 +114,8 @@ def _field(field: Any, entries: Mapping[str, Any], *, is_proto2: bool) -> str:
         options = [("default", default), *options]
     if field.json_name and field.json_name != _json_name(field.name):
         options = [("json_name", _quoted(field.json_name)), *options]
-    said = ", ".join(f"{name} = {value}" for name, value in options)
-    tail = f"{field.name} = {field.number}{f' [{said}]' if said else ''};"
+    written = ", ".join(f"{name} = {value}" for name, value in options)
+    tail = f"{field.name} = {field.number}{f' [{written}]' if written else ''};"
     entry = entries.get(field.type_name.rpartition(".")[2])
     if entry is not None and field.label == _FieldProto.LABEL_REPEATED:
         return f"map<{_type(entry.field[0])}, {_type(entry.field[1])}> {tail}"
@@ -146,17 +146,17 @@ def _reserved(ranges: Any, names: Any, *, ends_after: int) -> Iterator[str]:
 
 def _options(options: Any) -> list[tuple[str, str]]:
     """Those that descriptor.proto knows, as they are written."""
-    said = []
+    written = []
     for field, value in options.ListFields():
         if field.is_extension or field.name == "map_entry" or field.message_type is not None:
             continue
         if isinstance(value, bool):
-            said.append((field.name, "true" if value else "false"))
+            written.append((field.name, "true" if value else "false"))
         elif isinstance(value, str):
-            said.append((field.name, _quoted(value)))
+            written.append((field.name, _quoted(value)))
         elif field.enum_type is not None and isinstance(value, int):
-            said.append((field.name, field.enum_type.values_by_number[value].name))
-    return said
+            written.append((field.name, field.enum_type.values_by_number[value].name))
+    return written
 
 
 def _block(head: str, lines: list[str]) -> list[str]:
