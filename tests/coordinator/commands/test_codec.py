@@ -71,12 +71,12 @@ from tests.coordinator.commands.group_values import (
     any_group_command,
 )
 from tests.coordinator.commands.job_values import JOB_COMMANDS, any_job_command
+from tests.coordinator.commands.plain_values import PLAIN_COMMANDS
 from tests.coordinator.commands.table_values import TABLE_COMMANDS, any_table_command
 from tests.coordinator.commands.transaction_values import (
     TRANSACTION_COMMANDS,
     any_transaction_command,
 )
-from tests.coordinator.plain_values import PLAIN_COMMANDS
 from txn.transactions import NO_TRANSACTION, OF_EPOCH
 
 COMMANDS: tuple[Command, ...] = (

@@ -6,8 +6,8 @@ from coordinator.commands.digest import DIGEST_BYTES, DIGEST_ZERO, roll
 from coordinator.commands.entries import Done, Outcome, Rejected, Tick
 from protocol.errors import ErrorCode
 from protocol.types import Position
+from tests.coordinator.commands.outcome_values import OUTCOMES
 from tests.coordinator.machine.story import Story, plain, span
-from tests.coordinator.outcome_values import OUTCOMES
 
 
 def test_there_is_an_outcome_of_every_kind_here():

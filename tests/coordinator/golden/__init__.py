@@ -26,11 +26,11 @@ from coordinator.snapshot.snapshot import dump
 from protocol.types import Position
 from tests.coordinator.commands.group_values import GROUP_COMMANDS, INCARNATION
 from tests.coordinator.commands.job_values import JOB_COMMANDS
+from tests.coordinator.commands.outcome_values import OUTCOMES
+from tests.coordinator.commands.plain_values import MORE_COMMANDS, PLAIN_COMMANDS
 from tests.coordinator.commands.table_values import TABLE_COMMANDS
 from tests.coordinator.commands.transaction_values import TRANSACTION_COMMANDS
 from tests.coordinator.golden.histories import everything
-from tests.coordinator.outcome_values import OUTCOMES
-from tests.coordinator.plain_values import MORE_COMMANDS, PLAIN_COMMANDS
 
 FOLDER = Path(__file__).parent
 COMMANDS = FOLDER / "commands.txt"
