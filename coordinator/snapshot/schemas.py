@@ -5,6 +5,8 @@ snapshot of a cluster that has not used them is one that the release before read
 from rows (who refers to what, sums) is made again.
 """
 
+from typing import Final
+
 from coordinator.commands.encoding import (
     put_bytes,
     put_signed,
@@ -17,13 +19,15 @@ from coordinator.commands.encoding import (
     read_topic_id,
     read_varint,
 )
-from coordinator.commands.table_codec import put_references, read_references
-from coordinator.commands.table_commands import SchemaKind
+from coordinator.commands.layout import layout_of
+from coordinator.commands.table_commands import References, SchemaKind
 from coordinator.snapshot.rows import read, write
 from coordinator.snapshot.stream import In, Out
 from coordinator.tables.exports import ExportRow, Exports
 from coordinator.tables.schemas import SchemaRow, Schemas, SubjectRow, VersionRow
 from protocol.types import Position, TopicId
+
+_REFERENCES: Final = layout_of(References)
 
 
 def dump_tables(out: Out, exports: Exports, schemas: Schemas) -> None:
@@ -85,7 +89,7 @@ def _put_schema(data: bytearray, row: SchemaRow) -> None:
     put_varint(data, row.kind)
     put_bytes(data, row.body)
     put_bytes(data, row.fingerprint)
-    put_references(data, row.references)
+    _REFERENCES.put(data, row.references)
 
 
 def _read_schema(data: bytes, at: int) -> tuple[SchemaRow, int]:
@@ -93,7 +97,7 @@ def _read_schema(data: bytes, at: int) -> tuple[SchemaRow, int]:
     kind, at = read_varint(data, at)
     body, at = read_bytes(data, at)
     fingerprint, at = read_bytes(data, at)
-    references, at = read_references(data, at)
+    references, at = _REFERENCES.read(data, at)
     return SchemaRow(schema_id, SchemaKind(kind), body, fingerprint, references), at
 
 

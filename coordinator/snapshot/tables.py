@@ -23,7 +23,7 @@ from coordinator.commands.encoding import (
 )
 from coordinator.commands.entries import Listener
 from coordinator.commands.job_commands import JobKind
-from coordinator.commands.row_codec import put_places, read_places
+from coordinator.commands.runs import put_places, read_places
 from coordinator.snapshot.rows import put_strings, read, read_strings, write
 from coordinator.snapshot.stream import In, Out
 from coordinator.tables.features import Features
