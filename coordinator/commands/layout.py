@@ -9,7 +9,8 @@ and the type of a field says how:
     an IntEnum                     the number of a member
     X | None                       a byte, 0 or 1, and the value after a 1
     tuple[X, ...]                  how many, and the values; `at_most` bounds them
-    tuple[X, Y], a NamedTuple      its fields
+    tuple[X, Y]                    its parts
+    a NamedTuple or dataclass      its fields
 
 A field that is written otherwise names its layout: `Annotated[bytes, fixed(32, "a fingerprint")]`.
 
@@ -19,7 +20,7 @@ or IndexError or UnicodeDecodeError, which `codec.decode_entry` catches.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from types import UnionType
 from typing import (
@@ -329,6 +330,6 @@ def layout_of(hint: Any) -> Layout[Any]:
         return optional(layout_of(parts[0]))
     elif isinstance(hint, type) and issubclass(hint, IntEnum):
         return member_of(hint)
-    elif isinstance(hint, type) and hasattr(hint, "_fields"):
+    elif isinstance(hint, type) and (is_dataclass(hint) or hasattr(hint, "_fields")):
         return fields_of(hint, layouts_of(hint))
     raise TypeError(f"{hint} does not say how it is written: name a layout")
