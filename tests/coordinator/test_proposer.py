@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from coordinator.commands.codec import ENTRY_BYTES_MAX, decode_entry
+from coordinator.commands.declaration import DECLARATIONS
 from coordinator.commands.entries import CreateTopic, Done, Pin, Rejected, Tick, TopicCreated
 from coordinator.commands.job_commands import (
     BeginSnapshot,
@@ -88,6 +89,31 @@ def test_command_that_the_codec_cannot_write_is_not_done() -> None:
             configs = (("config", "x" * 40_000),)
             with pytest.raises(NotDoneError, match="cannot be written"):
                 await agent.coordinator.propose(CreateTopic("t", 1, configs))
+
+    play(scenario)
+
+
+def test_a_command_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[str] = []
+    declared = DECLARATIONS[CreateTopic]
+
+    def put(out: bytearray, command: CreateTopic) -> None:
+        encoded.append(command.name)
+        declared.layout.put(out, command)
+
+    counting = declared._replace(layout=declared.layout._replace(put=put))
+    monkeypatch.setitem(DECLARATIONS, CreateTopic, counting)
+
+    async def scenario() -> None:
+        encoded.clear()
+        agent = Agent(MemoryLogCluster())
+        async with running(agent):
+            await agent.ready()
+            agent.log.before["append"] = 2
+            futures = [agent.coordinator.propose(CreateTopic(name, 1, ())) for name in "ab"]
+            await asyncio.gather(*futures)
+            assert [topic.name for topic in agent.machine.topics] == ["a", "b"]
+            assert encoded == ["a", "b"]
 
     play(scenario)
 

@@ -13,18 +13,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker.config.settings import Settings
-from coordinator.commands.entries import Close, Command, Open, Tick
-from coordinator.commands.job_commands import (
-    BeginSnapshot,
-    ClaimJobs,
-    DoomObjects,
-    ForgetObjects,
-    JobKind,
-    PublishSnapshot,
-    ReleaseJobs,
-    ReportJob,
-    RequestJob,
-)
+from coordinator.commands.declaration import DECLARATIONS
+from coordinator.commands.entries import Command
+from coordinator.commands.job_commands import JobKind
 from protocol.types import POSITION_ZERO, Position
 from storage.stores.retry_policy import RetryPolicy
 
@@ -33,23 +24,6 @@ FAILED: Final = RetryPolicy(first_s=5.0, longest_s=600.0)
 SNAPSHOTS_AFTER_CHANGE: Final = 2
 QUIET_ENTRIES_MAX: Final = 10_000
 """Of an idle cluster, since its newest snapshot: a week of ticks of one agent."""
-
-_NO_CHANGE: Final = frozenset(
-    {
-        Tick,
-        Open,
-        Close,
-        ClaimJobs,
-        ReleaseJobs,
-        ReportJob,
-        RequestJob,
-        BeginSnapshot,
-        PublishSnapshot,
-        DoomObjects,
-        ForgetObjects,
-    }
-)
-"""Commands that are no reason for a snapshot: an idle cluster makes none."""
 
 
 def intervals_ms(settings: Settings) -> dict[JobKind, int]:
@@ -106,7 +80,7 @@ class Schedule:
         """The machine has taken in an entry with these commands."""
         self._entries += 1
         for command in commands:
-            if type(command) not in _NO_CHANGE:
+            if DECLARATIONS[type(command)].changes_state:
                 self._since_change = 0
                 return
 
