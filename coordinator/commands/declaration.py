@@ -65,7 +65,7 @@ def command(
     def declare(kind: KindT) -> KindT:
         assert 0 < number < 256
         assert number not in READERS, f"{kind.__name__}: number {number} is taken"
-        chosen = layout or fields_of(kind, layouts_of(kind, order))
+        chosen = layout or fields_of(kind, **layouts_of(kind, order))
         DECLARATIONS[kind] = Declaration(number, chosen, bounds_log, changes_state)
         READERS[number] = chosen.read
         return kind

@@ -58,6 +58,7 @@ from coordinator.commands.encoding import (
 from protocol.types import Incarnation, Position, TopicId
 
 T = TypeVar("T")
+KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT", bound=int)
 EnumT = TypeVar("EnumT", bound=IntEnum)
 
@@ -242,14 +243,68 @@ def list_of(layout: Layout[T], most: int | None = None) -> Layout[tuple[T, ...]]
     return Layout(put, read)
 
 
-def one_after_the_other(
+def mapping_of(key: Layout[KeyT], value: Layout[T]) -> Layout[dict[KeyT, T]]:
+    """How many, and keys with their values, in the order of the dict."""
+    (put_key, read_key), (put_value, read_value) = key, value
+
+    def put(out: bytearray, values: dict[KeyT, T]) -> None:
+        put_varint(out, len(values))
+        for name, item in values.items():
+            put_key(out, name)
+            put_value(out, item)
+
+    def read(data: bytes, at: int) -> tuple[dict[KeyT, T], int]:
+        count, at = read_number(data, at, len(data))
+        values = {}
+        for _ in range(count):
+            name, at = read_key(data, at)
+            values[name], at = read_value(data, at)
+        return values, at
+
+    return Layout(put, read)
+
+
+def tuple_of(parts: Mapping[str, Layout[Any]]) -> Layout[Any]:
+    """Parts of a value, in the order of their bytes; what is read is a tuple. The keys say where
+    they are in the value: `.name`, or `[0]`."""
+    values = "".join(f"v{index}, " for index in range(len(parts)))
+    return _compiled(parts, f"({values})")
+
+
+def fields_of(kind: Callable[..., T], /, **layouts: Layout[Any]) -> Layout[T]:
+    """A dataclass or NamedTuple: all its fields, in the order in which they are given."""
+    assert isinstance(kind, type)
+    order, names = [*layouts], field_names(kind)
+    assert sorted(order) == sorted(names), f"{kind.__name__} has {names}, not {order}"
+    parts = {f".{name}": layout for name, layout in layouts.items()}
+    values = [f"v{order.index(name)}" for name in names]
+    return _compiled(parts, f"make({', '.join(values)})", kind)
+
+
+def attributes_of(blank: Callable[[], T], /, **layouts: Layout[Any]) -> Layout[T]:
+    """A class with slots, all of them, in the order in which they are given: they are set on what
+    `blank` returns."""
+    names = type(blank()).__slots__  # type: ignore[attr-defined]
+    assert sorted(layouts) == sorted(names), f"slots {sorted(names)}, not {[*layouts]}"
+    put, read_values = tuple_of({f".{name}": layout for name, layout in layouts.items()})
+
+    def read(data: bytes, at: int) -> tuple[T, int]:
+        values, at = read_values(data, at)
+        row = blank()
+        for name, value in zip(layouts, values, strict=True):
+            setattr(row, name, value)
+        return row, at
+
+    return Layout(put, read)
+
+
+def _compiled(
     parts: Mapping[str, Layout[Any]], made: str, make: Callable[..., Any] | None = None
 ) -> Layout[Any]:
-    """Several parts of a value.
+    """`made` is the expression that makes a value of `v0`, `v1`, ..., with `make`.
 
-    `parts` names where each is in the value (`.name` or `[0]`), in the order of the bytes; `made`
-    is the expression that makes a value of `v0`, `v1`, ..., with `make`. Two functions are written
-    and compiled, as `dataclasses` does: a loop over the parts would take half as long again.
+    Two functions are written and compiled, as `dataclasses` does: a loop over the parts would take
+    half as long again.
     """
     source = ["def put(out, value):", "    pass"]
     source += [f"    put{index}(out, value{part})" for index, part in enumerate(parts)]
@@ -261,21 +316,6 @@ def one_after_the_other(
         functions |= {f"put{index}": layout.put, f"read{index}": layout.read}
     exec("\n".join(source), functions)  # noqa: S102 - of names of fields
     return Layout(functions["put"], functions["read"])
-
-
-def tuple_of(parts: Mapping[str, Layout[Any]]) -> Layout[Any]:
-    """Parts of a value as in `one_after_the_other`; they are read as a tuple."""
-    return one_after_the_other(parts, f"({''.join(f'v{index}, ' for index in range(len(parts)))})")
-
-
-def fields_of(kind: Callable[..., T], layouts: Mapping[str, Layout[Any]]) -> Layout[T]:
-    """A dataclass or NamedTuple: its fields, in the order in which `layouts` has them."""
-    assert isinstance(kind, type)
-    order, names = [*layouts], field_names(kind)
-    assert sorted(order) == sorted(names), f"{kind.__name__} has {names}, not {order}"
-    values = [f"v{order.index(name)}" for name in names]
-    parts = {f".{name}": layout for name, layout in layouts.items()}
-    return one_after_the_other(parts, f"make({', '.join(values)})", kind)
 
 
 def field_names(kind: type) -> list[str]:
@@ -331,5 +371,5 @@ def layout_of(hint: Any) -> Layout[Any]:
     elif isinstance(hint, type) and issubclass(hint, IntEnum):
         return member_of(hint)
     elif isinstance(hint, type) and (is_dataclass(hint) or hasattr(hint, "_fields")):
-        return fields_of(hint, layouts_of(hint))
+        return fields_of(hint, **layouts_of(hint))
     raise TypeError(f"{hint} does not say how it is written: name a layout")

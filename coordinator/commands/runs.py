@@ -128,7 +128,7 @@ def _read_run_of_offsets(
 # Places.
 
 
-def put_places(out: bytearray, places: tuple[Place, ...]) -> None:
+def _put_places(out: bytearray, places: tuple[Place, ...]) -> None:
     for run in _put_runs(out, places):
         partition_next = 0
         for _, partition in run:
@@ -138,7 +138,7 @@ def put_places(out: bytearray, places: tuple[Place, ...]) -> None:
             partition_next = partition + 1
 
 
-def read_places(data: bytes, at: int) -> tuple[tuple[Place, ...], int]:
+def _read_places(data: bytes, at: int) -> tuple[tuple[Place, ...], int]:
     topics, run_count, at = read_topics(data, at)
     places = []
     for _ in range(run_count):
@@ -154,7 +154,7 @@ def read_places(data: bytes, at: int) -> tuple[tuple[Place, ...], int]:
     return tuple(places), at
 
 
-Places = Annotated[tuple[Place, ...], Layout(put_places, read_places)]
+Places = Annotated[tuple[Place, ...], Layout(_put_places, _read_places)]
 
 
 # Producers.

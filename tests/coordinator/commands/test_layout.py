@@ -17,12 +17,14 @@ from coordinator.commands.layout import (
     UInt32,
     UInt63,
     at_most,
+    attributes_of,
     bits_of,
     byte_of,
     fields_of,
     fixed,
     layout_of,
     layouts_of,
+    mapping_of,
     number,
 )
 from protocol.types import Incarnation, Position, TopicId
@@ -184,7 +186,7 @@ def test_a_type_that_does_not_say_how_it_is_written_has_no_layout(hint: Any):
 
 
 def test_fields_are_written_in_the_order_asked_for_and_come_back_in_their_own():
-    layout = fields_of(Whole, layouts_of(Whole, ("last", "first", "rows")))
+    layout = fields_of(Whole, **layouts_of(Whole, ("last", "first", "rows")))
     out = bytearray()
     layout.put(out, Whole(3, (), last=True))
     assert out.hex() == "010300"
@@ -193,7 +195,7 @@ def test_fields_are_written_in_the_order_asked_for_and_come_back_in_their_own():
 
 def test_an_order_that_leaves_a_field_out_is_refused():
     with pytest.raises(AssertionError, match="Whole has"):
-        fields_of(Whole, layouts_of(Whole, ("last", "first")))
+        fields_of(Whole, **layouts_of(Whole, ("last", "first")))
 
 
 def test_a_layout_named_by_a_field_goes_before_its_type():
@@ -206,3 +208,27 @@ def test_a_layout_named_by_a_field_goes_before_its_type():
         ("abc", True),
         5,
     )
+
+
+class Slots:
+    __slots__ = ("name", "offsets")
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.offsets: dict[int, int] = {}
+
+
+def test_slots_are_set_on_a_blank_object_and_a_dict_keeps_its_order():
+    uint = number(2**63 - 1)
+    layout = attributes_of(Slots, offsets=mapping_of(uint, uint), name=layout_of(str))
+    out, row = bytearray(), Slots()
+    row.name, row.offsets = "a", {7: 1, 3: 2}
+    layout.put(out, row)
+    assert out.hex() == "0207010302" + "0161"
+    found, at = layout.read(bytes(out), 0)
+    assert (found.name, [*found.offsets.items()], at) == ("a", [(7, 1), (3, 2)], len(out))
+
+
+def test_a_slot_that_is_left_out_is_refused():
+    with pytest.raises(AssertionError, match="name"):
+        attributes_of(Slots, name=layout_of(str))
