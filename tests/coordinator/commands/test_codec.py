@@ -20,8 +20,8 @@ from coordinator.commands.codec import (
     encoded_size,
     join_entry,
 )
+from coordinator.commands.declaration import READERS
 from coordinator.commands.entries import (
-    AllocateProducerIds,
     ChunkSpan,
     Close,
     Command,
@@ -29,10 +29,6 @@ from coordinator.commands.entries import (
     CreateTopic,
     DeleteTopic,
     Entry,
-    Listener,
-    Open,
-    Pin,
-    PurgePartitions,
     Tick,
     Unpin,
 )
@@ -66,12 +62,11 @@ from storage.formats.spans import Item
 from tests.coordinator.commands.group_values import (
     GROUP_COMMANDS,
     INCARNATION,
-    OTHER,
     TOPIC,
     any_group_command,
 )
 from tests.coordinator.commands.job_values import JOB_COMMANDS, any_job_command
-from tests.coordinator.commands.plain_values import PLAIN_COMMANDS
+from tests.coordinator.commands.plain_values import PLAIN_COMMANDS, any_plain_command
 from tests.coordinator.commands.table_values import TABLE_COMMANDS, any_table_command
 from tests.coordinator.commands.transaction_values import (
     TRANSACTION_COMMANDS,
@@ -365,66 +360,8 @@ def test_a_count_that_lies_costs_nothing():
         decode_entry(sealed(body))
 
 
-U31 = st.integers(0, 2**31 - 1)
-U32 = st.integers(0, 2**32 - 1)
-U63 = st.integers(0, 2**63 - 1)
-I63 = st.integers(-(2**63), 2**63 - 1)
-strings = st.text(max_size=40)
-topic_ids = st.sampled_from([TOPIC, OTHER, TopicId(bytes(16))])
-skips = st.one_of(st.just(0), U32)
-lengths = st.one_of(st.integers(1, 300), st.integers(1, 2**32 - 1))
-counts = st.one_of(st.integers(1, 300), st.integers(1, 2**63 - 1))
-stamps = st.one_of(st.just(-1), st.integers(1_000, 1_100), I63)
-no = st.just(-1)
-plain_items = st.tuples(skips, lengths, counts, stamps, no, no, no, no)
-producer_items = st.tuples(
-    skips,
-    lengths,
-    st.integers(1, 3),
-    stamps,
-    st.one_of(st.integers(0, 2), U63),
-    st.one_of(st.integers(0, 1), st.integers(-(2**15), 2**15 - 1)),
-    st.one_of(
-        st.integers(0, 5),
-        st.integers(2**31 - 3, 2**31 - 1),
-        st.integers(-(2**31), 2**31 - 1),
-    ),
-    st.one_of(st.sampled_from([NO_TRANSACTION, OF_EPOCH, 0, 1]), U63),
-)
-items = st.one_of(plain_items, producer_items).map(Item._make)
-spans = st.builds(
-    ChunkSpan,
-    topic_id=topic_ids,
-    partition=U31,
-    start=U32,
-    items=st.lists(items, min_size=1, max_size=6).map(tuple),
-)
-listeners = st.builds(Listener, name=strings, host=strings, port=st.integers(0, 65535))
 commands = st.one_of(
-    st.builds(
-        Open,
-        session=U63,
-        node_name=strings,
-        node_id=st.integers(-1, 2**31 - 2),
-        zone=strings,
-        listeners=st.lists(listeners, max_size=3).map(tuple),
-        software_version=strings,
-        feature_level_max=U31,
-    ),
-    st.builds(Close, incarnation=U63, last=I63),
-    st.builds(Tick),
-    st.builds(
-        CreateTopic,
-        name=strings,
-        partition_count=I63,
-        configs=st.lists(st.tuples(strings, strings), max_size=3).map(tuple),
-    ),
-    st.builds(DeleteTopic, topic_ids),
-    st.builds(PurgePartitions, topic_ids, U31, U31),
-    st.builds(AllocateProducerIds, I63),
-    st.builds(CommitChunk, U32, U32, st.lists(spans, max_size=5).map(tuple)),
-    st.builds(Pin, strings, I63),
-    st.builds(Unpin, strings),
+    any_plain_command,
     any_group_command,
     any_transaction_command,
     any_job_command,
@@ -432,9 +369,9 @@ commands = st.one_of(
 )
 entries = st.builds(
     Entry,
-    incarnation=U63,
-    n=U63,
-    clock_ms=I63,
+    incarnation=st.integers(0, 2**63 - 1),
+    n=st.integers(0, 2**63 - 1),
+    clock_ms=st.integers(-(2**63), 2**63 - 1),
     commands=st.lists(commands, max_size=4).map(tuple),
 )
 
@@ -457,7 +394,7 @@ def test_any_bytes_are_an_entry_or_refused(data: bytes):
 def test_any_body_with_a_good_checksum_is_an_entry_or_refused(body: bytes):
     # The head of an entry, then anything.
     one = b"\x01\x01\x00\x01"
-    of_kind = [one + bytes([kind]) + b"\x01g" for kind in (*range(11, 28), *range(40, 54))]
+    of_kind = [one + bytes([kind]) + b"\x01g" for kind in READERS]
     for prefix in (b"", one, one + b"\x08\x01\x7f\x00", *of_kind):
         try:
             found = decode_entry(sealed(prefix + body))
