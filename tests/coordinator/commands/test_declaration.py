@@ -27,7 +27,7 @@ def test_every_outcome_is_declared_and_nothing_else():
 
 
 def test_commands_that_bound_the_log_are_appended_over_its_budget():
-    assert names(bounds_log=True) == {
+    assert names(bounds_log=True) >= {
         "Close",
         "Tick",
         "PurgePartitions",
@@ -46,10 +46,11 @@ def test_commands_that_bound_the_log_are_appended_over_its_budget():
         "DoomObjects",
         "ForgetObjects",
     }
+    assert names(bounds_log=False) >= {"CommitChunk", "CommitOffsets", "TrimLogs", "RegisterSchema"}
 
 
 def test_commands_of_an_idle_cluster_are_no_reason_for_a_snapshot():
-    assert names(changes_state=False) == {
+    assert names(changes_state=False) >= {
         "Open",
         "Close",
         "Tick",
@@ -62,6 +63,7 @@ def test_commands_of_an_idle_cluster_are_no_reason_for_a_snapshot():
         "DoomObjects",
         "ForgetObjects",
     }
+    assert names(changes_state=True) >= {"CommitChunk", "CreateTopic", "PurgePartitions", "Unpin"}
 
 
 @pytest.mark.parametrize("declared", [command(3), outcome(2)], ids=["a number", "a tag"])
