@@ -73,15 +73,20 @@ def command(
     return declare
 
 
-def outcome(tag: int, fields: str = "", *, rows: str = "") -> Callable[[KindT], KindT]:
+def outcome(
+    tag: int, fields: str = "", *, rows: str = "", besides: Sequence[str] = ()
+) -> Callable[[KindT], KindT]:
     """Declares an outcome: the codes of its first fields, and of each row of the tuple that is the
-    next one. What follows is no part of the digest: sentences for people may change."""
+    next one. `besides` are no part of the digest: sentences for people may change."""
 
     def declare(kind: KindT) -> KindT:
         assert 0 < tag < 256
         assert tag not in _TAGS, f"{kind.__name__}: tag {tag} is taken"
+        names = [name for name in field_names(kind) if name not in besides]
+        codes = [*_CODE.findall(fields), *([rows] if rows else [])]
+        assert len(codes) == len(names), f"{kind.__name__} has {names}, not {codes}"
         _TAGS.add(tag)
-        DIGESTED[kind] = _digested(tag, fields, rows, field_names(kind))
+        DIGESTED[kind] = _digested(tag, fields, rows, names)
         return kind
 
     return declare

@@ -193,7 +193,7 @@ class Entry:
     commands: tuple[Command, ...]
 
 
-@outcome(3, "h")
+@outcome(3, "h", besides=["message"])
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """The command changed nothing, for the reason given."""

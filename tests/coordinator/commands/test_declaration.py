@@ -76,3 +76,14 @@ def test_what_is_in_logs_already_is_given_to_nothing_else(declared: Any):
         declared(Another)
     assert Another not in DECLARATIONS
     assert Another not in DIGESTED
+
+
+def test_a_field_of_an_outcome_that_the_digest_forgets_is_refused():
+    @dataclass(frozen=True, slots=True)
+    class Counted:
+        first: int
+        count: int
+
+    with pytest.raises(AssertionError, match="Counted has"):
+        outcome(200, "q")(Counted)
+    assert Counted not in DIGESTED
