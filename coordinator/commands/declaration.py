@@ -117,7 +117,7 @@ def _digested(tag: int, fields: str, rows: str, names: Sequence[str]) -> Callabl
         def rows_digested(outcome: Any) -> bytes:
             found = of_rows(outcome)
             values = found if flat else chain.from_iterable(found)
-            packed = pack(f"<I{width * len(found)}{code}", len(found), *values)
-            return (only_tag or fields_digested(outcome)) + packed
+            packed = pack(f"<BI{width * len(found)}{code}", tag, len(found), *values)
+            return packed if only_tag else fields_digested(outcome) + packed[1:]
 
     return rows_digested
