@@ -48,23 +48,15 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     },
     "coordinator": {
         "commands": set(),
-        "settings": {"commands"},
         "log": set(),
         "barrier": {"log"},
+        "settings": {"commands"},
         "tables": {"commands"},
         "machine": {"commands", "tables"},
         "snapshot": {"commands", "log", "machine", "tables"},
         "replica": {"commands", "log", "machine", "snapshot"},
         "proposer": {"commands", "log", "replica"},
-        "session": {
-            "barrier",
-            "commands",
-            "log",
-            "machine",
-            "proposer",
-            "replica",
-            "settings",
-        },
+        "session": {"barrier", "commands", "log", "machine", "proposer", "replica", "settings"},
         "coordinator": {
             "barrier",
             "commands",
@@ -157,8 +149,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "upsert",
         },
         "cli": {"letters", "plan", "records", "runs", "table", "tasks", "upkeep", "verify"},
-        "__main__": {"cli"},
         "spark_daemon": {"source", "tasks", "verify"},
+        "__main__": {"cli"},
     },
 }
 

@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant(
         name="log-over-its-budget-takes-nothing-at-all",
         promise="P15",
-        before="elif self._over_budget() and not isinstance(command, BOUNDING):",
+        before="elif self._over_budget() and not DECLARATIONS[type(command)].bounds_log:",
         after="elif self._over_budget():",
         tests=("test_over_its_budget_the_log_takes_only_what_bounds_it",),
         why="A log over its budget never gets the snapshot that would let it be cut.",

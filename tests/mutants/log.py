@@ -256,8 +256,8 @@ MUTANTS = (
     Mutant(
         name="outcomes-are-not-in-the-digest",
         promise="P13",
-        before="        rolling.update(_outcome_bytes(outcome))",
-        after="        _outcome_bytes(outcome)",
+        before="        rolling.update(DIGESTED[type(outcome)](outcome))",
+        after="        DIGESTED[type(outcome)](outcome)",
         tests=("test_every_outcome_makes_its_own_digest",),
         why="Machines that differ have equal digests.",
     ),
