@@ -11,7 +11,7 @@ from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import LogUnavailableError, Session
 from coordinator.snapshot.loading import SnapshotSource
 from protocol.types import INCARNATION_NONE
-from tests.sim import loop as sim
+from tests.kit import loop as sim
 
 SETTINGS = CoordinatorSettings(
     lease_ttl_ms=10_000, session_deadline_ms=7_000, session_read_ms=2_000

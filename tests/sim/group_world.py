@@ -11,10 +11,10 @@ import random
 from dataclasses import dataclass
 
 from broker.node import Node
+from tests.kit.loop import SimLoop
 from tests.sim.faults import Weather
 from tests.sim.group_account import GroupAccount
 from tests.sim.group_members import ClassicMember, ConsumerMember, Member
-from tests.sim.loop import SimLoop
 from tests.sim.workload import until_topic
 from tests.sim.world import SETTLE_S, Nemesis, Shape, World
 

@@ -14,7 +14,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 
-from tests.sim.loop import OWNER, SimLoop
+from tests.kit.loop import OWNER, SimLoop
 
 LATENCY_S = (0.0001, 0.002)
 PIECE_BYTES = (1, 4000, 65536, 1 << 20)

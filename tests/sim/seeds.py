@@ -9,9 +9,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 
+from tests.kit.loop import DeadlockError, run
 from tests.sim.bounded_world import simulate_bounded
 from tests.sim.group_world import simulate_groups
-from tests.sim.loop import DeadlockError, run
 from tests.sim.tables_world import simulate_tables
 from tests.sim.txn_world import simulate_transactions
 from tests.sim.world import simulate

@@ -23,10 +23,10 @@ from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import LogEntry, MetadataLog, Session
 from coordinator.tables.partition import Partition as Rows
 from protocol.types import Position
+from tests.kit.loop import SimLoop
 from tests.sim.bounded_account import Partition
 from tests.sim.bounded_clients import Bounded, Remaker, create_topic
 from tests.sim.bounded_world import BoundedWorld, simulate_jobs
-from tests.sim.loop import SimLoop
 from tests.sim.tables_account import HOLD, HOLD_MAX, TablesAccount, touches_tables
 from tests.sim.tables_clients import (
     HTTP_PORT,

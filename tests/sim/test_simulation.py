@@ -33,7 +33,7 @@ def runs(request):
 @pytest.mark.usefixtures("runs")
 def test_a_seed_gives_the_same_run_whatever_the_hash_seed() -> None:
     program = (
-        "from tests.sim.loop import run; from tests.sim.seeds import KINDS\n"
+        "from tests.kit.loop import run; from tests.sim.seeds import KINDS\n"
         "def traced(run_one):\n"
         "    async def main(loop, rng):\n"
         "        found = await run_one(loop, rng)\n"

@@ -18,10 +18,10 @@ from protocol import apis, messages
 from protocol.errors import ErrorCode
 from protocol.messages import hot
 from protocol.records import Record, build_batch
+from tests.kit.loop import SimLoop
 from tests.sim.client import Client, LostError
 from tests.sim.faults import Weather
 from tests.sim.group_account import GroupAccount
-from tests.sim.loop import SimLoop
 from tests.sim.txn_account import DOOMED, KEYS, Partition, TxnAccount
 from tests.sim.txn_client import TIMESTAMP, Mischief
 from tests.sim.txn_readers import (

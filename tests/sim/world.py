@@ -18,10 +18,10 @@ from broker.node import Node
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import MetadataLog
 from storage.stores.memory import MemoryStore
+from tests.kit.loop import SimLoop
 from tests.sim.checkers import Account, verdict
 from tests.sim.client import Client, LostError
 from tests.sim.faults import FaultyLog, FaultyStore, Weather
-from tests.sim.loop import SimLoop
 from tests.sim.network import Network
 from tests.sim.workload import (
     ZONES,

@@ -9,7 +9,7 @@ from protocol.records import Record, build_batch
 from protocol.types import POSITION_ZERO, Incarnation, TopicId, position
 from storage.accumulator import Accumulator, ClosedChunk, Limits, PendingBatch
 from storage.formats.spans import ObjectId, Span
-from tests.sim.loop import SimLoop
+from tests.kit.loop import SimLoop
 
 TOPIC_A = TopicId(b"a" * 16)
 TOPIC_B = TopicId(b"b" * 16)

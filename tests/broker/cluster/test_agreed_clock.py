@@ -17,7 +17,7 @@ from coordinator.commands.entries import Pin, Pinned, Tick
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import StoreUnavailableError
 from tests.broker.harness import Away, Place, Running, agent_of, settings_of
-from tests.sim import loop as sim
+from tests.kit import loop as sim
 
 YEAR_MS = 365 * 86_400_000
 NOON_MS = 1_700_000_000_000

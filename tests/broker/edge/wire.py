@@ -18,7 +18,7 @@ from protocol import apis, messages
 from protocol.framing import parse_response_header, request_frame
 from protocol.types import POSITION_ZERO
 from tests.broker.produce.world import settings
-from tests.sim import loop as sim_loop
+from tests.kit import loop as sim_loop
 
 
 class PeerTransport(asyncio.Transport):

@@ -27,7 +27,7 @@ from storage.reader import Reader
 from storage.writer import Writer
 from tests.broker.edge.wire import Peer
 from tests.broker.produce.world import NOW_MS, FaultyLog, FaultyStore, settings
-from tests.sim import loop as sim_loop
+from tests.kit import loop as sim_loop
 
 __all__ = ["NOW_MS", "Agent", "World", "run"]
 

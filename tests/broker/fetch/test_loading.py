@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from broker.fetch.answers import LOAD_BYTES_MAX
 from broker.fetch.loading import LOADS_MAX, LoadRoom
-from tests.sim import loop as sim_loop
+from tests.kit import loop as sim_loop
 
 MAX = 4 * LOAD_BYTES_MAX
 

@@ -8,7 +8,7 @@ import pytest
 from broker.calls.clock import GroupClock
 from broker.groups.hosted import Hosted
 from broker.groups.timers import DUE_PER_TURN_MAX, STALE_MIN, Timers
-from tests.sim import loop as sim
+from tests.kit import loop as sim
 
 
 class Stage:

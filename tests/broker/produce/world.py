@@ -30,7 +30,7 @@ from storage.reader import Reader
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import ObjectNotFoundError, StoreUnavailableError
 from storage.writer import Writer
-from tests.sim import loop as sim_loop
+from tests.kit import loop as sim_loop
 
 NOW_MS = 1_700_000_000_000
 

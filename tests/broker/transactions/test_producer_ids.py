@@ -8,7 +8,7 @@ from broker.transactions.producer_ids import ProducerIds
 from coordinator.commands.entries import ProducerIdsAllocated, Rejected
 from coordinator.proposer import NotDoneError
 from protocol.errors import ErrorCode, KafkaError
-from tests.sim import loop as sim_loop
+from tests.kit import loop as sim_loop
 
 
 class Log:

@@ -8,7 +8,7 @@ Every callback belongs to an owner, inherited with the context in which it was s
 does: its callbacks never run again, no `finally` included.
 
 The order of `call_soon` is deliberately not kept, since code that relies on it relies on the
-scheduler. A byte stream keeps its own order (see `network`).
+scheduler. A byte stream keeps its own order (`tests.sim.network`).
 """
 
 import asyncio
@@ -20,7 +20,12 @@ import random
 import selectors
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
+from typing import Any, TypeVar, cast
+
+from typing_extensions import override
+
+T = TypeVar("T")
 
 OWNER: contextvars.ContextVar[str] = contextvars.ContextVar("owner", default="")
 """Whose code is running; "" is the simulator itself."""
@@ -33,67 +38,86 @@ class DeadlockError(RuntimeError):
 class _NoSelector(selectors.BaseSelector):
     """Nothing outside the process exists here."""
 
-    def __init__(self):
-        self._keys = {}
+    def __init__(self) -> None:
+        self._keys: dict[int, selectors.SelectorKey] = {}
 
-    def register(self, fileobj, events, data=None):
+    @override
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         key = selectors.SelectorKey(fileobj, 0, events, data)
         self._keys[id(fileobj)] = key
         return key
 
-    def unregister(self, fileobj):
+    @override
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
         return self._keys.pop(id(fileobj))
 
-    def select(self, timeout=None):
+    @override
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         return []
 
-    def get_map(self):
+    @override
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
         return {key.fileobj: key for key in self._keys.values()}
 
-    def get_key(self, fileobj):
+    @override
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
         # asyncio asks before it registers; KeyError is its "not yet".
         return self._keys[id(fileobj)]
 
 
-class _SimTask(asyncio.Task):
+class _SimTask(asyncio.Task[Any]):
     """Task groups and `asyncio.wait` keep tasks in sets and walk them; an address, which is
     another in each process, must not say in which order."""
 
-    def __init__(self, coro, *, number: int, **kwargs) -> None:
-        self._number = number
-        super().__init__(coro, **kwargs)
+    _log_destroy_pending: bool
+    """asyncio's own."""
 
+    def __init__(
+        self, coro: Coroutine[Any, Any, Any], *, number: int, loop: "SimLoop", **kwargs: Any
+    ) -> None:
+        self._number = number
+        super().__init__(coro, loop=loop, **kwargs)
+
+    @override
     def __hash__(self) -> int:
         return self._number
 
 
-class _SimFuture(asyncio.Future):
+class _SimFuture(asyncio.Future[Any]):
     """As _SimTask."""
 
-    def __init__(self, *, number: int, loop) -> None:
+    def __init__(self, *, number: int, loop: "SimLoop") -> None:
         self._number = number
         super().__init__(loop=loop)
 
+    @override
     def __hash__(self) -> int:
         return self._number
 
 
 class SimLoop(asyncio.SelectorEventLoop):
-    """See the module. `steps` counts the callbacks that ran; `trace` is a rolling hash of them."""
+    """See the module. `steps` counts the callbacks that ran."""
+
+    # asyncio's own.
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+    _timer_cancelled_count: int
 
     def __init__(self, rng: random.Random) -> None:
         self._now = 0.0
         self._rng = rng
-        self._paused: dict[str, list] = {}
+        self._paused: dict[str, list[asyncio.Handle]] = {}
         self._dead: set[str] = set()
-        self._kept: list[asyncio.Task] = []
+        self._kept: list[_SimTask] = []
         self._numbers = itertools.count()
         self.steps = 0
         super().__init__(_NoSelector())
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._on_exception)
         self.failures: list[str] = []
+        """Errors that nobody caught."""
 
+    @override
     def time(self) -> float:
         return self._now
 
@@ -118,18 +142,25 @@ class SimLoop(asyncio.SelectorEventLoop):
         self._dead.add(owner)
         self._paused.pop(owner, None)
 
-    def create_future(self) -> asyncio.Future:
+    @override
+    def create_future(self) -> asyncio.Future[Any]:
         return _SimFuture(number=next(self._numbers), loop=self)
 
-    def _make_task(self, loop, coro, **kwargs):
+    def _make_task(
+        self,
+        _loop: asyncio.AbstractEventLoop,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        **kwargs: Any,
+    ) -> asyncio.Task[T]:
         # Tasks of killed owners stay referenced: collecting one would run its `finally`.
-        task = _SimTask(coro, number=next(self._numbers), loop=loop, **kwargs)
+        coroutine = cast(Coroutine[Any, Any, T], coro)
+        task = _SimTask(coroutine, number=next(self._numbers), loop=self, **kwargs)
         self._kept.append(task)
         if len(self._kept) > 10_000:
             self._kept = [task for task in self._kept if not task.done()]
         return task
 
-    def _on_exception(self, loop, context) -> None:
+    def _on_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if OWNER.get() not in self._dead:
             self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
 
@@ -137,14 +168,12 @@ class SimLoop(asyncio.SelectorEventLoop):
         ready = self._ready
         if not ready:
             self._advance()
-        while self._scheduled and self._scheduled[0]._when <= self._now:
-            handle = heapq.heappop(self._scheduled)
-            handle._scheduled = False
-            ready.append(handle)
+        while self._scheduled and self._scheduled[0].when() <= self._now:
+            ready.append(self._pop_timer())
         handle = self._draw(ready)
-        if handle._cancelled:
+        if handle.cancelled():
             return
-        owner = handle._context.get(OWNER, "")
+        owner: str = handle._context.get(OWNER, "")  # type: ignore[attr-defined]
         if owner in self._dead:
             return
         if owner in self._paused:
@@ -153,13 +182,18 @@ class SimLoop(asyncio.SelectorEventLoop):
         self.steps += 1
         handle._run()
 
+    def _pop_timer(self) -> asyncio.TimerHandle:
+        timer = heapq.heappop(self._scheduled)
+        timer._scheduled = False  # type: ignore[attr-defined]
+        return timer
+
     def _advance(self) -> None:
-        while self._scheduled and self._scheduled[0]._cancelled:
-            heapq.heappop(self._scheduled)._scheduled = False
+        while self._scheduled and self._scheduled[0].cancelled():
+            self._pop_timer()
             self._timer_cancelled_count = max(0, self._timer_cancelled_count - 1)
         if not self._scheduled:
             raise DeadlockError(f"nothing can happen any more at {self._now:.3f} s")
-        self._now = max(self._now, self._scheduled[0]._when)
+        self._now = max(self._now, self._scheduled[0].when())
 
     def bury(self) -> None:
         """End what never ended, paused and killed owners included, without running it further."""
@@ -170,13 +204,13 @@ class SimLoop(asyncio.SelectorEventLoop):
                     task._log_destroy_pending = False
                     # A `finally` may wait or fail now; nobody is interested any more.
                     with contextlib.suppress(BaseException):
-                        task.get_coro().close()
+                        cast(Coroutine[Any, Any, Any], task.get_coro()).close()
             self._kept.clear()
             self._ready.clear()
             self._scheduled.clear()
             self.close()
 
-    def _draw(self, ready: deque):
+    def _draw(self, ready: deque[asyncio.Handle]) -> asyncio.Handle:
         """One of the ready handles; mostly near the front, so that nobody starves."""
         index = self._rng.randrange(len(ready)) if len(ready) > 1 else 0
         ready.rotate(-index)
@@ -185,7 +219,21 @@ class SimLoop(asyncio.SelectorEventLoop):
         return handle
 
 
-def run(main, *, seed: int):
+def current() -> SimLoop:
+    """The virtual loop that is running."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop), "this needs the virtual loop"
+    return loop
+
+
+def take_failures() -> list[str]:
+    """The errors so far that nobody caught; they fail the test no more."""
+    loop = current()
+    failures, loop.failures = loop.failures, []
+    return failures
+
+
+def run(main: Callable[[SimLoop, random.Random], Coroutine[Any, Any, T]], *, seed: int) -> T:
     """Run `main(loop, rng)` to its end on a loop of its own; returns what it returns."""
     rng = random.Random(seed)
     loop = SimLoop(random.Random(rng.getrandbits(64)))
@@ -195,3 +243,23 @@ def run(main, *, seed: int):
     finally:
         asyncio.set_event_loop(None)
         loop.bury()
+
+
+def run_test(body: Callable[[], Awaitable[None]], *, seed: int = 1) -> None:
+    """Run the body of a test, then cancel the tasks that it left behind.
+
+    For the few tests that cannot be `async def`, those that Hypothesis draws for. Raises
+    AssertionError when an error was caught by nobody.
+    """
+
+    async def main(loop: SimLoop, _rng: random.Random) -> None:
+        try:
+            await body()
+        finally:
+            left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+        assert not loop.failures, loop.failures
+
+    run(main, seed=seed)

@@ -1,0 +1,64 @@
+"""A plugin of pytest: `async def test_…` runs on an event loop of its own, the virtual one unless told.
+
+The virtual loop (`tests.kit.loop`) draws its schedule from the test's `seed` when it has one, so
+`@pytest.mark.parametrize("seed", range(5))` tries five schedules, each with fixtures of its own.
+`@pytest.mark.schedules(5)` does so within one test, for bodies that make all they need themselves.
+`@pytest.mark.real_loop` is for real sockets, threads and time.
+
+When the body is over, tasks that it left behind are cancelled. On the virtual loop an error that
+nobody caught fails the test; one that expects such errors takes them (`tests.kit.loop.take_failures`).
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from tests.kit import loop as virtual
+
+SEED = 1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "real_loop: an async test that needs sockets, threads or time"
+    )
+    config.addinivalue_line(
+        "markers", "schedules(n): an async test runs n times, by seeds 0 to n - 1"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an async test. None: it is none."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+
+    def body() -> Awaitable[None]:
+        result: Awaitable[None] = pyfuncitem.obj(
+            **{name: pyfuncitem.funcargs[name] for name in names}
+        )
+        return result
+
+    if pyfuncitem.get_closest_marker("real_loop") is not None:
+        with asyncio.Runner() as runner:
+            runner.run(_awaited(body()))
+        return True
+    for seed in _seeds(pyfuncitem):
+        virtual.run_test(body, seed=seed)
+    return True
+
+
+def _seeds(item: pytest.Function) -> list[int]:
+    schedules = item.get_closest_marker("schedules")
+    if schedules is not None:
+        return [*range(schedules.args[0])]
+    drawn: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
+    return [drawn.get("seed", SEED)]
+
+
+async def _awaited(awaitable: Awaitable[None]) -> None:
+    await awaitable
