@@ -16,26 +16,20 @@ simulator builds the same agents. Left out: processes, signals, real clocks (`br
 import asyncio
 import logging
 import os
-import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from aiohttp import web
 
 from broker.admin import metrics
 from broker.admin.listener import AdminView, make_app
-from broker.cluster.placement import Placement
+from broker.composition import Parts, compose
 from broker.config.settings import Address, Settings, advertised, name_of
 from broker.edge.server import KafkaServer
-from broker.fetch.fetching import FetchPath
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.kinds import KINDS
 from broker.handlers import SERVED
 from broker.jobs import child
 from broker.jobs.host import JobHost
 from broker.node import Node
-from broker.produce.producing import ProducePath
 from broker.registry import rest
 from broker.registry.serving import RegistryView
 from broker.store import identity, truncation
@@ -44,24 +38,20 @@ from broker.store.identity import WrongPlaceError
 from broker.store.log_checkpoints import LogCheckpoints
 from broker.store.probe import StoreProbe
 from broker.store.truncation import TruncatedLogError
-from broker.transactions.producer_ids import ProducerIds
-from broker.transactions.service import TransactionService
 from broker.upkeep import deleted_topics, offset_expiration, transaction_expiration
 from coordinator.coordinator import (
     AgentIdentity,
     Coordinator,
-    CoordinatorSettings,
     ReplacedError,
     ReplicaStoppedError,
 )
-from coordinator.log.metadata_log import LogError, LogRefusedError, LogReplacedError, MetadataLog
+from coordinator.log.metadata_log import LogError, LogRefusedError, LogReplacedError
 from coordinator.snapshot.store import SnapshotStore
 from protocol.apis import APIS, FETCH, PRODUCE
 from protocol.messages.codec import request_layout, response_layout
 from protocol.types import ERA, Incarnation
 from storage.formats.marker import ClusterIdentity
-from storage.reader import Reader
-from storage.stores.object_store import ObjectStore, StoreError, StoreRefusedError
+from storage.stores.object_store import StoreError, StoreRefusedError
 from storage.stores.retry import until_done
 from storage.stores.retry_policy import NO_LIMIT, RetryPolicy
 from storage.writer import Writer
@@ -74,22 +64,6 @@ TELL_AGAIN_S = 30.0
 """An agent that waits says so at once, and then this often."""
 DEPART_S_MAX = 2.0
 """Of the drain: to give shards of groups, and jobs, to others. Without that the Close frees them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What an agent is given besides its settings. Who opens the adapters closes them."""
-
-    store: ObjectStore
-    log: MetadataLog
-    now_ms: Callable[[], int]
-    """Wall clock."""
-    boot_ms: Callable[[], int]
-    """A clock that nobody sets and that counts suspension."""
-    rng: random.Random
-    jobs_in_loop: bool | None = None
-    """Whether jobs run in the agent's own loop instead of a process of their own; None: when
-    store or log are in this process's memory, which no other process could see."""
 
 
 _SENTENCES = (ReplacedError, ReplicaStoppedError, TruncatedLogError, WrongPlaceError)
@@ -113,10 +87,6 @@ class _Shells(NamedTuple):
     """What serves, once it is put together."""
 
     coordinator: Coordinator
-    reader: Reader
-    writer: Writer
-    producing: ProducePath
-    fetching: FetchPath
     node: Node
     jobs: JobHost
     time: StoreTime
@@ -345,66 +315,30 @@ class Agent:
         """Put the shells together; nothing of them runs yet."""
         settings, parts = self._settings, self._parts
         time = StoreTime(parts.store, now_ms=parts.now_ms, boot_ms=parts.boot_ms, rng=parts.rng)
-        coordinator = Coordinator(
-            parts.log,
-            identity=self._agent_identity(),
-            settings=CoordinatorSettings(
-                lease_ttl_ms=settings.lease_ttl_ms,
-                session_deadline_ms=settings.session_deadline_ms,
-                session_read_ms=settings.session_read_ms,
-                log_bytes_max=settings.log_bytes_max,
-            ),
-            now_ms=time.now_ms,
-            boot_ms=parts.boot_ms,
+        writer = Writer(parts.store, cluster_id=settings.cluster_id, rng=parts.rng)
+        node = compose(
+            settings,
+            parts,
+            self._agent_identity(),
+            writer=writer,
+            tasks=tasks,
+            entry_ms=time.now_ms,
             snapshots=SnapshotStore(parts.store, self._cluster),
             before_joining=self._find_no_truncation,
         )
-        reader = Reader(parts.store, settings.cache_bytes, tasks)
-        writer = Writer(parts.store, cluster_id=settings.cluster_id, rng=parts.rng)
-        producing = ProducePath(
-            settings, coordinator=coordinator, writer=writer, reader=reader, tasks=tasks
-        )
-        fetching = FetchPath(
-            settings,
-            coordinator=coordinator,
-            reader=reader,
-            placement=self._placement,
-            tasks=tasks,
-            rng=parts.rng,
-        )
-        node = Node(
-            settings=settings,
-            coordinator=coordinator,
-            producing=producing,
-            fetching=fetching,
-            reader=reader,
-            producer_ids=ProducerIds(coordinator),
-            groups=GroupCoordinator(
-                coordinator,
-                settings=settings,
-                kinds=KINDS,
-                boot_ms=parts.boot_ms,
-                rng=parts.rng,
-            ),
-            transactions=TransactionService(coordinator, settings=settings, boot_ms=parts.boot_ms),
-            now_ms=parts.now_ms,
-            boot_ms=parts.boot_ms,
-            rng=parts.rng,
-        )
+        coordinator = node.coordinator
         coordinator.on_incarnation(self._session_changed)
         jobs = self._job_host(coordinator)
         checkpoints = LogCheckpoints(parts.store, coordinator, cluster_id=settings.cluster_id)
-        self._shells = _Shells(
-            coordinator, reader, writer, producing, fetching, node, jobs, time, checkpoints
-        )
-        self._view.reader = reader
+        self._shells = _Shells(coordinator, node, jobs, time, checkpoints)
+        self._view.reader = node.reader
         self._view.coordinator = coordinator
         self._view.registry = metrics.registry_of(
             metrics.Sources(
                 node=node,
                 coordinator=coordinator,
-                producing=producing,
-                reader=reader,
+                producing=node.producing,
+                reader=node.reader,
                 writer=writer,
                 jobs=jobs,
                 ready=lambda: not self.not_ready(),
@@ -415,9 +349,6 @@ class Agent:
         )
         for callback in self._on_node:
             callback(node)
-
-    def _placement(self, listener: str) -> Placement:
-        return self.node.placement(listener)
 
     def _job_host(self, coordinator: Coordinator) -> JobHost:
         settings, parts = self._settings, self._parts
@@ -475,7 +406,7 @@ class Agent:
         tasks.create_task(shells.time.run(), name="the store's clock")
         tasks.create_task(shells.coordinator.run(), name="coordinator")
         tasks.create_task(shells.checkpoints.run(), name="checkpoints of the log")
-        tasks.create_task(shells.producing.run(), name="produce deadlines")
+        tasks.create_task(shells.node.producing.run(), name="produce deadlines")
         tasks.create_task(deleted_topics.run(shells.coordinator), name="purging")
         tasks.create_task(shells.node.groups.run(), name="groups")
         tasks.create_task(offset_expiration.run(shells.node), name="expiry of offsets")
@@ -557,7 +488,7 @@ class Agent:
             tasks.create_task(server.drain(drain_ms))
             try:
                 async with asyncio.timeout(drain_ms / 1000):
-                    await shells.producing.drain()
+                    await shells.node.producing.drain()
             except TimeoutError:
                 logger.warning("left with records that were not known to be durable in time")
             # From the Close on no other agent names this one, before its connections are gone.

@@ -15,7 +15,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from broker import logs
-from broker.agent import Agent, AgentError, Parts
+from broker.agent import Agent, AgentError
+from broker.composition import Parts
 from broker.config.settings import Loaded, Settings
 from broker.opening import boot_ms, loop_factory, now_ms, open_adapters, software_version
 from coordinator.log.metadata_log import MetadataLog

@@ -18,7 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from broker.agent import Agent, Parts
+from broker.agent import Agent
+from broker.composition import Parts
 from broker.config.settings import Settings, load
 from broker.opening import boot_ms, loop_factory, now_ms, open_adapters
 from broker.process import software_version

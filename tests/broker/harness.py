@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 
-from broker.agent import Agent, Parts
+from broker.agent import Agent
+from broker.composition import Parts
 from broker.config.settings import Settings, load
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import LogUnavailableError

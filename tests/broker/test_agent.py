@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack
 import pytest
 import uvloop
 
-from broker.agent import Agent, AgentError, Parts
+from broker.agent import Agent, AgentError
+from broker.composition import Parts
 from coordinator.commands.codec import decode_entry
 from coordinator.commands.entries import Close, Open
 from coordinator.log.memory import MemoryLog

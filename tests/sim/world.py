@@ -12,7 +12,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from broker.agent import Agent, AgentError, Parts
+from broker.agent import Agent, AgentError
+from broker.composition import Parts
 from broker.config import settings as config
 from broker.node import Node
 from coordinator.log.memory import MemoryLog, MemoryLogCluster

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.agent import Agent, Parts
+from broker.agent import Agent
 from broker.cluster.agreed_clock import TOLERANCE_MS, AgreedClock
+from broker.composition import Parts
 from broker.store.clock import EVERY_S, LEFT_BEHIND_MS, PREFIX, StoreTime
 from coordinator.commands.entries import Pin, Pinned, Tick
 from storage.stores.memory import MemoryStore

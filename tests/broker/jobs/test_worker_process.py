@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.agent import Agent, Parts
+from broker.agent import Agent
+from broker.composition import Parts
 from broker.config.settings import load
 from broker.jobs import child
 from broker.opening import boot_ms, loop_factory, now_ms, open_adapters

@@ -1,0 +1,106 @@
+"""Puts the parts of an agent together, from settings and adapters; nothing of them runs yet.
+
+`broker.agent` runs what is made here, in the order of an agent's life, and adds ports, admin HTTP,
+jobs and the store's clock. Tests run the same parts without those.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from broker.cluster.placement import Placement
+from broker.config.settings import Settings
+from broker.fetch.fetching import FetchPath
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.group.live import Kinds
+from broker.groups.kinds import KINDS
+from broker.node import Node
+from broker.produce.producing import ProducePath
+from broker.transactions.producer_ids import ProducerIds
+from broker.transactions.service import TransactionService
+from coordinator.coordinator import AgentIdentity, Coordinator, CoordinatorSettings
+from coordinator.log.metadata_log import MetadataLog
+from coordinator.snapshot.loading import SnapshotSource
+from storage.reader import Reader
+from storage.stores.object_store import ObjectStore
+from storage.writer import Writer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What an agent is given besides its settings. Who opens the adapters closes them."""
+
+    store: ObjectStore
+    log: MetadataLog
+    now_ms: Callable[[], int]
+    """Wall clock."""
+    boot_ms: Callable[[], int]
+    """A clock that nobody sets and that counts suspension."""
+    rng: random.Random
+    jobs_in_loop: bool | None = None
+    """Whether jobs run in the agent's own loop instead of a process of their own; None: when
+    store or log are in this process's memory, which no other process could see."""
+
+
+def compose(
+    settings: Settings,
+    parts: Parts,
+    identity: AgentIdentity,
+    *,
+    writer: Writer,
+    tasks: asyncio.TaskGroup,
+    entry_ms: Callable[[], int],
+    snapshots: SnapshotSource | None = None,
+    before_joining: Callable[[], Awaitable[None]] | None = None,
+    kinds: Kinds = KINDS,
+) -> Node:
+    """All that serves clients, and the coordinator below it.
+
+    `entry_ms`: the time to write into entries; `snapshots` and `before_joining` as of
+    `Coordinator`; `kinds`: how groups are made.
+    """
+    coordinator = Coordinator(
+        parts.log,
+        identity=identity,
+        settings=CoordinatorSettings(
+            lease_ttl_ms=settings.lease_ttl_ms,
+            session_deadline_ms=settings.session_deadline_ms,
+            session_read_ms=settings.session_read_ms,
+            log_bytes_max=settings.log_bytes_max,
+        ),
+        now_ms=entry_ms,
+        boot_ms=parts.boot_ms,
+        snapshots=snapshots,
+        before_joining=before_joining,
+    )
+    reader = Reader(parts.store, settings.cache_bytes, tasks)
+
+    def placement(listener: str) -> Placement:
+        return node.placement(listener)
+
+    node = Node(
+        settings=settings,
+        coordinator=coordinator,
+        producing=ProducePath(
+            settings, coordinator=coordinator, writer=writer, reader=reader, tasks=tasks
+        ),
+        fetching=FetchPath(
+            settings,
+            coordinator=coordinator,
+            reader=reader,
+            placement=placement,
+            tasks=tasks,
+            rng=parts.rng,
+        ),
+        reader=reader,
+        producer_ids=ProducerIds(coordinator),
+        groups=GroupCoordinator(
+            coordinator, settings=settings, kinds=kinds, boot_ms=parts.boot_ms, rng=parts.rng
+        ),
+        transactions=TransactionService(coordinator, settings=settings, boot_ms=parts.boot_ms),
+        now_ms=parts.now_ms,
+        boot_ms=parts.boot_ms,
+        rng=parts.rng,
+    )
+    return node
