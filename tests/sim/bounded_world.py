@@ -30,6 +30,7 @@ from storage.formats import log_checkpoint
 from storage.formats.page import decode_rows
 from storage.formats.spans import Page, Span
 from storage.stores.object_store import ObjectInfo
+from tests.kit.faults import Weather
 from tests.kit.loop import SimLoop
 from tests.sim.bounded_account import BoundedAccount, Partition, Shown
 from tests.sim.bounded_clients import (
@@ -45,7 +46,6 @@ from tests.sim.bounded_clients import (
     Writer,
     create_topic,
 )
-from tests.sim.faults import Weather
 from tests.sim.world import FAULTS_S, SETTLE_S, START_MS, Life, Nemesis, Shape, World
 
 TRIMMED: list[Partition] = [("trimmed", 0), ("trimmed", 1)]

@@ -11,8 +11,8 @@ import random
 from dataclasses import dataclass
 
 from broker.node import Node
+from tests.kit.faults import Weather
 from tests.kit.loop import SimLoop
-from tests.sim.faults import Weather
 from tests.sim.group_account import GroupAccount
 from tests.sim.group_members import ClassicMember, ConsumerMember, Member
 from tests.sim.workload import until_topic

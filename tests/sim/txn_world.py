@@ -18,9 +18,9 @@ from protocol import apis, messages
 from protocol.errors import ErrorCode
 from protocol.messages import hot
 from protocol.records import Record, build_batch
+from tests.kit.faults import Weather
 from tests.kit.loop import SimLoop
 from tests.sim.client import Client, LostError
-from tests.sim.faults import Weather
 from tests.sim.group_account import GroupAccount
 from tests.sim.txn_account import DOOMED, KEYS, Partition, TxnAccount
 from tests.sim.txn_client import TIMESTAMP, Mischief

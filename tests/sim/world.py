@@ -19,10 +19,10 @@ from broker.node import Node
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import MetadataLog
 from storage.stores.memory import MemoryStore
+from tests.kit.faults import FaultyLog, FaultyStore, Weather
 from tests.kit.loop import SimLoop
 from tests.sim.checkers import Account, verdict
 from tests.sim.client import Client, LostError
-from tests.sim.faults import FaultyLog, FaultyStore, Weather
 from tests.sim.network import Network
 from tests.sim.workload import (
     ZONES,
@@ -137,9 +137,13 @@ class World:
         life.number += 1
         rng = random.Random(self.rng.getrandbits(64))
         loop = self.loop
+        store = FaultyStore(self.store, recording=False)
+        log = FaultyLog(self.log_of(life), recording=False)
+        life.store_weather.befall(store, rng)
+        life.log_weather.befall(log, rng)
         parts = Parts(
-            store=FaultyStore(self.store, life.store_weather, rng),
-            log=FaultyLog(self.log_of(life), life.log_weather, rng),
+            store=store,
+            log=log,
             now_ms=lambda: START_MS + life.skew_ms + int(loop.time() * 1000),
             boot_ms=lambda: 1_000_000 + int(loop.time() * 1000),
             rng=rng,

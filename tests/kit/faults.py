@@ -1,0 +1,302 @@
+"""The object store and the metadata log with faults in front: `FaultyStore` and `FaultyLog`.
+
+A fault is a `Gate`, an async function that gets the arguments of a call. `before[name]` is awaited
+before the call takes effect, `after[name]` between its effect and its answer; "*" is for all calls
+that have no gate of their own. A gate may wait, and may raise what the port's contract allows:
+
+    agent.log.before["append"] = lost(2)           the next two appends never arrive
+    agent.log.after["append"] = lost()             they arrive, and nobody hears of it
+    agent.log.after["grant"] = slow(3)             the answer takes three seconds
+    world.store.before["put_new"] = held(event)    PUTs wait for the event
+    world.store.before["delete"] = refused(error)  a definite no
+    agent.log.down = True                          nothing answers, the tail included
+    agent.log.tail_gate.clear()                    the agent's replica gets nothing new
+
+`Weather` draws faults from a seed, for whole runs.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from coordinator.log.metadata_log import (
+    LogEntry,
+    LogUnavailableError,
+    MetadataLog,
+    Session,
+    SessionState,
+)
+from protocol.types import Buffer, Position
+from storage.stores.object_store import (
+    DeleteRefusal,
+    ObjectInfo,
+    ObjectNotFoundError,
+    ObjectStore,
+    StoreUnavailableError,
+)
+
+T = TypeVar("T")
+Gate = Callable[..., Awaitable[None]]
+
+FOREVER = 1 << 60
+LOST_S = 0.1
+"""Until the caller of a lost call hears that there is no answer."""
+
+
+class NoAnswerError(Exception):
+    """Raised by a gate: the caller gets its port's own error for "no answer"."""
+
+
+def lost(times: int = FOREVER) -> Gate:
+    """So many calls get no answer; later ones pass."""
+    left = times
+
+    async def gate(*_arguments: object) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            await asyncio.sleep(LOST_S)
+            raise NoAnswerError("lost on the way")
+
+    return gate
+
+
+def slow(seconds: float) -> Gate:
+    async def gate(*_arguments: object) -> None:
+        await asyncio.sleep(seconds)
+
+    return gate
+
+
+def held(event: asyncio.Event) -> Gate:
+    """Calls wait for the event."""
+
+    async def gate(*_arguments: object) -> None:
+        await event.wait()
+
+    return gate
+
+
+def refused(error: Exception, times: int = FOREVER) -> Gate:
+    """So many calls raise this error."""
+    left = times
+
+    async def gate(*_arguments: object) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            raise error
+
+    return gate
+
+
+class _Faulty:
+    """Calls of a port, each through its gates."""
+
+    def __init__(self, no_answer: type[Exception], *, recording: bool) -> None:
+        self.before: dict[str, Gate] = {}
+        self.after: dict[str, Gate] = {}
+        self.down = False
+        """Nothing answers at all."""
+        self.calls: list[tuple[str, tuple[object, ...]]] = []
+        """Names and arguments, as they are made."""
+        self._no_answer = no_answer
+        self._recording = recording
+
+    def called(self, *names: str) -> list[tuple[object, ...]]:
+        """The arguments of these calls, one after the other."""
+        return [arguments for name, arguments in self.calls if name in names]
+
+    async def _call(
+        self, name: str, call: Callable[..., Awaitable[T]], *arguments: object, **named: object
+    ) -> T:
+        if self._recording:
+            self.calls.append((name, arguments))
+        try:
+            if self.down:
+                raise NoAnswerError("down")
+            await self._pass(self.before, name, arguments)
+            result = await call(*arguments, **named)
+            await self._pass(self.after, name, arguments)
+        except NoAnswerError as error:
+            raise self._no_answer(str(error)) from None
+        return result
+
+    async def _pass(self, gates: dict[str, Gate], name: str, arguments: tuple[object, ...]) -> None:
+        gate = gates.get(name) or gates.get("*")
+        if gate is not None:
+            await gate(*arguments)
+
+
+class FaultyStore(_Faulty):
+    """An `ObjectStore` in front of another."""
+
+    def __init__(self, inner: ObjectStore, *, recording: bool = True) -> None:
+        super().__init__(StoreUnavailableError, recording=recording)
+        self.inner = inner
+
+    @property
+    def puts(self) -> list[str]:
+        """The keys of all PUTs so far."""
+        return [str(key) for key, *_ in self.called("put_new")]
+
+    @property
+    def reads(self) -> list[str]:
+        """The keys of all reads so far."""
+        return [str(key) for key, *_ in self.called("get", "get_range")]
+
+    def lose(self, *keys: str, times: int = FOREVER) -> None:
+        """So many reads of these objects find nothing; all others pass."""
+        left = dict.fromkeys(keys, times)
+
+        async def gate(key: str, *_range: object) -> None:
+            if left.get(key, 0):
+                left[key] -= 1
+                raise ObjectNotFoundError(key)
+
+        self.before["get"] = self.before["get_range"] = gate
+
+    async def put_new(self, key: str, parts: Sequence[Buffer]) -> None:
+        await self._call("put_new", self.inner.put_new, key, parts)
+
+    async def get(self, key: str) -> Buffer:
+        return await self._call("get", self.inner.get, key)
+
+    async def get_range(self, key: str, start: int, length: int) -> Buffer:
+        return await self._call("get_range", self.inner.get_range, key, start, length)
+
+    async def list_after(self, prefix: str, start_after: str) -> Sequence[ObjectInfo]:
+        return await self._call("list_after", self.inner.list_after, prefix, start_after)
+
+    async def delete(self, keys: Sequence[str]) -> Sequence[DeleteRefusal]:
+        return await self._call("delete", self.inner.delete, keys)
+
+    async def aclose(self) -> None:
+        """The inner store may be shared with others."""
+
+
+class FaultyLog(_Faulty):
+    """A `MetadataLog` in front of another.
+
+    `before["tail"]` gets each batch before it is handed out; "*" is not for the tail.
+    """
+
+    def __init__(self, inner: MetadataLog, *, recording: bool = True) -> None:
+        super().__init__(LogUnavailableError, recording=recording)
+        self.inner = inner
+        self.tail_gate = asyncio.Event()
+        self.tail_gate.set()
+
+    async def identify(self, identity: bytes) -> bytes:
+        return await self._call("identify", self.inner.identify, identity)
+
+    async def grant(self, ttl_ms: int) -> int:
+        return await self._call("grant", self.inner.grant, ttl_ms)
+
+    async def open(self, session: int, payload: bytes) -> Session:
+        return await self._call("open", self.inner.open, session, payload)
+
+    async def keep_alive(self, session: int) -> None:
+        await self._call("keep_alive", self.inner.keep_alive, session)
+
+    async def append(self, session: Session, n: int, payload: bytes) -> Position:
+        return await self._call("append", self.inner.append, session, n, payload)
+
+    async def read_session(self, session: int) -> SessionState:
+        return await self._call("read_session", self.inner.read_session, session)
+
+    async def revoke(self, session: int) -> None:
+        await self._call("revoke", self.inner.revoke, session)
+
+    async def head(self) -> Position:
+        return await self._call("head", self.inner.head)
+
+    async def tail(self, after: Position) -> AsyncGenerator[Sequence[LogEntry], None]:
+        async for batch in self.inner.tail(after):
+            try:
+                if (gate := self.before.get("tail")) is not None:
+                    await gate(batch)
+            except NoAnswerError as error:
+                raise LogUnavailableError(str(error)) from None
+            await self.tail_gate.wait()
+            if self.down:
+                raise LogUnavailableError("down")
+            yield batch
+
+    async def snapshots(self) -> bytes:
+        return await self._call("snapshots", self.inner.snapshots)
+
+    async def publish(self, session: Session, snapshots: bytes, *, older: Position) -> None:
+        await self._call("publish", self.inner.publish, session, snapshots, older=older)
+
+    async def cut(self, session: Session, through: Position) -> int:
+        return await self._call("cut", self.inner.cut, session, through)
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+@dataclass
+class Weather:
+    """How often each fault happens: probabilities per call, seconds at most for delays.
+
+    Which kinds happen at all in a run is drawn first (swarm testing), then how often.
+    """
+
+    delay: float = 0.0
+    delay_s_max: float = 0.0
+    fail_before: float = 0.0
+    fail_after: float = 0.0
+    tail_break: float = 0.0
+    tail_delay_s_max: float = 0.0
+    away: bool = False
+    """Nothing answers at all."""
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> "Weather":
+        def maybe(most: float) -> float:
+            return rng.choice((0.0, rng.uniform(0.0, most)))
+
+        return cls(
+            delay=maybe(0.5),
+            delay_s_max=rng.choice((0.01, 0.3, 3.0)),
+            fail_before=maybe(0.2),
+            fail_after=maybe(0.2),
+            tail_break=maybe(0.05),
+            tail_delay_s_max=rng.choice((0.0, 0.05, 1.5)),
+        )
+
+    def clear(self) -> None:
+        """Fine weather: no fault of any kind."""
+        self.delay = self.fail_before = self.fail_after = 0.0
+        self.tail_break = self.tail_delay_s_max = 0.0
+        self.away = False
+
+    def befall(self, port: FaultyStore | FaultyLog, rng: random.Random) -> None:
+        """All calls of the port from now on are under this weather."""
+
+        async def before(*_arguments: object) -> None:
+            if self.away:
+                await asyncio.sleep(1.0)
+                raise NoAnswerError("away")
+            if rng.random() < self.delay:
+                await asyncio.sleep(rng.uniform(0, self.delay_s_max))
+            if rng.random() < self.fail_before:
+                raise NoAnswerError("failed before it took effect")
+
+        async def after(*_arguments: object) -> None:
+            if self.away or rng.random() < self.fail_after:
+                raise NoAnswerError("took effect, but the answer was lost")
+
+        async def tail(_batch: Sequence[LogEntry]) -> None:
+            if self.tail_delay_s_max:
+                await asyncio.sleep(rng.uniform(0, self.tail_delay_s_max))
+            while self.away:
+                await asyncio.sleep(0.5)
+            if rng.random() < self.tail_break:
+                raise NoAnswerError("the tail broke")
+
+        port.before = {"*": before, "tail": tail}
+        port.after = {"*": after}
