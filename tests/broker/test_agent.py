@@ -15,7 +15,8 @@ from coordinator.log.memory import MemoryLog
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import ApiVersionsRequest
-from tests.broker.harness import Away, Client, Place, Running, agent_of, settings_of
+from tests.kit.faults import FaultyLog, FaultyStore, lost
+from tests.kit.sockets import Place, Running, SocketClient, agent_of, settings_of
 from tests.parts.process import free_port
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
@@ -32,18 +33,18 @@ RETRIABLE = {
 async def turned_away(port: int, *, host: str = "127.0.0.1") -> bool:
     """Whether a connection is refused; one that is accepted must be answered."""
     try:
-        client = Client(*await asyncio.open_connection(host, port))
+        client = SocketClient(*await asyncio.open_connection(host, port))
     except ConnectionRefusedError:
         return True
     try:
-        await client.ask(apis.API_VERSIONS, 0, ApiVersionsRequest(), seconds=3)
+        await client.call(apis.API_VERSIONS, 0, ApiVersionsRequest(), seconds=3)
     finally:
         await client.close()
     return False
 
 
-async def assert_waits_then_serves(place: Place, *, store: Away, log: Away) -> None:
-    away = store if store.away else log
+async def assert_waits_then_serves(place: Place, *, store: FaultyStore, log: FaultyLog) -> None:
+    away = store if store.down else log
     async with agent_of(place, store=store, log=log) as running:
         await asyncio.sleep(0.3)
         assert (await running.http("GET", "/health/live"))[0] == 200
@@ -51,7 +52,7 @@ async def assert_waits_then_serves(place: Place, *, store: Away, log: Away) -> N
         assert status == 503
         assert "away" in answer["reasons"][0]
         assert await turned_away(running.port)
-        away.away = False
+        away.down = False
         await running.until(ready=True)
         assert not await turned_away(running.port)
 
@@ -61,7 +62,7 @@ def test_an_agent_whose_store_is_away_at_start_waits_and_turns_clients_away() ->
     async def main() -> None:
         place = Place()
         store = place.store()
-        store.away = True
+        store.down = True
         await assert_waits_then_serves(place, store=store, log=place.log())
 
     asyncio.run(main())
@@ -71,7 +72,7 @@ def test_an_agent_whose_log_is_away_at_start_waits_and_turns_clients_away() -> N
     async def main() -> None:
         place = Place()
         log = place.log()
-        log.away = True
+        log.down = True
         await assert_waits_then_serves(place, store=place.store(), log=log)
 
     asyncio.run(main())
@@ -109,14 +110,14 @@ def test_of_two_agents_that_waited_with_one_port_one_serves_and_one_says_why_not
         places = [Place(), Place()]
         stores = [place.store() for place in places]
         for store in stores:
-            store.away = True
+            store.down = True
         async with AsyncExitStack() as both:
             agents = [
                 await both.enter_async_context(agent_of(place, flag, store=store))
                 for place, store in zip(places, stores, strict=True)
             ]
             for store in stores:
-                store.away = False
+                store.down = False
             (ended,), (serving,) = await asyncio.wait(
                 [agent.task for agent in agents],
                 timeout=20,
@@ -170,25 +171,23 @@ def test_nothing_is_served_before_the_logs_end_was_reached() -> None:
     async def main() -> None:
         place = Place()
         log = place.log()
-        granted = log.inner.open
 
-        async def open_then_hide_the_end(*args):
-            log.failing.add("head")
-            return await granted(*args)
+        async def hide_the_end(*_arguments):
+            log.before["head"] = lost()
 
-        log.inner.open = open_then_hide_the_end
+        log.after["open"] = hide_the_end
         async with agent_of(place, log=log) as running:
             await asyncio.sleep(0.5)
-            assert "open" in log.calls
+            assert log.called("open")
             assert not await running.ready()
             assert await turned_away(running.port)
-            log.failing.clear()
+            log.before.clear()
             await running.until(ready=True)
 
     asyncio.run(main())
 
 
-async def _with_topic(running: Running) -> Client:
+async def _with_topic(running: Running) -> SocketClient:
     await running.until(ready=True)
     client = await running.connect()
     assert await client.create("t") == 0
@@ -196,17 +195,17 @@ async def _with_topic(running: Running) -> Client:
     return client
 
 
-async def assert_survives(running: Running, away: Away) -> None:
+async def assert_survives(running: Running, away: FaultyStore | FaultyLog) -> None:
     """What is known is served, writes fail in time, readiness says no; then all is well again."""
     client = await _with_topic(running)
-    away.away = True
+    away.down = True
     await running.until(ready=False)
     assert (await running.http("GET", "/health/live"))[0] == 200
     error, _ = await client.produce("t", [b"c"], timeout_ms=500)
     assert error in RETRIABLE
     error, count = await client.fetch("t", 0)
     assert (error, count > 0) == (0, True)
-    away.away = False
+    away.down = False
     await running.until(ready=True)
     async with asyncio.timeout(10):
         while (await client.produce("t", [b"d"]))[0] != 0:
@@ -266,7 +265,7 @@ def test_a_leaving_agent_is_not_ready_takes_no_connections_and_flushes() -> None
     async def main() -> None:
         async with agent_of(Place()) as running:
             client = await _with_topic(running)
-            running.store.failing.add("put_new")
+            running.store.before["put_new"] = lost()
             waiting = asyncio.create_task(client.produce("t", [b"c"]))
             await asyncio.sleep(0.05)
             leaving = asyncio.create_task(running.agent.stop())
@@ -275,7 +274,7 @@ def test_a_leaving_agent_is_not_ready_takes_no_connections_and_flushes() -> None
             assert (status, answer["reasons"][0]) == (503, "the agent is leaving")
             with pytest.raises(OSError):
                 await running.connect()
-            running.store.failing.clear()
+            running.store.before.clear()
             assert await waiting == (0, 2)
             await leaving
 
@@ -286,7 +285,7 @@ def test_leaving_ends_in_time_when_store_and_log_are_away() -> None:
     async def main() -> None:
         async with agent_of(Place(), "drain.ms=500") as running:
             client = await _with_topic(running)
-            running.store.away = running.log.away = True
+            running.store.down = running.log.down = True
             hopeless = asyncio.create_task(client.produce("t", [b"x"], timeout_ms=60_000))
             await asyncio.sleep(0.05)
             async with asyncio.timeout(8):
@@ -301,7 +300,7 @@ def test_stop_while_waiting_for_the_store_ends_at_once() -> None:
     async def main() -> None:
         place = Place()
         store = place.store()
-        store.away = True
+        store.down = True
         async with agent_of(place, store=store) as running:
             async with asyncio.timeout(2):
                 await running.agent.stop()

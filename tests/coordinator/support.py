@@ -1,38 +1,22 @@
-"""Agents on a log in memory, in virtual time, with faults between them and the log."""
+"""Coordinators on a log in memory, with faults between them and the log (`tests.kit.faults`)."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 from coordinator.commands.codec import encode_entry
 from coordinator.commands.entries import Command, Entry, Listener, Open
 from coordinator.coordinator import AgentIdentity, Coordinator, CoordinatorSettings
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
-from coordinator.log.metadata_log import LogUnavailableError, Session
+from coordinator.log.metadata_log import Session
 from coordinator.snapshot.loading import SnapshotSource
 from protocol.types import INCARNATION_NONE
-from tests.kit import loop as sim
+from tests.kit.faults import FaultyLog
 
 SETTINGS = CoordinatorSettings(
     lease_ttl_ms=10_000, session_deadline_ms=7_000, session_read_ms=2_000
 )
 """The defaults: lease 10 s, deadline 7 s, read every 2 s."""
-
-
-def play(scenario: Callable[[], Awaitable[None]]) -> None:
-    """Run in virtual time, under several schedules; ends the tasks that it leaves behind."""
-
-    async def whole() -> None:
-        try:
-            await scenario()
-        finally:
-            left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            for task in left:
-                task.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
-
-    for seed in range(5):
-        sim.run(lambda _loop, _rng: whole(), seed=seed)
 
 
 def now_s() -> float:
@@ -51,73 +35,6 @@ class Clocks:
 
     def boot_ms(self) -> int:
         return int(now_s() * 1000) + self.boot_skew_ms
-
-
-class FaultyLog(MemoryLog):
-    """Calls by name can be made to fail before or after they take effect, or to be slow.
-
-    `calls` records (name, arguments) as they are made.
-    """
-
-    def __init__(self, cluster: MemoryLogCluster) -> None:
-        super().__init__(cluster)
-        self.cluster = cluster
-        self.before: dict[str, int] = {}
-        self.after: dict[str, int] = {}
-        self.slow_s: dict[str, float] = {}
-        self.calls: list[tuple[str, tuple[object, ...]]] = []
-
-    async def _faulty(self, name: str, arguments: tuple[object, ...], call: Awaitable):
-        self.calls.append((name, arguments))
-        try:
-            await self._fail(self.before, name)
-            result = await call
-        finally:
-            if asyncio.iscoroutine(call):
-                call.close()
-        await asyncio.sleep(self.slow_s.get(name, 0))
-        await self._fail(self.after, name)
-        return result
-
-    async def _fail(self, failures: dict[str, int], name: str) -> None:
-        left = failures.get(name, failures.get("*", 0))
-        if left:
-            if name in failures:
-                failures[name] = left - 1
-            await asyncio.sleep(0.1)
-            raise LogUnavailableError("lost on the way")
-
-    async def grant(self, ttl_ms):
-        return await self._faulty("grant", (), super().grant(ttl_ms))
-
-    async def open(self, session, payload):
-        return await self._faulty("open", (session,), super().open(session, payload))
-
-    async def keep_alive(self, session):
-        return await self._faulty("keep_alive", (session,), super().keep_alive(session))
-
-    async def append(self, session, n, payload):
-        call = super().append(session, n, payload)
-        return await self._faulty("append", (session, n, payload), call)
-
-    async def read_session(self, session):
-        return await self._faulty("read_session", (session,), super().read_session(session))
-
-    async def revoke(self, session):
-        return await self._faulty("revoke", (session,), super().revoke(session))
-
-    async def head(self):
-        return await self._faulty("head", (), super().head())
-
-    async def publish(self, session, snapshots, *, older):
-        call = super().publish(session, snapshots, older=older)
-        return await self._faulty("publish", (session, snapshots, older), call)
-
-    async def cut(self, session, through):
-        return await self._faulty("cut", (session, through), super().cut(session, through))
-
-    def called(self, name: str) -> list[tuple[object, ...]]:
-        return [arguments for called, arguments in self.calls if called == name]
 
 
 def identity(name: str) -> AgentIdentity:
@@ -140,7 +57,8 @@ class Agent:
         settings: CoordinatorSettings = SETTINGS,
         snapshots: SnapshotSource | None = None,
     ) -> None:
-        self.log = FaultyLog(cluster)
+        self.cluster = cluster
+        self.log = FaultyLog(MemoryLog(cluster))
         self.clocks = Clocks()
         self.coordinator = Coordinator(
             self.log,

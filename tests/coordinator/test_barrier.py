@@ -8,7 +8,9 @@ from coordinator.barrier import Barrier
 from coordinator.log.metadata_log import LogReplacedError, LogUnavailableError
 from coordinator.stats import CoordinatorStats
 from protocol.types import Position
-from tests.coordinator.support import now_s, play
+from tests.coordinator.support import now_s
+
+pytestmark = pytest.mark.schedules(5)
 
 
 class _Log:
@@ -51,116 +53,95 @@ def barrier_on(log: _Log, positions: _Positions) -> Barrier:
 
 
 @pytest.mark.promise("P9")
-def test_barrier_under_way_does_not_count_for_who_comes_later() -> None:
-    async def scenario() -> None:
-        log, positions = _Log(), _Positions()
-        barrier = barrier_on(log, positions)
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(barrier.run())
-            first = tasks.create_task(barrier.wait())
-            await asyncio.sleep(0.5)
-            log.newest = 2  # Written before the second call, after the first read.
-            await barrier.wait()
-            assert first.done()
-            assert positions.waited == [1, 2]
-            assert log.reads[1] >= 0.5
-            running.cancel()
-
-    play(scenario)
+async def test_barrier_under_way_does_not_count_for_who_comes_later() -> None:
+    log, positions = _Log(), _Positions()
+    barrier = barrier_on(log, positions)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(barrier.run())
+        first = tasks.create_task(barrier.wait())
+        await asyncio.sleep(0.5)
+        log.newest = 2  # Written before the second call, after the first read.
+        await barrier.wait()
+        assert first.done()
+        assert positions.waited == [1, 2]
+        assert log.reads[1] >= 0.5
+        running.cancel()
 
 
 @pytest.mark.promise("P9")
-def test_all_who_wait_share_the_next_read() -> None:
-    async def scenario() -> None:
-        log = _Log()
-        barrier = barrier_on(log, _Positions())
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(barrier.run())
-            waits = [tasks.create_task(barrier.wait())]
-            await asyncio.sleep(0.1)
-            waits += [tasks.create_task(barrier.wait()) for _ in range(50)]
-            await asyncio.wait(waits)
-            assert len(log.reads) == 2
-            running.cancel()
-
-    play(scenario)
+async def test_all_who_wait_share_the_next_read() -> None:
+    log = _Log()
+    barrier = barrier_on(log, _Positions())
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(barrier.run())
+        waits = [tasks.create_task(barrier.wait())]
+        await asyncio.sleep(0.1)
+        waits += [tasks.create_task(barrier.wait()) for _ in range(50)]
+        await asyncio.wait(waits)
+        assert len(log.reads) == 2
+        running.cancel()
 
 
 @pytest.mark.promise("P9")
-def test_barrier_ends_only_when_the_head_is_applied() -> None:
-    async def scenario() -> None:
-        log, positions = _Log(), _Positions(applied=0)
-        barrier = barrier_on(log, positions)
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(barrier.run())
-            wait = tasks.create_task(barrier.wait())
-            await asyncio.sleep(3)
-            assert not wait.done()
-            positions.futures[0].set_result(None)
-            await wait
-            running.cancel()
-
-    play(scenario)
+async def test_barrier_ends_only_when_the_head_is_applied() -> None:
+    log, positions = _Log(), _Positions(applied=0)
+    barrier = barrier_on(log, positions)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(barrier.run())
+        wait = tasks.create_task(barrier.wait())
+        await asyncio.sleep(3)
+        assert not wait.done()
+        positions.futures[0].set_result(None)
+        await wait
+        running.cancel()
 
 
-def test_barrier_behind_an_unapplied_one_does_not_wait_for_its_read() -> None:
-    async def scenario() -> None:
-        log, positions = _Log(), _Positions(applied=0)
-        barrier = barrier_on(log, positions)
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(barrier.run())
-            waits = [tasks.create_task(barrier.wait())]
-            await asyncio.sleep(1.5)
-            waits.append(tasks.create_task(barrier.wait()))
-            await asyncio.sleep(1.5)
-            assert len(log.reads) == 2
-            for future in positions.futures:
-                future.set_result(None)
-            await asyncio.wait(waits)
-            running.cancel()
-
-    play(scenario)
+async def test_barrier_behind_an_unapplied_one_does_not_wait_for_its_read() -> None:
+    log, positions = _Log(), _Positions(applied=0)
+    barrier = barrier_on(log, positions)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(barrier.run())
+        waits = [tasks.create_task(barrier.wait())]
+        await asyncio.sleep(1.5)
+        waits.append(tasks.create_task(barrier.wait()))
+        await asyncio.sleep(1.5)
+        assert len(log.reads) == 2
+        for future in positions.futures:
+            future.set_result(None)
+        await asyncio.wait(waits)
+        running.cancel()
 
 
-def test_read_without_answer_is_made_again_within_the_deadline() -> None:
-    async def scenario() -> None:
-        log = _Log()
-        log.failures = 2
-        barrier = barrier_on(log, _Positions())
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(barrier.run())
+async def test_read_without_answer_is_made_again_within_the_deadline() -> None:
+    log = _Log()
+    log.failures = 2
+    barrier = barrier_on(log, _Positions())
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(barrier.run())
+        await barrier.wait()
+        assert len(log.reads) == 3
+        running.cancel()
+
+
+async def test_barrier_gives_up_at_its_deadline() -> None:
+    log = _Log()
+    log.failures = 100
+    barrier = barrier_on(log, _Positions())
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(barrier.run())
+        with pytest.raises(LogUnavailableError):
             await barrier.wait()
-            assert len(log.reads) == 3
-            running.cancel()
-
-    play(scenario)
+        assert 5 <= now_s() < 5.1
+        running.cancel()
 
 
-def test_barrier_gives_up_at_its_deadline() -> None:
-    async def scenario() -> None:
-        log = _Log()
-        log.failures = 100
-        barrier = barrier_on(log, _Positions())
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(barrier.run())
-            with pytest.raises(LogUnavailableError):
-                await barrier.wait()
-            assert 5 <= now_s() < 5.1
-            running.cancel()
-
-    play(scenario)
-
-
-def test_a_head_before_what_is_applied_is_that_of_another_log() -> None:
-    async def scenario() -> None:
-        log, stats = _Log(), CoordinatorStats()
-        stats.applied_position = Position(7)
-        log.newest = 6
-        barrier = Barrier(log, wait_for=_Positions().wait_for, deadline_ms=5000, stats=stats)
-        waiting = asyncio.ensure_future(barrier.wait())
-        with pytest.raises(LogReplacedError, match="ends at position 6, before 7"):
-            await barrier.run()
-        assert not waiting.done()
-        waiting.cancel()
-
-    play(scenario)
+async def test_a_head_before_what_is_applied_is_that_of_another_log() -> None:
+    log, stats = _Log(), CoordinatorStats()
+    stats.applied_position = Position(7)
+    log.newest = 6
+    barrier = Barrier(log, wait_for=_Positions().wait_for, deadline_ms=5000, stats=stats)
+    waiting = asyncio.ensure_future(barrier.wait())
+    with pytest.raises(LogReplacedError, match="ends at position 6, before 7"):
+        await barrier.run()
+    assert not waiting.done()
+    waiting.cancel()

@@ -12,7 +12,9 @@ from coordinator.log.metadata_log import LogEntry, LogHoleError, LogUnavailableE
 from coordinator.machine.machine import Machine
 from coordinator.replica import Applied, Replica, ReplicaStoppedError
 from coordinator.stats import CoordinatorStats
-from tests.coordinator.support import Writer, play
+from tests.coordinator.support import Writer
+
+pytestmark = pytest.mark.schedules(5)
 
 tasks: list[asyncio.Task[None]] = []
 """Of replicas that run until their scenario ends."""
@@ -29,42 +31,36 @@ async def run_until_stopped(replica: Replica) -> str:
     return str(stopped.value)
 
 
-def test_entries_are_applied_once_and_in_order() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        writer = Writer(cluster)
-        await writer.open()
-        positions = [await writer.write(Tick()) for _ in range(250)]
-        replica = replica_on(MemoryLog(cluster))
-        seen: list[Applied] = []
-        replica.on_applied(seen.append)
-        tasks.append(asyncio.ensure_future(replica.run()))
-        await replica.wait_for(positions[-1])
+async def test_entries_are_applied_once_and_in_order() -> None:
+    cluster = MemoryLogCluster()
+    writer = Writer(cluster)
+    await writer.open()
+    positions = [await writer.write(Tick()) for _ in range(250)]
+    replica = replica_on(MemoryLog(cluster))
+    seen: list[Applied] = []
+    replica.on_applied(seen.append)
+    tasks.append(asyncio.ensure_future(replica.run()))
+    await replica.wait_for(positions[-1])
 
-        assert [each.position for each in seen] == [writer.session.incarnation, *positions]
-        assert {each.incarnation for each in seen} == {writer.session.incarnation}
-        assert replica.machine.position == positions[-1]
-
-    play(scenario)
+    assert [each.position for each in seen] == [writer.session.incarnation, *positions]
+    assert {each.incarnation for each in seen} == {writer.session.incarnation}
+    assert replica.machine.position == positions[-1]
 
 
-def test_waiting_for_a_position_ends_when_it_is_applied() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        writer = Writer(cluster)
-        await writer.open()
-        replica = replica_on(MemoryLog(cluster))
-        tasks.append(asyncio.ensure_future(replica.run()))
-        next_one = cluster.head() + 1
-        waiting = replica.wait_for(next_one)
-        await asyncio.sleep(1)
-        assert not waiting.done()
-        await writer.write(CreateTopic("t", 1, ()))
-        await waiting
-        assert replica.machine.topics.by_name("t") is not None
-        assert replica.wait_for(next_one).done()
-
-    play(scenario)
+async def test_waiting_for_a_position_ends_when_it_is_applied() -> None:
+    cluster = MemoryLogCluster()
+    writer = Writer(cluster)
+    await writer.open()
+    replica = replica_on(MemoryLog(cluster))
+    tasks.append(asyncio.ensure_future(replica.run()))
+    next_one = cluster.head() + 1
+    waiting = replica.wait_for(next_one)
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    await writer.write(CreateTopic("t", 1, ()))
+    await waiting
+    assert replica.machine.topics.by_name("t") is not None
+    assert replica.wait_for(next_one).done()
 
 
 class _Broken(MemoryLog):
@@ -76,43 +72,39 @@ class _Broken(MemoryLog):
             raise LogUnavailableError("broken off")
 
 
-def test_tail_that_breaks_off_goes_on_where_it_was() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        writer = Writer(cluster)
-        await writer.open()
-        for _ in range(40):
-            await writer.write(Tick())
-        replica = replica_on(_Broken(cluster))
-        numbers: list[int] = []
-        replica.on_applied(lambda applied: numbers.append(applied.entry.n))
-        tasks.append(asyncio.ensure_future(replica.run()))
-        await replica.wait_for(cluster.head())
+async def test_tail_that_breaks_off_goes_on_where_it_was() -> None:
+    cluster = MemoryLogCluster()
+    writer = Writer(cluster)
+    await writer.open()
+    for _ in range(40):
+        await writer.write(Tick())
+    replica = replica_on(_Broken(cluster))
+    numbers: list[int] = []
+    replica.on_applied(lambda applied: numbers.append(applied.entry.n))
+    tasks.append(asyncio.ensure_future(replica.run()))
+    await replica.wait_for(cluster.head())
 
-        assert numbers == list(range(41))
-
-    play(scenario)
+    assert numbers == list(range(41))
 
 
 @pytest.mark.promise("P13")
-def test_entry_that_cannot_be_decoded_stops_the_replica_and_is_not_skipped() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        writer = Writer(cluster)
-        await writer.open()
-        good = await writer.write(Tick())
-        await writer.write_bytes(b"of a later version")
-        await writer.write(CreateTopic("t", 1, ()))
-        replica = replica_on(MemoryLog(cluster))
-        assert "cannot be decoded" in await run_until_stopped(replica)
-        assert replica.machine.position == good
-        assert replica.machine.topics.by_name("t") is None
-
-    play(scenario)
+async def test_entry_that_cannot_be_decoded_stops_the_replica_and_is_not_skipped() -> None:
+    cluster = MemoryLogCluster()
+    writer = Writer(cluster)
+    await writer.open()
+    good = await writer.write(Tick())
+    await writer.write_bytes(b"of a later version")
+    await writer.write(CreateTopic("t", 1, ()))
+    replica = replica_on(MemoryLog(cluster))
+    assert "cannot be decoded" in await run_until_stopped(replica)
+    assert replica.machine.position == good
+    assert replica.machine.topics.by_name("t") is None
 
 
 @pytest.mark.promise("P13")
-def test_entry_that_makes_apply_raise_stops_the_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_entry_that_makes_apply_raise_stops_the_replica(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     apply = Machine.apply
 
     def raising(machine: Machine, position: int, entry: Entry) -> object:
@@ -122,42 +114,33 @@ def test_entry_that_makes_apply_raise_stops_the_replica(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Machine, "apply", raising)
 
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        writer = Writer(cluster)
-        await writer.open()
-        for _ in range(3):
-            await writer.write(Tick())
-        replica = replica_on(MemoryLog(cluster))
-        seen: list[Applied] = []
-        replica.on_applied(seen.append)
-        assert "cannot be applied" in await run_until_stopped(replica)
-        assert [each.entry.n for each in seen] == [0, 1]
-
-    play(scenario)
+    cluster = MemoryLogCluster()
+    writer = Writer(cluster)
+    await writer.open()
+    for _ in range(3):
+        await writer.write(Tick())
+    replica = replica_on(MemoryLog(cluster))
+    seen: list[Applied] = []
+    replica.on_applied(seen.append)
+    assert "cannot be applied" in await run_until_stopped(replica)
+    assert [each.entry.n for each in seen] == [0, 1]
 
 
-def test_entry_under_another_incarnation_than_its_session_stops_the_replica() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        writer, other = Writer(cluster), Writer(cluster)
-        await writer.open("one")
-        await other.open("two")
-        await writer.write_bytes(encode_entry(Entry(other.session.incarnation, 1, 1, (Tick(),))))
-        assert "does not follow" in await run_until_stopped(replica_on(MemoryLog(cluster)))
-
-    play(scenario)
+async def test_entry_under_another_incarnation_than_its_session_stops_the_replica() -> None:
+    cluster = MemoryLogCluster()
+    writer, other = Writer(cluster), Writer(cluster)
+    await writer.open("one")
+    await other.open("two")
+    await writer.write_bytes(encode_entry(Entry(other.session.incarnation, 1, 1, (Tick(),))))
+    assert "does not follow" in await run_until_stopped(replica_on(MemoryLog(cluster)))
 
 
-def test_entry_under_another_number_than_it_says_stops_the_replica() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        writer = Writer(cluster)
-        await writer.open()
-        await writer.write_bytes(encode_entry(Entry(writer.session.incarnation, 2, 1, (Tick(),))))
-        assert "says number 2" in await run_until_stopped(replica_on(MemoryLog(cluster)))
-
-    play(scenario)
+async def test_entry_under_another_number_than_it_says_stops_the_replica() -> None:
+    cluster = MemoryLogCluster()
+    writer = Writer(cluster)
+    await writer.open()
+    await writer.write_bytes(encode_entry(Entry(writer.session.incarnation, 2, 1, (Tick(),))))
+    assert "says number 2" in await run_until_stopped(replica_on(MemoryLog(cluster)))
 
 
 class _Leaky(MemoryLog):
@@ -180,36 +163,30 @@ class _Leaky(MemoryLog):
 
 
 @pytest.mark.parametrize("adapter_notices", [True, False])
-def test_hole_in_the_tail_is_read_again(adapter_notices: bool) -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        writer = Writer(cluster)
-        await writer.open()
-        for _ in range(9):
-            await writer.write(Tick())
-        replica = replica_on(_Leaky(cluster, times=1, adapter_notices=adapter_notices))
-        numbers: list[int] = []
-        replica.on_applied(lambda applied: numbers.append(applied.entry.n))
-        tasks.append(asyncio.ensure_future(replica.run()))
-        await replica.wait_for(cluster.head())
+async def test_hole_in_the_tail_is_read_again(adapter_notices: bool) -> None:
+    cluster = MemoryLogCluster()
+    writer = Writer(cluster)
+    await writer.open()
+    for _ in range(9):
+        await writer.write(Tick())
+    replica = replica_on(_Leaky(cluster, times=1, adapter_notices=adapter_notices))
+    numbers: list[int] = []
+    replica.on_applied(lambda applied: numbers.append(applied.entry.n))
+    tasks.append(asyncio.ensure_future(replica.run()))
+    await replica.wait_for(cluster.head())
 
-        assert numbers == list(range(10))
-
-    play(scenario)
+    assert numbers == list(range(10))
 
 
 @pytest.mark.parametrize("adapter_notices", [True, False])
-def test_hole_that_stays_stops_the_replica(adapter_notices: bool) -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        writer = Writer(cluster)
-        await writer.open()
-        for _ in range(9):
-            await writer.write(Tick())
-        replica = replica_on(_Leaky(cluster, times=9, adapter_notices=adapter_notices))
-        assert "missing" in await run_until_stopped(replica)
-
-    play(scenario)
+async def test_hole_that_stays_stops_the_replica(adapter_notices: bool) -> None:
+    cluster = MemoryLogCluster()
+    writer = Writer(cluster)
+    await writer.open()
+    for _ in range(9):
+        await writer.write(Tick())
+    replica = replica_on(_Leaky(cluster, times=9, adapter_notices=adapter_notices))
+    assert "missing" in await run_until_stopped(replica)
 
 
 class _Backwards(MemoryLog):
@@ -220,37 +197,31 @@ class _Backwards(MemoryLog):
             yield [*batch, *batch]
 
 
-def test_position_that_does_not_grow_stops_the_replica() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        await Writer(cluster).open()
-        assert "after" in await run_until_stopped(replica_on(_Backwards(cluster)))
-
-    play(scenario)
+async def test_position_that_does_not_grow_stops_the_replica() -> None:
+    cluster = MemoryLogCluster()
+    await Writer(cluster).open()
+    assert "after" in await run_until_stopped(replica_on(_Backwards(cluster)))
 
 
-def test_sessions_that_ended_are_forgotten_and_their_late_entries_still_refused(
+async def test_sessions_that_ended_are_forgotten_and_their_late_entries_still_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("coordinator.replica.WRITERS_MAX", 6)
 
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        living = Writer(cluster)
-        await living.open("living")
-        ended = []
-        for number in range(20):
-            writer = Writer(cluster)
-            await writer.open(f"writer-{number}")
-            await living.write(Close(writer.session.incarnation, 0))
-            ended.append(writer)
-        await ended[0].write(CreateTopic("late", 1, ()))
-        await ended[0].write(CreateTopic("later", 1, ()))
-        await living.write(CreateTopic("t", 1, ()))
-        replica = replica_on(MemoryLog(cluster))
-        tasks.append(asyncio.ensure_future(replica.run()))
-        await replica.wait_for(cluster.head())
-        assert [topic.name for topic in replica.machine.topics] == ["t"]
-        assert len(replica._writers) <= 6
-
-    play(scenario)
+    cluster = MemoryLogCluster()
+    living = Writer(cluster)
+    await living.open("living")
+    ended = []
+    for number in range(20):
+        writer = Writer(cluster)
+        await writer.open(f"writer-{number}")
+        await living.write(Close(writer.session.incarnation, 0))
+        ended.append(writer)
+    await ended[0].write(CreateTopic("late", 1, ()))
+    await ended[0].write(CreateTopic("later", 1, ()))
+    await living.write(CreateTopic("t", 1, ()))
+    replica = replica_on(MemoryLog(cluster))
+    tasks.append(asyncio.ensure_future(replica.run()))
+    await replica.wait_for(cluster.head())
+    assert [topic.name for topic in replica.machine.topics] == ["t"]
+    assert len(replica._writers) <= 6

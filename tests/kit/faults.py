@@ -116,7 +116,7 @@ class _Faulty:
             self.calls.append((name, arguments))
         try:
             if self.down:
-                raise NoAnswerError("down")
+                raise NoAnswerError("it is away")
             await self._pass(self.before, name, arguments)
             result = await call(*arguments, **named)
             await self._pass(self.after, name, arguments)
@@ -222,7 +222,7 @@ class FaultyLog(_Faulty):
                 raise LogUnavailableError(str(error)) from None
             await self.tail_gate.wait()
             if self.down:
-                raise LogUnavailableError("down")
+                raise LogUnavailableError("it is away")
             yield batch
 
     async def snapshots(self) -> bytes:

@@ -18,6 +18,7 @@ import heapq
 import itertools
 import random
 import selectors
+import sys
 import warnings
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
@@ -33,6 +34,14 @@ OWNER: contextvars.ContextVar[str] = contextvars.ContextVar("owner", default="")
 
 class DeadlockError(RuntimeError):
     """Nothing is ready and no timer is set: what is waited for can never come."""
+
+
+class LivelockError(RuntimeError):
+    """Much happens and the test does not end: somebody tries again without waiting."""
+
+
+STEPS_MAX = 5_000_000
+"""Of a test; the longest take a tenth of that."""
 
 
 class _NoSelector(selectors.BaseSelector):
@@ -111,6 +120,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         self._kept: list[_SimTask] = []
         self._numbers = itertools.count()
         self.steps = 0
+        self.steps_max = sys.maxsize
         super().__init__(_NoSelector())
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._on_exception)
@@ -180,6 +190,8 @@ class SimLoop(asyncio.SelectorEventLoop):
             self._paused[owner].append(handle)
             return
         self.steps += 1
+        if self.steps > self.steps_max:
+            raise LivelockError(f"{self.steps} steps, and it is {self._now:.3f} s")
         handle._run()
 
     def _pop_timer(self) -> asyncio.TimerHandle:
@@ -249,10 +261,11 @@ def run_test(body: Callable[[], Awaitable[None]], *, seed: int = 1) -> None:
     """Run the body of a test, then cancel the tasks that it left behind.
 
     For the few tests that cannot be `async def`, those that Hypothesis draws for. Raises
-    AssertionError when an error was caught by nobody.
+    AssertionError when an error was caught by nobody, LivelockError after too many steps.
     """
 
     async def main(loop: SimLoop, _rng: random.Random) -> None:
+        loop.steps_max = STEPS_MAX
         try:
             await body()
         finally:

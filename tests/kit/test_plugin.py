@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.kit.loop import SimLoop, current, run_test, take_failures
+from tests.kit.loop import LivelockError, SimLoop, current, run_test, take_failures
 
 
 async def order() -> tuple[int, ...]:
@@ -88,4 +88,15 @@ def test_an_error_that_nobody_caught_fails_the_test() -> None:
         await asyncio.sleep(1)
 
     with pytest.raises(AssertionError, match="ZeroDivisionError"):
+        run_test(body)
+
+
+def test_a_test_that_goes_round_in_circles_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.kit.loop.STEPS_MAX", 1000)
+
+    async def body() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    with pytest.raises(LivelockError):
         run_test(body)

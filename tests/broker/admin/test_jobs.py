@@ -19,7 +19,7 @@ from coordinator.commands.job_commands import (
 )
 from coordinator.machine.machine import Machine
 from protocol.types import INCARNATION_NONE, position
-from tests.broker.harness import Place, Running, agent_of
+from tests.kit.sockets import Place, Running, agent_of
 
 
 def machine_with_jobs() -> Machine:

@@ -11,7 +11,7 @@ from broker.cli.log_tail import TailError, tail
 from broker.store import identity
 from coordinator.log.metadata_log import Session
 from tests.broker.fetch import jobs_by_hand
-from tests.broker.harness import Place, Running, agent_of
+from tests.kit.sockets import Place, Running, agent_of
 
 
 async def with_records(running: Running) -> None:
@@ -161,10 +161,10 @@ def test_topics_and_plan_are_told_behind_a_barrier() -> None:
         async with agent_of(Place()) as running:
             await with_records(running)
             for path in ("/export/topics", "/export/plan?topic=t"):
-                heads = running.log.calls.count("head")
+                heads = len(running.log.called("head"))
                 status, _ = await running.http("GET", path)
                 assert status == 200
-                assert running.log.calls.count("head") > heads
+                assert len(running.log.called("head")) > heads
 
     asyncio.run(main())
 
@@ -224,7 +224,7 @@ def test_a_pin_while_the_log_is_away_is_refused_for_now() -> None:
     async def main() -> None:
         async with agent_of(Place()) as running:
             await running.until(ready=True)
-            running.log.away = True
+            running.log.down = True
             await running.until(ready=False)
             pin = {"name": "export", "lifetime_ms": 60_000}
             assert (await running.http("POST", "/export/pin", json=pin))[0] == 503

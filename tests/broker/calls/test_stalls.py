@@ -6,7 +6,8 @@ from broker.calls.stalls import StallWatch, Trust
 from broker.handlers import SERVED
 from protocol import apis, messages
 from protocol.errors import ErrorCode
-from tests.broker.edge.wire import perform, settle
+from tests.broker.edge.stage import staged
+from tests.kit.client import settle
 
 PRODUCE = (apis.PRODUCE, 9)
 CREATE = (apis.CREATE_TOPICS, 7, messages.CreateTopicsRequest())
@@ -91,9 +92,9 @@ def test_a_connection_accepted_right_after_a_stall_is_suspect_and_a_later_one_is
 
 
 @pytest.mark.promise("P17")
-def test_produce_after_a_stall_is_refused_until_the_client_sends_again():
-    async def play(stage):
-        peer = stage.peer()
+async def test_produce_after_a_stall_is_refused_until_the_client_sends_again():
+    async with staged() as stage:
+        peer = stage.connect()
         stage.stall()
         peer.send(*PRODUCE)
         assert stage.refused == [(1, ErrorCode.NOT_ENOUGH_REPLICAS)]
@@ -103,13 +104,11 @@ def test_produce_after_a_stall_is_refused_until_the_client_sends_again():
         assert len(stage.started) == 1
         assert stage.node.stats.refused_stale == 1
 
-    perform(play)
-
 
 @pytest.mark.promise("P17")
-def test_old_requests_still_in_the_kernel_do_not_pass_for_an_answer_to_the_refusal():
-    async def play(stage):
-        peer = stage.peer()
+async def test_old_requests_still_in_the_kernel_do_not_pass_for_an_answer_to_the_refusal():
+    async with staged() as stage:
+        peer = stage.connect()
         body = bytes(600_000)
         peer.put(b"".join(peer.frame(*PRODUCE, body=body) for _ in range(6)))
         stage.stall()
@@ -125,12 +124,10 @@ def test_old_requests_still_in_the_kernel_do_not_pass_for_an_answer_to_the_refus
         peer.send(*PRODUCE)
         assert len(stage.started) == 1
 
-    perform(play)
 
-
-def test_every_connection_must_prove_itself():
-    async def play(stage):
-        one, other = stage.peer(), stage.peer()
+async def test_every_connection_must_prove_itself():
+    async with staged() as stage:
+        one, other = stage.connect(), stage.connect()
         stage.stall()
         one.send(*PRODUCE)
         await settle()
@@ -140,13 +137,11 @@ def test_every_connection_must_prove_itself():
         assert len(stage.started) == 1
         assert len(stage.refused) == 2
 
-    perform(play)
-
 
 @pytest.mark.promise("P17")
-def test_a_request_that_was_read_before_the_stall_and_starts_after_it_is_refused():
-    async def play(stage):
-        peer = stage.peer()
+async def test_a_request_that_was_read_before_the_stall_and_starts_after_it_is_refused():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.feed(peer.frame(apis.METADATA, 9) + peer.frame(*CREATE))
         stage.stall()
         stage.started[0].answer([b"x"])
@@ -154,39 +149,33 @@ def test_a_request_that_was_read_before_the_stall_and_starts_after_it_is_refused
         assert not stage.cold
         assert stage.refused == [(2, ErrorCode.NOT_CONTROLLER)]
 
-    perform(play)
 
-
-def test_a_request_that_waited_through_the_stall_is_refused_even_if_another_was_read_since():
-    async def play(stage):
-        peer = stage.peer()
+async def test_a_request_that_waited_through_the_stall_is_refused_even_if_another_was_read_since():
+    async with staged() as stage:
+        peer = stage.connect()
         stage.node.producing.full = True
         peer.send(*PRODUCE)
         stage.stall()
-        other = stage.peer()
+        other = stage.connect()
         other.send(apis.METADATA, 9)
         stage.node.producing.make_room()
         await settle()
         assert stage.refused == [(1, ErrorCode.NOT_ENOUGH_REPLICAS)]
 
-    perform(play)
-
 
 @pytest.mark.parametrize("key", [apis.FETCH, apis.METADATA, apis.LIST_OFFSETS])
-def test_what_changes_nothing_is_served_after_a_stall(key):
-    async def play(stage):
-        peer = stage.peer()
+async def test_what_changes_nothing_is_served_after_a_stall(key):
+    async with staged() as stage:
+        peer = stage.connect()
         stage.stall()
         peer.send(key, apis.APIS[key].max_version)
         assert len(stage.started) == 1
         assert not stage.refused
 
-    perform(play)
 
-
-def test_an_answer_that_is_no_refusal_does_not_clear_the_connection():
-    async def play(stage):
-        peer = stage.peer()
+async def test_an_answer_that_is_no_refusal_does_not_clear_the_connection():
+    async with staged() as stage:
+        peer = stage.connect()
         stage.stall()
         peer.send(apis.METADATA, 9)
         stage.started[0].answer([b"x"])
@@ -194,12 +183,10 @@ def test_an_answer_that_is_no_refusal_does_not_clear_the_connection():
         peer.send(*PRODUCE)
         assert len(stage.refused) == 1
 
-    perform(play)
 
-
-def test_a_request_that_waited_through_the_stall_is_refused_though_its_connection_was_read_since():
-    async def play(stage):
-        peer = stage.peer()
+async def test_a_request_that_waited_through_the_stall_is_refused_though_its_connection_was_read_since():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.feed(peer.frame(apis.METADATA, 9) + peer.frame(*CREATE))
         stage.stall()
         peer.send(apis.METADATA, 9)
@@ -207,8 +194,6 @@ def test_a_request_that_waited_through_the_stall_is_refused_though_its_connectio
         await settle()
         assert not stage.cold
         assert stage.refused == [(2, ErrorCode.NOT_CONTROLLER)]
-
-    perform(play)
 
 
 @pytest.mark.promise("P17")
@@ -239,9 +224,9 @@ def test_every_api_that_changes_something_can_be_refused_after_a_stall():
     ]
 
 
-def test_a_refusal_on_one_connection_clears_no_other_that_was_read_dry():
-    async def play(stage):
-        one, other = stage.peer(), stage.peer()
+async def test_a_refusal_on_one_connection_clears_no_other_that_was_read_dry():
+    async with staged() as stage:
+        one, other = stage.connect(), stage.connect()
         stage.stall()
         other.send(apis.METADATA, 9)
         one.send(*PRODUCE)
@@ -250,5 +235,3 @@ def test_a_refusal_on_one_connection_clears_no_other_that_was_read_dry():
         await settle()
         other.send(*PRODUCE)
         assert len(stage.refused) == 2
-
-    perform(play)

@@ -11,7 +11,7 @@ from broker.cli.said import ToolError
 from broker.reports import topic_report
 from protocol import apis
 from protocol.messages import CreatableTopic, CreateTopicsRequest
-from tests.broker.harness import Place, Running, agent_of
+from tests.kit.sockets import Place, Running, agent_of
 
 
 async def with_topic(running: Running, partitions: int = 1) -> int:
@@ -20,7 +20,7 @@ async def with_topic(running: Running, partitions: int = 1) -> int:
     client = await running.connect()
     topic = CreatableTopic(name="t", num_partitions=partitions, replication_factor=1)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
-    (row,) = (await client.ask(apis.CREATE_TOPICS, 5, request)).topics
+    (row,) = (await client.call(apis.CREATE_TOPICS, 5, request)).topics
     assert row.error_code == 0
     await client.produce("t", [b"a", b"b"])
     await client.produce("t", [b"c"])
@@ -37,10 +37,10 @@ def test_a_topic_is_told_with_where_its_records_lie() -> None:
     async def main() -> None:
         async with agent_of(Place()) as running:
             size = await with_topic(running)
-            heads = running.log.calls.count("head")
+            heads = len(running.log.called("head"))
             status, view = await running.http("GET", "/topics/t")
             assert status == 200
-            assert running.log.calls.count("head") > heads, "behind a barrier"
+            assert len(running.log.called("head")) > heads, "behind a barrier"
             assert (view["name"], view["partition_count"], view["configs"]) == ("t", 1, {})
             assert view["partitions"] == [
                 {

@@ -17,8 +17,9 @@ from broker.store.clock import EVERY_S, LEFT_BEHIND_MS, PREFIX, StoreTime
 from coordinator.commands.entries import Pin, Pinned, Tick
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import StoreUnavailableError
-from tests.broker.harness import Away, Place, Running, agent_of, settings_of
 from tests.kit import loop as sim
+from tests.kit.faults import FaultyStore, refused
+from tests.kit.sockets import Place, Running, agent_of, settings_of
 
 YEAR_MS = 365 * 86_400_000
 NOON_MS = 1_700_000_000_000
@@ -122,15 +123,15 @@ def test_store_is_measured_hourly_and_nothing_stays_there() -> None:
 def test_measurement_that_fails_is_made_again_and_the_clocks_before_it_hold() -> None:
     async def scenario() -> None:
         clocks = Clocks()
-        store = Away(MemoryStore(clocks.store_ms), StoreUnavailableError("away"))
+        store = FaultyStore(MemoryStore(clocks.store_ms))
         store_time = measuring(clocks, store)
         await store_time.measure()
         running = asyncio.ensure_future(store_time.run())
-        store.failing = {"list_after"}
+        store.before["list_after"] = refused(StoreUnavailableError("it is away"))
         clocks.wall_skew_ms = YEAR_MS
         await asyncio.sleep(EVERY_S * 5)
         assert store_time.now_ms() == clocks.true_ms() + TOLERANCE_MS
-        store.failing = set()
+        store.before.clear()
         clocks.store_skew_ms = -2000
         await asyncio.sleep(70)
         assert store_time.skew_ms() == YEAR_MS + 2000
@@ -225,14 +226,14 @@ def test_an_agent_that_cannot_read_the_stores_clock_at_start_waits_for_it() -> N
     async def main() -> None:
         place = Place()
         store = place.store()
-        store.failing = {"list_after"}
+        store.before["list_after"] = refused(StoreUnavailableError("it is away"))
         async with agent_of(place, store=store) as running:
             await asyncio.sleep(0.3)
             status, answer = await running.http("GET", "/health/ready")
             assert status == 503
             assert "away" in answer["reasons"][0]
             assert not place.cluster.entries
-            store.failing = set()
+            store.before.clear()
             await running.until(ready=True, seconds=60)
 
     asyncio.run(main())

@@ -13,7 +13,8 @@ from broker.api import Cold
 from broker.edge.limits import ConnectionLimits, ServerLimits
 from protocol import apis, messages
 from protocol.errors import ErrorCode, ProtocolError
-from tests.broker.edge.wire import perform, settle
+from tests.broker.edge.stage import staged
+from tests.kit.client import settle
 
 PRODUCE = (apis.PRODUCE, 9)
 FETCH = (apis.FETCH, 12)
@@ -33,20 +34,18 @@ def keys(calls) -> list[int]:
     return [call.api_key for call in calls]
 
 
-def test_produce_requests_start_before_the_one_ahead_is_answered():
-    async def play(stage):
-        peer = stage.peer()
+async def test_produce_requests_start_before_the_one_ahead_is_answered():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.feed(peer.frame(*PRODUCE) + peer.frame(*PRODUCE) + peer.frame(*PRODUCE))
         assert keys(stage.started) == [apis.PRODUCE] * 3
-
-    perform(play)
 
 
 @pytest.mark.promise("P10")
 @pytest.mark.parametrize("second", [METADATA, FETCH])
-def test_another_request_waits_until_all_before_it_are_answered(second):
-    async def play(stage):
-        peer = stage.peer()
+async def test_another_request_waits_until_all_before_it_are_answered(second):
+    async with staged() as stage:
+        peer = stage.connect()
         peer.feed(peer.frame(*PRODUCE) + peer.frame(*PRODUCE) + peer.frame(*second))
         stage.started[1].answer([b"2"])
         await settle()
@@ -55,13 +54,11 @@ def test_another_request_waits_until_all_before_it_are_answered(second):
         await settle()
         assert keys(stage.started) == [apis.PRODUCE] * 2 + [second[0]]
 
-    perform(play)
-
 
 @pytest.mark.promise("P10")
-def test_a_produce_request_waits_behind_another_request():
-    async def play(stage):
-        peer = stage.peer()
+async def test_a_produce_request_waits_behind_another_request():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.feed(peer.frame(*METADATA) + peer.frame(*PRODUCE))
         await settle()
         assert keys(stage.started) == [apis.METADATA]
@@ -69,37 +66,31 @@ def test_a_produce_request_waits_behind_another_request():
         await settle()
         assert keys(stage.started) == [apis.METADATA, apis.PRODUCE]
 
-    perform(play)
-
 
 @pytest.mark.promise("P10")
-def test_a_produce_request_does_not_overtake_a_request_that_has_not_started():
-    async def play(stage):
-        peer = stage.peer()
+async def test_a_produce_request_does_not_overtake_a_request_that_has_not_started():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.feed(peer.frame(*PRODUCE) + peer.frame(*METADATA) + peer.frame(*PRODUCE))
         await settle()
         assert len(stage.started) == 1
 
-    perform(play)
-
 
 @pytest.mark.promise("P10")
 @pytest.mark.parametrize("seed", range(20))
-def test_answers_leave_in_the_order_of_the_requests_whenever_they_come(seed):
-    async def play(stage):
-        peer = stage.peer()
+async def test_answers_leave_in_the_order_of_the_requests_whenever_they_come(seed):
+    async with staged() as stage:
+        peer = stage.connect()
         peer.feed(b"".join(peer.frame(*PRODUCE) for _ in range(6)))
         for index in (3, 1, 5, 0, 2, 4):
             stage.started[index].answer([b"%d" % index])
             await settle()
         assert peer.correlation_ids() == [1, 2, 3, 4, 5, 6]
 
-    perform(play, seed=seed)
 
-
-def test_answers_of_one_loop_turn_leave_in_one_write():
-    async def play(stage):
-        peer = stage.peer()
+async def test_answers_of_one_loop_turn_leave_in_one_write():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.feed(b"".join(peer.frame(*PRODUCE) for _ in range(6)))
         for call in stage.started:
             call.answer([b"x"])
@@ -107,35 +98,29 @@ def test_answers_of_one_loop_turn_leave_in_one_write():
         assert len(peer.transport.writes) == 1
         assert peer.correlation_ids() == [1, 2, 3, 4, 5, 6]
 
-    perform(play)
 
-
-def test_a_request_without_an_answer_lets_the_next_ones_pass():
-    async def play(stage):
-        peer = stage.peer()
+async def test_a_request_without_an_answer_lets_the_next_ones_pass():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.feed(peer.frame(*PRODUCE) + peer.frame(*PRODUCE))
         stage.started[1].answer([b"2"])
         stage.started[0].answer(None)
         await settle()
         assert peer.correlation_ids() == [2]
 
-    perform(play)
 
-
-def test_requests_may_arrive_a_byte_at_a_time():
-    async def play(stage):
-        peer = stage.peer()
+async def test_requests_may_arrive_a_byte_at_a_time():
+    async with staged() as stage:
+        peer = stage.connect()
         data = peer.frame(*PRODUCE, body=b"first") + peer.frame(*PRODUCE, body=b"second")
         for index in range(len(data)):
             peer.feed(data[index : index + 1])
         assert [bytes(call.body) for call in stage.started] == [b"first", b"second"]
 
-    perform(play)
 
-
-def test_a_big_frame_is_received_whole_whatever_pieces_it_comes_in():
-    async def play(stage):
-        peer = stage.peer()
+async def test_a_big_frame_is_received_whole_whatever_pieces_it_comes_in():
+    async with staged() as stage:
+        peer = stage.connect()
         body = bytes(range(256)) * 20_000
         data = peer.frame(*PRODUCE, body=body) + peer.frame(*PRODUCE, body=b"next")
         for start in range(0, len(data), 70_001):
@@ -147,12 +132,10 @@ def test_a_big_frame_is_received_whole_whatever_pieces_it_comes_in():
             call.answer([b"x"])
         await settle()
 
-    perform(play)
 
-
-def test_the_answer_carries_the_header_of_its_version():
-    async def play(stage):
-        peer = stage.peer()
+async def test_the_answer_carries_the_header_of_its_version():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.feed(peer.frame(apis.METADATA, 1) + peer.frame(apis.METADATA, 9))
         for _ in range(2):
             stage.started[-1].answer([b"body"])
@@ -160,8 +143,6 @@ def test_the_answer_carries_the_header_of_its_version():
         fixed, flexible = peer.frames()
         assert fixed == struct.pack(">i", 1) + b"body"
         assert flexible == struct.pack(">ix", 2) + b"body"
-
-    perform(play)
 
 
 @pytest.mark.parametrize(
@@ -176,20 +157,18 @@ def test_the_answer_carries_the_header_of_its_version():
         pytest.param(struct.pack(">ihhih", 10, apis.PRODUCE, 2, 1, -1), id="produce v2"),
     ],
 )
-def test_who_does_not_speak_kafka_is_disconnected_without_an_answer(data):
-    async def play(stage):
-        peer = stage.peer()
+async def test_who_does_not_speak_kafka_is_disconnected_without_an_answer(data):
+    async with staged() as stage:
+        peer = stage.connect()
         peer.feed(data)
         assert peer.closed
         assert not peer.transport.writes
         assert stage.node.stats.connections_closed == {"malformed": 1}
 
-    perform(play)
 
-
-def test_what_came_before_a_malformed_request_is_still_answered():
-    async def play(stage):
-        peer = stage.peer()
+async def test_what_came_before_a_malformed_request_is_still_answered():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.feed(peer.frame(*PRODUCE) + struct.pack(">i", -5))
         assert not peer.closed
         stage.started[0].answer([b"x"])
@@ -197,15 +176,14 @@ def test_what_came_before_a_malformed_request_is_still_answered():
         assert peer.correlation_ids() == [1]
         assert peer.closed
 
-    perform(play)
-
 
 def with_start(api, start):
     return replace(api, handler=api.handler._replace(start=start))
 
 
-def test_a_body_that_a_hot_handler_cannot_parse_closes_the_connection():
-    async def play(stage):
+async def test_a_body_that_a_hot_handler_cannot_parse_closes_the_connection():
+    async with staged() as stage:
+
         def start(node, call):
             if len(stage.started) == 1:
                 raise ProtocolError("malformed")
@@ -213,7 +191,7 @@ def test_a_body_that_a_hot_handler_cannot_parse_closes_the_connection():
 
         table = stage.server.dispatcher._served
         table[apis.PRODUCE] = with_start(table[apis.PRODUCE], start)
-        peer = stage.peer()
+        peer = stage.connect()
         peer.feed(peer.frame(*PRODUCE) + peer.frame(*PRODUCE) + peer.frame(*PRODUCE))
         stage.started[0].answer([b"x"])
         await settle()
@@ -221,27 +199,22 @@ def test_a_body_that_a_hot_handler_cannot_parse_closes_the_connection():
         assert peer.closed
         assert len(stage.started) == 1
 
-    perform(play)
 
-
-def test_a_body_that_the_codec_cannot_parse_closes_the_connection():
-    async def play(stage):
-        peer = stage.peer()
+async def test_a_body_that_the_codec_cannot_parse_closes_the_connection():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.send(apis.CREATE_TOPICS, 7, body=b"\xff")
         await settle()
         assert peer.closed
         assert not peer.transport.writes
 
-    perform(play)
 
-
-def test_an_unforeseen_error_in_a_cold_handler_ends_its_connection_only():
+async def test_an_unforeseen_error_in_a_cold_handler_ends_its_connection_only():
     async def handle(node, call, request):
         raise ZeroDivisionError
 
-    async def play(stage):
-        stage.bugs_expected = True
-        peer, other = stage.peer(), stage.peer()
+    async with staged(handlers={apis.DESCRIBE_CLUSTER: Cold(handle, handle)}) as stage:
+        peer, other = stage.connect(), stage.connect()
         peer.send(apis.DESCRIBE_CLUSTER, 0, messages.DescribeClusterRequest())
         await settle()
         assert peer.closed
@@ -250,19 +223,17 @@ def test_an_unforeseen_error_in_a_cold_handler_ends_its_connection_only():
         other.send(*PRODUCE)
         assert len(stage.started) == 1
 
-    perform(play, handlers={apis.DESCRIBE_CLUSTER: Cold(handle, handle)})
 
+async def test_an_unforeseen_error_in_a_hot_handler_ends_its_connection_only():
+    async with staged() as stage:
 
-def test_an_unforeseen_error_in_a_hot_handler_ends_its_connection_only():
-    async def play(stage):
         def start(node, call):
             raise ZeroDivisionError
 
-        stage.bugs_expected = True
         table = stage.server.dispatcher._served
         working = table[apis.PRODUCE]
         table[apis.PRODUCE] = with_start(working, start)
-        peer, other = stage.peer(), stage.peer()
+        peer, other = stage.connect(), stage.connect()
         with pytest.raises(ZeroDivisionError):
             peer.send(*PRODUCE)
         table[apis.PRODUCE] = working
@@ -271,16 +242,13 @@ def test_an_unforeseen_error_in_a_hot_handler_ends_its_connection_only():
         other.send(*PRODUCE)
         assert len(stage.started) == 1
 
-    perform(play)
 
-
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0_without_being_parsed():
+async def test_an_unknown_version_of_api_versions_is_answered_in_version_0_without_being_parsed():
     """KIP-511."""
-
-    async def play(stage):
+    async with staged() as stage:
         table = stage.server.dispatcher._served
         table[apis.API_VERSIONS] = table[apis.CREATE_TOPICS]
-        peer = stage.peer()
+        peer = stage.connect()
         head = struct.pack(">hhih", apis.API_VERSIONS, 77, 5, -1) + b"\0"
         peer.feed(struct.pack(">i", len(head) + 3) + head + b"\xff\xff\xff")
         await settle()
@@ -294,13 +262,11 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0_without_bei
             apis.APIS[apis.API_VERSIONS].max_version,
         )
 
-    perform(play)
-
 
 @pytest.mark.promise("P15")
-def test_reading_stops_at_the_bound_of_unanswered_requests_and_goes_on_below_it():
-    async def play(stage):
-        peer = stage.peer()
+async def test_reading_stops_at_the_bound_of_unanswered_requests_and_goes_on_below_it():
+    async with staged(limits=limits(requests_max=4)) as stage:
+        peer = stage.connect()
         for _ in range(3):
             peer.send(*PRODUCE)
         assert not peer.transport.read_paused
@@ -313,12 +279,10 @@ def test_reading_stops_at_the_bound_of_unanswered_requests_and_goes_on_below_it(
         await settle()
         assert len(stage.started) == 5
 
-    perform(play, limits=limits(requests_max=4))
 
-
-def test_reading_stops_at_the_bound_of_unanswered_bytes():
-    async def play(stage):
-        peer = stage.peer()
+async def test_reading_stops_at_the_bound_of_unanswered_bytes():
+    async with staged(limits=limits(bytes_max=1000)) as stage:
+        peer = stage.connect()
         peer.send(*PRODUCE, body=bytes(900))
         assert not peer.transport.read_paused
         peer.send(*PRODUCE, body=bytes(900))
@@ -330,12 +294,10 @@ def test_reading_stops_at_the_bound_of_unanswered_bytes():
         await settle()
         assert not peer.transport.read_paused
 
-    perform(play, limits=limits(bytes_max=1_000))
 
-
-def test_a_client_that_does_not_take_its_answers_is_not_served_further():
-    async def play(stage):
-        peer = stage.peer()
+async def test_a_client_that_does_not_take_its_answers_is_not_served_further():
+    async with staged(limits=limits(write_buffer_bytes=1000)) as stage:
+        peer = stage.connect()
         peer.transport.stuck = True
         peer.feed(peer.frame(*METADATA) + peer.frame(*METADATA))
         stage.started[0].answer([bytes(2_000)])
@@ -348,12 +310,10 @@ def test_a_client_that_does_not_take_its_answers_is_not_served_further():
         assert len(stage.started) == 2
         assert not peer.transport.read_paused
 
-    perform(play, limits=limits(write_buffer_bytes=1_000))
 
-
-def test_produce_waits_for_room_and_other_connections_are_served_meanwhile():
-    async def play(stage):
-        producer, consumer = stage.peer(), stage.peer()
+async def test_produce_waits_for_room_and_other_connections_are_served_meanwhile():
+    async with staged() as stage:
+        producer, consumer = stage.connect(), stage.connect()
         stage.node.producing.full = True
         producer.send(*PRODUCE)
         consumer.send(*FETCH)
@@ -366,12 +326,10 @@ def test_produce_waits_for_room_and_other_connections_are_served_meanwhile():
         assert keys(stage.started) == [apis.FETCH, apis.PRODUCE]
         assert not producer.transport.read_paused
 
-    perform(play)
 
-
-def test_what_waited_for_room_goes_with_its_connection():
-    async def play(stage):
-        peer = stage.peer()
+async def test_what_waited_for_room_goes_with_its_connection():
+    async with staged() as stage:
+        peer = stage.connect()
         stage.node.producing.full = True
         peer.send(*PRODUCE)
         peer.hang_up()
@@ -379,12 +337,10 @@ def test_what_waited_for_room_goes_with_its_connection():
         await settle()
         assert not stage.started
 
-    perform(play)
 
-
-def test_an_answer_for_a_connection_that_is_gone_goes_nowhere():
-    async def play(stage):
-        peer = stage.peer()
+async def test_an_answer_for_a_connection_that_is_gone_goes_nowhere():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.feed(peer.frame(*PRODUCE) + peer.frame(*METADATA))
         peer.hang_up()
         (call,) = stage.started
@@ -394,12 +350,10 @@ def test_an_answer_for_a_connection_that_is_gone_goes_nowhere():
         assert len(stage.started) == 1
         assert not peer.transport.writes
 
-    perform(play)
 
-
-def test_a_handler_can_close_the_connection_instead_of_answering():
-    async def play(stage):
-        peer = stage.peer()
+async def test_a_handler_can_close_the_connection_instead_of_answering():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.feed(peer.frame(*PRODUCE) + peer.frame(*PRODUCE))
         stage.started[0].close("acks=0 and a partition failed")
         await settle()
@@ -407,12 +361,10 @@ def test_a_handler_can_close_the_connection_instead_of_answering():
         assert not peer.transport.writes
         assert stage.node.stats.connections_closed == {"handler": 1}
 
-    perform(play)
 
-
-def test_big_parts_of_an_answer_are_not_joined():
-    async def play(stage):
-        peer = stage.peer()
+async def test_big_parts_of_an_answer_are_not_joined():
+    async with staged() as stage:
+        peer = stage.connect()
         gathered = []
         peer.transport.writelines = gathered.append
         part = memoryview(bytes(100_000))
@@ -423,17 +375,13 @@ def test_big_parts_of_an_answer_are_not_joined():
         assert [len(each) for each in parts] == [13, 100_000, 7, 100_000, 4]
         assert parts[1] is part
 
-    perform(play)
 
-
-def test_latencies_are_counted_by_powers_of_two():
-    async def play(stage):
-        peer = stage.peer()
+async def test_latencies_are_counted_by_powers_of_two():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.send(*FETCH)
         await asyncio.sleep(0.3)
         stage.started[0].answer([b"x"])
         await settle()
         buckets = stage.node.stats.latencies[apis.FETCH]
         assert sum(buckets) == buckets[(300).bit_length()] == 1
-
-    perform(play)

@@ -11,7 +11,8 @@ from protocol.records import read_header
 from protocol.types import TopicId
 from storage.accumulator import ITEM_ENTRY_BYTES
 from storage.formats.spans import Item
-from tests.broker.produce.world import World, batch, run
+from tests.kit.agents import World
+from tests.kit.batches import batch
 
 
 def test_the_batches_that_failed_are_remembered_up_to_a_bound_the_newest_ones(
@@ -27,17 +28,16 @@ def test_the_batches_that_failed_are_remembered_up_to_a_bound_the_newest_ones(
     assert gaps.overtakes(topic_id, 0, later, now_ms=5)
 
 
-def test_the_chunks_worth_reading_whole_are_remembered_up_to_half_of_the_cache() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", cache_bytes="1MiB") as (agent,):
-            await agent.create_topic("t")
-            for _ in range(10):
-                await agent.produce("t", batch(bytes(100_000))).wait()
-            await asyncio.sleep(1)
-            assert agent.row("t").row_count == 10
-            assert 0 < len(agent.fetching._recent) <= 5
-
-    run(scenario)
+async def test_the_chunks_worth_reading_whole_are_remembered_up_to_half_of_the_cache(
+    world: World,
+) -> None:
+    async with world.agents("a", cache_bytes="1MiB") as (agent,):
+        await agent.create_topic("t")
+        for _ in range(10):
+            await agent.produce("t", batch(bytes(100_000))).wait()
+        await asyncio.sleep(1)
+        assert agent.row("t").row_count == 10
+        assert 0 < len(agent.fetching._recent) <= 5
 
 
 def test_a_batch_takes_no_more_of_an_entry_than_is_estimated() -> None:

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from protocol.records import batch_positions, iterate
-from tests.broker.produce.world import World, batch, run
+from tests.kit.agents import World
+from tests.kit.batches import batch
 
 SMALL = len(batch(bytes(10)))
 
@@ -18,89 +19,73 @@ def _values(records: bytes) -> list[int]:
 
 @pytest.mark.promise("P7")
 @pytest.mark.parametrize("same_span", [True, False])
-def test_a_small_batch_behind_one_that_did_not_fit_is_not_given_in_its_place(
-    same_span: bool,
+async def test_a_small_batch_behind_one_that_did_not_fit_is_not_given_in_its_place(
+    same_span: bool, world: World
 ) -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            await a.create_topic("t")
-            first = a.produce("t", batch(bytes(10)))
-            if not same_span:
-                await first.wait()
-            await a.produce("t", batch(bytes(5_000))).wait()
-            await a.produce("t", batch(bytes(11))).wait()
-            assert a.row("t").row_count == (2 if same_span else 3)
-            await b.coordinator.barrier()
-            # Room for both small ones, and by far not for the one between them.
-            for agent in (a, b):
-                by_partition = await agent.fetch("t", 0, partition_max_bytes=1_000).partition()
-                assert _values(by_partition.records) == [10]
-                by_fetch = await agent.fetch("t", 0, max_bytes=1_000).partition()
-                assert _values(by_fetch.records) == [10]
-                rest = await agent.fetch("t", 1).partition()
-                assert _values(rest.records) == [5_000, 11]
-
-    run(scenario)
+    async with world.agents("a", "b") as (a, b):
+        await a.create_topic("t")
+        first = a.produce("t", batch(bytes(10)))
+        if not same_span:
+            await first.wait()
+        await a.produce("t", batch(bytes(5_000))).wait()
+        await a.produce("t", batch(bytes(11))).wait()
+        assert a.row("t").row_count == (2 if same_span else 3)
+        await b.coordinator.barrier()
+        # Room for both small ones, and by far not for the one between them.
+        for agent in (a, b):
+            by_partition = await agent.fetch("t", 0, partition_max_bytes=1_000).partition()
+            assert _values(by_partition.records) == [10]
+            by_fetch = await agent.fetch("t", 0, max_bytes=1_000).partition()
+            assert _values(by_fetch.records) == [10]
+            rest = await agent.fetch("t", 1).partition()
+            assert _values(rest.records) == [5_000, 11]
 
 
 @pytest.mark.promise("P7")
 @pytest.mark.parametrize("limits", [{"max_bytes": 0}, {"partition_max_bytes": 0}])
-def test_without_any_room_the_first_batch_of_a_fetch_is_still_given_whole(
-    limits: dict[str, int],
+async def test_without_any_room_the_first_batch_of_a_fetch_is_still_given_whole(
+    limits: dict[str, int], world: World
 ) -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t", partitions=2)
-            await agent.produce("t", batch(bytes(10)), batch(bytes(10))).wait()
-            answer = await agent.fetch("t", 0, 0, **limits).wait()
-            assert [len(p.records) for p in answer.responses[0].partitions] == [SMALL, 0]
-
-    run(scenario)
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t", partitions=2)
+        await agent.produce("t", batch(bytes(10)), batch(bytes(10))).wait()
+        answer = await agent.fetch("t", 0, 0, **limits).wait()
+        assert [len(p.records) for p in answer.responses[0].partitions] == [SMALL, 0]
 
 
-def test_a_fetch_gets_no_more_than_the_agent_gives_whatever_it_asks_for() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", kafka_fetch_max_bytes="1024") as (agent,):
-            await agent.create_topic("t")
-            for _ in range(3):
-                await agent.produce("t", batch(bytes(600))).wait()
-            answer = await agent.fetch("t", 0).partition()
-            assert _values(answer.records) == [600]
-
-    run(scenario)
+async def test_a_fetch_gets_no_more_than_the_agent_gives_whatever_it_asks_for(world: World) -> None:
+    async with world.agents("a", kafka_fetch_max_bytes="1024") as (agent,):
+        await agent.create_topic("t")
+        for _ in range(3):
+            await agent.produce("t", batch(bytes(600))).wait()
+        answer = await agent.fetch("t", 0).partition()
+        assert _values(answer.records) == [600]
 
 
-def test_one_fetch_reads_a_bounded_number_of_bytes_from_the_store(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_one_fetch_reads_a_bounded_number_of_bytes_from_the_store(
+    monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
     """P15: all that it reads is in memory at once."""
     monkeypatch.setattr("broker.fetch.answers.LOAD_BYTES_MAX", 1_000)
 
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            await a.create_topic("t")
-            for _ in range(5):
-                await a.produce("t", batch(bytes(600))).wait()
-            await b.coordinator.barrier()
-            answer = await b.fetch("t", 0).partition()
-            assert _values(answer.records) == [600, 600]
-
-    run(scenario)
+    async with world.agents("a", "b") as (a, b):
+        await a.create_topic("t")
+        for _ in range(5):
+            await a.produce("t", batch(bytes(600))).wait()
+        await b.coordinator.barrier()
+        answer = await b.fetch("t", 0).partition()
+        assert _values(answer.records) == [600, 600]
 
 
-def test_few_fetches_read_from_the_store_at_a_time() -> None:
+async def test_few_fetches_read_from_the_store_at_a_time(world: World) -> None:
     """P15: the bound follows from the memory that there is for them."""
-
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b", cache_bytes="1MiB") as (a, b):
-            for name in "tuvwx":
-                await a.create_topic(name)
-                await a.produce(name, batch()).wait()
-            await b.coordinator.barrier()
-            answers = [b.fetch(name, 0) for name in "tuvwx"]
-            await asyncio.sleep(0.005)  # A read takes 0.01.
-            assert len(world.store.reads) == 2
-            for answer in answers:
-                assert (await answer.partition()).records
-
-    run(scenario)
+    async with world.agents("a", "b", cache_bytes="1MiB") as (a, b):
+        for name in "tuvwx":
+            await a.create_topic(name)
+            await a.produce(name, batch()).wait()
+        await b.coordinator.barrier()
+        answers = [b.fetch(name, 0) for name in "tuvwx"]
+        await asyncio.sleep(0.005)  # A read takes 0.01.
+        assert len(world.store.reads) == 2
+        for answer in answers:
+            assert (await answer.partition()).records

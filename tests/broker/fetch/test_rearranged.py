@@ -9,7 +9,8 @@ from protocol.errors import ErrorCode
 from protocol.records import batch_positions, iterate, read_header
 from tests.broker.fetch import jobs_by_hand
 from tests.broker.produce.transactional import Client
-from tests.broker.produce.world import World, batch, run
+from tests.kit.agents import World
+from tests.kit.batches import batch
 
 COMMITTED = 1
 
@@ -37,269 +38,241 @@ def _numbered(first: int, end: int) -> list[tuple[int, bytes]]:
     return [(number, b"%d" % number) for number in range(first, end)]
 
 
-def test_records_of_a_page_are_served_and_the_page_is_read_once() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            index = await jobs_by_hand.spill(a, await _filled(world, a), limit=4)
-            await b.coordinator.barrier()
-            for first in (2, 3):
-                answer = await b.fetch("t", first).partition()
-                assert _records(answer.records) == _numbered(first, 6)
-            assert world.store.reads.count(index.key) == 1
-
-    run(scenario)
+async def test_records_of_a_page_are_served_and_the_page_is_read_once(world: World) -> None:
+    async with world.agents("a", "b") as (a, b):
+        index = await jobs_by_hand.spill(a, await _filled(world, a), limit=4)
+        await b.coordinator.barrier()
+        for first in (2, 3):
+            answer = await b.fetch("t", first).partition()
+            assert _records(answer.records) == _numbered(first, 6)
+        assert world.store.reads.count(index.key) == 1
 
 
-def test_pages_and_spans_of_many_partitions_come_in_two_rounds() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            await a.create_topic("t", partitions=3)
-            for partition in range(3):
-                await a.produce("t", batch(b"x"), partition=partition).wait()
-            await jobs_by_hand.claim(a)
-            for partition in range(2):
-                await jobs_by_hand.spill(a, a.row("t", partition))
-            await b.coordinator.barrier()
-            begun = world.loop.time()
-            answer = await b.fetch("t", 0, 0, 0).wait()
-            assert [len(_records(row.records)) for row in answer.responses[0].partitions] == [1] * 3
-            assert b.fetching.stats.loads == 1
-            assert world.loop.time() - begun < 0.05
-
-    run(scenario)
+async def test_pages_and_spans_of_many_partitions_come_in_two_rounds(world: World) -> None:
+    async with world.agents("a", "b") as (a, b):
+        await a.create_topic("t", partitions=3)
+        for partition in range(3):
+            await a.produce("t", batch(b"x"), partition=partition).wait()
+        await jobs_by_hand.claim(a)
+        for partition in range(2):
+            await jobs_by_hand.spill(a, a.row("t", partition))
+        await b.coordinator.barrier()
+        begun = world.loop.time()
+        answer = await b.fetch("t", 0, 0, 0).wait()
+        assert [len(_records(row.records)) for row in answer.responses[0].partitions] == [1] * 3
+        assert b.fetching.stats.loads == 1
+        assert world.loop.time() - begun < 0.05
 
 
-def test_an_agent_that_lags_behind_a_merge_looks_again_behind_a_barrier() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            row = await _filled(world, a)
-            await b.coordinator.barrier()
-            b.log.tail_gate.clear()
-            await jobs_by_hand.delete(a, *await jobs_by_hand.merge(a, row))
-            fetched = b.fetch("t", 3)
-            await asyncio.sleep(1)
-            assert not fetched.there
-            b.log.tail_gate.set()
-            answer = await fetched.partition()
-            assert _records(answer.records) == _numbered(3, 6)
-            assert b.fetching.stats.storage_errors == 0
-
-    run(scenario)
+async def test_an_agent_that_lags_behind_a_merge_looks_again_behind_a_barrier(world: World) -> None:
+    async with world.agents("a", "b") as (a, b):
+        row = await _filled(world, a)
+        await b.coordinator.barrier()
+        b.log.tail_gate.clear()
+        await jobs_by_hand.delete(a, *await jobs_by_hand.merge(a, row))
+        fetched = b.fetch("t", 3)
+        await asyncio.sleep(1)
+        assert not fetched.there
+        b.log.tail_gate.set()
+        answer = await fetched.partition()
+        assert _records(answer.records) == _numbered(3, 6)
+        assert b.fetching.stats.storage_errors == 0
 
 
-def test_rows_that_move_twice_while_they_are_read_are_found_all_the_same() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            row = await _filled(world, a)
-            index = await jobs_by_hand.spill(a, row, limit=4)
-            await b.coordinator.barrier()
-            b.log.tail_gate.clear()
-            # The index object goes, and what takes its place goes as well while it is read.
-            body = await world.store.inner.get_range(index.key, 8, row.row(0).length)
-            await jobs_by_hand.recall(a, row, bytes(body))
-            segment = await jobs_by_hand.merge(a, row)
-            await jobs_by_hand.delete(a, index, *segment)
-            fetched = b.fetch("t", 1)
-            await asyncio.sleep(1)
-            b.log.tail_gate.set()
-            answer = await fetched.partition()
-            assert _records(answer.records) == _numbered(1, 6)
-
-    run(scenario)
-
-
-def test_a_page_that_is_gone_for_good_is_an_error_of_its_partition_alone() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            row = await _filled(world, a, partitions=2)
-            await a.produce("t", batch(b"other"), partition=1).wait()
-            index = await jobs_by_hand.spill(a, row, limit=4)
-            await jobs_by_hand.delete(a, index)
-            await b.coordinator.barrier()
-            answer = await b.fetch("t", 0, 0).wait()
-            lost, other = answer.responses[0].partitions
-            assert (lost.error_code, lost.records) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
-            assert _records(other.records) == [(0, b"other")]
-            assert b.fetching.stats.objects_gone == 1
-            behind = await b.fetch("t", 4).partition()
-            assert _records(behind.records) == _numbered(4, 6)
-
-    run(scenario)
+async def test_rows_that_move_twice_while_they_are_read_are_found_all_the_same(
+    world: World,
+) -> None:
+    async with world.agents("a", "b") as (a, b):
+        row = await _filled(world, a)
+        index = await jobs_by_hand.spill(a, row, limit=4)
+        await b.coordinator.barrier()
+        b.log.tail_gate.clear()
+        # The index object goes, and what takes its place goes as well while it is read.
+        body = await world.store.inner.get_range(index.key, 8, row.row(0).length)
+        await jobs_by_hand.recall(a, row, bytes(body))
+        segment = await jobs_by_hand.merge(a, row)
+        await jobs_by_hand.delete(a, index, *segment)
+        fetched = b.fetch("t", 1)
+        await asyncio.sleep(1)
+        b.log.tail_gate.set()
+        answer = await fetched.partition()
+        assert _records(answer.records) == _numbered(1, 6)
 
 
-def test_a_page_with_other_bytes_than_the_log_says_is_never_believed() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            row = await _filled(world, a)
-            index = await jobs_by_hand.spill(a, row, limit=4)
-            body = await world.store.inner.get(index.key)
-            await jobs_by_hand.delete(a, index)
-            await world.store.inner.put_new(index.key, [bytes(body)[:-1] + b"\xff"])
-            await b.coordinator.barrier()
-            answer = await b.fetch("t", 0).partition()
-            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-
-    run(scenario)
-
-
-def test_who_cannot_ask_the_log_where_records_went_sends_clients_to_others() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            row = await _filled(world, a)
-            await b.coordinator.barrier()
-            b.log.tail_gate.clear()
-            b.log.down = True
-            await jobs_by_hand.delete(a, *await jobs_by_hand.merge(a, row))
-            answer = await b.fetch("t", 0).partition()
-            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            assert b.fetching.stats.objects_gone == 0
-            b.log.tail_gate.set()
-
-    run(scenario)
+async def test_a_page_that_is_gone_for_good_is_an_error_of_its_partition_alone(
+    world: World,
+) -> None:
+    async with world.agents("a", "b") as (a, b):
+        row = await _filled(world, a, partitions=2)
+        await a.produce("t", batch(b"other"), partition=1).wait()
+        index = await jobs_by_hand.spill(a, row, limit=4)
+        await jobs_by_hand.delete(a, index)
+        await b.coordinator.barrier()
+        answer = await b.fetch("t", 0, 0).wait()
+        lost, other = answer.responses[0].partitions
+        assert (lost.error_code, lost.records) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
+        assert _records(other.records) == [(0, b"other")]
+        assert b.fetching.stats.objects_gone == 1
+        behind = await b.fetch("t", 4).partition()
+        assert _records(behind.records) == _numbered(4, 6)
 
 
-def test_a_log_that_begins_later_while_records_are_read_gives_none_of_them() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            row = await _filled(world, a)
-            await b.coordinator.barrier()
-            fetched = b.fetch("t", 1)
-            await jobs_by_hand.trim(a, row, 3)
-            await b.coordinator.barrier()
-            assert not fetched.there
-            answer = await fetched.partition()
-            assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-            assert not answer.records
-            again = await b.fetch("t", 3).partition()
-            assert (again.log_start_offset, _records(again.records)) == (3, _numbered(3, 6))
+async def test_a_page_with_other_bytes_than_the_log_says_is_never_believed(world: World) -> None:
+    async with world.agents("a", "b") as (a, b):
+        row = await _filled(world, a)
+        index = await jobs_by_hand.spill(a, row, limit=4)
+        body = await world.store.inner.get(index.key)
+        await jobs_by_hand.delete(a, index)
+        await world.store.inner.put_new(index.key, [bytes(body)[:-1] + b"\xff"])
+        await b.coordinator.barrier()
+        answer = await b.fetch("t", 0).partition()
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
-    run(scenario)
+
+async def test_who_cannot_ask_the_log_where_records_went_sends_clients_to_others(
+    world: World,
+) -> None:
+    async with world.agents("a", "b") as (a, b):
+        row = await _filled(world, a)
+        await b.coordinator.barrier()
+        b.log.tail_gate.clear()
+        b.log.down = True
+        await jobs_by_hand.delete(a, *await jobs_by_hand.merge(a, row))
+        answer = await b.fetch("t", 0).partition()
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert b.fetching.stats.objects_gone == 0
+        b.log.tail_gate.set()
+
+
+async def test_a_log_that_begins_later_while_records_are_read_gives_none_of_them(
+    world: World,
+) -> None:
+    async with world.agents("a", "b") as (a, b):
+        row = await _filled(world, a)
+        await b.coordinator.barrier()
+        fetched = b.fetch("t", 1)
+        await jobs_by_hand.trim(a, row, 3)
+        await b.coordinator.barrier()
+        assert not fetched.there
+        answer = await fetched.partition()
+        assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert not answer.records
+        again = await b.fetch("t", 3).partition()
+        assert (again.log_start_offset, _records(again.records)) == (3, _numbered(3, 6))
 
 
 @pytest.mark.parametrize(
     "cut", [jobs_by_hand.trim, jobs_by_hand.expire, jobs_by_hand.expire_exported]
 )
-def test_a_poll_whose_offset_is_deleted_is_told_at_once_and_its_neighbour_waits_on(cut) -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (a,):
-            row = await _filled(world, a)
-            for isolation in (0, COMMITTED):
-                for _ in range(2):
-                    await a.produce("t", batch(b"small")).wait()
-                polls = [
-                    a.fetch("t", offset, max_wait_ms=60_000, min_bytes=10_000, isolation=isolation)
-                    for offset in (row.end_offset - 2, row.end_offset)
-                ]
-                await asyncio.sleep(1)
-                assert not any(poll.there for poll in polls)
-                await cut(a, row, row.end_offset - 1)
-                await asyncio.sleep(0.1)
-                assert [poll.there for poll in polls] == [True, False]
-                assert (await polls[0].partition()).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-                await a.produce("t", batch(bytes(10_000))).wait()
-                assert (await polls[1].partition()).error_code == 0
-            assert len(a.fetching.parked) == 0
-
-    run(scenario)
-
-
-def test_an_incremental_answer_tells_that_the_log_begins_later() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (a,):
-            row = await _filled(world, a)
-            full = await a.fetch("t", row.end_offset, session_epoch=0).wait()
-            session = {"session_id": full.session_id}
-            quiet = await a.fetch("t", session_epoch=1, **session).wait()
-            assert not quiet.responses
-            await jobs_by_hand.trim(a, row, 3)
-            told = await a.fetch("t", session_epoch=2, **session).wait()
-            (answer,) = told.responses[0].partitions
-            assert (answer.error_code, answer.log_start_offset, answer.records) == (0, 3, b"")
-
-    run(scenario)
-
-
-def test_a_consumer_in_a_hole_at_the_end_of_what_is_left_gets_past_it() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            row = await _filled(world, a)
-            await jobs_by_hand.merge(a, row, keep=lambda header: header.base_offset < 2)
-            await b.coordinator.barrier()
-            for min_bytes in (1, 100_000):
-                begun = world.loop.time()
-                answer = await b.fetch("t", 3, max_wait_ms=500, min_bytes=min_bytes).partition()
-                assert world.loop.time() - begun < 1
-                header = read_header(answer.records)
-                assert (header.record_count, header.last_offset + 1) == (0, row.end_offset)
-            whole = await b.fetch("t", 0).partition()
-            assert _records(whole.records) == _numbered(0, 2)
-
-    run(scenario)
-
-
-def test_a_poll_that_counted_bytes_which_are_gone_is_answered_and_does_not_spin() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (a,):
-            row = await _filled(world, a, count=20)
-            there = row.bytes_between(0, 20, 1 << 20)
-            poll = a.fetch("t", 0, max_wait_ms=60_000, min_bytes=there + 1)
+async def test_a_poll_whose_offset_is_deleted_is_told_at_once_and_its_neighbour_waits_on(
+    cut, world: World
+) -> None:
+    async with world.agents("a") as (a,):
+        row = await _filled(world, a)
+        for isolation in (0, COMMITTED):
+            for _ in range(2):
+                await a.produce("t", batch(b"small")).wait()
+            polls = [
+                a.fetch("t", offset, max_wait_ms=60_000, min_bytes=10_000, isolation=isolation)
+                for offset in (row.end_offset - 2, row.end_offset)
+            ]
             await asyncio.sleep(1)
-            assert not poll.there
-            await jobs_by_hand.merge(a, row, keep=lambda header: header.base_offset < 2)
-            await a.produce("t", batch(b"20")).wait()
-            answer = await poll.partition()
-            assert _records(answer.records) == [*_numbered(0, 2), (20, b"20")]
-            assert a.fetching.stats.parked == 1
-
-    run(scenario)
-
-
-def test_records_that_are_deleted_under_an_open_transaction_hold_nobody_back() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (a,):
-            row = await _filled(world, a)
-            client = Client()
-            await client.init(a)
-            await client.add(a, "t", 0)
-            await client.produce(a, client.batch(0, b"6", b"7")).wait()
-            await client.produce(a, client.batch(2, b"8")).wait()
-            await jobs_by_hand.trim(a, row, 8)
-            assert row.last_stable == 8
-            poll = a.fetch("t", 8, max_wait_ms=60_000, isolation=COMMITTED)
-            await asyncio.sleep(1)
-            assert not poll.there
-            await client.end(a)
-            answer = await poll.partition()
-            assert (answer.log_start_offset, _records(answer.records)) == (8, [(8, b"8")])
-
-    run(scenario)
-
-
-def test_a_chunk_whose_records_its_entry_deletes_is_acknowledged() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (a,):
-            row = await _filled(world, a)
-            entries: list[list[str]] = []
-            a.coordinator.on_applied(
-                lambda applied: entries.append([type(one).__name__ for one in applied.outcomes])
-            )
-            # While one append is under way, what comes waits for the next.
-            gate, append = asyncio.Event(), a.log.append
-
-            async def gated(*entry):
-                await gate.wait()
-                return await append(*entry)
-
-            a.log.append = gated
-            first = a.coordinator.propose(ClaimJobs(()))
+            assert not any(poll.there for poll in polls)
+            await cut(a, row, row.end_offset - 1)
             await asyncio.sleep(0.1)
-            answer = a.produce("t", batch(b"6"))
-            await asyncio.sleep(0.1)
-            trimmed = a.coordinator.propose(TrimLogs((Trim(row.topic_id, 0, -1),)))
-            gate.set()
-            assert (await answer.partition()).base_offset == 6
-            await asyncio.gather(first, trimmed)
-            assert ["ChunkCommitted", "LogsTrimmed"] in entries
-            assert (row.log_start, row.row_count) == (7, 0)
+            assert [poll.there for poll in polls] == [True, False]
+            assert (await polls[0].partition()).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+            await a.produce("t", batch(bytes(10_000))).wait()
+            assert (await polls[1].partition()).error_code == 0
+        assert len(a.fetching.parked) == 0
 
-    run(scenario)
+
+async def test_an_incremental_answer_tells_that_the_log_begins_later(world: World) -> None:
+    async with world.agents("a") as (a,):
+        row = await _filled(world, a)
+        full = await a.fetch("t", row.end_offset, session_epoch=0).wait()
+        session = {"session_id": full.session_id}
+        quiet = await a.fetch("t", session_epoch=1, **session).wait()
+        assert not quiet.responses
+        await jobs_by_hand.trim(a, row, 3)
+        told = await a.fetch("t", session_epoch=2, **session).wait()
+        (answer,) = told.responses[0].partitions
+        assert (answer.error_code, answer.log_start_offset, answer.records) == (0, 3, b"")
+
+
+async def test_a_consumer_in_a_hole_at_the_end_of_what_is_left_gets_past_it(world: World) -> None:
+    async with world.agents("a", "b") as (a, b):
+        row = await _filled(world, a)
+        await jobs_by_hand.merge(a, row, keep=lambda header: header.base_offset < 2)
+        await b.coordinator.barrier()
+        for min_bytes in (1, 100_000):
+            begun = world.loop.time()
+            answer = await b.fetch("t", 3, max_wait_ms=500, min_bytes=min_bytes).partition()
+            assert world.loop.time() - begun < 1
+            header = read_header(answer.records)
+            assert (header.record_count, header.last_offset + 1) == (0, row.end_offset)
+        whole = await b.fetch("t", 0).partition()
+        assert _records(whole.records) == _numbered(0, 2)
+
+
+async def test_a_poll_that_counted_bytes_which_are_gone_is_answered_and_does_not_spin(
+    world: World,
+) -> None:
+    async with world.agents("a") as (a,):
+        row = await _filled(world, a, count=20)
+        there = row.bytes_between(0, 20, 1 << 20)
+        poll = a.fetch("t", 0, max_wait_ms=60_000, min_bytes=there + 1)
+        await asyncio.sleep(1)
+        assert not poll.there
+        await jobs_by_hand.merge(a, row, keep=lambda header: header.base_offset < 2)
+        await a.produce("t", batch(b"20")).wait()
+        answer = await poll.partition()
+        assert _records(answer.records) == [*_numbered(0, 2), (20, b"20")]
+        assert a.fetching.stats.parked == 1
+
+
+async def test_records_that_are_deleted_under_an_open_transaction_hold_nobody_back(
+    world: World,
+) -> None:
+    async with world.agents("a") as (a,):
+        row = await _filled(world, a)
+        client = Client()
+        await client.init(a)
+        await client.add(a, "t", 0)
+        await client.produce(a, client.batch(0, b"6", b"7")).wait()
+        await client.produce(a, client.batch(2, b"8")).wait()
+        await jobs_by_hand.trim(a, row, 8)
+        assert row.last_stable == 8
+        poll = a.fetch("t", 8, max_wait_ms=60_000, isolation=COMMITTED)
+        await asyncio.sleep(1)
+        assert not poll.there
+        await client.end(a)
+        answer = await poll.partition()
+        assert (answer.log_start_offset, _records(answer.records)) == (8, [(8, b"8")])
+
+
+async def test_a_chunk_whose_records_its_entry_deletes_is_acknowledged(world: World) -> None:
+    async with world.agents("a") as (a,):
+        row = await _filled(world, a)
+        entries: list[list[str]] = []
+        a.coordinator.on_applied(
+            lambda applied: entries.append([type(one).__name__ for one in applied.outcomes])
+        )
+        # While one append is under way, what comes waits for the next.
+        gate, append = asyncio.Event(), a.log.append
+
+        async def gated(*entry):
+            await gate.wait()
+            return await append(*entry)
+
+        a.log.append = gated
+        first = a.coordinator.propose(ClaimJobs(()))
+        await asyncio.sleep(0.1)
+        answer = a.produce("t", batch(b"6"))
+        await asyncio.sleep(0.1)
+        trimmed = a.coordinator.propose(TrimLogs((Trim(row.topic_id, 0, -1),)))
+        gate.set()
+        assert (await answer.partition()).base_offset == 6
+        await asyncio.gather(first, trimmed)
+        assert ["ChunkCommitted", "LogsTrimmed"] in entries
+        assert (row.log_start, row.row_count) == (7, 0)

@@ -22,28 +22,10 @@ from protocol.messages import (
     SyncGroupRequestAssignment,
     TopicPartitions,
 )
-from tests.broker.edge.wire import Peer
-from tests.broker.edge.world import Agent, run
-from tests.broker.groups.world import until_held
+from tests.kit.agents import Agent
+from tests.kit.client import Client
 
 SESSION_MS = 30_000
-
-
-def scene(play, *names: str, **told: str) -> None:
-    """`play(agent, …)` with a topic "logs" of four partitions, when each agent has its shards."""
-
-    async def scenario(world):
-        async with world.agents(*(names or ("one",)), **told) as agents:
-            await agents[0].create_topic("logs", 4)
-            await until_held(*agents)
-            async with asyncio.timeout(60):
-                while not all(agent.node.groups.claims.served for agent in agents):
-                    await asyncio.sleep(0.1)
-            for agent in agents:
-                await agent.coordinator.barrier()
-            await play(*agents)
-
-    run(scenario)
 
 
 @dataclass
@@ -51,7 +33,7 @@ class Member:
     """One that has joined; `epoch` is its generation, or its member epoch."""
 
     agent: Agent
-    peer: Peer
+    peer: Client
     group_id: str
     member_id: str
     epoch: int
@@ -64,12 +46,12 @@ class Member:
             member_id=self.member_id,
             group_instance_id=self.instance_id,
         )
-        return (await self.peer.ask(apis.HEARTBEAT, 4, request)).error_code
+        return (await self.peer.call(apis.HEARTBEAT, 4, request)).error_code
 
     async def leave(self) -> None:
         members = [MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)]
         request = LeaveGroupRequest(group_id=self.group_id, members=members)
-        assert (await self.peer.ask(apis.LEAVE_GROUP, 5, request)).error_code == 0
+        assert (await self.peer.call(apis.LEAVE_GROUP, 5, request)).error_code == 0
 
     async def commit(self, offsets, *, version: int = 9, epoch: int | None = None) -> dict:
         """Codes by (topic, partition)."""
@@ -80,7 +62,7 @@ class Member:
             epoch=self.epoch if epoch is None else epoch,
             instance_id=self.instance_id,
         )
-        return codes(await self.peer.ask(apis.OFFSET_COMMIT, version, request))
+        return codes(await self.peer.call(apis.OFFSET_COMMIT, version, request))
 
 
 def join_request(
@@ -121,7 +103,7 @@ async def classic_group(
     before = before or []
     for index in range(len(assignments)):
         old = before[index] if index < len(before) else None
-        peer = agent.peer() if old is None else old.peer
+        peer = agent.connect() if old is None else old.peer
         instance_id = instance_ids[index] if index < len(instance_ids) else None
         request = join_request(
             group_id,
@@ -132,7 +114,7 @@ async def classic_group(
         )
         peers.append(peer)
         # Version 3 joins without being told its id first; static members need a later one.
-        asked.append(peer.ask(apis.JOIN_GROUP, 3 if instance_id is None else 5, request))
+        asked.append(peer.call(apis.JOIN_GROUP, 3 if instance_id is None else 5, request))
     tasks: list[asyncio.Task] = [None] * len(asked)
     for index in [*range(len(before), len(asked)), *range(len(before))]:
         tasks[index] = asyncio.get_running_loop().create_task(asked[index])
@@ -164,7 +146,7 @@ async def classic_group(
             group_instance_id=member.instance_id,
             assignments=shares if answer.leader == member.member_id else [],
         )
-        syncs.append(member.peer.ask(apis.SYNC_GROUP, 4, request))
+        syncs.append(member.peer.call(apis.SYNC_GROUP, 4, request))
     assert [answer.error_code for answer in await asyncio.gather(*syncs)] == [0] * len(answers)
     return members
 
@@ -186,7 +168,7 @@ class Consumer(Member):
             subscribed_topic_names=self.topics if joining else None,
             topic_partitions=[] if joining else self.owned,
         )
-        answer = await self.peer.ask(apis.CONSUMER_GROUP_HEARTBEAT, 1, request)
+        answer = await self.peer.call(apis.CONSUMER_GROUP_HEARTBEAT, 1, request)
         if answer.error_code == 0:
             self.epoch = answer.member_epoch
             if answer.assignment is not None:
@@ -205,7 +187,7 @@ class Consumer(Member):
 async def consumer_group(agent: Agent, group_id: str, count: int = 1, **more) -> list[Consumer]:
     """A stable KIP-848 group."""
     members = [
-        Consumer(agent, agent.peer(), group_id, f"member-{index}", 0, **more)
+        Consumer(agent, agent.connect(), group_id, f"member-{index}", 0, **more)
         for index in range(count)
     ]
     await settle(members)
@@ -272,7 +254,7 @@ def codes(response) -> dict:
 async def put(agent: Agent, group_id: str, offsets: dict, *, version: int = 9, **more) -> dict:
     """Commit on a connection of its own, by no member unless one is named."""
     request = commit(group_id, offsets, **more)
-    return codes(await agent.ask(apis.OFFSET_COMMIT, request, version=version))
+    return codes(await agent.call(apis.OFFSET_COMMIT, request, version=version))
 
 
 def fetch(
@@ -303,7 +285,7 @@ def fetch(
 
 async def fetched(agent: Agent, group_id: str, topics: dict | None, *, version: int = 9) -> dict:
     """Offsets by (topic, partition); no errors."""
-    answer = await agent.ask(apis.OFFSET_FETCH, fetch(group_id, topics), version=version)
+    answer = await agent.call(apis.OFFSET_FETCH, fetch(group_id, topics), version=version)
     group = answer.groups[0] if version >= 8 else answer
     assert group.error_code == 0
     rows = {}

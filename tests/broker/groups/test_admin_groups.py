@@ -21,10 +21,9 @@ from tests.broker.groups.members import (
     fetched,
     join_request,
     put,
-    scene,
     settle,
 )
-from tests.broker.groups.world import group_of
+from tests.broker.groups.world import agents, group_of
 
 OPERATIONS = 3400
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS."""
@@ -37,12 +36,12 @@ async def some_groups(one) -> None:
     (left,) = await classic_group(one, "left", {"logs": [0]}, protocol_type="connect")
     await left.leave()
     await consumer_group(one, "modern")
-    one.peer().send(apis.JOIN_GROUP, 3, join_request("joining"))
+    one.connect().send(apis.JOIN_GROUP, 3, join_request("joining"))
     await asyncio.sleep(0.1)
 
 
 async def listed(agent, version: int = 5, **filters) -> list[tuple]:
-    answer = await agent.ask(apis.LIST_GROUPS, ListGroupsRequest(**filters), version=version)
+    answer = await agent.call(apis.LIST_GROUPS, ListGroupsRequest(**filters), version=version)
     assert answer.error_code == 0
     return sorted(
         (group.group_id, group.protocol_type, group.group_state, group.group_type)
@@ -51,8 +50,8 @@ async def listed(agent, version: int = 5, **filters) -> list[tuple]:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_groups_of_all_kinds_are_listed_in_every_version(version):
-    async def play(one):
+async def test_groups_of_all_kinds_are_listed_in_every_version(version):
+    async with agents() as (one,):
         await some_groups(one)
         rows = [
             ("classic", "consumer", "Stable", "classic"),
@@ -63,8 +62,6 @@ def test_groups_of_all_kinds_are_listed_in_every_version(version):
         ]
         shown = 2 + (version >= 4) + (version >= 5)
         assert [row[:shown] for row in await listed(one, version)] == [row[:shown] for row in rows]
-
-    scene(play)
 
 
 @pytest.mark.parametrize(
@@ -80,47 +77,38 @@ def test_groups_of_all_kinds_are_listed_in_every_version(version):
         ({"types_filter": ["nonsense"]}, []),
     ],
 )
-def test_groups_are_listed_by_state_and_type_in_any_case(filters, names):
-    async def play(one):
+async def test_groups_are_listed_by_state_and_type_in_any_case(filters, names):
+    async with agents() as (one,):
         await some_groups(one)
         assert [row[0] for row in await listed(one, **filters)] == names
 
-    scene(play)
 
-
-def test_each_agent_lists_the_groups_that_it_coordinates():
-    async def play(one, two):
+async def test_each_agent_lists_the_groups_that_it_coordinates():
+    async with agents("one", "two") as (one, two):
         names = {agent: group_of(agent) for agent in (one, two)}
         for agent, name in names.items():
             await put(agent, name, {"logs": {0: 1}})
         for agent, name in names.items():
             assert [row[0] for row in await listed(agent)] == [name]
 
-    scene(play, "one", "two")
 
-
-def test_without_a_session_nothing_is_listed():
+async def test_without_a_session_nothing_is_listed():
     """P5."""
-
-    async def play(one):
+    async with agents() as (one,):
         await put(one, "g", {"logs": {0: 1}})
         one.log.down = True
-        answer = await one.ask(apis.LIST_GROUPS, ListGroupsRequest())
+        answer = await one.call(apis.LIST_GROUPS, ListGroupsRequest())
         assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await one.lose_session()
-        answer = await one.ask(apis.LIST_GROUPS, ListGroupsRequest())
+        answer = await one.call(apis.LIST_GROUPS, ListGroupsRequest())
         assert (answer.error_code, answer.groups) == (14, [])
 
-    scene(play)
 
-
-def test_an_agent_that_leaves_lists_nothing():
-    async def play(one, two):
+async def test_an_agent_that_leaves_lists_nothing():
+    async with agents("one", "two") as (one, _two):
         await one.node.groups.depart(2.0)
-        answer = await one.ask(apis.LIST_GROUPS, ListGroupsRequest())
+        answer = await one.call(apis.LIST_GROUPS, ListGroupsRequest())
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-    scene(play, "one", "two")
 
 
 async def put_unreadable(agent, group_id: str, *, members: bool) -> None:
@@ -132,8 +120,8 @@ async def put_unreadable(agent, group_id: str, *, members: bool) -> None:
 
 
 @pytest.mark.parametrize("members", [True, False])
-def test_a_group_that_cannot_be_read_is_listed_and_hinders_no_other(members):
-    async def play(one):
+async def test_a_group_that_cannot_be_read_is_listed_and_hinders_no_other(members):
+    async with agents() as (one,):
         await put(one, "g", {"logs": {0: 1}})
         await put_unreadable(one, "newer", members=members)
         assert await listed(one) == [
@@ -145,15 +133,11 @@ def test_a_group_that_cannot_be_read_is_listed_and_hinders_no_other(members):
         answer = await deleted(one, "newer", "g")
         assert answer == {"newer": ErrorCode.UNKNOWN_SERVER_ERROR, "g": 0}
 
-    scene(play)
 
-
-def test_many_groups_are_listed_without_holding_up_the_loop():
-    async def play(one):
+async def test_many_groups_are_listed_without_holding_up_the_loop():
+    async with agents() as (one,):
         await asyncio.gather(*[put(one, f"g{n:03d}", {"logs": {0: 1}}) for n in range(450)])
         assert [row[0] for row in await listed(one)] == [f"g{n:03d}" for n in range(450)]
-
-    scene(play)
 
 
 # DescribeGroups.
@@ -161,12 +145,12 @@ def test_many_groups_are_listed_without_holding_up_the_loop():
 
 async def described(agent, *group_ids: str, version: int = 6, **more):
     request = DescribeGroupsRequest(groups=list(group_ids), **more)
-    return (await agent.ask(apis.DESCRIBE_GROUPS, request, version=version)).groups
+    return (await agent.call(apis.DESCRIBE_GROUPS, request, version=version)).groups
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_a_classic_group_is_described_in_every_version(version):
-    async def play(one):
+async def test_a_classic_group_is_described_in_every_version(version):
+    async with agents() as (one,):
         (member,) = await classic_group(one, "g", {"logs": [0, 1]}, instance_ids=["i"])
         (group,) = await described(
             one, "g", version=version, include_authorized_operations=version >= 3
@@ -181,23 +165,18 @@ def test_a_classic_group_is_described_in_every_version(version):
         assert len(row.member_metadata) > 0
         assert len(row.member_assignment) > 0
 
-    scene(play)
 
-
-def test_operations_are_told_only_to_who_asks():
-    async def play(one):
+async def test_operations_are_told_only_to_who_asks():
+    async with agents() as (one,):
         await classic_group(one, "g", {"logs": [0]})
         (group,) = await described(one, "g")
         assert group.authorized_operations == NOT_ASKED
 
-    scene(play)
-
 
 @pytest.mark.parametrize("version", range(7))
-def test_a_group_that_is_not_there_is_dead_and_from_version_6_on_not_found(version):
+async def test_a_group_that_is_not_there_is_dead_and_from_version_6_on_not_found(version):
     """KIP-1043."""
-
-    async def play(one):
+    async with agents() as (one,):
         (group,) = await described(
             one, "g", version=version, include_authorized_operations=version >= 3
         )
@@ -209,12 +188,10 @@ def test_a_group_that_is_not_there_is_dead_and_from_version_6_on_not_found(versi
         else:
             assert group.error_code == ErrorCode.NONE
 
-    scene(play)
-
 
 @pytest.mark.parametrize("version", [5, 6])
-def test_a_group_of_kip_848_is_no_classic_group(version):
-    async def play(one):
+async def test_a_group_of_kip_848_is_no_classic_group(version):
+    async with agents() as (one,):
         await consumer_group(one, "g")
         (group,) = await described(one, "g", version=version)
         assert (group.group_state, group.members) == ("Dead", [])
@@ -224,11 +201,9 @@ def test_a_group_of_kip_848_is_no_classic_group(version):
         else:
             assert group.error_code == ErrorCode.NONE
 
-    scene(play)
 
-
-def test_several_groups_are_described_each_with_its_own_error():
-    async def play(one, two):
+async def test_several_groups_are_described_each_with_its_own_error():
+    async with agents("one", "two") as (one, two):
         mine, other = group_of(one), group_of(two)
         await put(one, mine, {"logs": {0: 1}})
         rows = await described(one, mine, other, "")
@@ -238,20 +213,18 @@ def test_several_groups_are_described_each_with_its_own_error():
             (ErrorCode.INVALID_GROUP_ID, ""),
         ]
 
-    scene(play, "one", "two")
-
 
 # ConsumerGroupDescribe.
 
 
 async def consumers_described(agent, *group_ids: str, version: int = 1, **more):
     request = ConsumerGroupDescribeRequest(group_ids=list(group_ids), **more)
-    return (await agent.ask(apis.CONSUMER_GROUP_DESCRIBE, request, version=version)).groups
+    return (await agent.call(apis.CONSUMER_GROUP_DESCRIBE, request, version=version)).groups
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_a_group_of_kip_848_is_described_with_its_assignments(version):
-    async def play(one):
+async def test_a_group_of_kip_848_is_described_with_its_assignments(version):
+    async with agents() as (one,):
         members = await consumer_group(one, "g", 2)
         (group,) = await consumers_described(
             one, "g", version=version, include_authorized_operations=True
@@ -268,11 +241,9 @@ def test_a_group_of_kip_848_is_described_with_its_assignments(version):
             assert row.subscribed_topic_names == ["logs"]
             assert row.member_type == (1 if version >= 1 else -1)
 
-    scene(play)
 
-
-def test_what_is_no_group_of_kip_848_is_not_found():
-    async def play(one, two):
+async def test_what_is_no_group_of_kip_848_is_not_found():
+    async with agents("one", "two") as (one, two):
         mine, other = group_of(one), group_of(two)
         await put(one, mine, {"logs": {0: 1}})
         gone = group_of(one, "gone")
@@ -286,15 +257,11 @@ def test_what_is_no_group_of_kip_848_is_not_found():
             ErrorCode.INVALID_GROUP_ID,
         ]
 
-    scene(play, "one", "two")
 
-
-def test_with_the_protocol_switched_off_there_are_no_such_groups():
-    async def play(one):
+async def test_with_the_protocol_switched_off_there_are_no_such_groups():
+    async with agents(group_coordinator_rebalance_protocols="classic") as (one,):
         (row,) = await consumers_described(one, "g")
         assert row.error_code == ErrorCode.UNSUPPORTED_VERSION
-
-    scene(play, group_coordinator_rebalance_protocols="classic")
 
 
 # DeleteGroups.
@@ -302,13 +269,13 @@ def test_with_the_protocol_switched_off_there_are_no_such_groups():
 
 async def deleted(agent, *group_ids: str, version: int = 2) -> dict[str, int]:
     request = DeleteGroupsRequest(groups_names=list(group_ids))
-    answer = await agent.ask(apis.DELETE_GROUPS, request, version=version)
+    answer = await agent.call(apis.DELETE_GROUPS, request, version=version)
     return {row.group_id: row.error_code for row in answer.results}
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_groups_without_members_are_deleted_with_their_offsets(version):
-    async def play(one):
+async def test_groups_without_members_are_deleted_with_their_offsets(version):
+    async with agents() as (one,):
         await some_groups(one)
         assert await deleted(one, "simple", "left", "gone", "", version=version) == {
             "simple": 0,
@@ -319,11 +286,9 @@ def test_groups_without_members_are_deleted_with_their_offsets(version):
         assert [row[0] for row in await listed(one)] == ["classic", "joining", "modern"]
         assert await fetched(one, "simple", None) == {}
 
-    scene(play)
 
-
-def test_groups_with_members_stay():
-    async def play(one):
+async def test_groups_with_members_stay():
+    async with agents() as (one,):
         await some_groups(one)
         assert await deleted(one, "classic", "modern", "joining") == {
             "classic": ErrorCode.NON_EMPTY_GROUP,
@@ -331,11 +296,9 @@ def test_groups_with_members_stay():
             "joining": ErrorCode.NON_EMPTY_GROUP,
         }
 
-    scene(play)
 
-
-def test_a_group_of_kip_848_is_deleted_when_its_members_have_left():
-    async def play(one):
+async def test_a_group_of_kip_848_is_deleted_when_its_members_have_left():
+    async with agents() as (one,):
         members = await consumer_group(one, "g", 2)
         await members[0].commit({"logs": {0: 1}})
         await members[0].go()
@@ -345,28 +308,22 @@ def test_a_group_of_kip_848_is_deleted_when_its_members_have_left():
         assert await deleted(one, "g") == {"g": 0}
         assert await listed(one) == []
 
-    scene(play)
 
-
-def test_a_group_that_is_named_twice_is_deleted_once():
-    async def play(one):
+async def test_a_group_that_is_named_twice_is_deleted_once():
+    async with agents() as (one,):
         await put(one, "g", {"logs": {0: 1}})
         request = DeleteGroupsRequest(groups_names=["g", "g"])
-        answer = await one.ask(apis.DELETE_GROUPS, request)
+        answer = await one.call(apis.DELETE_GROUPS, request)
         assert [(row.group_id, row.error_code) for row in answer.results] == [("g", 0)]
 
-    scene(play)
 
-
-def test_another_agents_group_is_not_deleted_here():
-    async def play(one, two):
+async def test_another_agents_group_is_not_deleted_here():
+    async with agents("one", "two") as (one, two):
         assert await deleted(one, group_of(two)) == {group_of(two): ErrorCode.NOT_COORDINATOR}
 
-    scene(play, "one", "two")
 
-
-def test_many_groups_are_deleted_at_a_time():
-    async def play(one):
+async def test_many_groups_are_deleted_at_a_time():
+    async with agents() as (one,):
         names = [f"g{n:03d}" for n in range(250)]
         await asyncio.gather(*[put(one, name, {"logs": {0: 1}}) for name in names])
         entries = one.coordinator.stats.entries_appended
@@ -374,11 +331,9 @@ def test_many_groups_are_deleted_at_a_time():
         assert one.coordinator.stats.entries_appended - entries < 20
         assert len(one.machine.groups) == 0
 
-    scene(play)
 
-
-def test_a_deleted_group_begins_anew():
-    async def play(one):
+async def test_a_deleted_group_begins_anew():
+    async with agents() as (one,):
         (member,) = await classic_group(one, "g", {"logs": [0]})
         await member.commit({"logs": {0: 1}})
         await member.leave()
@@ -387,29 +342,24 @@ def test_a_deleted_group_begins_anew():
         assert member.epoch == 1
         assert await fetched(one, "g", None) == {}
 
-    scene(play)
-
 
 @pytest.mark.parametrize("has_row", [True, False])
-def test_who_was_told_an_id_and_has_not_joined_does_not_keep_a_group(has_row):
+async def test_who_was_told_an_id_and_has_not_joined_does_not_keep_a_group(has_row):
     """KIP-394: a pending member is no member."""
-
-    async def play(one):
+    async with agents() as (one,):
         if has_row:
             await put(one, "g", {"logs": {0: 1}})
-        asked = await one.ask(apis.JOIN_GROUP, join_request("g"), version=4)
+        asked = await one.call(apis.JOIN_GROUP, join_request("g"), version=4)
         assert asked.error_code == ErrorCode.MEMBER_ID_REQUIRED
         assert await deleted(one, "g") == {"g": 0}
-        joined = await one.ask(
+        joined = await one.call(
             apis.JOIN_GROUP, join_request("g", member_id=asked.member_id), version=4
         )
         assert joined.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
-    scene(play)
 
-
-def test_a_group_that_somebody_has_joined_meanwhile_stays(monkeypatch):
-    async def play(one):
+async def test_a_group_that_somebody_has_joined_meanwhile_stays(monkeypatch):
+    async with agents() as (one,):
         await put(one, "g", {"logs": {0: 1}})
 
         async def refuse(command):
@@ -418,16 +368,11 @@ def test_a_group_that_somebody_has_joined_meanwhile_stays(monkeypatch):
         monkeypatch.setattr(one.node.groups, "propose", refuse)
         assert await deleted(one, "g") == {"g": ErrorCode.NON_EMPTY_GROUP}
 
-    scene(play)
 
-
-def test_a_deletion_whose_fate_is_open_is_said_to_have_timed_out():
+async def test_a_deletion_whose_fate_is_open_is_said_to_have_timed_out():
     """P4."""
-
-    async def play(one):
+    async with agents(offsets_commit_timeout_ms="500") as (one,):
         await put(one, "g", {"logs": {0: 1}})
         one.lag()
         assert await deleted(one, "g") == {"g": ErrorCode.REQUEST_TIMED_OUT}
         one.catch_up()
-
-    scene(play, offsets_commit_timeout_ms="500")

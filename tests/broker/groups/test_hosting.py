@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -15,30 +17,28 @@ from coordinator.commands.group_commands import (
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import ConsumerGroupHeartbeatRequest
-from tests.broker.edge.wire import settle
 from tests.broker.groups.fake import BugError, FakeGroup
-from tests.broker.groups.world import Member, World, join_request, play, until_held
+from tests.broker.groups.world import Agent, Member, join_request, until_held, world_of_fakes
+from tests.kit.client import settle
+from tests.kit.loop import take_failures
 
 GROUP = "g"
 
 
-def alone(story, *, seed: int = 1, **changes: str) -> None:
-    """`story(world, agent)` with one agent that holds all shards."""
-
-    async def scenario(world: World) -> None:
-        async with world.agents("one", **changes) as (one,):
-            await until_held(one)
-            await story(world, one)
-
-    play(scenario, seed=seed)
+@asynccontextmanager
+async def alone(**changes: str) -> AsyncGenerator[Agent, None]:
+    """The one agent of a world, which holds all shards; groups are fakes."""
+    async with world_of_fakes().agents("one", **changes) as (one,):
+        await until_held(one)
+        yield one
 
 
 def stats(agent):
     return agent.node.groups.stats
 
 
-def test_a_member_is_told_that_it_joined_when_the_log_has_it() -> None:
-    async def story(world, one) -> None:
+async def test_a_member_is_told_that_it_joined_when_the_log_has_it() -> None:
+    async with alone() as one:
         member = Member(one, GROUP)
         one.log.tail_gate.clear()
         member.send_join("write")
@@ -50,12 +50,11 @@ def test_a_member_is_told_that_it_joined_when_the_log_has_it() -> None:
         assert list(one.machine.groups.get(GROUP).members) == [member.member_id]
         assert await member.heartbeat() == 0
 
-    alone(story)
-
 
 @pytest.mark.promise("P10")
-def test_what_comes_while_a_group_is_written_waits_and_keeps_its_order() -> None:
-    async def story(world, one) -> None:
+@pytest.mark.parametrize("seed", range(10))
+async def test_what_comes_while_a_group_is_written_waits_and_keeps_its_order(seed: int) -> None:
+    async with alone() as one:
         first, second, third = (Member(one, GROUP) for _ in range(3))
         assert await first.join() == 0
         one.log.tail_gate.clear()
@@ -74,26 +73,22 @@ def test_what_comes_while_a_group_is_written_waits_and_keeps_its_order() -> None
         assert group.calls == ["join", "join", "join", "heartbeat"]
         assert stats(one).parked == 0
 
-    for seed in range(10):
-        alone(story, seed=seed)
 
-
-def test_a_change_in_several_commands_is_proposed_one_after_the_other() -> None:
+async def test_a_change_in_several_commands_is_proposed_one_after_the_other() -> None:
     """Were all proposed at once, a later one could be in although an earlier one is not."""
-
-    async def story(world, one) -> None:
-        before = len(world.cluster.entries)
+    async with alone() as one:
+        before = len(one.world.cluster.entries)
         assert await Member(one, GROUP).join("split") == ErrorCode.NOT_COORDINATOR
         row = one.machine.groups.get(GROUP)
         assert (row.epoch, len(row.members)) == (1, 1)
-        assert len(world.cluster.entries) == before + 2
-
-    alone(story)
+        assert len(one.world.cluster.entries) == before + 2
 
 
 @pytest.mark.promise("P13")
-def test_a_write_that_the_log_fences_is_a_bug_that_is_counted_and_the_group_is_made_anew() -> None:
-    async def story(world, one) -> None:
+async def test_a_write_that_the_log_fences_is_a_bug_that_is_counted_and_the_group_is_made_anew() -> (
+    None
+):
+    async with alone() as one:
         assert await Member(one, GROUP).join("split") == ErrorCode.NOT_COORDINATOR
         assert (stats(one).writes_fenced, stats(one).writes_failed) == (1, 1)
         await settle()
@@ -101,11 +96,9 @@ def test_a_write_that_the_log_fences_is_a_bug_that_is_counted_and_the_group_is_m
         assert (broken.dead, anew.dead, anew.epoch) == (True, False, 1)
         assert await Member(one, GROUP).join() == 0
 
-    alone(story)
 
-
-def test_what_fits_into_no_entry_is_refused_and_others_are_not_to_blame() -> None:
-    async def story(world, one) -> None:
+async def test_what_fits_into_no_entry_is_refused_and_others_are_not_to_blame() -> None:
+    async with alone() as one:
         member, other = Member(one, GROUP), Member(one, GROUP)
         assert await member.join() == 0
         large, writer = Member(one, GROUP), Member(one, GROUP)
@@ -122,14 +115,12 @@ def test_what_fits_into_no_entry_is_refused_and_others_are_not_to_blame() -> Non
         assert await other.join() == 0
         assert stats(one).writes_fenced == 0
 
-    alone(story)
-
 
 @pytest.mark.promise("P15")
-def test_the_queue_of_a_group_is_bounded(monkeypatch) -> None:
+async def test_the_queue_of_a_group_is_bounded(monkeypatch) -> None:
     monkeypatch.setattr(hosting, "QUEUE_MAX", 3)
 
-    async def story(world, one) -> None:
+    async with alone() as one:
         one.log.tail_gate.clear()
         members = [Member(one, GROUP) for _ in range(6)]
         for member in members:
@@ -142,14 +133,12 @@ def test_the_queue_of_a_group_is_bounded(monkeypatch) -> None:
         one.log.tail_gate.set()
         assert [await each.joined() for each in members[:4]] == [0] * 4
 
-    alone(story)
-
 
 @pytest.mark.promise("P15")
-def test_requests_that_wait_are_bounded_over_all_groups(monkeypatch) -> None:
+async def test_requests_that_wait_are_bounded_over_all_groups(monkeypatch) -> None:
     monkeypatch.setattr(hosting, "PARKED_MAX", 3)
 
-    async def story(world, one) -> None:
+    async with alone() as one:
         for number in range(3):
             Member(one, f"g{number}", "x").send_join("park")
         assert stats(one).parked == 3
@@ -158,13 +147,11 @@ def test_requests_that_wait_are_bounded_over_all_groups(monkeypatch) -> None:
         assert await Member(one, "g0").join("release") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert stats(one).overflows == 2
 
-    alone(story)
 
-
-def test_groups_that_have_no_row_are_bounded(monkeypatch) -> None:
+async def test_groups_that_have_no_row_are_bounded(monkeypatch) -> None:
     monkeypatch.setattr(hosting, "SOFT_GROUPS_MAX", 3)
 
-    async def story(world, one) -> None:
+    async with alone() as one:
         with_row = Member(one, "row")
         assert await with_row.join() == 0
         for number in range(3):
@@ -174,14 +161,12 @@ def test_groups_that_have_no_row_are_bounded(monkeypatch) -> None:
         assert await Member(one, "row").join() == 0
         assert await Member(one, "g3", "x").join("answer") == 0
 
-    alone(story)
 
-
-def test_no_overflow_is_told_in_words_that_are_final_for_a_client(monkeypatch) -> None:
+async def test_no_overflow_is_told_in_words_that_are_final_for_a_client(monkeypatch) -> None:
     """Java's consumers end by a 14 in answer to SyncGroup or Heartbeat."""
     monkeypatch.setattr(hosting, "QUEUE_MAX", 0)
 
-    async def story(world, one) -> None:
+    async with alone() as one:
         member = Member(one, GROUP)
         assert await member.join() == 0
         one.log.tail_gate.clear()
@@ -191,14 +176,11 @@ def test_no_overflow_is_told_in_words_that_are_final_for_a_client(monkeypatch) -
         assert await member.heartbeat() == ErrorCode.NONE
         assert await member.leave() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    alone(story)
-
 
 @pytest.mark.promise("P17")
-def test_after_a_stall_requests_that_change_something_are_refused() -> None:
+async def test_after_a_stall_requests_that_change_something_are_refused() -> None:
     """P17; a late heartbeat does no harm."""
-
-    async def story(world, one) -> None:
+    async with alone(lease_ttl_ms="120000", session_deadline_ms="90000") as one:
         member = Member(one, GROUP)
         assert await member.join() == 0
         for ask, code in (
@@ -207,21 +189,19 @@ def test_after_a_stall_requests_that_change_something_are_refused() -> None:
             (member.leave, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
             (member.heartbeat, ErrorCode.NONE),
         ):
-            world.loop._now += 5
+            one.world.loop._now += 5
             assert await ask() == code
             assert await member.heartbeat() == 0
             await asyncio.sleep(0.5)
         request = ConsumerGroupHeartbeatRequest(group_id="other", member_id="m")
-        world.loop._now += 5
-        answer = await member.peer.ask(apis.CONSUMER_GROUP_HEARTBEAT, 1, request)
+        one.world.loop._now += 5
+        answer = await member.peer.call(apis.CONSUMER_GROUP_HEARTBEAT, 1, request)
         assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert len(one.machine.groups.get(GROUP).members) == 1
 
-    alone(story, lease_ttl_ms="120000", session_deadline_ms="90000")
 
-
-def test_many_that_waited_for_a_write_do_not_keep_the_loop_to_themselves() -> None:
-    async def story(world, one) -> None:
+async def test_many_that_waited_for_a_write_do_not_keep_the_loop_to_themselves() -> None:
+    async with alone() as one:
         one.log.tail_gate.clear()
         writer = Member(one, GROUP)
         writer.send_join("write")
@@ -242,11 +222,9 @@ def test_many_that_waited_for_a_write_do_not_keep_the_loop_to_themselves() -> No
         assert [await member.joined() for member in members] == [0] * len(members)
         assert await writer.joined() == 0
 
-    alone(story)
 
-
-def test_a_join_stays_parked_when_its_connection_closes() -> None:
-    async def story(world, one) -> None:
+async def test_a_join_stays_parked_when_its_connection_closes() -> None:
+    async with alone() as one:
         gone = Member(one, GROUP, "gone")
         gone.send_join("park")
         await settle()
@@ -257,11 +235,9 @@ def test_a_join_stays_parked_when_its_connection_closes() -> None:
         assert not FakeGroup.made[0].parked
         assert one.node.stats.failed_handlers == 0
 
-    alone(story)
 
-
-def test_a_group_of_which_nothing_is_left_is_not_kept() -> None:
-    async def story(world, one) -> None:
+async def test_a_group_of_which_nothing_is_left_is_not_kept() -> None:
+    async with alone() as one:
         for number in range(20):
             assert await Member(one, f"other{number}").join("answer") == 0
         assert list(one.node.groups.hosting) == []
@@ -272,49 +248,41 @@ def test_a_group_of_which_nothing_is_left_is_not_kept() -> None:
         assert list(one.node.groups.hosting) == []
         assert len(one.node.groups.hosting._timers) <= 2
 
-    alone(story)
 
-
-def test_members_of_groups_that_do_not_exist_are_unknown() -> None:
-    async def story(world, one) -> None:
+async def test_members_of_groups_that_do_not_exist_are_unknown() -> None:
+    async with alone() as one:
         member = Member(one, "nowhere", "somebody", 1)
         assert await member.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
         assert await member.sync() == ErrorCode.UNKNOWN_MEMBER_ID
         assert await member.leave() == ErrorCode.UNKNOWN_MEMBER_ID
         assert FakeGroup.made == []
 
-    alone(story)
 
-
-def test_an_empty_group_id_is_refused() -> None:
-    async def story(world, one) -> None:
+async def test_an_empty_group_id_is_refused() -> None:
+    async with alone() as one:
         member = Member(one, "", "somebody", 1)
         assert await member.join() == ErrorCode.INVALID_GROUP_ID
         assert await member.heartbeat() == ErrorCode.INVALID_GROUP_ID
         assert await member.sync() == ErrorCode.INVALID_GROUP_ID
         assert await member.leave() == ErrorCode.INVALID_GROUP_ID
 
-    alone(story)
 
-
-def test_a_silent_member_is_expired_by_its_session_timeout_and_a_lively_one_is_not() -> None:
-    async def story(world, one) -> None:
+async def test_a_silent_member_is_expired_by_its_session_timeout_and_a_lively_one_is_not() -> None:
+    async with alone() as one:
         silent, lively = Member(one, GROUP), Member(one, GROUP)
         assert (await silent.join(session_ms=6_000), await lively.join()) == (0, 0)
-        begun_s = world.loop.time()
+        begun_s = one.world.loop.time()
         while silent.member_id in one.machine.groups.get(GROUP).members:
             await lively.heartbeat()
             await asyncio.sleep(0.1)
-        assert 5.9 < world.loop.time() - begun_s < 6.2
+        assert 5.9 < one.world.loop.time() - begun_s < 6.2
         await asyncio.sleep(5)
         assert list(one.machine.groups.get(GROUP).members) == [lively.member_id]
         assert stats(one).expired_members == 1
 
-    alone(story)
 
-
-def test_timers_neither_spin_nor_fire_for_every_heartbeat() -> None:
-    async def story(world, one) -> None:
+async def test_timers_neither_spin_nor_fire_for_every_heartbeat() -> None:
+    async with alone() as one:
         member = Member(one, GROUP)
         assert await member.join() == 0
         for _ in range(60):
@@ -326,20 +294,17 @@ def test_timers_neither_spin_nor_fire_for_every_heartbeat() -> None:
         assert group.calls.count("tick") <= 60 / 9 + 3
         assert not one.machine.groups.get(GROUP).members
 
-    alone(story)
-
 
 @pytest.mark.promise("P6")
-def test_a_stall_of_the_agent_expires_nobody() -> None:
+async def test_a_stall_of_the_agent_expires_nobody() -> None:
     """What its members sent meanwhile lies unread in the kernel."""
-
-    async def story(world, one) -> None:
+    async with alone(lease_ttl_ms="120000", session_deadline_ms="90000") as one:
         members = [Member(one, GROUP), Member(one, GROUP)]
         for member in members:
             assert await member.join(session_ms=6_000) == 0
         for member in members:
             member.generation = 2
-        world.loop._now += 30  # SIGSTOP, SIGCONT.
+        one.world.loop._now += 30  # SIGSTOP, SIGCONT.
         assert [await member.heartbeat() for member in members] == [0, 0]
         await asyncio.sleep(5)
         assert len(one.machine.groups.get(GROUP).members) == 2
@@ -347,12 +312,11 @@ def test_a_stall_of_the_agent_expires_nobody() -> None:
         assert len(one.machine.groups.get(GROUP).members) == 0
 
     # Its session outlives the stall here, or else members would have a new timeout anyway.
-    alone(story, lease_ttl_ms="120000", session_deadline_ms="90000")
 
 
 @pytest.mark.parametrize("what", ["bug", "late-bug"])
-def test_a_bug_in_a_group_ends_the_group_and_nobody_waits_for_it(what) -> None:
-    async def story(world, one) -> None:
+async def test_a_bug_in_a_group_ends_the_group_and_nobody_waits_for_it(what) -> None:
+    async with alone() as one:
         parked = Member(one, GROUP)
         assert await parked.join() == 0
         parked.send_join("park")
@@ -366,13 +330,11 @@ def test_a_bug_in_a_group_ends_the_group_and_nobody_waits_for_it(what) -> None:
         assert await Member(one, GROUP).join() == 0
         assert stats(one).parked == 0
         one.node.stats.failed_handlers = 0
-        world.loop.failures.clear()
-
-    alone(story)
+        take_failures()
 
 
-def test_a_bug_in_a_heartbeat_that_waited_ends_the_group_too() -> None:
-    async def story(world, one) -> None:
+async def test_a_bug_in_a_heartbeat_that_waited_ends_the_group_too() -> None:
+    async with alone() as one:
         member, writer, later = (Member(one, GROUP) for _ in range(3))
         assert await member.join() == 0
         one.log.tail_gate.clear()
@@ -387,13 +349,11 @@ def test_a_bug_in_a_heartbeat_that_waited_ends_the_group_too() -> None:
         assert await later.joined() == ErrorCode.UNKNOWN_SERVER_ERROR
         assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR]
         assert await Member(one, GROUP).join() == 0
-        world.loop.failures.clear()
-
-    alone(story)
+        take_failures()
 
 
-def test_a_row_of_another_version_is_told_to_whoever_asks_and_harms_nobody_else() -> None:
-    async def story(world, one) -> None:
+async def test_a_row_of_another_version_is_told_to_whoever_asks_and_harms_nobody_else() -> None:
+    async with alone() as one:
         member = Member(one, GROUP)
         assert await member.join() == 0
         one.machine.groups.get(GROUP).body = b"of tomorrow"
@@ -409,21 +369,17 @@ def test_a_row_of_another_version_is_told_to_whoever_asks_and_harms_nobody_else(
         assert stats(one).unreadable >= 3
         assert await Member(one, "another").join() == 0
 
-    alone(story)
 
-
-def test_a_member_is_told_its_host_and_ids_come_from_the_agents_own_chance() -> None:
-    async def story(world, one) -> None:
-        peer = one.peer()
-        answer = await peer.ask(apis.JOIN_GROUP, 5, join_request(GROUP, "answer"))
-        assert answer.leader == "/127.0.0.1"
-        member = Member(one, GROUP)
-        await member.join()
-        ids.append(member.member_id)
-
+async def test_a_member_is_told_its_host_and_ids_come_from_the_agents_own_chance() -> None:
     ids: list[str] = []
-    alone(story)
-    alone(story)
+    for _ in range(2):
+        async with alone() as one:
+            peer = one.connect()
+            answer = await peer.call(apis.JOIN_GROUP, 5, join_request(GROUP, "answer"))
+            assert answer.leader == "/127.0.0.1"
+            member = Member(one, GROUP)
+            await member.join()
+            ids.append(member.member_id)
     assert ids[0] == ids[1]
     first, second, third, fourth, fifth = ids[0].split("-")
     assert [len(part) for part in (first, second, third, fourth, fifth)] == [8, 4, 4, 4, 12]
@@ -431,30 +387,26 @@ def test_a_member_is_told_its_host_and_ids_come_from_the_agents_own_chance() -> 
     assert fourth[0] in "89ab"
 
 
-def test_heartbeats_of_the_consumer_protocol_are_answered_in_the_call() -> None:
-    async def story(world, one) -> None:
+async def test_heartbeats_of_the_consumer_protocol_are_answered_in_the_call() -> None:
+    async with alone() as one:
         request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="m")
-        peer = one.peer()
+        peer = one.connect()
         tasks = len(asyncio.all_tasks())
         peer.send(apis.CONSUMER_GROUP_HEARTBEAT, 1, request)
         assert len(asyncio.all_tasks()) == tasks
         assert (await peer.answer()).member_id == "m"
         assert stats(one).heartbeats == 1
 
-    alone(story)
 
-
-def test_the_consumer_protocol_can_be_switched_off() -> None:
-    async def story(world, one) -> None:
+async def test_the_consumer_protocol_can_be_switched_off() -> None:
+    async with alone(group_coordinator_rebalance_protocols="classic") as one:
         request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="m")
-        answer = await one.ask(apis.CONSUMER_GROUP_HEARTBEAT, request)
+        answer = await one.call(apis.CONSUMER_GROUP_HEARTBEAT, request)
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
 
-    alone(story, group_coordinator_rebalance_protocols="classic")
 
-
-def test_configs_of_a_group_hold_for_the_live_group_at_once() -> None:
-    async def story(world, one) -> None:
+async def test_configs_of_a_group_hold_for_the_live_group_at_once() -> None:
+    async with alone() as one:
         assert await Member(one, GROUP).join() == 0
         (group,) = FakeGroup.made
         assert group.settings.consumer_session_timeout_ms == 45_000
@@ -463,15 +415,16 @@ def test_configs_of_a_group_hold_for_the_live_group_at_once() -> None:
         assert group.settings.consumer_session_timeout_ms == 50_000
         assert one.node.groups.settings_for(GROUP).consumer_session_timeout_ms == 50_000
 
-    alone(story)
-
 
 def commit(topic, group_id: str = GROUP) -> CommitOffsets:
     return CommitOffsets(group_id, "", -1, (CommittedOffset(topic.topic_id, 0, 5, -1, ""),))
 
 
-def test_a_commit_that_creates_a_group_and_a_join_do_not_know_two_different_groups() -> None:
-    async def story(world, one) -> None:
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_commit_that_creates_a_group_and_a_join_do_not_know_two_different_groups(
+    seed: int,
+) -> None:
+    async with alone() as one:
         topic = await one.create_topic("t")
         one.log.tail_gate.clear()
         committed = asyncio.ensure_future(one.node.groups.propose(commit(topic)))
@@ -486,12 +439,9 @@ def test_a_commit_that_creates_a_group_and_a_join_do_not_know_two_different_grou
         assert stats(one).writes_fenced == 0
         assert len(one.machine.groups.get(GROUP).offsets) == 1
 
-    for seed in range(5):
-        alone(story, seed=seed)
 
-
-def test_soft_state_of_before_a_row_ends_with_the_commit_that_makes_the_row() -> None:
-    async def story(world, one) -> None:
+async def test_soft_state_of_before_a_row_ends_with_the_commit_that_makes_the_row() -> None:
+    async with alone() as one:
         topic = await one.create_topic("t")
         parked = Member(one, GROUP, "parked")
         parked.send_join("park")
@@ -507,11 +457,10 @@ def test_soft_state_of_before_a_row_ends_with_the_commit_that_makes_the_row() ->
         assert await later.joined() == 0
         assert [group.dead for group in FakeGroup.made] == [True, False]
 
-    alone(story)
 
-
-def test_a_group_is_deleted_between_its_own_writes() -> None:
-    async def story(world, one) -> None:
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_group_is_deleted_between_its_own_writes(seed: int) -> None:
+    async with alone() as one:
         topic = await one.create_topic("t")
         await one.node.groups.propose(commit(topic))
         one.log.tail_gate.clear()
@@ -531,12 +480,9 @@ def test_a_group_is_deleted_between_its_own_writes() -> None:
         assert len(one.machine.groups.get(GROUP).offsets) == 0
         assert stats(one).writes_fenced == 0
 
-    for seed in range(5):
-        alone(story, seed=seed)
 
-
-def test_a_deletion_that_the_log_refuses_leaves_the_group_as_it_was() -> None:
-    async def story(world, one) -> None:
+async def test_a_deletion_that_the_log_refuses_leaves_the_group_as_it_was() -> None:
+    async with alone() as one:
         member = Member(one, GROUP)
         assert await member.join() == 0
         outcome = await one.node.groups.propose(DeleteGroup(GROUP, only_without_offsets=False))
@@ -544,11 +490,9 @@ def test_a_deletion_that_the_log_refuses_leaves_the_group_as_it_was() -> None:
         assert await member.heartbeat() == 0
         assert len(FakeGroup.made) == 1
 
-    alone(story)
 
-
-def test_who_asks_for_a_settled_group_waits_while_it_is_written() -> None:
-    async def story(world, one) -> None:
+async def test_who_asks_for_a_settled_group_waits_while_it_is_written() -> None:
+    async with alone() as one:
         one.log.tail_gate.clear()
         member = Member(one, GROUP)
         member.send_join("write")
@@ -560,11 +504,9 @@ def test_who_asks_for_a_settled_group_waits_while_it_is_written() -> None:
         await waited
         assert one.node.groups.live(GROUP).state() == "Stable"
 
-    alone(story)
 
-
-def test_a_proposal_whose_fate_is_open_for_too_long_is_said_to_have_timed_out() -> None:
-    async def story(world, one) -> None:
+async def test_a_proposal_whose_fate_is_open_for_too_long_is_said_to_have_timed_out() -> None:
+    async with alone(offsets_commit_timeout_ms="1000") as one:
         topic = await one.create_topic("t")
         one.log.tail_gate.clear()
         with pytest.raises(KafkaError) as caught:
@@ -574,14 +516,10 @@ def test_a_proposal_whose_fate_is_open_for_too_long_is_said_to_have_timed_out() 
         await asyncio.sleep(1)
         assert len(one.machine.groups.get(GROUP).offsets) == 1
 
-    alone(story, offsets_commit_timeout_ms="1000")
 
-
-def test_groups_are_listed_whether_or_not_they_have_a_row() -> None:
-    async def story(world, one) -> None:
+async def test_groups_are_listed_whether_or_not_they_have_a_row() -> None:
+    async with alone() as one:
         assert await Member(one, "b").join() == 0
         Member(one, "a", "x").send_join("park")
         await settle()
         assert one.node.groups.coordinated() == ["a", "b"]
-
-    alone(story)

@@ -12,7 +12,6 @@ from protocol.messages import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from tests.broker.edge.world import run
 from tests.broker.groups.members import (
     classic_group,
     codes,
@@ -20,9 +19,8 @@ from tests.broker.groups.members import (
     fetched,
     join_request,
     put,
-    scene,
 )
-from tests.broker.groups.world import group_of, until_held
+from tests.broker.groups.world import agents, group_of, until_held
 
 
 def delete(group_id: str, topics: dict) -> OffsetDeleteRequest:
@@ -41,12 +39,12 @@ def delete(group_id: str, topics: dict) -> OffsetDeleteRequest:
 
 async def deleted(agent, group_id: str, topics: dict):
     """The error code of it all, or the codes by (topic, partition)."""
-    answer = await agent.ask(apis.OFFSET_DELETE, delete(group_id, topics), version=0)
+    answer = await agent.call(apis.OFFSET_DELETE, delete(group_id, topics), version=0)
     return answer.error_code or codes(answer)
 
 
-def test_offsets_of_an_empty_group_are_forgotten_and_the_others_stay():
-    async def play(one):
+async def test_offsets_of_an_empty_group_are_forgotten_and_the_others_stay():
+    async with agents() as (one,):
         await put(one, "g", {"logs": {0: 1, 1: 2, 2: 3}})
         assert await deleted(one, "g", {"logs": [0, 2, 3]}) == {
             ("logs", 0): 0,
@@ -55,27 +53,21 @@ def test_offsets_of_an_empty_group_are_forgotten_and_the_others_stay():
         }
         assert await fetched(one, "g", None) == {("logs", 1): 2}
 
-    scene(play)
 
-
-def test_a_group_that_is_not_there_is_not_found():
-    async def play(one):
+async def test_a_group_that_is_not_there_is_not_found():
+    async with agents() as (one,):
         assert await deleted(one, "g", {"logs": [0]}) == ErrorCode.GROUP_ID_NOT_FOUND
         assert await deleted(one, "", {"logs": [0]}) == ErrorCode.INVALID_GROUP_ID
 
-    scene(play)
 
-
-def test_another_agents_group_is_not_touched_here():
-    async def play(one, two):
+async def test_another_agents_group_is_not_touched_here():
+    async with agents("one", "two") as (one, two):
         group_id = group_of(two)
         assert await deleted(one, group_id, {"logs": [0]}) == ErrorCode.NOT_COORDINATOR
 
-    scene(play, "one", "two")
 
-
-def test_partitions_that_are_not_there_are_unknown():
-    async def play(one):
+async def test_partitions_that_are_not_there_are_unknown():
+    async with agents() as (one,):
         await put(one, "g", {"logs": {0: 1}})
         assert await deleted(one, "g", {"gone": [0], "logs": [0, 4, -1]}) == {
             ("gone", 0): 3,
@@ -84,13 +76,10 @@ def test_partitions_that_are_not_there_are_unknown():
             ("logs", -1): 3,
         }
 
-    scene(play)
 
-
-def test_a_topic_is_unknown_only_behind_a_barrier():
+async def test_a_topic_is_unknown_only_behind_a_barrier():
     """P8."""
-
-    async def play(one, two):
+    async with agents("one", "two") as (one, two):
         group_id = group_of(two)
         await put(two, group_id, {"logs": {0: 1}})
         two.lag()
@@ -100,8 +89,6 @@ def test_a_topic_is_unknown_only_behind_a_barrier():
         assert not asked.done()
         two.catch_up()
         assert await asked == {("new", 0): 0}
-
-    scene(play, "one", "two")
 
 
 async def classic(one, **more):
@@ -115,8 +102,8 @@ async def consumer(one):
 
 
 @pytest.mark.parametrize("make", [classic, consumer])
-def test_what_a_group_of_consumers_subscribes_to_stays(make):
-    async def play(one):
+async def test_what_a_group_of_consumers_subscribes_to_stays(make):
+    async with agents() as (one,):
         await one.create_topic("more")
         member = await make(one)
         await member.commit({"logs": {0: 1}, "more": {0: 2}})
@@ -127,84 +114,66 @@ def test_what_a_group_of_consumers_subscribes_to_stays(make):
         }
         assert await fetched(one, "g", None) == {("logs", 0): 1}
 
-    scene(play)
 
-
-def test_a_group_with_members_that_are_no_consumers_keeps_its_offsets():
-    async def play(one):
+async def test_a_group_with_members_that_are_no_consumers_keeps_its_offsets():
+    async with agents() as (one,):
         member = await classic(one, protocol_type="connect")
         await member.commit({"logs": {0: 1}})
         assert await deleted(one, "g", {"logs": [0]}) == ErrorCode.NON_EMPTY_GROUP
         await member.leave()
         assert await deleted(one, "g", {"logs": [0]}) == {("logs", 0): 0}
 
-    scene(play)
 
-
-def test_a_member_that_is_about_to_join_for_the_first_time_holds_offsets_back():
+async def test_a_member_that_is_about_to_join_for_the_first_time_holds_offsets_back():
     """Its subscription is not known before the group is stable."""
-
-    async def play(one):
+    async with agents() as (one,):
         await put(one, "g", {"logs": {0: 1}})
-        joining = one.peer()
+        joining = one.connect()
         joining.send(apis.JOIN_GROUP, 3, join_request("g", protocol_type="connect"))
         await asyncio.sleep(0.1)
         assert await deleted(one, "g", {"logs": [0]}) == ErrorCode.NON_EMPTY_GROUP
 
-    scene(play)
 
-
-def test_who_was_told_an_id_and_has_not_joined_holds_no_offsets_back():
+async def test_who_was_told_an_id_and_has_not_joined_holds_no_offsets_back():
     """KIP-394: a pending member is no member."""
-
-    async def play(one):
+    async with agents() as (one,):
         await put(one, "g", {"logs": {0: 1}})
         request = join_request("g", protocol_type="connect")
-        asked = await one.ask(apis.JOIN_GROUP, request, version=4)
+        asked = await one.call(apis.JOIN_GROUP, request, version=4)
         assert asked.error_code == ErrorCode.MEMBER_ID_REQUIRED
         assert await deleted(one, "g", {"logs": [0]}) == {("logs", 0): 0}
 
-    scene(play)
 
-
-def test_what_is_not_there_is_no_error_and_writes_nothing():
-    async def play(one):
+async def test_what_is_not_there_is_no_error_and_writes_nothing():
+    async with agents() as (one,):
         await put(one, "g", {"logs": {0: 1}})
         position = one.machine.position
         assert await deleted(one, "g", {"logs": [1, 2]}) == {("logs", 1): 0, ("logs", 2): 0}
         assert await deleted(one, "g", {}) == {}
         assert one.machine.position == position
 
-    scene(play)
 
-
-def test_more_than_a_command_may_name_goes_as_several():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await one.create_topic("wide", 2100)
-            await until_held(one)
-            await put(one, "g", {"wide": dict.fromkeys(range(2100), 1)})
-            seen = []
-            one.coordinator.on_applied(
-                lambda applied: seen.extend(
-                    each for each in applied.entry.commands if isinstance(each, DeleteOffsets)
-                )
+async def test_more_than_a_command_may_name_goes_as_several(world):
+    async with world.agents("one") as (one,):
+        await one.create_topic("wide", 2100)
+        await until_held(one)
+        await put(one, "g", {"wide": dict.fromkeys(range(2100), 1)})
+        seen = []
+        one.coordinator.on_applied(
+            lambda applied: seen.extend(
+                each for each in applied.entry.commands if isinstance(each, DeleteOffsets)
             )
-            answer = await deleted(one, "g", {"wide": list(range(2100))})
-            assert set(answer.values()) == {0}
-            assert sorted(len(command.partitions) for command in seen) == [100, 1000, 1000]
-            assert await fetched(one, "g", None) == {}
+        )
+        answer = await deleted(one, "g", {"wide": list(range(2100))})
+        assert set(answer.values()) == {0}
+        assert sorted(len(command.partitions) for command in seen) == [100, 1000, 1000]
+        assert await fetched(one, "g", None) == {}
 
-    run(scenario)
 
-
-def test_a_deletion_whose_fate_is_open_is_said_to_have_timed_out():
+async def test_a_deletion_whose_fate_is_open_is_said_to_have_timed_out():
     """P4."""
-
-    async def play(one):
+    async with agents(offsets_commit_timeout_ms="500") as (one,):
         await put(one, "g", {"logs": {0: 1}})
         one.lag()
         assert await deleted(one, "g", {"logs": [0]}) == ErrorCode.REQUEST_TIMED_OUT
         one.catch_up()
-
-    scene(play, offsets_commit_timeout_ms="500")

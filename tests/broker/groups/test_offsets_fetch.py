@@ -13,15 +13,15 @@ from protocol.messages import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
-from tests.broker.groups.members import classic_group, consumer_group, fetch, fetched, put, scene
-from tests.broker.groups.world import group_of
+from tests.broker.groups.members import classic_group, consumer_group, fetch, fetched, put
+from tests.broker.groups.world import agents, group_of
 
 LOGS = {"logs": {0: (7, 3, "mine"), 2: 9}}
 
 
 async def delete_topic(agent, name: str) -> None:
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=10_000)
-    answer = await agent.ask(apis.DELETE_TOPICS, request)
+    answer = await agent.call(apis.DELETE_TOPICS, request)
     assert answer.responses[0].error_code == 0
 
 
@@ -41,13 +41,13 @@ def rows_of(topics) -> list[tuple]:
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_offsets_are_told_in_every_version(version):
-    async def play(one):
+async def test_offsets_are_told_in_every_version(version):
+    async with agents() as (one,):
         await put(one, "g", LOGS)
         topic_id = one.machine.topics.by_name("logs").topic_id
         name = topic_id if version >= 10 else "logs"
         request = fetch("g", {name: [0, 1, 2, 99]})
-        answer = await one.ask(apis.OFFSET_FETCH, request, version=version)
+        answer = await one.call(apis.OFFSET_FETCH, request, version=version)
         group = answer.groups[0] if version >= 8 else answer
         assert group.error_code == 0
         assert rows_of(group.topics) == [
@@ -57,12 +57,10 @@ def test_offsets_are_told_in_every_version(version):
             (name, 99, -1, -1, "", 0),
         ]
 
-    scene(play)
-
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_no_topics_mean_all_that_the_group_has(version):
-    async def play(one):
+async def test_no_topics_mean_all_that_the_group_has(version):
+    async with agents() as (one,):
         await one.create_topic("more", 2)
         await put(one, "g", {**LOGS, "more": {1: 5}})
         told = await fetched(one, "g", None, version=version)
@@ -70,12 +68,10 @@ def test_no_topics_mean_all_that_the_group_has(version):
         names = ids if version >= 10 else {"logs": "logs", "more": "more"}
         assert told == {(names["logs"], 0): 7, (names["logs"], 2): 9, (names["more"], 1): 5}
 
-    scene(play)
-
 
 @pytest.mark.parametrize("version", [1, 5, 9])
-def test_a_group_that_nobody_knows_has_no_offsets_and_that_is_no_error(version):
-    async def play(one):
+async def test_a_group_that_nobody_knows_has_no_offsets_and_that_is_no_error(version):
+    async with agents() as (one,):
         assert await fetched(one, "g", {"logs": [0], "gone": [3]}, version=version) == {
             ("logs", 0): -1,
             ("gone", 3): -1,
@@ -83,22 +79,18 @@ def test_a_group_that_nobody_knows_has_no_offsets_and_that_is_no_error(version):
         if version >= 2:
             assert await fetched(one, "g", None, version=version) == {}
 
-    scene(play)
 
-
-def test_a_topic_that_was_asked_for_by_an_id_that_is_not_there_is_unknown():
-    async def play(one):
+async def test_a_topic_that_was_asked_for_by_an_id_that_is_not_there_is_unknown():
+    async with agents() as (one,):
         await put(one, "g", LOGS)
         gone = bytes([9] * 16)
-        answer = await one.ask(apis.OFFSET_FETCH, fetch("g", {gone: [0, 1]}), version=10)
+        answer = await one.call(apis.OFFSET_FETCH, fetch("g", {gone: [0, 1]}), version=10)
         assert [row.error_code for row in answer.groups[0].topics[0].partitions] == [100, 100]
         assert answer.groups[0].error_code == 0
 
-    scene(play)
 
-
-def test_offsets_of_a_deleted_topic_are_gone_at_once_also_when_its_name_comes_back():
-    async def play(one):
+async def test_offsets_of_a_deleted_topic_are_gone_at_once_also_when_its_name_comes_back():
+    async with agents() as (one,):
         await put(one, "g", LOGS)
         await delete_topic(one, "logs")
         assert await fetched(one, "g", None) == {}
@@ -107,13 +99,11 @@ def test_offsets_of_a_deleted_topic_are_gone_at_once_also_when_its_name_comes_ba
         assert await fetched(one, "g", {"logs": [0]}) == {("logs", 0): -1}
         assert await fetched(one, "g", None) == {}
 
-    scene(play)
-
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_a_refusal_is_told_where_the_version_has_a_place_for_it(version):
-    async def play(one):
-        answer = await one.ask(apis.OFFSET_FETCH, fetch("", {"logs": [0, 1]}), version=version)
+async def test_a_refusal_is_told_where_the_version_has_a_place_for_it(version):
+    async with agents() as (one,):
+        answer = await one.call(apis.OFFSET_FETCH, fetch("", {"logs": [0, 1]}), version=version)
         if version >= 8:
             assert answer.groups[0].error_code == ErrorCode.INVALID_GROUP_ID
             assert answer.groups[0].topics == []
@@ -126,27 +116,22 @@ def test_a_refusal_is_told_where_the_version_has_a_place_for_it(version):
                 ("logs", 1, -1, -1, "", ErrorCode.INVALID_GROUP_ID),
             ]
 
-    scene(play)
 
-
-def test_several_groups_are_answered_each_with_its_own_error():
+async def test_several_groups_are_answered_each_with_its_own_error():
     """KIP-709."""
-
-    async def play(one, two):
+    async with agents("one", "two") as (one, two):
         mine, other = group_of(one), group_of(two)
         await put(one, mine, LOGS)
         request = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group_id=each) for each in (mine, other, "")]
         )
-        answer = await one.ask(apis.OFFSET_FETCH, request, version=9)
+        answer = await one.call(apis.OFFSET_FETCH, request, version=9)
         assert [(group.group_id, group.error_code) for group in answer.groups] == [
             (mine, 0),
             (other, ErrorCode.NOT_COORDINATOR),
             ("", ErrorCode.INVALID_GROUP_ID),
         ]
         assert len(rows_of(answer.groups[0].topics)) == 2
-
-    scene(play, "one", "two")
 
 
 @pytest.mark.parametrize(
@@ -159,8 +144,8 @@ def test_several_groups_are_answered_each_with_its_own_error():
         (None, None, ErrorCode.NONE),
     ],
 )
-def test_a_member_of_kip_848_that_was_fenced_is_told_no_offsets(member, difference, code):
-    async def play(one):
+async def test_a_member_of_kip_848_that_was_fenced_is_told_no_offsets(member, difference, code):
+    async with agents() as (one,):
         (joined,) = await consumer_group(one, "g")
         await joined.commit({"logs": {0: 7}})
         request = fetch(
@@ -169,39 +154,32 @@ def test_a_member_of_kip_848_that_was_fenced_is_told_no_offsets(member, differen
             member_id=joined.member_id if member == "self" else member,
             epoch=-1 if difference is None else joined.epoch + difference,
         )
-        (group,) = (await one.ask(apis.OFFSET_FETCH, request, version=9)).groups
+        (group,) = (await one.call(apis.OFFSET_FETCH, request, version=9)).groups
         assert group.error_code == code
         assert len(group.topics) == (code == 0)
 
-    scene(play)
 
-
-def test_offsets_of_a_classic_group_are_told_to_anyone():
-    async def play(one):
+async def test_offsets_of_a_classic_group_are_told_to_anyone():
+    async with agents() as (one,):
         (joined,) = await classic_group(one, "g", {"logs": [0]})
         await joined.commit({"logs": {0: 7}})
         request = fetch("g", {"logs": [0]}, member_id="nobody", epoch=99)
-        (group,) = (await one.ask(apis.OFFSET_FETCH, request, version=9)).groups
+        (group,) = (await one.call(apis.OFFSET_FETCH, request, version=9)).groups
         assert (group.error_code, rows_of(group.topics)[0][2]) == (0, 7)
 
-    scene(play)
 
-
-def test_stable_offsets_are_told_since_none_is_pending():
-    async def play(one):
+async def test_stable_offsets_are_told_since_none_is_pending():
+    async with agents() as (one,):
         await put(one, "g", LOGS)
         request = fetch("g", {"logs": [0]}, require_stable=True)
-        (group,) = (await one.ask(apis.OFFSET_FETCH, request, version=9)).groups
+        (group,) = (await one.call(apis.OFFSET_FETCH, request, version=9)).groups
         assert (group.error_code, rows_of(group.topics)[0][2]) == (0, 7)
-
-    scene(play)
 
 
 @pytest.mark.promise("P8")
-def test_an_agent_that_lags_behind_the_loss_of_its_shards_tells_no_offsets():
+async def test_an_agent_that_lags_behind_the_loss_of_its_shards_tells_no_offsets():
     """P8: its session looks proven, and another agent has taken commits meanwhile."""
-
-    async def play(one, two):
+    async with agents("one", "two") as (one, two):
         group_id = group_of(one)
         await put(one, group_id, {"logs": {0: 7}})
         one.lag()
@@ -213,23 +191,19 @@ def test_an_agent_that_lags_behind_the_loss_of_its_shards_tells_no_offsets():
         await put(two, group_id, {"logs": {0: 8}})
         assert one.node.groups.hosting.serves(group_id)
         request = fetch(group_id, {"logs": [0]})
-        asked = asyncio.create_task(one.ask(apis.OFFSET_FETCH, request, version=9))
+        asked = asyncio.create_task(one.call(apis.OFFSET_FETCH, request, version=9))
         await asyncio.sleep(0.5)
         assert not asked.done()
         one.catch_up()
         (group,) = (await asked).groups
         assert (group.error_code, group.topics) == (ErrorCode.NOT_COORDINATOR, [])
 
-    scene(play, "one", "two")
 
-
-def test_without_a_log_no_offset_is_told():
-    async def play(one):
+async def test_without_a_log_no_offset_is_told():
+    async with agents() as (one,):
         await put(one, "g", LOGS)
         one.log.down = True
-        answer = await one.ask(apis.OFFSET_FETCH, fetch("g", {"logs": [0]}), version=9)
+        answer = await one.call(apis.OFFSET_FETCH, fetch("g", {"logs": [0]}), version=9)
         assert answer.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        old = await one.ask(apis.OFFSET_FETCH, fetch("g", {"logs": [0]}), version=1)
+        old = await one.call(apis.OFFSET_FETCH, fetch("g", {"logs": [0]}), version=1)
         assert rows_of(old.topics)[0][5] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-
-    scene(play)

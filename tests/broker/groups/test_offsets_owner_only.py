@@ -9,8 +9,8 @@ from tests.broker.groups.members import (
     fetched,
     put,
     rows,
-    scene,
 )
+from tests.broker.groups.world import agents
 
 LOGS0 = ("logs", 0)
 
@@ -20,8 +20,8 @@ async def owner_only(agent, group_id: str, value: str = "true") -> None:
     await agent.coordinator.propose(SetGroupConfigs(group_id, configs))
 
 
-def test_with_owner_only_a_commit_of_anothers_partition_is_refused_and_the_rest_taken():
-    async def play(one):
+async def test_with_owner_only_a_commit_of_anothers_partition_is_refused_and_the_rest_taken():
+    async with agents() as (one,):
         await owner_only(one, "g")
         first, second = await classic_group(one, "g", {"logs": [0, 1]}, {"logs": [2]})
         answer = await first.commit({"logs": {0: 7, 2: 8, 3: 9}})
@@ -31,32 +31,25 @@ def test_with_owner_only_a_commit_of_anothers_partition_is_refused_and_the_rest_
         assert await second.commit({"logs": {2: 5}}) == {("logs", 2): 0}
         assert [*(await second.commit({"logs": {1: 5}})).values()] == [27]
 
-    scene(play)
 
-
-def test_without_owner_only_any_member_may_commit_anything():
-    async def play(one):
+async def test_without_owner_only_any_member_may_commit_anything():
+    async with agents() as (one,):
         first, _ = await classic_group(one, "g", {"logs": [0]}, {"logs": [1]})
         assert await first.commit({"logs": {1: 7}}) == {("logs", 1): 0}
         await owner_only(one, "g", "false")
         assert await first.commit({"logs": {1: 8}}) == {("logs", 1): 0}
 
-    scene(play)
 
-
-def test_owner_only_may_be_switched_on_while_the_group_is_at_work():
-    async def play(one):
+async def test_owner_only_may_be_switched_on_while_the_group_is_at_work():
+    async with agents() as (one,):
         first, _ = await classic_group(one, "g", {"logs": [0]}, {"logs": [1]})
         await owner_only(one, "g")
         assert [*(await first.commit({"logs": {1: 7}})).values()] == [27]
 
-    scene(play)
 
-
-def test_the_late_commit_of_a_partition_that_was_given_up_cannot_skip_records():
+async def test_the_late_commit_of_a_partition_that_was_given_up_cannot_skip_records():
     """The loss of Redpanda Connect #4010: a batch in flight while its partition moves on."""
-
-    async def play(one):
+    async with agents() as (one,):
         await owner_only(one, "g")
         (old,) = await classic_group(one, "g", {"logs": [0, 1]})
         # Cooperative: first the partition is taken from its owner, and is nobody's …
@@ -68,11 +61,9 @@ def test_the_late_commit_of_a_partition_that_was_given_up_cannot_skip_records():
         assert await fetched(one, "g", {"logs": [1]}) == {("logs", 1): 100}
         assert await new.commit({"logs": {1: 150}}) == {("logs", 1): 0}
 
-    scene(play)
 
-
-def test_with_owner_only_members_of_kip_848_hear_that_their_epoch_is_stale():
-    async def play(one):
+async def test_with_owner_only_members_of_kip_848_hear_that_their_epoch_is_stale():
+    async with agents() as (one,):
         await owner_only(one, "g")
         members = await consumer_group(one, "g", 2)
         first = next(member for member in members if member.owns(0))
@@ -81,14 +72,12 @@ def test_with_owner_only_members_of_kip_848_hear_that_their_epoch_is_stale():
         assert answer == {LOGS0: 0, ("logs", foreign): ErrorCode.STALE_MEMBER_EPOCH}
         assert [*rows(one, "g")] == [0]
 
-    scene(play)
 
-
-def test_with_owner_only_classic_members_of_a_group_that_is_migrated_hear_their_own_error():
-    async def play(one):
+async def test_with_owner_only_classic_members_of_a_group_that_is_migrated_hear_their_own_error():
+    async with agents() as (one,):
         await owner_only(one, "g")
         first, second = await classic_group(one, "g", {"logs": [0, 1]}, {"logs": [2, 3]})
-        newcomer = Consumer(one, one.peer(), "g", "newcomer", 0)
+        newcomer = Consumer(one, one.connect(), "g", "newcomer", 0)
         assert await newcomer.beat() == 0
         assert one.machine.groups.get("g").kind is GroupKind.CONSUMER
         answer = await first.commit({"logs": {0: 7, 2: 8}})
@@ -98,14 +87,10 @@ def test_with_owner_only_classic_members_of_a_group_that_is_migrated_hear_their_
         foreign = await newcomer.commit({"logs": {0: 7}})
         assert foreign == {LOGS0: ErrorCode.STALE_MEMBER_EPOCH}
 
-    scene(play)
 
-
-def test_with_owner_only_tools_may_still_commit_to_a_group_without_members():
-    async def play(one):
+async def test_with_owner_only_tools_may_still_commit_to_a_group_without_members():
+    async with agents() as (one,):
         await owner_only(one, "g")
         (joined,) = await classic_group(one, "g", {"logs": [0]})
         await joined.leave()
         assert await put(one, "g", {"logs": {0: 1}}) == {LOGS0: 0}
-
-    scene(play)

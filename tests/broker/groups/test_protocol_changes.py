@@ -11,8 +11,8 @@ from tests.broker.groups.members import (
     classic_group,
     consumer_group,
     join_request,
-    scene,
 )
+from tests.broker.groups.world import agents
 
 GROUP = "g"
 
@@ -24,37 +24,39 @@ def kind(agent) -> GroupKind:
     return live.kind
 
 
-def test_who_is_parked_is_told_to_join_again_when_the_group_is_upgraded() -> None:
-    async def play(agent):
+async def test_who_is_parked_is_told_to_join_again_when_the_group_is_upgraded() -> None:
+    async with agents() as (agent,):
         first, second = await classic_group(agent, GROUP, {"logs": [0, 1]}, {"logs": [2, 3]})
         request = join_request(GROUP, member_id=first.member_id)
-        parked = asyncio.get_running_loop().create_task(first.peer.ask(apis.JOIN_GROUP, 5, request))
+        parked = asyncio.get_running_loop().create_task(
+            first.peer.call(apis.JOIN_GROUP, 5, request)
+        )
         await asyncio.sleep(0.1)
         assert not parked.done()
-        consumer = Consumer(agent, agent.peer(), GROUP, "m", 0)
+        consumer = Consumer(agent, agent.connect(), GROUP, "m", 0)
         assert await consumer.beat() == 0
         assert (await parked).error_code == ErrorCode.REBALANCE_IN_PROGRESS
         assert kind(agent) is GroupKind.CONSUMER
         assert await second.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
         assert await second.commit({"logs": {2: 7}}) == {("logs", 2): 0}
-        told = await first.peer.ask(apis.JOIN_GROUP, 5, request)
+        told = await first.peer.call(apis.JOIN_GROUP, 5, request)
         assert (told.error_code, told.generation_id) == (0, consumer.epoch)
         assert told.member_id == first.member_id
 
-    scene(play)
 
-
-def test_the_group_goes_on_as_a_classic_one_when_its_last_member_of_kip_848_is_given_up() -> None:
-    async def play(agent):
+async def test_the_group_goes_on_as_a_classic_one_when_its_last_member_of_kip_848_is_given_up() -> (
+    None
+):
+    async with agents() as (agent,):
         (consumer,) = await consumer_group(agent, GROUP)
-        peer = agent.peer()
-        joined = await peer.ask(apis.JOIN_GROUP, 5, join_request(GROUP, member_id="c"))
+        peer = agent.connect()
+        joined = await peer.call(apis.JOIN_GROUP, 5, join_request(GROUP, member_id="c"))
         assert joined.error_code == 0
         await consumer.beat()
         epoch = joined.generation_id
         for _ in range(3):
             await asyncio.sleep(SESSION_MS / 1000 / 2)
-            again = await peer.ask(apis.JOIN_GROUP, 5, join_request(GROUP, member_id="c"))
+            again = await peer.call(apis.JOIN_GROUP, 5, join_request(GROUP, member_id="c"))
             if again.error_code or again.leader:
                 break
         # Nobody hears of the consumer any more: in time the classic member leads.
@@ -64,11 +66,9 @@ def test_the_group_goes_on_as_a_classic_one_when_its_last_member_of_kip_848_is_g
         assert again.generation_id > epoch
         assert [*agent.machine.groups.get(GROUP).members] == ["c"]
 
-    scene(play)
 
-
-def test_a_group_without_members_takes_either_protocol_after_a_takeover_too() -> None:
-    async def play(agent):
+async def test_a_group_without_members_takes_either_protocol_after_a_takeover_too() -> None:
+    async with agents() as (agent,):
         (consumer,) = await consumer_group(agent, GROUP)
         await consumer.go()
         (member,) = await classic_group(agent, GROUP, {"logs": [0, 1, 2, 3]})
@@ -76,5 +76,3 @@ def test_a_group_without_members_takes_either_protocol_after_a_takeover_too() ->
         await member.leave()
         await consumer_group(agent, GROUP)
         assert kind(agent) is GroupKind.CONSUMER
-
-    scene(play)

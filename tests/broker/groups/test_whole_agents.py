@@ -24,7 +24,7 @@ from protocol.messages import (
     SyncGroupRequestAssignment,
 )
 from protocol.types import Incarnation
-from tests.broker.harness import Client, Place, Running, agent_of
+from tests.kit.sockets import Place, Running, SocketClient, agent_of
 
 FIRST, SECOND = LiveAgent(Incarnation(1), 0), LiveAgent(Incarnation(2), 1)
 """Node ids as the log gives them to two agents, one after the other."""
@@ -39,7 +39,7 @@ STAYS = next(
 class Consumer:
     """A member of the classic protocol, as a client library would be one."""
 
-    def __init__(self, client: Client, group_id: str) -> None:
+    def __init__(self, client: SocketClient, group_id: str) -> None:
         self.client = client
         self.group_id = group_id
         self.member_id = ""
@@ -56,7 +56,7 @@ class Consumer:
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\0\1\0\0\0\0")],
         )
-        answer = await self.client.ask(apis.JOIN_GROUP, 9, request)
+        answer = await self.client.call(apis.JOIN_GROUP, 9, request)
         if answer.error_code in (0, ErrorCode.MEMBER_ID_REQUIRED):
             self.member_id, self.generation = answer.member_id, answer.generation_id
             self.leader = answer.leader
@@ -79,7 +79,7 @@ class Consumer:
             protocol_name="range",
             assignments=given,
         )
-        answer = await self.client.ask(apis.SYNC_GROUP, 5, request)
+        answer = await self.client.call(apis.SYNC_GROUP, 5, request)
         assert answer.error_code == 0
         return answer.assignment
 
@@ -87,7 +87,7 @@ class Consumer:
         request = HeartbeatRequest(
             group_id=self.group_id, generation_id=self.generation, member_id=self.member_id
         )
-        return (await self.client.ask(apis.HEARTBEAT, 4, request)).error_code
+        return (await self.client.call(apis.HEARTBEAT, 4, request)).error_code
 
     async def commit(self, topic: str, offset: int) -> int:
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
@@ -97,13 +97,13 @@ class Consumer:
             member_id=self.member_id,
             topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])],
         )
-        answer = await self.client.ask(apis.OFFSET_COMMIT, 8, request)
+        answer = await self.client.call(apis.OFFSET_COMMIT, 8, request)
         return answer.topics[0].partitions[0].error_code
 
     async def leave(self) -> int:
         identity = MemberIdentity(member_id=self.member_id)
         request = LeaveGroupRequest(group_id=self.group_id, members=[identity])
-        answer = await self.client.ask(apis.LEAVE_GROUP, 5, request)
+        answer = await self.client.call(apis.LEAVE_GROUP, 5, request)
         return answer.error_code or answer.members[0].error_code
 
     async def until_in(self, generation: int) -> None:
@@ -121,7 +121,7 @@ async def coordinator_port(running: Running, group_id: str) -> int:
     request = FindCoordinatorRequest(coordinator_keys=[group_id])
     async with asyncio.timeout(20):
         while True:
-            answer = await client.ask(apis.FIND_COORDINATOR, 6, request)
+            answer = await client.call(apis.FIND_COORDINATOR, 6, request)
             (found,) = answer.coordinators
             if found.error_code == 0:
                 return found.port
@@ -141,7 +141,7 @@ async def serving(place: Place, *flags: str):
 async def connected(running: Running, group_id: str, count: int):
     """Consumers at the group's coordinator, as this agent says."""
     port = await coordinator_port(running, group_id)
-    clients = [await Client.connect(port) for _ in range(count)]
+    clients = [await SocketClient.connect(port) for _ in range(count)]
     try:
         yield [Consumer(client, group_id) for client in clients]
     finally:
@@ -191,7 +191,7 @@ def test_a_member_of_the_consumer_protocol_joins_is_assigned_and_leaves() -> Non
 
             async def ask(**fields):
                 request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", **fields)
-                return await client.ask(apis.CONSUMER_GROUP_HEARTBEAT, 1, request)
+                return await client.call(apis.CONSUMER_GROUP_HEARTBEAT, 1, request)
 
             answer = await ask(
                 rebalance_timeout_ms=5_000, subscribed_topic_names=["t"], topic_partitions=[]
@@ -222,7 +222,7 @@ def test_when_the_coordinator_dies_its_members_go_on_elsewhere_in_the_same_gener
                 assert await coordinator_port(two, STAYS) == one.port
                 await both_joined(first, second)
                 before = [(each.member_id, each.generation) for each in (first, second)]
-                one.log.away = True
+                one.log.down = True
                 async with asyncio.timeout(10):
                     while await coordinator_port(two, STAYS) != two.port:
                         await asyncio.sleep(0.05)
@@ -271,11 +271,11 @@ def test_a_refused_join_can_be_read_in_every_version(version) -> None:
     async def main() -> None:
         async with serving(Place()) as one:
             client = await one.connect()
-            answer = await client.ask(apis.JOIN_GROUP, version, JoinGroupRequest(group_id=""))
+            answer = await client.call(apis.JOIN_GROUP, version, JoinGroupRequest(group_id=""))
             assert answer.error_code == ErrorCode.INVALID_GROUP_ID
             await coordinator_port(one, "g")
             request = JoinGroupRequest(group_id="g", member_id="who?", session_timeout_ms=10_000)
-            answer = await client.ask(apis.JOIN_GROUP, version, request)
+            answer = await client.call(apis.JOIN_GROUP, version, request)
             assert answer.error_code != 0
             assert answer.protocol_name == (None if version >= 7 else "")
 

@@ -1,10 +1,8 @@
-"""Agents with groups in virtual time, and what their members ask.
-
-`play(scenario)` has agents whose groups are fakes (`tests.broker.groups.fake`), so that only the
-shell is looked at; `run` of `tests.broker.edge.world` has the real ones.
-"""
+"""Agents with groups, and what the members of fake groups (`tests.broker.groups.fake`) ask."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 from coordinator.commands.group_commands import GROUP_SHARDS
 from coordinator.tables.groups import shard_of
@@ -16,24 +14,36 @@ from protocol.messages import (
     MemberIdentity,
     SyncGroupRequest,
 )
-from tests.broker.edge.wire import Peer
-from tests.broker.edge.world import Agent, World, run
 from tests.broker.groups.fake import KINDS, FakeGroup
+from tests.kit.agents import Agent, World
+from tests.kit.client import Client
 
-__all__ = ["Agent", "FakeGroup", "Member", "World", "play", "run"]
+__all__ = ["Agent", "FakeGroup", "Member", "World"]
 
 SESSION_MS = 10_000
 
 
-def play(scenario, *, seed: int = 1) -> None:
-    """`scenario(world)` in virtual time, with fake groups."""
+def world_of_fakes() -> World:
+    """The groups of its agents are fakes, so that only the shell is looked at."""
+    world = World()
+    FakeGroup.made.clear()
+    world.kinds = KINDS
+    return world
 
-    async def with_fakes(world: World) -> None:
-        FakeGroup.made.clear()
-        world.kinds = KINDS
-        await scenario(world)
 
-    run(with_fakes, seed=seed)
+@asynccontextmanager
+async def agents(*names: str, **told: str) -> AsyncGenerator[list[Agent], None]:
+    """Agents ("one" when none is named) with a topic "logs" of four partitions; each of them has
+    its shards of groups, and knows."""
+    async with World().agents(*(names or ("one",)), **told) as everybody:
+        await everybody[0].create_topic("logs", 4)
+        await until_held(*everybody)
+        async with asyncio.timeout(60):
+            while not all(agent.node.groups.claims.served for agent in everybody):
+                await asyncio.sleep(0.1)
+        for agent in everybody:
+            await agent.coordinator.barrier()
+        yield everybody
 
 
 async def until_held(*agents: Agent) -> None:
@@ -83,7 +93,7 @@ class Member:
         self.group_id = group_id
         self.member_id = member_id
         self.generation = generation
-        self.peer: Peer = agent.peer()
+        self.peer: Client = agent.connect()
 
     def send_join(self, what: str, session_ms: int = SESSION_MS) -> None:
         request = join_request(self.group_id, what, self.member_id, session_ms)
@@ -105,18 +115,18 @@ class Member:
         request = HeartbeatRequest(
             group_id=self.group_id, generation_id=self.generation, member_id=self.member_id
         )
-        return (await self.peer.ask(apis.HEARTBEAT, 4, request)).error_code
+        return (await self.peer.call(apis.HEARTBEAT, 4, request)).error_code
 
     async def sync(self) -> int:
         request = SyncGroupRequest(
             group_id=self.group_id, generation_id=self.generation, member_id=self.member_id
         )
-        return (await self.peer.ask(apis.SYNC_GROUP, 5, request)).error_code
+        return (await self.peer.call(apis.SYNC_GROUP, 5, request)).error_code
 
     async def leave(self) -> int:
         identity = MemberIdentity(member_id=self.member_id)
         request = LeaveGroupRequest(group_id=self.group_id, members=[identity])
-        return (await self.peer.ask(apis.LEAVE_GROUP, 5, request)).error_code
+        return (await self.peer.call(apis.LEAVE_GROUP, 5, request)).error_code
 
     def at(self, agent: Agent) -> "Member":
         """The same member, connected to another agent."""

@@ -15,8 +15,8 @@ from protocol.messages import (
     MetadataRequest,
     MetadataRequestTopic,
 )
-from tests.broker.edge.world import run
-from tests.broker.produce.world import batch
+from tests.kit.batches import batch
+from tests.kit.faults import lost
 
 NOT_MORE = ErrorCode.INVALID_PARTITIONS
 BAD = ErrorCode.INVALID_REPLICA_ASSIGNMENT
@@ -39,44 +39,38 @@ def wider(*topics: tuple, **more) -> CreatePartitionsRequest:
 
 async def ask(agent, *topics: tuple, version: int = 3, **more) -> list[tuple[str, int]]:
     request = wider(*topics, **more)
-    answer = await agent.ask(apis.CREATE_PARTITIONS, request, version=version)
+    answer = await agent.call(apis.CREATE_PARTITIONS, request, version=version)
     return [(row.name, row.error_code) for row in answer.results]
 
 
 async def partitions_told(agent, name: str) -> int:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
-    (topic,) = (await agent.ask(apis.METADATA, request)).topics
+    (topic,) = (await agent.call(apis.METADATA, request)).topics
     return len(topic.partitions)
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_topic_has_more_partitions_when_it_is_answered(version):
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await one.create_topic("logs", 2)
-            await one.produce("logs", batch(b"x"), partition=1)
-            assert await partitions_told(one, "logs") == 2
-            assert await ask(one, ("logs", 5), version=version) == [("logs", 0)]
-            assert await partitions_told(one, "logs") == 5
-            await one.produce("logs", batch(b"y"), partition=4)
-            topic = one.machine.topics.by_name("logs")
-            ends = [one.machine.partitions.get(topic.topic_id, at).end_offset for at in range(5)]
-            assert ends == [0, 1, 0, 0, 1]
-
-    run(scenario)
+async def test_a_topic_has_more_partitions_when_it_is_answered(version, world):
+    async with world.agents("one") as (one,):
+        await one.create_topic("logs", 2)
+        await one.produce("logs", batch(b"x"), partition=1)
+        assert await partitions_told(one, "logs") == 2
+        assert await ask(one, ("logs", 5), version=version) == [("logs", 0)]
+        assert await partitions_told(one, "logs") == 5
+        await one.produce("logs", batch(b"y"), partition=4)
+        topic = one.machine.topics.by_name("logs")
+        ends = [one.machine.partitions.get(topic.topic_id, at).end_offset for at in range(5)]
+        assert ends == [0, 1, 0, 0, 1]
 
 
-def test_what_is_only_validated_does_not_happen():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await one.create_topic("logs", 2)
-            asked = ("logs", 3), ("none", 3)
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            expected = [("logs", 0), ("none", unknown)]
-            assert await ask(one, *asked, validate_only=True) == expected
-            assert one.machine.topics.by_name("logs").partition_count == 2
-
-    run(scenario)
+async def test_what_is_only_validated_does_not_happen(world):
+    async with world.agents("one") as (one,):
+        await one.create_topic("logs", 2)
+        asked = ("logs", 3), ("none", 3)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        expected = [("logs", 0), ("none", unknown)]
+        assert await ask(one, *asked, validate_only=True) == expected
+        assert one.machine.topics.by_name("logs").partition_count == 2
 
 
 @pytest.mark.parametrize(
@@ -98,68 +92,55 @@ def test_what_is_only_validated_does_not_happen():
         (4, [[[0], [1]]], 0),
     ],
 )
-def test_what_kafka_refuses_is_refused_alike(count, assigned, code):
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, _):
-            await one.create_topic("logs", 2)
-            assert await ask(one, ("logs", count, *assigned)) == [("logs", code)]
-            expected = 2 if code else count
-            assert one.machine.topics.by_name("logs").partition_count == expected
-
-    run(scenario)
+async def test_what_kafka_refuses_is_refused_alike(count, assigned, code, world):
+    async with world.agents("one", "two") as (one, _):
+        await one.create_topic("logs", 2)
+        assert await ask(one, ("logs", count, *assigned)) == [("logs", code)]
+        expected = 2 if code else count
+        assert one.machine.topics.by_name("logs").partition_count == expected
 
 
-def test_each_topic_has_its_own_answer_and_one_that_is_named_twice_gets_nothing():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            for name in ("a", "b"):
-                await one.create_topic(name, 1)
-            asked = ("a", 2), ("none", 2), ("b", 2), ("b", 3)
-            assert await ask(one, *asked) == [
-                ("a", 0),
-                ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-                ("b", ErrorCode.INVALID_REQUEST),
-            ]
-            assert one.machine.topics.by_name("b").partition_count == 1
-
-    run(scenario)
+async def test_each_topic_has_its_own_answer_and_one_that_is_named_twice_gets_nothing(world):
+    async with world.agents("one") as (one,):
+        for name in ("a", "b"):
+            await one.create_topic(name, 1)
+        asked = ("a", 2), ("none", 2), ("b", 2), ("b", 3)
+        assert await ask(one, *asked) == [
+            ("a", 0),
+            ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ("b", ErrorCode.INVALID_REQUEST),
+        ]
+        assert one.machine.topics.by_name("b").partition_count == 1
 
 
-def test_nothing_is_added_while_an_agent_of_an_older_release_is_live():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await one.create_topic("logs", 1)
-            (row,) = one.machine.incarnations
-            row.feature_level_max = TABLES_LEVEL - 1
-            assert await ask(one, ("logs", 2)) == [("logs", ErrorCode.UNSUPPORTED_VERSION)]
-            assert one.machine.topics.by_name("logs").partition_count == 1
-
-    run(scenario)
+async def test_nothing_is_added_while_an_agent_of_an_older_release_is_live(world):
+    async with world.agents("one") as (one,):
+        await one.create_topic("logs", 1)
+        (row,) = one.machine.incarnations
+        row.feature_level_max = TABLES_LEVEL - 1
+        assert await ask(one, ("logs", 2)) == [("logs", ErrorCode.UNSUPPORTED_VERSION)]
+        assert one.machine.topics.by_name("logs").partition_count == 1
 
 
 @pytest.mark.promise("P8")
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_a_lagging_agent_judges_by_what_another_agent_has_told(validate_only):
+async def test_a_lagging_agent_judges_by_what_another_agent_has_told(validate_only, world):
     """What is only validated is judged by nobody else: without a barrier it would pass."""
-
-    async def scenario(world):
-        async with world.agents("one", "lagging") as (one, lagging):
-            await one.create_topic("logs", 1)
-            await lagging.coordinator.barrier()
-            lagging.lag()
-            assert await ask(one, ("logs", 3)) == [("logs", 0)]
-            peer = lagging.peer()
-            peer.send(apis.CREATE_PARTITIONS, 3, wider(("logs", 3), validate_only=validate_only))
-            await asyncio.sleep(1)
-            assert not peer.frames()
-            lagging.catch_up()
-            (row,) = (await peer.answer()).results
-            assert (row.error_code, row.error_message) == (
-                NOT_MORE,
-                "Topic already has 3 partition(s).",
-            )
-
-    run(scenario)
+    async with world.agents("one", "lagging") as (one, lagging):
+        await one.create_topic("logs", 1)
+        await lagging.coordinator.barrier()
+        lagging.lag()
+        assert await ask(one, ("logs", 3)) == [("logs", 0)]
+        peer = lagging.connect()
+        peer.send(apis.CREATE_PARTITIONS, 3, wider(("logs", 3), validate_only=validate_only))
+        await asyncio.sleep(1)
+        assert not peer.frames()
+        lagging.catch_up()
+        (row,) = (await peer.answer()).results
+        assert (row.error_code, row.error_message) == (
+            NOT_MORE,
+            "Topic already has 3 partition(s).",
+        )
 
 
 @pytest.mark.parametrize(
@@ -169,50 +150,40 @@ def test_a_lagging_agent_judges_by_what_another_agent_has_told(validate_only):
         (lambda topic: DeleteTopic(topic.topic_id), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_what_was_overtaken_is_refused_by_the_log(overtaking, code):
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            topic = await one.create_topic("logs", 1)
-            propose = one.coordinator.propose
+async def test_what_was_overtaken_is_refused_by_the_log(overtaking, code, world):
+    async with world.agents("one") as (one,):
+        topic = await one.create_topic("logs", 1)
+        propose = one.coordinator.propose
 
-            def overtaken(command, *more):
-                propose(overtaking(topic))
-                return propose(command, *more)
+        def overtaken(command, *more):
+            propose(overtaking(topic))
+            return propose(command, *more)
 
-            one.coordinator.propose = overtaken
-            assert await ask(one, ("logs", 2)) == [("logs", code)]
-
-    run(scenario)
+        one.coordinator.propose = overtaken
+        assert await ask(one, ("logs", 2)) == [("logs", code)]
 
 
-def test_without_a_session_clients_are_sent_elsewhere():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await one.create_topic("logs", 1)
-            await one.lose_session()
-            assert await ask(one, ("logs", 2)) == [("logs", ErrorCode.NOT_CONTROLLER)]
-
-    run(scenario)
+async def test_without_a_session_clients_are_sent_elsewhere(world):
+    async with world.agents("one") as (one,):
+        await one.create_topic("logs", 1)
+        await one.lose_session()
+        assert await ask(one, ("logs", 2)) == [("logs", ErrorCode.NOT_CONTROLLER)]
 
 
 @pytest.mark.promise("P4")
-def test_what_may_still_happen_is_said_to_have_timed_out():
+async def test_what_may_still_happen_is_said_to_have_timed_out(world):
     """P4: the append has no answer, so nobody knows."""
+    async with world.agents("one", "two") as (one, two):
+        await one.create_topic("logs", 1)
+        one.log.after["append"] = lost()
+        propose = one.coordinator.propose
 
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            await one.create_topic("logs", 1)
-            one.log.swallow_answers = True
-            propose = one.coordinator.propose
+        def held_up(*more):
+            one.lag()
+            return propose(*more)
 
-            def held_up(*more):
-                one.lag()
-                return propose(*more)
-
-            one.coordinator.propose = held_up
-            unknown = ErrorCode.REQUEST_TIMED_OUT
-            assert await ask(one, ("logs", 2), timeout_ms=500) == [("logs", unknown)]
-            await two.coordinator.barrier()
-            assert two.machine.topics.by_name("logs").partition_count == 2
-
-    run(scenario)
+        one.coordinator.propose = held_up
+        unknown = ErrorCode.REQUEST_TIMED_OUT
+        assert await ask(one, ("logs", 2), timeout_ms=500) == [("logs", unknown)]
+        await two.coordinator.barrier()
+        assert two.machine.topics.by_name("logs").partition_count == 2

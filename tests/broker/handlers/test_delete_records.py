@@ -10,8 +10,8 @@ from coordinator.commands.job_commands import TrimLogs
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from tests.broker.edge.world import run
-from tests.broker.produce.world import batch
+from tests.kit.batches import batch
+from tests.kit.faults import lost
 
 
 def delete(name: str, *places: tuple[int, int], timeout_ms: int = 10_000) -> DeleteRecordsRequest:
@@ -30,7 +30,7 @@ def rows(answer) -> list[tuple[int, int]]:
 
 
 async def ask(agent, request, **more) -> list[tuple[int, int]]:
-    return rows(await agent.ask(apis.DELETE_RECORDS, request, **more))
+    return rows(await agent.call(apis.DELETE_RECORDS, request, **more))
 
 
 async def fill(agent, name: str = "logs", *, records: int = 5, partitions: int = 1, **configs):
@@ -44,47 +44,35 @@ async def fill(agent, name: str = "logs", *, records: int = 5, partitions: int =
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_a_log_begins_at_the_offset_that_is_given(version):
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            partition = await fill(one)
-            assert await ask(one, delete("logs", (0, 3)), version=version) == [(0, 3)]
-            assert (partition.log_start, partition.end_offset) == (3, 5)
-
-    run(scenario)
+async def test_a_log_begins_at_the_offset_that_is_given(version, world):
+    async with world.agents("one") as (one,):
+        partition = await fill(one)
+        assert await ask(one, delete("logs", (0, 3)), version=version) == [(0, 3)]
+        assert (partition.log_start, partition.end_offset) == (3, 5)
 
 
-def test_nothing_is_deleted_while_an_agent_of_an_older_release_is_live():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            partition = await fill(one)
-            (row,) = one.machine.incarnations
-            row.feature_level_max = 1
-            assert await ask(one, delete("logs", (0, 3))) == [(ErrorCode.UNSUPPORTED_VERSION, -1)]
-            assert partition.log_start == 0
-
-    run(scenario)
+async def test_nothing_is_deleted_while_an_agent_of_an_older_release_is_live(world):
+    async with world.agents("one") as (one,):
+        partition = await fill(one)
+        (row,) = one.machine.incarnations
+        row.feature_level_max = 1
+        assert await ask(one, delete("logs", (0, 3))) == [(ErrorCode.UNSUPPORTED_VERSION, -1)]
+        assert partition.log_start == 0
 
 
-def test_minus_one_is_the_end():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            partition = await fill(one)
-            assert await ask(one, delete("logs", (0, -1))) == [(0, 5)]
-            assert (partition.log_start, partition.end_offset) == (5, 5)
-
-    run(scenario)
+async def test_minus_one_is_the_end(world):
+    async with world.agents("one") as (one,):
+        partition = await fill(one)
+        assert await ask(one, delete("logs", (0, -1))) == [(0, 5)]
+        assert (partition.log_start, partition.end_offset) == (5, 5)
 
 
-def test_in_the_middle_of_a_batch_the_log_begins_there_too():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            topic = await one.create_topic("logs")
-            await one.produce("logs", batch(b"a", b"b", b"c"))
-            assert await ask(one, delete("logs", (0, 2))) == [(0, 2)]
-            assert one.machine.partitions.get(topic.topic_id, 0).log_start == 2
-
-    run(scenario)
+async def test_in_the_middle_of_a_batch_the_log_begins_there_too(world):
+    async with world.agents("one") as (one,):
+        topic = await one.create_topic("logs")
+        await one.produce("logs", batch(b"a", b"b", b"c"))
+        assert await ask(one, delete("logs", (0, 2))) == [(0, 2)]
+        assert one.machine.partitions.get(topic.topic_id, 0).log_start == 2
 
 
 @pytest.mark.parametrize(
@@ -97,185 +85,148 @@ def test_in_the_middle_of_a_batch_the_log_begins_there_too():
         (99, {"cleanup_policy": "compact"}, ErrorCode.POLICY_VIOLATION),
     ],
 )
-def test_what_kafka_refuses_is_refused_alike(offset, configs, code):
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            partition = await fill(one, **configs)
-            assert await ask(one, delete("logs", (0, offset))) == [(code, -1)]
-            assert partition.log_start == 0
-
-    run(scenario)
+async def test_what_kafka_refuses_is_refused_alike(offset, configs, code, world):
+    async with world.agents("one") as (one,):
+        partition = await fill(one, **configs)
+        assert await ask(one, delete("logs", (0, offset))) == [(code, -1)]
+        assert partition.log_start == 0
 
 
-def test_a_topic_that_is_compacted_and_deleted_from_lets_go():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await fill(one, cleanup_policy="compact,delete")
-            assert await ask(one, delete("logs", (0, 3))) == [(0, 3)]
-
-    run(scenario)
+async def test_a_topic_that_is_compacted_and_deleted_from_lets_go(world):
+    async with world.agents("one") as (one,):
+        await fill(one, cleanup_policy="compact,delete")
+        assert await ask(one, delete("logs", (0, 3))) == [(0, 3)]
 
 
-def test_the_brokers_policy_holds_for_a_topic_without_its_own():
-    async def scenario(world):
-        async with world.agents("one", log_cleanup_policy="compact") as (one,):
-            await fill(one)
-            assert await ask(one, delete("logs", (0, 3))) == [(ErrorCode.POLICY_VIOLATION, -1)]
-
-    run(scenario)
+async def test_the_brokers_policy_holds_for_a_topic_without_its_own(world):
+    async with world.agents("one", log_cleanup_policy="compact") as (one,):
+        await fill(one)
+        assert await ask(one, delete("logs", (0, 3))) == [(ErrorCode.POLICY_VIOLATION, -1)]
 
 
-def test_names_that_kafka_keeps_for_itself_are_invalid_if_they_are_there():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            name = "__consumer_offsets"
-            unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-            assert await ask(one, delete(name, (0, 0))) == [unknown]
-            await fill(one, name)
-            assert await ask(one, delete(name, (0, 3))) == [(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)]
-
-    run(scenario)
+async def test_names_that_kafka_keeps_for_itself_are_invalid_if_they_are_there(world):
+    async with world.agents("one") as (one,):
+        name = "__consumer_offsets"
+        unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        assert await ask(one, delete(name, (0, 0))) == [unknown]
+        await fill(one, name)
+        assert await ask(one, delete(name, (0, 3))) == [(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)]
 
 
-def test_each_partition_has_its_own_answer():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await fill(one, partitions=2)
-            request = delete("logs", (7, 0), (0, 4), (1, 1), (1, 0), (0, 2))
-            request.topics += delete("nothing", (0, 0)).topics
-            logs, nothing = (await one.ask(apis.DELETE_RECORDS, request)).topics
-            found = {
-                row.partition_index: (row.error_code, row.low_watermark) for row in logs.partitions
-            }
-            assert found == {
-                7: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
-                0: (0, 2),
-                1: (0, 0),
-            }, "of a partition that is named twice the last mention counts"
-            (row,) = nothing.partitions
-            assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    run(scenario)
+async def test_each_partition_has_its_own_answer(world):
+    async with world.agents("one") as (one,):
+        await fill(one, partitions=2)
+        request = delete("logs", (7, 0), (0, 4), (1, 1), (1, 0), (0, 2))
+        request.topics += delete("nothing", (0, 0)).topics
+        logs, nothing = (await one.call(apis.DELETE_RECORDS, request)).topics
+        found = {
+            row.partition_index: (row.error_code, row.low_watermark) for row in logs.partitions
+        }
+        assert found == {
+            7: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+            0: (0, 2),
+            1: (0, 0),
+        }, "of a partition that is named twice the last mention counts"
+        (row,) = nothing.partitions
+        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_what_is_gone_already_needs_no_entry_in_the_log():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await fill(one)
-            await ask(one, delete("logs", (0, 3)))
-            proposed = one.coordinator.propose
-            one.coordinator.propose = None
-            assert await ask(one, delete("logs", (0, 3))) == [(0, 3)]
-            assert await ask(one, delete("logs", (0, 1))) == [(0, 3)]
-            one.coordinator.propose = proposed
-
-    run(scenario)
+async def test_what_is_gone_already_needs_no_entry_in_the_log(world):
+    async with world.agents("one") as (one,):
+        await fill(one)
+        await ask(one, delete("logs", (0, 3)))
+        proposed = one.coordinator.propose
+        one.coordinator.propose = None
+        assert await ask(one, delete("logs", (0, 3))) == [(0, 3)]
+        assert await ask(one, delete("logs", (0, 1))) == [(0, 3)]
+        one.coordinator.propose = proposed
 
 
 @pytest.mark.promise("P8")
-def test_a_lagging_agent_knows_the_end_that_another_agent_has_told():
-    async def scenario(world):
-        async with world.agents("one", "lagging") as (one, lagging):
-            lagging.lag()
-            await fill(one)
-            peer = lagging.peer()
-            peer.send(apis.DELETE_RECORDS, 2, delete("logs", (0, 5)))
-            await asyncio.sleep(1)
-            assert not peer.frames()
-            lagging.catch_up()
-            assert rows(await peer.answer()) == [(0, 5)]
-
-    run(scenario)
+async def test_a_lagging_agent_knows_the_end_that_another_agent_has_told(world):
+    async with world.agents("one", "lagging") as (one, lagging):
+        lagging.lag()
+        await fill(one)
+        peer = lagging.connect()
+        peer.send(apis.DELETE_RECORDS, 2, delete("logs", (0, 5)))
+        await asyncio.sleep(1)
+        assert not peer.frames()
+        lagging.catch_up()
+        assert rows(await peer.answer()) == [(0, 5)]
 
 
 @pytest.mark.promise("P8")
-def test_minus_one_deletes_what_another_agent_has_acknowledged_before():
-    async def scenario(world):
-        async with world.agents("one", "lagging") as (one, lagging):
-            await fill(one, records=2)
-            await lagging.coordinator.barrier()
-            lagging.lag()
-            await one.produce("logs", batch(b"x"))
-            peer = lagging.peer()
-            peer.send(apis.DELETE_RECORDS, 2, delete("logs", (0, -1)))
-            await asyncio.sleep(1)
-            lagging.catch_up()
-            assert rows(await peer.answer()) == [(0, 3)]
-
-    run(scenario)
+async def test_minus_one_deletes_what_another_agent_has_acknowledged_before(world):
+    async with world.agents("one", "lagging") as (one, lagging):
+        await fill(one, records=2)
+        await lagging.coordinator.barrier()
+        lagging.lag()
+        await one.produce("logs", batch(b"x"))
+        peer = lagging.connect()
+        peer.send(apis.DELETE_RECORDS, 2, delete("logs", (0, -1)))
+        await asyncio.sleep(1)
+        lagging.catch_up()
+        assert rows(await peer.answer()) == [(0, 3)]
 
 
-def test_a_topic_that_is_deleted_meanwhile_is_unknown():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            partition = await fill(one)
-            propose = one.coordinator.propose
+async def test_a_topic_that_is_deleted_meanwhile_is_unknown(world):
+    async with world.agents("one") as (one,):
+        partition = await fill(one)
+        propose = one.coordinator.propose
 
-            def overtaken(command, *more):
-                propose(DeleteTopic(partition.topic_id))
-                return propose(command, *more)
+        def overtaken(command, *more):
+            propose(DeleteTopic(partition.topic_id))
+            return propose(command, *more)
 
-            one.coordinator.propose = overtaken
-            refused = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-            assert await ask(one, delete("logs", (0, 3))) == [refused]
-
-    run(scenario)
+        one.coordinator.propose = overtaken
+        refused = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        assert await ask(one, delete("logs", (0, 3))) == [refused]
 
 
-def test_without_a_session_clients_are_sent_elsewhere():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            partition = await fill(one)
-            await one.lose_session()
-            refused = (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-            assert await ask(one, delete("logs", (0, 3))) == [refused]
-            assert partition.log_start == 0
-
-    run(scenario)
+async def test_without_a_session_clients_are_sent_elsewhere(world):
+    async with world.agents("one") as (one,):
+        partition = await fill(one)
+        await one.lose_session()
+        refused = (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        assert await ask(one, delete("logs", (0, 3))) == [refused]
+        assert partition.log_start == 0
 
 
 @pytest.mark.promise("P4")
-def test_what_may_still_happen_is_said_to_have_timed_out():
+async def test_what_may_still_happen_is_said_to_have_timed_out(world):
     """P4: the append has no answer, so nobody knows."""
+    async with world.agents("one", "two") as (one, two):
+        partition = await fill(one)
+        await two.coordinator.barrier()
+        one.log.after["append"] = lost()
+        propose = one.coordinator.propose
 
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            partition = await fill(one)
-            await two.coordinator.barrier()
-            one.log.swallow_answers = True
-            propose = one.coordinator.propose
+        def held_up(*more):
+            one.lag()
+            return propose(*more)
 
-            def held_up(*more):
-                one.lag()
-                return propose(*more)
-
-            one.coordinator.propose = held_up
-            unknown = (ErrorCode.REQUEST_TIMED_OUT, -1)
-            assert await ask(one, delete("logs", (0, 3), timeout_ms=500)) == [unknown]
-            await two.coordinator.barrier()
-            assert two.machine.partitions.get(partition.topic_id, 0).log_start == 3
-
-    run(scenario)
+        one.coordinator.propose = held_up
+        unknown = (ErrorCode.REQUEST_TIMED_OUT, -1)
+        assert await ask(one, delete("logs", (0, 3), timeout_ms=500)) == [unknown]
+        await two.coordinator.barrier()
+        assert two.machine.partitions.get(partition.topic_id, 0).log_start == 3
 
 
-def test_many_partitions_go_into_commands_of_bounded_size(monkeypatch):
+async def test_many_partitions_go_into_commands_of_bounded_size(monkeypatch, world):
     monkeypatch.setattr(delete_records, "TRIMS_PER_COMMAND_MAX", 3)
 
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await one.create_topic("logs", 7)
-            for partition in range(7):
-                await one.produce("logs", batch(b"x"), partition=partition)
-            propose, sizes = one.coordinator.propose, []
+    async with world.agents("one") as (one,):
+        await one.create_topic("logs", 7)
+        for partition in range(7):
+            await one.produce("logs", batch(b"x"), partition=partition)
+        propose, sizes = one.coordinator.propose, []
 
-            def counted(command, *more):
-                assert isinstance(command, TrimLogs)
-                sizes.append(len(command.trims))
-                return propose(command, *more)
+        def counted(command, *more):
+            assert isinstance(command, TrimLogs)
+            sizes.append(len(command.trims))
+            return propose(command, *more)
 
-            one.coordinator.propose = counted
-            asked = delete("logs", *((partition, -1) for partition in range(7)))
-            assert await ask(one, asked) == [(0, 1)] * 7
-            assert sizes == [3, 3, 1]
-
-    run(scenario)
+        one.coordinator.propose = counted
+        asked = delete("logs", *((partition, -1) for partition in range(7)))
+        assert await ask(one, asked) == [(0, 1)] * 7
+        assert sizes == [3, 3, 1]

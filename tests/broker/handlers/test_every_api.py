@@ -5,6 +5,7 @@ stands still (P4). The requests are drawn from the shapes: one of everything a r
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import types
 import typing
@@ -15,8 +16,7 @@ from broker.handlers import SERVED
 from protocol import apis, messages
 from protocol.errors import ErrorCode
 from protocol.messages import hot
-from tests.broker.edge.wire import settle
-from tests.broker.edge.world import run
+from tests.kit.client import settle
 
 EVERY_API = pytest.mark.parametrize("api", SERVED.values(), ids=lambda api: api.name)
 WHAT_CHANGES = pytest.mark.parametrize(
@@ -83,124 +83,109 @@ def errors(value):
 
 async def told(agent, api, version=None):
     """The answer to the sample, or None when the connection was closed instead."""
-    peer = agent.peer()
+    client = agent.connect()
     latest = max(versions(api)) if version is None else version
-    peer.send(api.key, latest, request_of(api))
+    client.send(api.key, latest, request_of(api))
     for _ in range(int(SECONDS_MAX * 10)):
-        if peer.frames():
-            return await peer.answer()
-        if peer.closed:
+        if client.frames():
+            return await client.answer()
+        if client.closed:
             return None
         await asyncio.sleep(0.1)
     raise AssertionError(f"{api.name} was neither answered nor closed")
 
 
 async def lives(agent):
-    answer = await agent.ask(apis.API_VERSIONS, request_of(SERVED[apis.API_VERSIONS]))
+    answer = await agent.call(apis.API_VERSIONS, request_of(SERVED[apis.API_VERSIONS]))
     assert answer.error_code == 0
 
 
-def scene(play):
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await one.create_topic("t", 2)
-            await play(world, one)
-
-    run(scenario)
+@contextlib.asynccontextmanager
+async def one_with_a_topic(world):
+    async with world.agents("one") as (one,):
+        await one.create_topic("t", 2)
+        yield one
 
 
 @EVERY_API
-def test_a_request_that_ends_early_closes_its_connection_and_no_other(api):
-    async def play(world, one):
+async def test_a_request_that_ends_early_closes_its_connection_and_no_other(api, world):
+    async with one_with_a_topic(world) as one:
         head = world.cluster.head()
         for version in versions(api):
             body = bytes(messages.encode_request(api.key, version, request_of(api)))
             if not body:
                 continue  # Nothing is asked for in so old a version.
-            peer = one.peer()
-            peer.send(api.key, version, body=body[:-1])
+            client = one.connect()
+            client.send(api.key, version, body=body[:-1])
             await settle()
-            assert peer.closed, f"v{version}"
-            assert peer.frames() == []
+            assert client.closed, f"v{version}"
+            assert client.frames() == []
         assert world.cluster.head() == head
         await lives(one)
 
-    scene(play)
-
 
 @EVERY_API
-def test_a_version_that_nobody_knows_closes_the_connection(api):
-    async def play(world, one):
-        peer = one.peer()
-        peer.send(api.key, apis.APIS[api.key].max_version + 1, body=bytes(4))
+async def test_a_version_that_nobody_knows_closes_the_connection(api, world):
+    async with one_with_a_topic(world) as one:
+        client = one.connect()
+        client.send(api.key, apis.APIS[api.key].max_version + 1, body=bytes(4))
         await settle()
         if api.key == apis.API_VERSIONS:  # KIP-511: answered in version 0.
-            assert len(peer.frames()) == 1
+            assert len(client.frames()) == 1
         else:
-            assert peer.closed
-            assert peer.frames() == []
+            assert client.closed
+            assert client.frames() == []
         await lives(one)
-
-    scene(play)
 
 
 @pytest.mark.promise("P17")
 @WHAT_CHANGES
-def test_after_a_stall_whatever_changes_something_is_refused_as_its_clients_understand(api):
-    async def play(world, one):
-        peer = one.peer()
+async def test_after_a_stall_whatever_changes_something_is_refused_as_its_clients_understand(
+    api, world
+):
+    async with one_with_a_topic(world) as one:
+        client = one.connect()
         head = world.cluster.head()
         real = one.node.boot_ms
         one.node.boot_ms = lambda: real() + 5_000
-        peer.send(api.key, max(versions(api)), request_of(api))
-        answer = await peer.answer()
+        client.send(api.key, max(versions(api)), request_of(api))
+        answer = await client.answer()
         assert api.unavailable in errors(answer)
         assert one.node.stats.refused_stale == 1
         assert world.cluster.head() == head
 
-    scene(play)
-
 
 @EVERY_API
-def test_whatever_changes_nothing_is_not_refused_after_a_stall(api):
-    async def play(world, one):
+async def test_whatever_changes_nothing_is_not_refused_after_a_stall(api, world):
+    async with one_with_a_topic(world) as one:
         real = one.node.boot_ms
         one.node.boot_ms = lambda: real() + 5_000
         await told(one, api)
         assert one.node.stats.refused_stale == (1 if api.changes else 0)
 
-    scene(play)
-
 
 @pytest.mark.promise("P5")
 @WHAT_CHANGES
-def test_without_a_session_nothing_is_changed_and_the_client_hears_of_it(api):
-    async def play(world, one):
+async def test_without_a_session_nothing_is_changed_and_the_client_hears_of_it(api, world):
+    async with one_with_a_topic(world) as one:
         await one.lose_session()
         head = world.cluster.head()
         answer = await told(one, api)
         assert answer is None or any(code != ErrorCode.NONE for code in errors(answer))
         assert world.cluster.head() == head
 
-    scene(play)
-
 
 @EVERY_API
-def test_without_a_log_every_request_is_answered_or_its_connection_closed(api):
-    async def play(world, one):
+async def test_without_a_log_every_request_is_answered_or_its_connection_closed(api, world):
+    async with one_with_a_topic(world) as one:
         await one.lose_session()
         await told(one, api)
 
-    scene(play)
-
 
 @EVERY_API
-def test_while_the_tail_of_the_log_stands_still_nothing_waits_for_ever(api):
+async def test_while_the_tail_of_the_log_stands_still_nothing_waits_for_ever(api, world):
     """What is proposed is in the log, and this agent does not see it: its fate is open (P4)."""
-
-    async def play(world, one):
+    async with one_with_a_topic(world) as one:
         one.lag()
         await told(one, api)
         one.catch_up()
-
-    scene(play)

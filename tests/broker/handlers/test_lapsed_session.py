@@ -15,8 +15,8 @@ from protocol.messages import (
     InitProducerIdRequest,
     hot,
 )
-from tests.broker.edge.world import Agent, World, run
-from tests.broker.produce.world import batch
+from tests.kit.agents import Agent, World
+from tests.kit.batches import batch
 
 
 async def _lapse(agent: Agent) -> None:
@@ -31,37 +31,36 @@ async def _lapse(agent: Agent) -> None:
 
 
 @pytest.mark.promise("P5")
-def test_without_a_proven_session_nothing_is_written_or_given_though_the_log_answers() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("one") as (one,):
-            await one.create_topic("t")
-            await one.ask(apis.INIT_PRODUCER_ID, InitProducerIdRequest())
-            await _lapse(one)
-            head = world.cluster.head()
+async def test_without_a_proven_session_nothing_is_written_or_given_though_the_log_answers(
+    world: World,
+) -> None:
+    async with world.agents("one") as (one,):
+        await one.create_topic("t")
+        await one.call(apis.INIT_PRODUCER_ID, InitProducerIdRequest())
+        await _lapse(one)
+        head = world.cluster.head()
 
-            answer = await one.ask(apis.INIT_PRODUCER_ID, InitProducerIdRequest())
-            assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            request = CreateTopicsRequest(
-                topics=[CreatableTopic(name="u", num_partitions=1, replication_factor=1)]
-            )
-            answer = await one.ask(apis.CREATE_TOPICS, request)
-            assert answer.topics[0].error_code == ErrorCode.NOT_CONTROLLER
-            delete = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
-            answer = await one.ask(apis.DELETE_TOPICS, delete)
-            assert answer.responses[0].error_code == ErrorCode.NOT_CONTROLLER
-            data = hot.PartitionProduceData(index=0, records=batch())
-            produce = hot.ProduceRequest(
-                acks=-1,
-                timeout_ms=30_000,
-                topic_data=[hot.TopicProduceData(name="t", partition_data=[data])],
-            )
-            answer = await one.ask(apis.PRODUCE, produce, version=9)
-            row = answer.responses[0].partition_responses[0]
-            assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        answer = await one.call(apis.INIT_PRODUCER_ID, InitProducerIdRequest())
+        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        request = CreateTopicsRequest(
+            topics=[CreatableTopic(name="u", num_partitions=1, replication_factor=1)]
+        )
+        answer = await one.call(apis.CREATE_TOPICS, request)
+        assert answer.topics[0].error_code == ErrorCode.NOT_CONTROLLER
+        delete = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+        answer = await one.call(apis.DELETE_TOPICS, delete)
+        assert answer.responses[0].error_code == ErrorCode.NOT_CONTROLLER
+        data = hot.PartitionProduceData(index=0, records=batch())
+        produce = hot.ProduceRequest(
+            acks=-1,
+            timeout_ms=30_000,
+            topic_data=[hot.TopicProduceData(name="t", partition_data=[data])],
+        )
+        answer = await one.call(apis.PRODUCE, produce, version=9)
+        row = answer.responses[0].partition_responses[0]
+        assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-            assert world.cluster._leases, "the lease must live: the agent's own deadline counts"
-            assert one.coordinator.incarnation() is None
-            assert world.cluster.head() == head
-            assert world.store.puts == []
-
-    run(scenario)
+        assert world.cluster._leases, "the lease must live: the agent's own deadline counts"
+        assert one.coordinator.incarnation() is None
+        assert world.cluster.head() == head
+        assert world.store.puts == []

@@ -17,8 +17,8 @@ from protocol.messages import (
     OffsetForLeaderTopic,
 )
 from protocol.records import Record, build_batch
-from tests.broker.edge.world import NOW_MS, run
 from tests.broker.fetch import jobs_by_hand
+from tests.kit.agents import NOW_MS
 
 GZIP = 1
 
@@ -40,14 +40,14 @@ def stamped(*timestamps: int, codec: int = 0) -> bytes:
 
 async def place(agent, request, version: int = 11) -> tuple[int, int]:
     """Offset and timestamp (after NOW_MS) that are answered."""
-    answer = await agent.ask(apis.LIST_OFFSETS, request, version=version)
+    answer = await agent.call(apis.LIST_OFFSETS, request, version=version)
     (row,) = answer.topics[0].partitions
     assert row.error_code == 0
     return row.offset, row.timestamp - NOW_MS if row.timestamp >= 0 else -1
 
 
 async def code(agent, request, version: int = 11) -> int:
-    answer = await agent.ask(apis.LIST_OFFSETS, request, version=version)
+    answer = await agent.call(apis.LIST_OFFSETS, request, version=version)
     (row,) = answer.topics[0].partitions
     assert (row.offset, row.timestamp) == (-1, -1)
     return row.error_code
@@ -62,14 +62,11 @@ async def filled(agent) -> None:
 
 @pytest.mark.parametrize("version", range(1, 12))
 @pytest.mark.parametrize("isolation", [0, 1])
-def test_the_ends_are_told_in_every_version(version, isolation):
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await filled(one)
-            assert await place(one, at(-1, isolation=isolation), version) == (8, -1)
-            assert await place(one, at(-2, isolation=isolation), version) == (0, -1)
-
-    run(scenario)
+async def test_the_ends_are_told_in_every_version(version, isolation, world):
+    async with world.agents("one") as (one,):
+        await filled(one)
+        assert await place(one, at(-1, isolation=isolation), version) == (8, -1)
+        assert await place(one, at(-2, isolation=isolation), version) == (0, -1)
 
 
 @pytest.mark.parametrize(
@@ -87,76 +84,55 @@ def test_the_ends_are_told_in_every_version(version, isolation):
         (71, (-1, -1)),
     ],
 )
-def test_a_time_finds_the_first_record_at_or_after_it(timestamp, found):
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await filled(one)
-            assert await place(one, at(NOW_MS + timestamp)) == found
-
-    run(scenario)
+async def test_a_time_finds_the_first_record_at_or_after_it(timestamp, found, world):
+    async with world.agents("one") as (one,):
+        await filled(one)
+        assert await place(one, at(NOW_MS + timestamp)) == found
 
 
-def test_an_agent_that_did_not_write_the_records_reads_them_to_find_a_time():
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            await filled(one)
-            assert await place(two, at(NOW_MS + 45)) == (3, 50)
-            assert world.store.reads
-
-    run(scenario)
+async def test_an_agent_that_did_not_write_the_records_reads_them_to_find_a_time(world):
+    async with world.agents("one", "two") as (one, two):
+        await filled(one)
+        assert await place(two, at(NOW_MS + 45)) == (3, 50)
+        assert world.store.reads
 
 
-def test_the_newest_timestamp_is_found_with_its_offset():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await filled(one)
-            assert await place(one, at(-3)) == (7, 70)
-            await one.produce("logs", stamped(5))
-            assert await place(one, at(-3)) == (7, 70)
-
-    run(scenario)
+async def test_the_newest_timestamp_is_found_with_its_offset(world):
+    async with world.agents("one") as (one,):
+        await filled(one)
+        assert await place(one, at(-3)) == (7, 70)
+        await one.produce("logs", stamped(5))
+        assert await place(one, at(-3)) == (7, 70)
 
 
-def test_records_stamped_by_the_agent_are_found_by_that_time():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await one.create_topic("logs", message_timestamp_type="LogAppendTime")
-            await asyncio.sleep(100)
-            await one.produce("logs", stamped(0, 1, 2))
-            offset, timestamp = await place(one, at(NOW_MS + 50_000))
-            assert offset == 0
-            assert timestamp >= 100_000
-
-    run(scenario)
+async def test_records_stamped_by_the_agent_are_found_by_that_time(world):
+    async with world.agents("one") as (one,):
+        await one.create_topic("logs", message_timestamp_type="LogAppendTime")
+        await asyncio.sleep(100)
+        await one.produce("logs", stamped(0, 1, 2))
+        offset, timestamp = await place(one, at(NOW_MS + 50_000))
+        assert offset == 0
+        assert timestamp >= 100_000
 
 
 @pytest.mark.parametrize("timestamp", [-3, -5, -6, NOW_MS])
-def test_nothing_is_found_in_an_empty_partition(timestamp):
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await one.create_topic("logs")
-            assert await place(one, at(timestamp)) == (-1, -1)
-
-    run(scenario)
+async def test_nothing_is_found_in_an_empty_partition(timestamp, world):
+    async with world.agents("one") as (one,):
+        await one.create_topic("logs")
+        assert await place(one, at(timestamp)) == (-1, -1)
 
 
-def test_the_local_log_begins_where_the_log_begins():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await filled(one)
-            assert await place(one, at(-4)) == (0, -1)
-
-    run(scenario)
+async def test_the_local_log_begins_where_the_log_begins(world):
+    async with world.agents("one") as (one,):
+        await filled(one)
+        assert await place(one, at(-4)) == (0, -1)
 
 
 @pytest.mark.parametrize(("timestamp", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 12)])
-def test_a_special_timestamp_is_refused_before_its_version(timestamp, since):
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await filled(one)
-            assert await code(one, at(timestamp), since - 1) == ErrorCode.UNSUPPORTED_VERSION
-
-    run(scenario)
+async def test_a_special_timestamp_is_refused_before_its_version(timestamp, since, world):
+    async with world.agents("one") as (one,):
+        await filled(one)
+        assert await code(one, at(timestamp), since - 1) == ErrorCode.UNSUPPORTED_VERSION
 
 
 @pytest.mark.parametrize(
@@ -168,89 +144,69 @@ def test_a_special_timestamp_is_refused_before_its_version(timestamp, since):
         (at(-1, epoch=1), ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_what_cannot_be_answered_is_refused_per_partition(request_, expected):
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await filled(one)
-            assert await code(one, request_) == expected
-
-    run(scenario)
+async def test_what_cannot_be_answered_is_refused_per_partition(request_, expected, world):
+    async with world.agents("one") as (one,):
+        await filled(one)
+        assert await code(one, request_) == expected
 
 
-def test_a_partition_named_twice_is_refused():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await one.create_topic("logs", 2)
-            wanted = [ListOffsetsPartition(partition_index=i, timestamp=-1) for i in (0, 1, 0)]
-            request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="logs", partitions=wanted)])
-            answer = await one.ask(apis.LIST_OFFSETS, request)
-            rows = [(row.partition_index, row.error_code) for row in answer.topics[0].partitions]
-            assert rows == [
-                (0, ErrorCode.INVALID_REQUEST),
-                (1, 0),
-                (0, ErrorCode.INVALID_REQUEST),
-            ]
-
-    run(scenario)
+async def test_a_partition_named_twice_is_refused(world):
+    async with world.agents("one") as (one,):
+        await one.create_topic("logs", 2)
+        wanted = [ListOffsetsPartition(partition_index=i, timestamp=-1) for i in (0, 1, 0)]
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="logs", partitions=wanted)])
+        answer = await one.call(apis.LIST_OFFSETS, request)
+        rows = [(row.partition_index, row.error_code) for row in answer.topics[0].partitions]
+        assert rows == [
+            (0, ErrorCode.INVALID_REQUEST),
+            (1, 0),
+            (0, ErrorCode.INVALID_REQUEST),
+        ]
 
 
 @pytest.mark.promise("P8")
 @pytest.mark.parametrize("timestamp", [-1, -2, -3, NOW_MS])
-def test_a_lagging_agent_waits_for_what_another_agent_has_told(timestamp):
+async def test_a_lagging_agent_waits_for_what_another_agent_has_told(timestamp, world):
     """P8."""
-
-    async def scenario(world):
-        async with world.agents("one", "lagging") as (one, lagging):
-            await one.create_topic("logs")
-            await lagging.coordinator.barrier()
-            lagging.lag()
-            await one.produce("logs", stamped(0, 10))
-            told = await place(one, at(timestamp))
-            peer = lagging.peer()
-            peer.send(apis.LIST_OFFSETS, 11, at(timestamp))
-            await asyncio.sleep(1)
-            assert not peer.frames()
-            lagging.catch_up()
-            (row,) = (await peer.answer()).topics[0].partitions
-            assert row.offset == told[0]
-
-    run(scenario)
+    async with world.agents("one", "lagging") as (one, lagging):
+        await one.create_topic("logs")
+        await lagging.coordinator.barrier()
+        lagging.lag()
+        await one.produce("logs", stamped(0, 10))
+        told = await place(one, at(timestamp))
+        peer = lagging.connect()
+        peer.send(apis.LIST_OFFSETS, 11, at(timestamp))
+        await asyncio.sleep(1)
+        assert not peer.frames()
+        lagging.catch_up()
+        (row,) = (await peer.answer()).topics[0].partitions
+        assert row.offset == told[0]
 
 
-def test_without_the_log_clients_are_sent_to_another_agent():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await filled(one)
-            one.log.down = True
-            assert await code(one, at(-1)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    run(scenario)
+async def test_without_the_log_clients_are_sent_to_another_agent(world):
+    async with world.agents("one") as (one,):
+        await filled(one)
+        one.log.down = True
+        assert await code(one, at(-1)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_store_that_is_away_is_an_error_not_an_offset():
+async def test_a_store_that_is_away_is_an_error_not_an_offset(world):
     """P7."""
-
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            await filled(one)
-            world.store.down = True
-            assert await code(two, at(NOW_MS + 45)) == ErrorCode.KAFKA_STORAGE_ERROR
-            assert await place(two, at(-1)) == (8, -1)
-
-    run(scenario)
+    async with world.agents("one", "two") as (one, two):
+        await filled(one)
+        world.store.down = True
+        assert await code(two, at(NOW_MS + 45)) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await place(two, at(-1)) == (8, -1)
 
 
-def test_an_object_that_is_gone_is_looked_for_again_behind_a_barrier():
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            await filled(one)
-            await place(two, at(-1))
-            world.store.gone += world.store.puts
-            before = two.coordinator.stats.barriers
-            assert await code(two, at(NOW_MS + 45)) == ErrorCode.KAFKA_STORAGE_ERROR
-            assert two.coordinator.stats.barriers == before + 2
-
-    run(scenario)
+async def test_an_object_that_is_gone_is_looked_for_again_behind_a_barrier(world):
+    async with world.agents("one", "two") as (one, two):
+        await filled(one)
+        await place(two, at(-1))
+        world.store.lose(*world.store.puts)
+        before = two.coordinator.stats.barriers
+        assert await code(two, at(NOW_MS + 45)) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert two.coordinator.stats.barriers == before + 2
 
 
 def epoch_of(partition: int = 0, *, epoch: int = 0, current: int = -1, topic: str = "logs"):
@@ -274,47 +230,37 @@ def epoch_of(partition: int = 0, *, epoch: int = 0, current: int = -1, topic: st
         (epoch_of(topic="nothing"), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)),
     ],
 )
-def test_the_only_epoch_ends_at_the_end_offset(version, request_, expected):
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await filled(one)
-            answer = await one.ask(apis.OFFSET_FOR_LEADER_EPOCH, request_, version=version)
-            (row,) = answer.topics[0].partitions
-            assert (row.error_code, row.leader_epoch, row.end_offset) == expected
-
-    run(scenario)
+async def test_the_only_epoch_ends_at_the_end_offset(version, request_, expected, world):
+    async with world.agents("one") as (one,):
+        await filled(one)
+        answer = await one.call(apis.OFFSET_FOR_LEADER_EPOCH, request_, version=version)
+        (row,) = answer.topics[0].partitions
+        assert (row.error_code, row.leader_epoch, row.end_offset) == expected
 
 
-def test_a_lagging_agent_does_not_report_a_truncation_that_never_was():
+async def test_a_lagging_agent_does_not_report_a_truncation_that_never_was(world):
     """P8: an end offset below a consumer's position would make it jump back."""
-
-    async def scenario(world):
-        async with world.agents("one", "lagging") as (one, lagging):
-            await one.create_topic("logs")
-            await lagging.coordinator.barrier()
-            lagging.lag()
-            await one.produce("logs", stamped(0, 10))
-            peer = lagging.peer()
-            peer.send(apis.OFFSET_FOR_LEADER_EPOCH, 4, epoch_of())
-            await asyncio.sleep(1)
-            assert not peer.frames()
-            lagging.catch_up()
-            (row,) = (await peer.answer()).topics[0].partitions
-            assert row.end_offset == 2
-
-    run(scenario)
+    async with world.agents("one", "lagging") as (one, lagging):
+        await one.create_topic("logs")
+        await lagging.coordinator.barrier()
+        lagging.lag()
+        await one.produce("logs", stamped(0, 10))
+        peer = lagging.connect()
+        peer.send(apis.OFFSET_FOR_LEADER_EPOCH, 4, epoch_of())
+        await asyncio.sleep(1)
+        assert not peer.frames()
+        lagging.catch_up()
+        (row,) = (await peer.answer()).topics[0].partitions
+        assert row.end_offset == 2
 
 
-def test_without_the_log_no_epoch_is_told():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await filled(one)
-            one.log.down = True
-            answer = await one.ask(apis.OFFSET_FOR_LEADER_EPOCH, epoch_of())
-            (row,) = answer.topics[0].partitions
-            assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    run(scenario)
+async def test_without_the_log_no_epoch_is_told(world):
+    async with world.agents("one") as (one,):
+        await filled(one)
+        one.log.down = True
+        answer = await one.call(apis.OFFSET_FOR_LEADER_EPOCH, epoch_of())
+        (row,) = answer.topics[0].partitions
+        assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def layered(agent) -> None:
@@ -341,38 +287,29 @@ async def layered(agent) -> None:
         (91, (-1, -1)),
     ],
 )
-def test_times_are_found_through_pages_and_segments_over_holes(timestamp, found):
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            await layered(one)
-            for agent in (one, two):
-                assert await place(agent, at(NOW_MS + timestamp)) == found
-
-    run(scenario)
+async def test_times_are_found_through_pages_and_segments_over_holes(timestamp, found, world):
+    async with world.agents("one", "two") as (one, two):
+        await layered(one)
+        for agent in (one, two):
+            assert await place(agent, at(NOW_MS + timestamp)) == found
 
 
-def test_the_newest_timestamp_is_found_in_a_page():
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            await layered(one)
-            await jobs_by_hand.spill(one, one.row("logs"))
-            await one.produce("logs", stamped(5))
-            assert await place(two, at(-3)) == (9, 90)
-
-    run(scenario)
+async def test_the_newest_timestamp_is_found_in_a_page(world):
+    async with world.agents("one", "two") as (one, two):
+        await layered(one)
+        await jobs_by_hand.spill(one, one.row("logs"))
+        await one.produce("logs", stamped(5))
+        assert await place(two, at(-3)) == (9, 90)
 
 
-def test_what_was_deleted_is_not_found_by_its_time():
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            await layered(one)
-            await jobs_by_hand.trim(one, one.row("logs"), 7)
-            assert await place(two, at(-2)) == (7, -1)
-            assert await place(two, at(NOW_MS)) == (7, 70)
-            await jobs_by_hand.trim(one, one.row("logs"), 8)
-            assert await place(two, at(NOW_MS)) == (8, 80)
-
-    run(scenario)
+async def test_what_was_deleted_is_not_found_by_its_time(world):
+    async with world.agents("one", "two") as (one, two):
+        await layered(one)
+        await jobs_by_hand.trim(one, one.row("logs"), 7)
+        assert await place(two, at(-2)) == (7, -1)
+        assert await place(two, at(NOW_MS)) == (7, 70)
+        await jobs_by_hand.trim(one, one.row("logs"), 8)
+        assert await place(two, at(NOW_MS)) == (8, 80)
 
 
 async def falling(agent) -> None:
@@ -385,59 +322,47 @@ async def falling(agent) -> None:
 
 @pytest.mark.parametrize("isolation", [0, 1])
 @pytest.mark.parametrize("layer", ["chunks", "segment", "page", "page of two", "segment in a page"])
-def test_the_newest_timestamp_is_of_what_is_left(layer, isolation):
+async def test_the_newest_timestamp_is_of_what_is_left(layer, isolation, world):
     """Also when it is deleted in part: a row, or a page, says what it had when it was whole."""
-
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            await falling(one)
-            row = one.row("logs")
-            if layer.startswith("segment"):
-                await jobs_by_hand.merge(one, row)
-            if "page" in layer:
-                await jobs_by_hand.spill(one, row, limit=2 if layer == "page of two" else 1000)
-            expected = [(0, 95), (3, 60), (3, 60), (3, 60), (5, 60), (5, 60), (6, 10), (-1, -1)]
-            for log_start, found in enumerate(expected):
-                if log_start:
-                    await jobs_by_hand.trim(one, row, log_start)
-                for agent in (one, two):
-                    assert await place(agent, at(-3, isolation=isolation)) == found
-
-    run(scenario)
-
-
-def test_the_newest_of_a_row_is_found_behind_its_deleted_part():
-    """Neither its first record that is new enough nor another row's: 70, 80 and 40 are left."""
-
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await one.create_topic("logs")
-            await one.produce("logs", stamped(90, 70, 80))
-            await one.produce("logs", stamped(40))
-            await jobs_by_hand.claim(one)
-            await jobs_by_hand.trim(one, one.row("logs"), 1)
-            assert await place(one, at(-3)) == (2, 80)
-
-    run(scenario)
-
-
-def test_a_row_is_not_believed_to_have_the_newest_record():
-    """The producer's word counts for compressed batches, until somebody looks."""
-
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            await one.create_topic("logs")
-            for batch in (lying(10, said=80), stamped(40, 70), lying(70, said=90), stamped(5)):
-                await one.produce("logs", batch)
+    async with world.agents("one", "two") as (one, two):
+        await falling(one)
+        row = one.row("logs")
+        if layer.startswith("segment"):
+            await jobs_by_hand.merge(one, row)
+        if "page" in layer:
+            await jobs_by_hand.spill(one, row, limit=2 if layer == "page of two" else 1000)
+        expected = [(0, 95), (3, 60), (3, 60), (3, 60), (5, 60), (5, 60), (6, 10), (-1, -1)]
+        for log_start, found in enumerate(expected):
+            if log_start:
+                await jobs_by_hand.trim(one, row, log_start)
             for agent in (one, two):
-                assert await place(agent, at(-3)) == (2, 70)
-            await jobs_by_hand.claim(one)
-            await jobs_by_hand.spill(one, one.row("logs"), limit=3)
-            assert await place(two, at(-3)) == (2, 70)
-            await jobs_by_hand.trim(one, one.row("logs"), 3)
-            assert await place(two, at(-3)) == (3, 70)
+                assert await place(agent, at(-3, isolation=isolation)) == found
 
-    run(scenario)
+
+async def test_the_newest_of_a_row_is_found_behind_its_deleted_part(world):
+    """Neither its first record that is new enough nor another row's: 70, 80 and 40 are left."""
+    async with world.agents("one") as (one,):
+        await one.create_topic("logs")
+        await one.produce("logs", stamped(90, 70, 80))
+        await one.produce("logs", stamped(40))
+        await jobs_by_hand.claim(one)
+        await jobs_by_hand.trim(one, one.row("logs"), 1)
+        assert await place(one, at(-3)) == (2, 80)
+
+
+async def test_a_row_is_not_believed_to_have_the_newest_record(world):
+    """The producer's word counts for compressed batches, until somebody looks."""
+    async with world.agents("one", "two") as (one, two):
+        await one.create_topic("logs")
+        for batch in (lying(10, said=80), stamped(40, 70), lying(70, said=90), stamped(5)):
+            await one.produce("logs", batch)
+        for agent in (one, two):
+            assert await place(agent, at(-3)) == (2, 70)
+        await jobs_by_hand.claim(one)
+        await jobs_by_hand.spill(one, one.row("logs"), limit=3)
+        assert await place(two, at(-3)) == (2, 70)
+        await jobs_by_hand.trim(one, one.row("logs"), 3)
+        assert await place(two, at(-3)) == (3, 70)
 
 
 def lying(timestamp: int, *, said: int) -> bytes:
@@ -448,97 +373,77 @@ def lying(timestamp: int, *, said: int) -> bytes:
     return bytes(batch)
 
 
-def test_of_records_without_timestamps_none_is_the_newest():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await one.create_topic("logs")
-            await one.produce("logs", build_batch([Record(timestamp=-1, value=b"v")] * 3))
-            assert await place(one, at(-3)) == (-1, -1)
-            await one.produce("logs", stamped(3))
-            assert await place(one, at(-3)) == (3, 3)
-            await jobs_by_hand.claim(one)
-            await jobs_by_hand.trim(one, one.row("logs"), 2)
-            assert await place(one, at(-3)) == (3, 3)
-
-    run(scenario)
+async def test_of_records_without_timestamps_none_is_the_newest(world):
+    async with world.agents("one") as (one,):
+        await one.create_topic("logs")
+        await one.produce("logs", build_batch([Record(timestamp=-1, value=b"v")] * 3))
+        assert await place(one, at(-3)) == (-1, -1)
+        await one.produce("logs", stamped(3))
+        assert await place(one, at(-3)) == (3, 3)
+        await jobs_by_hand.claim(one)
+        await jobs_by_hand.trim(one, one.row("logs"), 2)
+        assert await place(one, at(-3)) == (3, 3)
 
 
-def test_only_one_row_is_read_for_the_newest_when_nothing_is_deleted():
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            await falling(one)
-            assert await place(two, at(-3)) == (0, 95)
-            assert len(world.store.reads) == 1
-
-    run(scenario)
+async def test_only_one_row_is_read_for_the_newest_when_nothing_is_deleted(world):
+    async with world.agents("one", "two") as (one, two):
+        await falling(one)
+        assert await place(two, at(-3)) == (0, 95)
+        assert len(world.store.reads) == 1
 
 
-def test_the_newest_of_many_rows_is_found_behind_a_deleted_one_with_few_reads():
+async def test_the_newest_of_many_rows_is_found_behind_a_deleted_one_with_few_reads(world):
     """Rows later than the newest by offset, or older than it, are left alone."""
-
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            await one.create_topic("logs")
-            await one.produce("logs", stamped(90, 1))
-            for timestamp in range(2, 30):
-                await one.produce("logs", stamped(timestamp))
-            await jobs_by_hand.claim(one)
-            await jobs_by_hand.trim(one, one.row("logs"), 1)
-            assert await place(two, at(-3)) == (29, 29)
-            assert len(set(world.store.reads)) == 2
-
-    run(scenario)
+    async with world.agents("one", "two") as (one, two):
+        await one.create_topic("logs")
+        await one.produce("logs", stamped(90, 1))
+        for timestamp in range(2, 30):
+            await one.produce("logs", stamped(timestamp))
+        await jobs_by_hand.claim(one)
+        await jobs_by_hand.trim(one, one.row("logs"), 1)
+        assert await place(two, at(-3)) == (29, 29)
+        assert len(set(world.store.reads)) == 2
 
 
-def test_rows_that_move_while_the_newest_is_looked_for_are_found_where_they_are():
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            await falling(one)
-            row = one.row("logs")
-            await jobs_by_hand.trim(one, row, 1)
-            (first, second, *_) = row.rows_from(0, 9)
-            await two.coordinator.barrier()
-            peer = two.peer()
-            peer.send(apis.LIST_OFFSETS, 11, at(-3))
-            while first.object_id.key not in world.store.reads:
-                await asyncio.sleep(0)
-            assert second.object_id.key not in world.store.reads
-            await jobs_by_hand.delete(one, *await jobs_by_hand.merge(one, row))
-            (found,) = (await peer.answer()).topics[0].partitions
-            assert (found.error_code, found.offset) == (0, 3)
-
-    run(scenario)
+async def test_rows_that_move_while_the_newest_is_looked_for_are_found_where_they_are(world):
+    async with world.agents("one", "two") as (one, two):
+        await falling(one)
+        row = one.row("logs")
+        await jobs_by_hand.trim(one, row, 1)
+        (first, second, *_) = row.rows_from(0, 9)
+        await two.coordinator.barrier()
+        peer = two.connect()
+        peer.send(apis.LIST_OFFSETS, 11, at(-3))
+        while first.object_id.key not in world.store.reads:
+            await asyncio.sleep(0)
+        assert second.object_id.key not in world.store.reads
+        await jobs_by_hand.delete(one, *await jobs_by_hand.merge(one, row))
+        (found,) = (await peer.answer()).topics[0].partitions
+        assert (found.error_code, found.offset) == (0, 3)
 
 
-def test_rows_that_move_while_a_time_is_looked_for_are_found_where_they_are():
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            await filled(one)
-            await jobs_by_hand.claim(one)
-            row = one.row("logs")
-            index = await jobs_by_hand.spill(one, row)
-            await two.coordinator.barrier()
-            peer = two.peer()
-            peer.send(apis.LIST_OFFSETS, 11, at(NOW_MS + 45))
-            while index.key not in world.store.reads:
-                await asyncio.sleep(0)
-            body = await world.store.inner.get_range(index.key, 8, row.row(0).length)
-            await jobs_by_hand.recall(one, row, bytes(body))
-            await jobs_by_hand.delete(one, index, *await jobs_by_hand.merge(one, row))
-            (found,) = (await peer.answer()).topics[0].partitions
-            assert (found.error_code, found.offset) == (0, 3)
-
-    run(scenario)
+async def test_rows_that_move_while_a_time_is_looked_for_are_found_where_they_are(world):
+    async with world.agents("one", "two") as (one, two):
+        await filled(one)
+        await jobs_by_hand.claim(one)
+        row = one.row("logs")
+        index = await jobs_by_hand.spill(one, row)
+        await two.coordinator.barrier()
+        peer = two.connect()
+        peer.send(apis.LIST_OFFSETS, 11, at(NOW_MS + 45))
+        while index.key not in world.store.reads:
+            await asyncio.sleep(0)
+        body = await world.store.inner.get_range(index.key, 8, row.row(0).length)
+        await jobs_by_hand.recall(one, row, bytes(body))
+        await jobs_by_hand.delete(one, index, *await jobs_by_hand.merge(one, row))
+        (found,) = (await peer.answer()).topics[0].partitions
+        assert (found.error_code, found.offset) == (0, 3)
 
 
-def test_a_page_that_is_gone_is_an_error_and_not_an_offset():
+async def test_a_page_that_is_gone_is_an_error_and_not_an_offset(world):
     """P7."""
-
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            await filled(one)
-            await jobs_by_hand.claim(one)
-            await jobs_by_hand.delete(one, await jobs_by_hand.spill(one, one.row("logs")))
-            assert await code(two, at(NOW_MS + 45)) == ErrorCode.KAFKA_STORAGE_ERROR
-
-    run(scenario)
+    async with world.agents("one", "two") as (one, two):
+        await filled(one)
+        await jobs_by_hand.claim(one)
+        await jobs_by_hand.delete(one, await jobs_by_hand.spill(one, one.row("logs")))
+        assert await code(two, at(NOW_MS + 45)) == ErrorCode.KAFKA_STORAGE_ERROR

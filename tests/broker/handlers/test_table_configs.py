@@ -18,7 +18,6 @@ from protocol.messages import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from tests.broker.edge.world import run
 
 TOPIC = 2
 SET, DELETE = 0, 1
@@ -36,7 +35,7 @@ async def alter(agent, *changes: tuple[str, int, str | None]) -> tuple[int, str 
         resource_type=TOPIC, resource_name="logs", configs=configs
     )
     request = IncrementalAlterConfigsRequest(resources=[resource])
-    (row,) = (await agent.ask(apis.INCREMENTAL_ALTER_CONFIGS, request, version=1)).responses
+    (row,) = (await agent.call(apis.INCREMENTAL_ALTER_CONFIGS, request, version=1)).responses
     return row.error_code, row.error_message
 
 
@@ -47,7 +46,7 @@ async def create(agent, **configs: str) -> tuple[int, str | None]:
     ]
     topic = CreatableTopic(name="logs", num_partitions=1, replication_factor=1, configs=given)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
-    (row,) = (await agent.ask(apis.CREATE_TOPICS, request, version=7)).topics
+    (row,) = (await agent.call(apis.CREATE_TOPICS, request, version=7)).topics
     return row.error_code, row.error_message
 
 
@@ -56,93 +55,79 @@ async def shown(agent) -> dict[str, tuple[str, int]]:
         resource_type=TOPIC, resource_name="logs", configuration_keys=None
     )
     request = DescribeConfigsRequest(resources=[resource])
-    (row,) = (await agent.ask(apis.DESCRIBE_CONFIGS, request, version=4)).results
+    (row,) = (await agent.call(apis.DESCRIBE_CONFIGS, request, version=4)).results
     return {each.name: (each.value, each.config_source) for each in row.configs}
 
 
-def test_what_is_set_for_a_table_is_shown_and_taken_back():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            assert await create(one, frazil_iceberg_mode="upsert") == (0, None)
-            assert await alter(one, (MODE, SET, "avro")) == (0, None)
-            configs = await shown(one)
-            assert configs["frazil.iceberg.mode"] == ("upsert", 1)
-            assert configs[MODE] == ("avro", 1)
-            assert configs["frazil.iceberg.layout"] == ("flat", 5)
-            assert await alter(one, (MODE, DELETE, None)) == (0, None)
-            assert (await shown(one))[MODE] == ("raw", 5)
-
-    run(scenario)
+async def test_what_is_set_for_a_table_is_shown_and_taken_back(world):
+    async with world.agents("one") as (one,):
+        assert await create(one, frazil_iceberg_mode="upsert") == (0, None)
+        assert await alter(one, (MODE, SET, "avro")) == (0, None)
+        configs = await shown(one)
+        assert configs["frazil.iceberg.mode"] == ("upsert", 1)
+        assert configs[MODE] == ("avro", 1)
+        assert configs["frazil.iceberg.layout"] == ("flat", 5)
+        assert await alter(one, (MODE, DELETE, None)) == (0, None)
+        assert (await shown(one))[MODE] == ("raw", 5)
 
 
-def test_what_makes_no_sense_is_refused_with_the_reason():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            code, reason = await create(one, **{HOLD: "true", ENABLE: "false"})
-            assert (code, HOLD in reason) == (ErrorCode.INVALID_CONFIG, True)
-            assert await create(one, **{HOLD: "true"}) == (0, None)
-            for change, said in (
-                ((MODE, SET, "xml"), MODE),
-                (("frazil.iceberg.partition.by", SET, "week(a)"), "week"),
-                (("frazil.iceberg.modes", SET, "raw"), "did you mean"),
-                ((ENABLE, SET, "false"), HOLD),
-            ):
-                code, reason = await alter(one, change)
-                assert code == ErrorCode.INVALID_CONFIG
-                assert said in reason
-            assert await alter(one, (ENABLE, SET, "false"), (HOLD, DELETE, None)) == (0, None)
-
-    run(scenario)
+async def test_what_makes_no_sense_is_refused_with_the_reason(world):
+    async with world.agents("one") as (one,):
+        code, reason = await create(one, **{HOLD: "true", ENABLE: "false"})
+        assert (code, HOLD in reason) == (ErrorCode.INVALID_CONFIG, True)
+        assert await create(one, **{HOLD: "true"}) == (0, None)
+        for change, said in (
+            ((MODE, SET, "xml"), MODE),
+            (("frazil.iceberg.partition.by", SET, "week(a)"), "week"),
+            (("frazil.iceberg.modes", SET, "raw"), "did you mean"),
+            ((ENABLE, SET, "false"), HOLD),
+        ):
+            code, reason = await alter(one, change)
+            assert code == ErrorCode.INVALID_CONFIG
+            assert said in reason
+        assert await alter(one, (ENABLE, SET, "false"), (HOLD, DELETE, None)) == (0, None)
 
 
-def test_nothing_is_set_for_a_table_while_an_agent_of_an_older_release_is_live():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            (row,) = one.machine.incarnations
-            row.feature_level_max = TABLES_LEVEL - 1
-            too_old = ErrorCode.UNSUPPORTED_VERSION
-            assert (await create(one, **{HOLD: "true"}))[0] == too_old
-            assert await create(one, retention_ms="1000") == (0, None)
-            assert (await alter(one, (HOLD, SET, "true")))[0] == too_old
-            assert await alter(one, ("retention.ms", SET, "2000")) == (0, None)
-            row.feature_level_max = TABLES_LEVEL
-            assert await alter(one, (HOLD, SET, "true")) == (0, None)
-            row.feature_level_max = TABLES_LEVEL - 1
-            assert await alter(one, (HOLD, DELETE, None)) == (0, None)
-
-    run(scenario)
+async def test_nothing_is_set_for_a_table_while_an_agent_of_an_older_release_is_live(world):
+    async with world.agents("one") as (one,):
+        (row,) = one.machine.incarnations
+        row.feature_level_max = TABLES_LEVEL - 1
+        too_old = ErrorCode.UNSUPPORTED_VERSION
+        assert (await create(one, **{HOLD: "true"}))[0] == too_old
+        assert await create(one, retention_ms="1000") == (0, None)
+        assert (await alter(one, (HOLD, SET, "true")))[0] == too_old
+        assert await alter(one, ("retention.ms", SET, "2000")) == (0, None)
+        row.feature_level_max = TABLES_LEVEL
+        assert await alter(one, (HOLD, SET, "true")) == (0, None)
+        row.feature_level_max = TABLES_LEVEL - 1
+        assert await alter(one, (HOLD, DELETE, None)) == (0, None)
 
 
 @pytest.mark.parametrize("created", [False, True])
-def test_an_agent_of_an_older_release_that_was_away_reads_no_log_in_which_records_are_held(created):
+async def test_an_agent_of_an_older_release_that_was_away_reads_no_log_in_which_records_are_held(
+    created, world
+):
     """It would let go of them: nothing else that it cannot read need be there yet."""
-
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            if not created:
-                assert await create(one, retention_ms="1000") == (0, None)
-                assert one.machine.schemas.is_untouched
-                assert await alter(one, (HOLD, SET, "true")) == (0, None)
-            else:
-                assert await create(one, **{HOLD: "true"}) == (0, None)
-            commands = [
-                command
-                for entry in world.cluster.entries
-                for command in decode_entry(entry.payload).commands
-            ]
-            kind = CreateTopic if created else SetTopicConfigs
-            (held,) = [at for at, each in enumerate(commands) if isinstance(each, kind)]
-            (first,) = [at for at, each in enumerate(commands) if isinstance(each, TableCommand)]
-            assert first < held, "it comes before"
-            assert not one.machine.schemas.is_untouched, "snapshots have it, too"
-            assert await alter(one, (MODE, SET, "json")) == (0, None)
-            entries = [decode_entry(entry.payload) for entry in world.cluster.entries]
-            table_commands = [
-                each
-                for entry in entries
-                for each in entry.commands
-                if isinstance(each, TableCommand)
-            ]
-            assert len(table_commands) == 1, "once is enough"
-
-    run(scenario)
+    async with world.agents("one") as (one,):
+        if not created:
+            assert await create(one, retention_ms="1000") == (0, None)
+            assert one.machine.schemas.is_untouched
+            assert await alter(one, (HOLD, SET, "true")) == (0, None)
+        else:
+            assert await create(one, **{HOLD: "true"}) == (0, None)
+        commands = [
+            command
+            for entry in world.cluster.entries
+            for command in decode_entry(entry.payload).commands
+        ]
+        kind = CreateTopic if created else SetTopicConfigs
+        (held,) = [at for at, each in enumerate(commands) if isinstance(each, kind)]
+        (first,) = [at for at, each in enumerate(commands) if isinstance(each, TableCommand)]
+        assert first < held, "it comes before"
+        assert not one.machine.schemas.is_untouched, "snapshots have it, too"
+        assert await alter(one, (MODE, SET, "json")) == (0, None)
+        entries = [decode_entry(entry.payload) for entry in world.cluster.entries]
+        table_commands = [
+            each for entry in entries for each in entry.commands if isinstance(each, TableCommand)
+        ]
+        assert len(table_commands) == 1, "once is enough"

@@ -15,9 +15,9 @@ from protocol.messages import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from tests.broker.edge.world import run
-from tests.broker.produce.world import batch
 from tests.coordinator.support import Writer
+from tests.kit.batches import batch
+from tests.kit.faults import lost
 
 
 def create(*topics: CreatableTopic, **more) -> CreateTopicsRequest:
@@ -54,45 +54,36 @@ def delete(*names: str, **more) -> DeleteTopicsRequest:
 
 
 async def refusals(agent, request) -> list[int]:
-    return [row.error_code for row in (await agent.ask(apis.CREATE_TOPICS, request)).topics]
+    return [row.error_code for row in (await agent.call(apis.CREATE_TOPICS, request)).topics]
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_a_topic_is_created_in_every_version(version):
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            asked = create(new("logs", 3, retention_ms="1000"))
-            (row,) = (await one.ask(apis.CREATE_TOPICS, asked, version=version)).topics
-            topic = one.machine.topics.by_name("logs")
-            assert (row.error_code, row.name) == (0, "logs")
-            assert (topic.partition_count, topic.configs) == (3, {"retention.ms": "1000"})
-            if version >= 5:
-                assert (row.num_partitions, row.replication_factor) == (3, 1)
-                configs = {each.name: (each.value, each.config_source) for each in row.configs}
-                assert configs["retention.ms"] == ("1000", 1)
-                assert configs["cleanup.policy"] == ("delete", 5)
-            if version >= 7:
-                assert row.topic_id == topic.topic_id
-
-    run(scenario)
+async def test_a_topic_is_created_in_every_version(version, world):
+    async with world.agents("one") as (one,):
+        asked = create(new("logs", 3, retention_ms="1000"))
+        (row,) = (await one.call(apis.CREATE_TOPICS, asked, version=version)).topics
+        topic = one.machine.topics.by_name("logs")
+        assert (row.error_code, row.name) == (0, "logs")
+        assert (topic.partition_count, topic.configs) == (3, {"retention.ms": "1000"})
+        if version >= 5:
+            assert (row.num_partitions, row.replication_factor) == (3, 1)
+            configs = {each.name: (each.value, each.config_source) for each in row.configs}
+            assert configs["retention.ms"] == ("1000", 1)
+            assert configs["cleanup.policy"] == ("delete", 5)
+        if version >= 7:
+            assert row.topic_id == topic.topic_id
 
 
-def test_minus_one_stands_for_the_defaults():
-    async def scenario(world):
-        async with world.agents("one", num_partitions="6") as (one,):
-            (row,) = (await one.ask(apis.CREATE_TOPICS, create(new("logs", -1, -1)))).topics
-            assert (row.error_code, row.num_partitions) == (0, 6)
-
-    run(scenario)
+async def test_minus_one_stands_for_the_defaults(world):
+    async with world.agents("one", num_partitions="6") as (one,):
+        (row,) = (await one.call(apis.CREATE_TOPICS, create(new("logs", -1, -1)))).topics
+        assert (row.error_code, row.num_partitions) == (0, 6)
 
 
-def test_the_replication_factor_told_is_the_number_of_replicas_in_metadata():
-    async def scenario(world):
-        async with world.agents("one@a", "two@b") as (one, _):
-            (row,) = (await one.ask(apis.CREATE_TOPICS, create(new("logs", 1, 3)))).topics
-            assert row.replication_factor == 2
-
-    run(scenario)
+async def test_the_replication_factor_told_is_the_number_of_replicas_in_metadata(world):
+    async with world.agents("one@a", "two@b") as (one, _):
+        (row,) = (await one.call(apis.CREATE_TOPICS, create(new("logs", 1, 3)))).topics
+        assert row.replication_factor == 2
 
 
 @pytest.mark.parametrize(
@@ -118,218 +109,172 @@ def test_the_replication_factor_told_is_the_number_of_replicas_in_metadata():
     ],
 )
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_what_kafka_refuses_is_refused_alike(topic, code, validate_only):
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            assert await refusals(one, create(topic, validate_only=validate_only)) == [code]
-            assert len(one.machine.topics) == 0
-
-    run(scenario)
+async def test_what_kafka_refuses_is_refused_alike(topic, code, validate_only, world):
+    async with world.agents("one") as (one,):
+        assert await refusals(one, create(topic, validate_only=validate_only)) == [code]
+        assert len(one.machine.topics) == 0
 
 
-def test_a_sound_assignment_is_taken():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            assert await refusals(one, create(assigned([0], [0]))) == [0]
-            assert one.machine.topics.by_name("assigned").partition_count == 2
-
-    run(scenario)
+async def test_a_sound_assignment_is_taken(world):
+    async with world.agents("one") as (one,):
+        assert await refusals(one, create(assigned([0], [0]))) == [0]
+        assert one.machine.topics.by_name("assigned").partition_count == 2
 
 
-def test_a_name_that_is_asked_for_twice_is_refused_once():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            asked = create(new("twice"), new("good"), new("twice", 2))
-            answer = await one.ask(apis.CREATE_TOPICS, asked)
-            rows = {row.name: row.error_code for row in answer.topics}
-            assert rows == {"twice": ErrorCode.INVALID_REQUEST, "good": 0}
-            assert len(answer.topics) == 2
-
-    run(scenario)
+async def test_a_name_that_is_asked_for_twice_is_refused_once(world):
+    async with world.agents("one") as (one,):
+        asked = create(new("twice"), new("good"), new("twice", 2))
+        answer = await one.call(apis.CREATE_TOPICS, asked)
+        rows = {row.name: row.error_code for row in answer.topics}
+        assert rows == {"twice": ErrorCode.INVALID_REQUEST, "good": 0}
+        assert len(answer.topics) == 2
 
 
-def test_a_name_that_is_taken_is_refused_by_the_log():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await one.create_topic("logs")
-            await one.create_topic("a.b")
-            codes = await refusals(one, create(new("logs"), new("a_b")))
-            assert codes == [
-                ErrorCode.TOPIC_ALREADY_EXISTS,
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-            ]
-
-    run(scenario)
+async def test_a_name_that_is_taken_is_refused_by_the_log(world):
+    async with world.agents("one") as (one,):
+        await one.create_topic("logs")
+        await one.create_topic("a.b")
+        codes = await refusals(one, create(new("logs"), new("a_b")))
+        assert codes == [
+            ErrorCode.TOPIC_ALREADY_EXISTS,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ]
 
 
-def test_a_lagging_agent_does_not_refuse_a_name_that_was_deleted_meanwhile():
-    async def scenario(world):
-        async with world.agents("one", "lagging") as (one, lagging):
-            await one.create_topic("logs")
-            await lagging.coordinator.barrier()
-            lagging.lag()
-            await one.ask(apis.DELETE_TOPICS, delete("logs"))
-            peer = lagging.peer()
-            peer.send(apis.CREATE_TOPICS, 7, create(new("logs")))
-            await asyncio.sleep(1)
-            lagging.catch_up()
-            assert (await peer.answer()).topics[0].error_code == 0
-
-    run(scenario)
+async def test_a_lagging_agent_does_not_refuse_a_name_that_was_deleted_meanwhile(world):
+    async with world.agents("one", "lagging") as (one, lagging):
+        await one.create_topic("logs")
+        await lagging.coordinator.barrier()
+        lagging.lag()
+        await one.call(apis.DELETE_TOPICS, delete("logs"))
+        peer = lagging.connect()
+        peer.send(apis.CREATE_TOPICS, 7, create(new("logs")))
+        await asyncio.sleep(1)
+        lagging.catch_up()
+        assert (await peer.answer()).topics[0].error_code == 0
 
 
-def test_validation_alone_creates_nothing_and_knows_what_other_agents_did():
-    async def scenario(world):
-        async with world.agents("one", "lagging") as (one, lagging):
-            lagging.lag()
-            await one.create_topic("taken")
-            peer = lagging.peer()
-            peer.send(apis.CREATE_TOPICS, 7, create(new("taken"), new("free"), validate_only=True))
-            await asyncio.sleep(1)
-            lagging.catch_up()
-            rows = [row.error_code for row in (await peer.answer()).topics]
-            assert rows == [ErrorCode.TOPIC_ALREADY_EXISTS, 0]
-            assert len(one.machine.topics) == 1
-
-    run(scenario)
+async def test_validation_alone_creates_nothing_and_knows_what_other_agents_did(world):
+    async with world.agents("one", "lagging") as (one, lagging):
+        lagging.lag()
+        await one.create_topic("taken")
+        peer = lagging.connect()
+        peer.send(apis.CREATE_TOPICS, 7, create(new("taken"), new("free"), validate_only=True))
+        await asyncio.sleep(1)
+        lagging.catch_up()
+        rows = [row.error_code for row in (await peer.answer()).topics]
+        assert rows == [ErrorCode.TOPIC_ALREADY_EXISTS, 0]
+        assert len(one.machine.topics) == 1
 
 
-def test_without_a_session_clients_are_sent_elsewhere():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await one.create_topic("logs")
-            await one.lose_session()
-            assert await refusals(one, create(new("a"))) == [ErrorCode.NOT_CONTROLLER]
-            (row,) = (await one.ask(apis.DELETE_TOPICS, delete("logs"))).responses
-            assert row.error_code == ErrorCode.NOT_CONTROLLER
-
-    run(scenario)
+async def test_without_a_session_clients_are_sent_elsewhere(world):
+    async with world.agents("one") as (one,):
+        await one.create_topic("logs")
+        await one.lose_session()
+        assert await refusals(one, create(new("a"))) == [ErrorCode.NOT_CONTROLLER]
+        (row,) = (await one.call(apis.DELETE_TOPICS, delete("logs"))).responses
+        assert row.error_code == ErrorCode.NOT_CONTROLLER
 
 
-def test_what_may_still_happen_is_said_to_have_timed_out():
+async def test_what_may_still_happen_is_said_to_have_timed_out(world):
     """P4: the append has no answer, so nobody knows."""
-
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            one.log.swallow_answers = True
-            one.lag()
-            assert await refusals(one, create(new("logs"), timeout_ms=500)) == [
-                ErrorCode.REQUEST_TIMED_OUT
-            ]
-            await two.coordinator.barrier()
-            assert two.machine.topics.by_name("logs") is not None
-
-    run(scenario)
+    async with world.agents("one", "two") as (one, two):
+        one.log.after["append"] = lost()
+        one.lag()
+        assert await refusals(one, create(new("logs"), timeout_ms=500)) == [
+            ErrorCode.REQUEST_TIMED_OUT
+        ]
+        await two.coordinator.barrier()
+        assert two.machine.topics.by_name("logs") is not None
 
 
-def test_a_lagging_agent_does_not_refuse_a_replica_on_an_agent_that_has_just_come():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            one.lag()
-            newcomer = Writer(world.cluster)
-            await newcomer.open("two")
-            assignments = [CreatableReplicaAssignment(partition_index=0, broker_ids=[0, 1])]
-            topic = CreatableTopic(
-                name="logs", num_partitions=-1, replication_factor=-1, assignments=assignments
-            )
-            peer = one.peer()
-            peer.send(apis.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
-            await asyncio.sleep(1)
-            assert not peer.frames()
-            one.catch_up()
-            (row,) = (await peer.answer()).topics
-            assert row.error_code == 0
-
-    run(scenario)
+async def test_a_lagging_agent_does_not_refuse_a_replica_on_an_agent_that_has_just_come(world):
+    async with world.agents("one") as (one,):
+        one.lag()
+        newcomer = Writer(world.cluster)
+        await newcomer.open("two")
+        assignments = [CreatableReplicaAssignment(partition_index=0, broker_ids=[0, 1])]
+        topic = CreatableTopic(
+            name="logs", num_partitions=-1, replication_factor=-1, assignments=assignments
+        )
+        peer = one.connect()
+        peer.send(apis.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
+        await asyncio.sleep(1)
+        assert not peer.frames()
+        one.catch_up()
+        (row,) = (await peer.answer()).topics
+        assert row.error_code == 0
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_a_topic_is_deleted_in_every_version(version):
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            await one.create_topic("logs")
-            asked = delete("logs") if version >= 6 else DeleteTopicsRequest(topic_names=["logs"])
-            asked.timeout_ms = 10_000
-            (row,) = (await one.ask(apis.DELETE_TOPICS, asked, version=version)).responses
-            assert (row.error_code, row.name) == (0, "logs")
-            assert len(one.machine.topics) == 0
-
-    run(scenario)
+async def test_a_topic_is_deleted_in_every_version(version, world):
+    async with world.agents("one") as (one,):
+        await one.create_topic("logs")
+        asked = delete("logs") if version >= 6 else DeleteTopicsRequest(topic_names=["logs"])
+        asked.timeout_ms = 10_000
+        (row,) = (await one.call(apis.DELETE_TOPICS, asked, version=version)).responses
+        assert (row.error_code, row.name) == (0, "logs")
+        assert len(one.machine.topics) == 0
 
 
-def test_a_topic_is_deleted_by_its_id():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            topic = await one.create_topic("logs")
-            states = [DeleteTopicState(topic_id=topic.topic_id)]
-            asked = DeleteTopicsRequest(topics=states, timeout_ms=10_000)
-            (row,) = (await one.ask(apis.DELETE_TOPICS, asked)).responses
-            assert (row.error_code, row.name, row.topic_id) == (0, "logs", topic.topic_id)
-            (row,) = (await one.ask(apis.DELETE_TOPICS, asked)).responses
-            assert row.error_code == ErrorCode.UNKNOWN_TOPIC_ID
-
-    run(scenario)
+async def test_a_topic_is_deleted_by_its_id(world):
+    async with world.agents("one") as (one,):
+        topic = await one.create_topic("logs")
+        states = [DeleteTopicState(topic_id=topic.topic_id)]
+        asked = DeleteTopicsRequest(topics=states, timeout_ms=10_000)
+        (row,) = (await one.call(apis.DELETE_TOPICS, asked)).responses
+        assert (row.error_code, row.name, row.topic_id) == (0, "logs", topic.topic_id)
+        (row,) = (await one.call(apis.DELETE_TOPICS, asked)).responses
+        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_lagging_agent_deletes_what_it_does_not_know_yet():
-    async def scenario(world):
-        async with world.agents("one", "lagging") as (one, lagging):
-            lagging.lag()
-            await one.create_topic("logs")
-            peer = lagging.peer()
-            peer.send(apis.DELETE_TOPICS, 6, delete("logs", "nothing"))
-            await asyncio.sleep(1)
-            assert not peer.frames()
-            lagging.catch_up()
-            rows = [row.error_code for row in (await peer.answer()).responses]
-            assert rows == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-
-    run(scenario)
+async def test_a_lagging_agent_deletes_what_it_does_not_know_yet(world):
+    async with world.agents("one", "lagging") as (one, lagging):
+        lagging.lag()
+        await one.create_topic("logs")
+        peer = lagging.connect()
+        peer.send(apis.DELETE_TOPICS, 6, delete("logs", "nothing"))
+        await asyncio.sleep(1)
+        assert not peer.frames()
+        lagging.catch_up()
+        rows = [row.error_code for row in (await peer.answer()).responses]
+        assert rows == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_doubtful_deletions_are_refused():
-    async def scenario(world):
-        async with world.agents("one") as (one,):
-            topic = await one.create_topic("logs")
-            states = [
-                DeleteTopicState(name="logs", topic_id=topic.topic_id),
-                DeleteTopicState(),
-                DeleteTopicState(name="twice"),
-                DeleteTopicState(name="twice"),
-            ]
-            answer = await one.ask(apis.DELETE_TOPICS, DeleteTopicsRequest(topics=states))
-            assert {row.error_code for row in answer.responses} == {ErrorCode.INVALID_REQUEST}
-            assert len(one.machine.topics) == 1
-
-    run(scenario)
+async def test_doubtful_deletions_are_refused(world):
+    async with world.agents("one") as (one,):
+        topic = await one.create_topic("logs")
+        states = [
+            DeleteTopicState(name="logs", topic_id=topic.topic_id),
+            DeleteTopicState(),
+            DeleteTopicState(name="twice"),
+            DeleteTopicState(name="twice"),
+        ]
+        answer = await one.call(apis.DELETE_TOPICS, DeleteTopicsRequest(topics=states))
+        assert {row.error_code for row in answer.responses} == {ErrorCode.INVALID_REQUEST}
+        assert len(one.machine.topics) == 1
 
 
-def test_nothing_is_deleted_when_deletion_is_disabled():
-    async def scenario(world):
-        async with world.agents("one", delete_topic_enable="false") as (one,):
-            await one.create_topic("logs")
-            (row,) = (await one.ask(apis.DELETE_TOPICS, delete("logs"))).responses
-            assert row.error_code == ErrorCode.TOPIC_DELETION_DISABLED
-            assert len(one.machine.topics) == 1
-
-    run(scenario)
+async def test_nothing_is_deleted_when_deletion_is_disabled(world):
+    async with world.agents("one", delete_topic_enable="false") as (one,):
+        await one.create_topic("logs")
+        (row,) = (await one.call(apis.DELETE_TOPICS, delete("logs"))).responses
+        assert row.error_code == ErrorCode.TOPIC_DELETION_DISABLED
+        assert len(one.machine.topics) == 1
 
 
-def test_rows_of_a_deleted_topic_are_purged_by_one_agent_and_resumed_by_another():
-    async def scenario(world):
-        async with world.agents("one", "two") as (one, two):
-            await one.create_topic("logs", 3)
-            for partition in range(3):
-                await one.produce("logs", batch(b"x"), partition=partition)
-            await one.ask(apis.DELETE_TOPICS, delete("logs"))
-            await two.coordinator.barrier()
-            assert two.machine.next_purge() is not None
-            await deleted_topics.purge(two.coordinator)
-            assert two.machine.next_purge() is not None, "it is the oldest agent's turn"
-            await one.coordinator.leave()
-            await two.coordinator.barrier()
-            await deleted_topics.purge(two.coordinator)
-            assert two.machine.next_purge() is None
-            assert len(two.machine.partitions) == 0
-
-    run(scenario)
+async def test_rows_of_a_deleted_topic_are_purged_by_one_agent_and_resumed_by_another(world):
+    async with world.agents("one", "two") as (one, two):
+        await one.create_topic("logs", 3)
+        for partition in range(3):
+            await one.produce("logs", batch(b"x"), partition=partition)
+        await one.call(apis.DELETE_TOPICS, delete("logs"))
+        await two.coordinator.barrier()
+        assert two.machine.next_purge() is not None
+        await deleted_topics.purge(two.coordinator)
+        assert two.machine.next_purge() is not None, "it is the oldest agent's turn"
+        await one.coordinator.leave()
+        await two.coordinator.barrier()
+        await deleted_topics.purge(two.coordinator)
+        assert two.machine.next_purge() is None
+        assert len(two.machine.partitions) == 0

@@ -14,21 +14,11 @@ from coordinator.snapshot.store import SnapshotStore
 from protocol.types import Incarnation
 from storage.formats.marker import ClusterIdentity
 from storage.stores.memory import MemoryStore
-from tests.broker.harness import settings_of
-from tests.coordinator.support import Agent, FaultyLog, now_s
+from tests.coordinator.support import Agent, now_s
+from tests.kit.faults import FaultyLog, lost
+from tests.kit.sockets import settings_of
 
 DELAY_S = 60
-
-
-class WriteFaults(FaultyLog):
-    """The calls of jobs fail, too."""
-
-    async def publish(self, session, snapshots, *, older):
-        call = super().publish(session, snapshots, older=older)
-        return await self._faulty("publish", (older,), call)
-
-    async def cut(self, session, through):
-        return await self._faulty("cut", (through,), super().cut(session, through))
 
 
 class Hosting(Agent):
@@ -48,7 +38,6 @@ class Hosting(Agent):
         self.given = settings_of(*settings)
         snapshots = SnapshotStore(self.store, ClusterIdentity(self.given.cluster_id, 1))
         super().__init__(cluster, name, snapshots=snapshots)
-        self.log.__class__ = WriteFaults
         self.jobs = jobs
         self.workers: list[tuple[float, Incarnation]] = []
         """When they were started, and for which incarnation."""
@@ -158,7 +147,7 @@ async def killed(agent: Hosting) -> None:
 
 
 def away(log: FaultyLog) -> None:
-    log.before["*"] = 1_000_000
+    log.before["*"] = lost()
 
 
 def back(log: FaultyLog) -> None:

@@ -20,7 +20,7 @@ from coordinator.commands.entries import DONE, Command
 from coordinator.commands.job_commands import DropRows, JobKind
 from coordinator.log.metadata_log import LogCutError, LogEntry, LogUnavailableError
 from protocol.types import Incarnation, Position
-from tests.broker.harness import settings_of
+from tests.kit.sockets import settings_of
 
 Work = Callable[[Channel, asyncio.StreamWriter], Awaitable[None]]
 

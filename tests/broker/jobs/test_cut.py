@@ -15,8 +15,11 @@ from coordinator.commands.job_commands import BeginSnapshot, JobKind, PublishSna
 from coordinator.log.memory import MemoryLogCluster
 from coordinator.snapshot.names import decode_published
 from storage.stores.memory import MemoryStore
-from tests.broker.harness import settings_of
-from tests.coordinator.support import Agent, play, running
+from tests.coordinator.support import Agent, running
+from tests.kit.faults import lost
+from tests.kit.sockets import settings_of
+
+pytestmark = pytest.mark.schedules(5)
 
 
 class Snapshots:
@@ -60,102 +63,90 @@ def named(cluster: MemoryLogCluster) -> list[int]:
 
 
 @pytest.mark.promise("P14")
-def test_log_is_cut_behind_the_older_snapshot_only() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        agent = Agent(cluster)
-        async with hosting(agent) as worker:
-            while worker.made < 1:
-                await asyncio.sleep(1)
-            await asyncio.sleep(10)
-            assert len(named(cluster)) == 1
-            assert cluster.entries[0].n == 0
-            while worker.made < 4:
-                await asyncio.sleep(1)
-            await asyncio.sleep(10)
-            published = agent.machine.snapshots.published
-            assert named(cluster) == [each.position for each in published]
-            newest, older = [each.position for each in published]
-            assert cluster.entries[0].position > older
-            # What leads on from the older one is there: the entry that began the newest, too.
-            assert newest in [entry.position for entry in cluster.entries]
-
-    play(scenario)
+async def test_log_is_cut_behind_the_older_snapshot_only() -> None:
+    cluster = MemoryLogCluster()
+    agent = Agent(cluster)
+    async with hosting(agent) as worker:
+        while worker.made < 1:
+            await asyncio.sleep(1)
+        await asyncio.sleep(10)
+        assert len(named(cluster)) == 1
+        assert cluster.entries[0].n == 0
+        while worker.made < 4:
+            await asyncio.sleep(1)
+        await asyncio.sleep(10)
+        published = agent.machine.snapshots.published
+        assert named(cluster) == [each.position for each in published]
+        newest, older = [each.position for each in published]
+        assert cluster.entries[0].position > older
+        # What leads on from the older one is there: the entry that began the newest, too.
+        assert newest in [entry.position for entry in cluster.entries]
 
 
-def test_the_machine_is_never_two_snapshots_ahead_of_what_the_log_names() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        agent = Agent(cluster)
-        async with hosting(agent) as worker:
-            while worker.made < 3:
-                await asyncio.sleep(1)
-            await asyncio.sleep(10)
-            agent.log.before["publish"] = 1_000_000
-            before = named(cluster)
-            await asyncio.sleep(600)
-            published = [each.position for each in agent.machine.snapshots.published]
-            assert named(cluster) == before
-            assert published[1] == before[0]
-            agent.log.before.clear()
-            await asyncio.sleep(600)
-            published = [each.position for each in agent.machine.snapshots.published]
-            assert published[1] > before[0]
-            assert named(cluster) == published
-
-    play(scenario)
+async def test_the_machine_is_never_two_snapshots_ahead_of_what_the_log_names() -> None:
+    cluster = MemoryLogCluster()
+    agent = Agent(cluster)
+    async with hosting(agent) as worker:
+        while worker.made < 3:
+            await asyncio.sleep(1)
+        await asyncio.sleep(10)
+        agent.log.before["publish"] = lost()
+        before = named(cluster)
+        await asyncio.sleep(600)
+        published = [each.position for each in agent.machine.snapshots.published]
+        assert named(cluster) == before
+        assert published[1] == before[0]
+        agent.log.before.clear()
+        await asyncio.sleep(600)
+        published = [each.position for each in agent.machine.snapshots.published]
+        assert published[1] > before[0]
+        assert named(cluster) == published
 
 
-def test_cut_that_does_not_succeed_is_repeated_until_it_does() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        agent = Agent(cluster)
-        agent.log.before["cut"] = agent.log.after["cut"] = 3
-        async with hosting(agent):
-            await asyncio.sleep(600)
-            older = agent.machine.snapshots.published[1].position
-            assert cluster.entries[0].position > older
-            assert len(cluster.entries) < 20
-
-    play(scenario)
+async def test_cut_that_does_not_succeed_is_repeated_until_it_does() -> None:
+    cluster = MemoryLogCluster()
+    agent = Agent(cluster)
+    agent.log.before["cut"], agent.log.after["cut"] = lost(3), lost(3)
+    async with hosting(agent):
+        await asyncio.sleep(600)
+        older = agent.machine.snapshots.published[1].position
+        assert cluster.entries[0].position > older
+        assert len(cluster.entries) < 20
 
 
-def test_log_on_the_way_to_its_budget_is_cut_as_soon_as_jobs_run() -> None:
+async def test_log_on_the_way_to_its_budget_is_cut_as_soon_as_jobs_run() -> None:
     """As when an agent that made no snapshots is replaced by one that does."""
     settings = settings_of("log.bytes.max=1MiB", "snapshot.log.bytes=1GiB")
 
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        agent = Agent(cluster)
-        configs = tuple((f"config.{number:02}", "x" * 1000) for number in range(50))
+    cluster = MemoryLogCluster()
+    agent = Agent(cluster)
+    configs = tuple((f"config.{number:02}", "x" * 1000) for number in range(50))
 
-        async def snapshot(context: JobContext) -> None:
-            await context.propose(BeginSnapshot())
-            begun = context.machine.snapshots.begun
-            await context.propose(PublishSnapshot(begun.position, begun.digest, "snapshots/x"))
+    async def snapshot(context: JobContext) -> None:
+        await context.propose(BeginSnapshot())
+        begun = context.machine.snapshots.begun
+        await context.propose(PublishSnapshot(begun.position, begun.digest, "snapshots/x"))
 
-        async def run_worker(incarnation, propose, stats) -> None:
-            worker = Worker(
-                InLoop(agent.log, propose),
-                store=MemoryStore(),
-                settings=settings,
-                incarnation=incarnation,
-                jobs={JobKind.SNAPSHOT: snapshot},
-                stats=stats,
-            )
-            await worker.run()
+    async def run_worker(incarnation, propose, stats) -> None:
+        worker = Worker(
+            InLoop(agent.log, propose),
+            store=MemoryStore(),
+            settings=settings,
+            incarnation=incarnation,
+            jobs={JobKind.SNAPSHOT: snapshot},
+            stats=stats,
+        )
+        await worker.run()
 
-        async with running(agent):
-            await agent.ready()
-            for number in range(15):
-                await agent.coordinator.propose(CreateTopic(f"t{number}", 1, configs))
-        late = Agent(cluster, "late")
-        async with hosting(late, run_worker):
-            await asyncio.sleep(60)
-            assert len(late.machine.snapshots.published) == 2
-            assert len(cluster.entries) < 15
-            snapshots = late.machine.snapshots.published
-            await asyncio.sleep(600)
-            assert late.machine.snapshots.published == snapshots
-
-    play(scenario)
+    async with running(agent):
+        await agent.ready()
+        for number in range(15):
+            await agent.coordinator.propose(CreateTopic(f"t{number}", 1, configs))
+    late = Agent(cluster, "late")
+    async with hosting(late, run_worker):
+        await asyncio.sleep(60)
+        assert len(late.machine.snapshots.published) == 2
+        assert len(cluster.entries) < 15
+        snapshots = late.machine.snapshots.published
+        await asyncio.sleep(600)
+        assert late.machine.snapshots.published == snapshots

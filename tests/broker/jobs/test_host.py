@@ -21,7 +21,10 @@ from coordinator.log.memory import MemoryLogCluster
 from coordinator.snapshot.names import decode_published
 from protocol.types import INCARNATION_NONE, Position
 from tests.broker.jobs.hosts import DELAY_S, Hosting, away, back, hosting, killed, until
-from tests.coordinator.support import now_s, play
+from tests.coordinator.support import now_s
+from tests.kit.faults import lost
+
+pytestmark = pytest.mark.schedules(5)
 
 ALL = tuple(JobKind)
 
@@ -36,244 +39,199 @@ def holder(agents: list[Hosting]) -> Hosting:
     return found
 
 
-def test_one_agent_of_several_holds_all_jobs_and_starts_one_worker_after_a_while() -> None:
-    async def scenario() -> None:
-        agents = three()
-        async with hosting(*agents):
-            await until(lambda: any(agent.host.held for agent in agents), seconds=10)
-            claimed_s = now_s()
-            assert holder(agents).host.held == ALL
+async def test_one_agent_of_several_holds_all_jobs_and_starts_one_worker_after_a_while() -> None:
+    agents = three()
+    async with hosting(*agents):
+        await until(lambda: any(agent.host.held for agent in agents), seconds=10)
+        claimed_s = now_s()
+        assert holder(agents).host.held == ALL
+        await asyncio.sleep(DELAY_S - 2)
+        assert [agent.workers for agent in agents] == [[], [], []]
+        await until(lambda: any(agent.workers for agent in agents), seconds=10)
+        assert now_s() - claimed_s >= DELAY_S - 1
+        await asyncio.sleep(600)
+        assert sum(len(agent.workers) for agent in agents) == 1
+        assert holder(agents).workers[0][1] == holder(agents).incarnation()
+
+
+async def test_an_agent_that_is_here_for_a_moment_claims_nothing() -> None:
+    agent = Hosting(MemoryLogCluster())
+    async with hosting(agent):
+        await asyncio.sleep(3)
+        await agent.host.leave(2)
+        assert agent.commands(ClaimJobs, ReleaseJobs) == []
+
+
+async def test_nobody_claims_jobs_while_an_agent_of_an_older_release_is_live() -> None:
+    cluster = MemoryLogCluster()
+    agent, older = Hosting(cluster, "a"), Hosting(cluster, "b", enabled=False)
+    async with hosting(agent, older):
+        row = agent.coordinator.machine.incarnations.get(older.incarnation())
+        row.feature_level_max = 1
+        await asyncio.sleep(60)
+        assert agent.commands(ClaimJobs) == []
+        row.feature_level_max = 2
+        await until(lambda: agent.host.held == ALL, seconds=30)
+
+
+async def test_a_job_that_is_asked_for_starts_a_worker_at_once() -> None:
+    agents = three()
+    async with hosting(*agents):
+        await agents[1].request(JobKind.MERGE)
+        await until(lambda: any(agent.workers for agent in agents), seconds=3)
+        worker = holder(agents)
+        row = worker.machine.jobs.get(JobKind.MERGE)
+        assert row.requested >= row.claimed, "the worker would not see what was asked of nobody"
+
+
+async def test_what_was_asked_in_the_logs_past_starts_no_worker_now() -> None:
+    cluster = MemoryLogCluster()
+    first = Hosting(cluster, "a", enabled=False)
+    async with hosting(first):
+        await first.request(JobKind.MERGE)
+        later = Hosting(cluster, "b")
+        async with hosting(later):
             await asyncio.sleep(DELAY_S - 2)
-            assert [agent.workers for agent in agents] == [[], [], []]
-            await until(lambda: any(agent.workers for agent in agents), seconds=10)
-            assert now_s() - claimed_s >= DELAY_S - 1
-            await asyncio.sleep(600)
-            assert sum(len(agent.workers) for agent in agents) == 1
-            assert holder(agents).workers[0][1] == holder(agents).incarnation()
-
-    play(scenario)
+            assert later.workers == []
 
 
-def test_an_agent_that_is_here_for_a_moment_claims_nothing() -> None:
-    async def scenario() -> None:
-        agent = Hosting(MemoryLogCluster())
-        async with hosting(agent):
-            await asyncio.sleep(3)
-            await agent.host.leave(2)
-            assert agent.commands(ClaimJobs, ReleaseJobs) == []
-
-    play(scenario)
-
-
-def test_nobody_claims_jobs_while_an_agent_of_an_older_release_is_live() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        agent, older = Hosting(cluster, "a"), Hosting(cluster, "b", enabled=False)
-        async with hosting(agent, older):
-            row = agent.coordinator.machine.incarnations.get(older.incarnation())
-            row.feature_level_max = 1
-            await asyncio.sleep(60)
-            assert agent.commands(ClaimJobs) == []
-            row.feature_level_max = 2
-            await until(lambda: agent.host.held == ALL, seconds=30)
-
-    play(scenario)
+async def test_when_the_holder_dies_another_agent_goes_on() -> None:
+    agents = three()
+    async with hosting(*agents):
+        await agents[0].request(JobKind.MERGE)
+        await until(lambda: any(agent.workers for agent in agents))
+        dead = holder(agents)
+        await killed(dead)
+        others = [agent for agent in agents if agent is not dead]
+        await until(lambda: any(agent.workers for agent in others), seconds=DELAY_S + 60)
+        assert holder(others).host.held == ALL
 
 
-def test_a_job_that_is_asked_for_starts_a_worker_at_once() -> None:
-    async def scenario() -> None:
-        agents = three()
-        async with hosting(*agents):
-            await agents[1].request(JobKind.MERGE)
-            await until(lambda: any(agent.workers for agent in agents), seconds=3)
-            worker = holder(agents)
-            row = worker.machine.jobs.get(JobKind.MERGE)
-            assert row.requested >= row.claimed, "the worker would not see what was asked of nobody"
-
-    play(scenario)
-
-
-def test_what_was_asked_in_the_logs_past_starts_no_worker_now() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        first = Hosting(cluster, "a", enabled=False)
-        async with hosting(first):
-            await first.request(JobKind.MERGE)
-            later = Hosting(cluster, "b")
-            async with hosting(later):
-                await asyncio.sleep(DELAY_S - 2)
-                assert later.workers == []
-
-    play(scenario)
+async def test_who_leaves_ends_its_worker_first_and_gives_its_jobs_to_another() -> None:
+    agents = three()
+    async with hosting(*agents):
+        await agents[0].request(JobKind.MERGE)
+        await until(lambda: any(agent.workers for agent in agents))
+        leaving = holder(agents)
+        await leaving.host.leave(2)
+        (release,) = leaving.commands(ReleaseJobs)
+        assert release.jobs == ALL
+        assert leaving.ended[0] <= leaving.released_s[0]
+        (successor,) = [agent for agent in agents if agent.incarnation() == release.successor]
+        assert successor is not leaving
+        await until(lambda: successor.host.held == ALL, seconds=2)
+        await until(lambda: bool(successor.workers), seconds=DELAY_S + 5)
+        await asyncio.sleep(100)
+        assert leaving.host.held == ()
+        assert len(leaving.workers) == 1
 
 
-def test_when_the_holder_dies_another_agent_goes_on() -> None:
-    async def scenario() -> None:
-        agents = three()
-        async with hosting(*agents):
-            await agents[0].request(JobKind.MERGE)
-            await until(lambda: any(agent.workers for agent in agents))
-            dead = holder(agents)
-            await killed(dead)
-            others = [agent for agent in agents if agent is not dead]
-            await until(lambda: any(agent.workers for agent in others), seconds=DELAY_S + 60)
-            assert holder(others).host.held == ALL
-
-    play(scenario)
+async def test_who_leaves_alone_frees_its_jobs() -> None:
+    agent = Hosting(MemoryLogCluster())
+    async with hosting(agent):
+        await until(lambda: agent.host.held == ALL)
+        await agent.host.leave(2)
+        (release,) = agent.commands(ReleaseJobs)
+        assert release.successor == INCARNATION_NONE
 
 
-def test_who_leaves_ends_its_worker_first_and_gives_its_jobs_to_another() -> None:
-    async def scenario() -> None:
-        agents = three()
-        async with hosting(*agents):
-            await agents[0].request(JobKind.MERGE)
-            await until(lambda: any(agent.workers for agent in agents))
-            leaving = holder(agents)
-            await leaving.host.leave(2)
-            (release,) = leaving.commands(ReleaseJobs)
-            assert release.jobs == ALL
-            assert leaving.ended[0] <= leaving.released_s[0]
-            (successor,) = [agent for agent in agents if agent.incarnation() == release.successor]
-            assert successor is not leaving
-            await until(lambda: successor.host.held == ALL, seconds=2)
-            await until(lambda: bool(successor.workers), seconds=DELAY_S + 5)
-            await asyncio.sleep(100)
-            assert leaving.host.held == ()
-            assert len(leaving.workers) == 1
-
-    play(scenario)
+async def test_leaving_ends_in_time_though_the_log_is_away() -> None:
+    agent = Hosting(MemoryLogCluster())
+    async with hosting(agent):
+        await until(lambda: agent.host.held == ALL)
+        away(agent.log)
+        begun_s = now_s()
+        await agent.host.leave(2)
+        assert now_s() - begun_s <= 2.1
 
 
-def test_who_leaves_alone_frees_its_jobs() -> None:
-    async def scenario() -> None:
-        agent = Hosting(MemoryLogCluster())
-        async with hosting(agent):
-            await until(lambda: agent.host.held == ALL)
-            await agent.host.leave(2)
-            (release,) = agent.commands(ReleaseJobs)
-            assert release.successor == INCARNATION_NONE
-
-    play(scenario)
-
-
-def test_leaving_ends_in_time_though_the_log_is_away() -> None:
-    async def scenario() -> None:
-        agent = Hosting(MemoryLogCluster())
-        async with hosting(agent):
-            await until(lambda: agent.host.held == ALL)
-            away(agent.log)
-            begun_s = now_s()
-            await agent.host.leave(2)
-            assert now_s() - begun_s <= 2.1
-
-    play(scenario)
+async def test_a_worker_that_ends_is_followed_by_others_after_pauses_that_double() -> None:
+    agent = Hosting(MemoryLogCluster())
+    agent.failing = WorkerEndedError("killed")
+    async with hosting(agent):
+        await agent.request(JobKind.MERGE)
+        await until(lambda: len(agent.workers) == 9)
+        starts = [at_s for at_s, _ in agent.workers]
+        pauses = [later - end for end, later in zip(agent.ended, starts[1:], strict=False)]
+        for pause_s, least_s in zip(pauses, (1, 2, 4, 8, 16, 32, 60, 60), strict=True):
+            assert least_s - 0.01 <= pause_s <= least_s + 1.5
+        assert agent.host.stats.workers_failed >= 5
 
 
-def test_a_worker_that_ends_is_followed_by_others_after_pauses_that_double() -> None:
-    async def scenario() -> None:
-        agent = Hosting(MemoryLogCluster())
-        agent.failing = WorkerEndedError("killed")
-        async with hosting(agent):
-            await agent.request(JobKind.MERGE)
-            await until(lambda: len(agent.workers) == 9)
-            starts = [at_s for at_s, _ in agent.workers]
-            pauses = [later - end for end, later in zip(agent.ended, starts[1:], strict=False)]
-            for pause_s, least_s in zip(pauses, (1, 2, 4, 8, 16, 32, 60, 60), strict=True):
-                assert least_s - 0.01 <= pause_s <= least_s + 1.5
-            assert agent.host.stats.workers_failed >= 5
-
-    play(scenario)
-
-
-def test_jobs_go_to_another_agent_when_no_worker_lives_long() -> None:
-    async def scenario() -> None:
-        agents = three()
-        async with hosting(*agents):
-            await agents[0].request(JobKind.MERGE)
-            await until(lambda: any(agent.workers for agent in agents))
-            poor = holder(agents)
-            poor.failing = WorkerEndedError("out of memory")
-            poor.dying.set()
-            others = [agent for agent in agents if agent is not poor]
-            await until(lambda: any(agent.workers for agent in others))
-            assert len(poor.workers) == ENDS_MAX
-            await asyncio.sleep(100)
-            assert poor.host.held == ()
-
-    play(scenario)
+async def test_jobs_go_to_another_agent_when_no_worker_lives_long() -> None:
+    agents = three()
+    async with hosting(*agents):
+        await agents[0].request(JobKind.MERGE)
+        await until(lambda: any(agent.workers for agent in agents))
+        poor = holder(agents)
+        poor.failing = WorkerEndedError("out of memory")
+        poor.dying.set()
+        others = [agent for agent in agents if agent is not poor]
+        await until(lambda: any(agent.workers for agent in others))
+        assert len(poor.workers) == ENDS_MAX
+        await asyncio.sleep(100)
+        assert poor.host.held == ()
 
 
-def test_a_new_incarnation_has_a_worker_of_its_own_when_the_old_one_has_ended() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        agent = Hosting(cluster)
-        async with hosting(agent):
-            await agent.request(JobKind.MERGE)
-            await until(lambda: bool(agent.workers))
-            before = agent.incarnation()
-            for session in list(cluster._leases):
-                cluster.expire(session)
-            await agent.ready(besides=before)
-            await until(lambda: len(agent.workers) == 2)
-            assert agent.workers[1][1] == agent.incarnation() != before
-            assert agent.ended[0] <= agent.workers[1][0]
-
-    play(scenario)
+async def test_a_new_incarnation_has_a_worker_of_its_own_when_the_old_one_has_ended() -> None:
+    cluster = MemoryLogCluster()
+    agent = Hosting(cluster)
+    async with hosting(agent):
+        await agent.request(JobKind.MERGE)
+        await until(lambda: bool(agent.workers))
+        before = agent.incarnation()
+        for session in list(cluster._leases):
+            cluster.expire(session)
+        await agent.ready(besides=before)
+        await until(lambda: len(agent.workers) == 2)
+        assert agent.workers[1][1] == agent.incarnation() != before
+        assert agent.ended[0] <= agent.workers[1][0]
 
 
-def test_a_lapse_of_the_session_does_not_end_the_worker() -> None:
-    async def scenario() -> None:
-        agent = Hosting(MemoryLogCluster())
-        async with hosting(agent):
-            await agent.request(JobKind.MERGE)
-            await until(lambda: bool(agent.workers))
-            before = agent.incarnation()
-            agent.log.before["keep_alive"] = 1_000
-            await until(lambda: agent.incarnation() is None)
-            back(agent.log)
-            assert await agent.ready() == before
-            await asyncio.sleep(30)
-            assert len(agent.workers) == 1
-            assert agent.ended == []
-
-    play(scenario)
+async def test_a_lapse_of_the_session_does_not_end_the_worker() -> None:
+    agent = Hosting(MemoryLogCluster())
+    async with hosting(agent):
+        await agent.request(JobKind.MERGE)
+        await until(lambda: bool(agent.workers))
+        before = agent.incarnation()
+        agent.log.before["keep_alive"] = lost()
+        await until(lambda: agent.incarnation() is None)
+        back(agent.log)
+        assert await agent.ready() == before
+        await asyncio.sleep(30)
+        assert len(agent.workers) == 1
+        assert agent.ended == []
 
 
-def test_what_a_worker_of_an_old_incarnation_proposes_is_not_done() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        agent = Hosting(cluster)
-        async with hosting(agent):
-            await agent.request(JobKind.MERGE)
-            await until(lambda: bool(agent.workers))
-            before, propose = agent.incarnation(), agent.propose
-            position, outcome = await propose(DropRows(()))
-            assert position >= agent.machine.incarnations.get(before).incarnation
-            assert not isinstance(outcome, Rejected)
-            for session in list(cluster._leases):
-                cluster.expire(session)
-            with pytest.raises(JobStoppedError):
-                await propose(DropRows(()))
-            await agent.ready(besides=before)
-            with pytest.raises(JobStoppedError, match="is over"):
-                await propose(DropRows(()))
-            assert len(agent.commands(DropRows)) == 1
-
-    play(scenario)
+async def test_what_a_worker_of_an_old_incarnation_proposes_is_not_done() -> None:
+    cluster = MemoryLogCluster()
+    agent = Hosting(cluster)
+    async with hosting(agent):
+        await agent.request(JobKind.MERGE)
+        await until(lambda: bool(agent.workers))
+        before, propose = agent.incarnation(), agent.propose
+        position, outcome = await propose(DropRows(()))
+        assert position >= agent.machine.incarnations.get(before).incarnation
+        assert not isinstance(outcome, Rejected)
+        for session in list(cluster._leases):
+            cluster.expire(session)
+        with pytest.raises(JobStoppedError):
+            await propose(DropRows(()))
+        await agent.ready(besides=before)
+        with pytest.raises(JobStoppedError, match="is over"):
+            await propose(DropRows(()))
+        assert len(agent.commands(DropRows)) == 1
 
 
-def test_an_agent_without_jobs_gives_them_up() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        able, unable = Hosting(cluster, "a"), Hosting(cluster, "b", enabled=False)
-        async with hosting(able, unable):
-            await until(lambda: able.host.held == ALL)
-            release = ReleaseJobs(ALL, unable.incarnation())
-            await able.coordinator.propose(release)
-            await until(lambda: able.host.held == ALL and unable.host.held == ())
-            assert unable.workers == []
-
-    play(scenario)
+async def test_an_agent_without_jobs_gives_them_up() -> None:
+    cluster = MemoryLogCluster()
+    able, unable = Hosting(cluster, "a"), Hosting(cluster, "b", enabled=False)
+    async with hosting(able, unable):
+        await until(lambda: able.host.held == ALL)
+        release = ReleaseJobs(ALL, unable.incarnation())
+        await able.coordinator.propose(release)
+        await until(lambda: able.host.held == ALL and unable.host.held == ())
+        assert unable.workers == []
 
 
 async def published(agent: Hosting, *, count: int) -> None:
@@ -287,91 +245,76 @@ async def published(agent: Hosting, *, count: int) -> None:
 
 
 @pytest.mark.promise("P14")
-def test_the_log_is_told_of_snapshots_and_cut_behind_the_older_one() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        agent = Hosting(cluster)
-        async with hosting(agent):
-            await until(lambda: agent.host.held == ALL)
-            await published(agent, count=1)
-            await until(lambda: bool(cluster.published))
-            assert len(decode_published(cluster.published)) == 1
-            assert cluster.entries[0].position == agent.incarnation(), "nothing is cut yet"
-            await published(agent, count=1)
-            await until(lambda: len(decode_published(cluster.published)) == 2)
-            newest, older = decode_published(cluster.published)
-            await until(lambda: cluster.entries[0].position > older.position)
-            assert older.position < newest.position
-            assert agent.host.stats.entries_cut > 0
-
-    play(scenario)
+async def test_the_log_is_told_of_snapshots_and_cut_behind_the_older_one() -> None:
+    cluster = MemoryLogCluster()
+    agent = Hosting(cluster)
+    async with hosting(agent):
+        await until(lambda: agent.host.held == ALL)
+        await published(agent, count=1)
+        await until(lambda: bool(cluster.published))
+        assert len(decode_published(cluster.published)) == 1
+        assert cluster.entries[0].position == agent.incarnation(), "nothing is cut yet"
+        await published(agent, count=1)
+        await until(lambda: len(decode_published(cluster.published)) == 2)
+        newest, older = decode_published(cluster.published)
+        await until(lambda: cluster.entries[0].position > older.position)
+        assert older.position < newest.position
+        assert agent.host.stats.entries_cut > 0
 
 
 @pytest.mark.parametrize("call", ["publish", "cut"])
-def test_the_cut_is_repeated_until_it_is_done(call: str) -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        agent = Hosting(cluster)
-        async with hosting(agent):
-            await until(lambda: agent.host.held == ALL)
-            agent.log.before[call] = 2
-            await published(agent, count=2)
-            older = agent.machine.snapshots.older.position
+async def test_the_cut_is_repeated_until_it_is_done(call: str) -> None:
+    cluster = MemoryLogCluster()
+    agent = Hosting(cluster)
+    async with hosting(agent):
+        await until(lambda: agent.host.held == ALL)
+        agent.log.before[call] = lost(2)
+        await published(agent, count=2)
+        older = agent.machine.snapshots.older.position
+        await until(lambda: cluster.entries[0].position > older)
+        assert len(agent.log.called(call)) >= 3
+
+
+async def test_whoever_gets_the_jobs_finishes_the_cut_of_the_one_before() -> None:
+    cluster = MemoryLogCluster()
+    first, second = Hosting(cluster, "a"), Hosting(cluster, "b")
+    async with hosting(first):
+        await until(lambda: first.host.held == ALL)
+        first.log.before["publish"] = lost()
+        await published(first, count=2)
+        older = first.machine.snapshots.older.position
+        async with hosting(second):
+            await killed(first)
+            await until(lambda: second.host.held == ALL)
             await until(lambda: cluster.entries[0].position > older)
-            assert len(agent.log.called(call)) >= 3
-
-    play(scenario)
 
 
-def test_whoever_gets_the_jobs_finishes_the_cut_of_the_one_before() -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        first, second = Hosting(cluster, "a"), Hosting(cluster, "b")
-        async with hosting(first):
-            await until(lambda: first.host.held == ALL)
-            first.log.before["publish"] = 1_000
-            await published(first, count=2)
-            older = first.machine.snapshots.older.position
-            async with hosting(second):
-                await killed(first)
-                await until(lambda: second.host.held == ALL)
-                await until(lambda: cluster.entries[0].position > older)
+async def test_a_worker_whose_machine_is_another_publishes_nothing_and_is_ended() -> None:
+    agent = Hosting(MemoryLogCluster())
 
-    play(scenario)
+    async def astray(context) -> None:
+        await context.propose(BeginSnapshot())
+        begun = context.machine.snapshots.begun
+        wrong = bytes(16)
+        await context.propose(PublishSnapshot(begun.position, wrong, "snapshots/x"))
 
-
-def test_a_worker_whose_machine_is_another_publishes_nothing_and_is_ended() -> None:
-    async def scenario() -> None:
-        agent = Hosting(MemoryLogCluster())
-
-        async def astray(context) -> None:
-            await context.propose(BeginSnapshot())
-            begun = context.machine.snapshots.begun
-            wrong = bytes(16)
-            await context.propose(PublishSnapshot(begun.position, wrong, "snapshots/x"))
-
-        agent.jobs = {JobKind.SNAPSHOT: astray}
-        async with hosting(agent):
-            await agent.request(JobKind.SNAPSHOT)
-            await until(lambda: bool(agent.ended))
-            assert agent.commands(PublishSnapshot) == []
-            assert agent.host.stats.workers_failed == 1
-            await until(lambda: len(agent.workers) == 2)
-
-    play(scenario)
+    agent.jobs = {JobKind.SNAPSHOT: astray}
+    async with hosting(agent):
+        await agent.request(JobKind.SNAPSHOT)
+        await until(lambda: bool(agent.ended))
+        assert agent.commands(PublishSnapshot) == []
+        assert agent.host.stats.workers_failed == 1
+        await until(lambda: len(agent.workers) == 2)
 
 
-def test_requests_while_a_worker_runs_are_its_own() -> None:
-    async def scenario() -> None:
-        agent = Hosting(MemoryLogCluster())
-        async with hosting(agent):
-            await agent.request(JobKind.MERGE)
-            await until(lambda: bool(agent.workers))
-            count = len(agent.commands(RequestJob))
-            await agent.request(JobKind.COLLECT)
-            await asyncio.sleep(30)
-            assert len(agent.commands(RequestJob)) == count + 1
-            assert len(agent.workers) == 1
-            assert agent.machine.jobs.get(JobKind.COLLECT).requested > Position(0)
-
-    play(scenario)
+async def test_requests_while_a_worker_runs_are_its_own() -> None:
+    agent = Hosting(MemoryLogCluster())
+    async with hosting(agent):
+        await agent.request(JobKind.MERGE)
+        await until(lambda: bool(agent.workers))
+        count = len(agent.commands(RequestJob))
+        await agent.request(JobKind.COLLECT)
+        await asyncio.sleep(30)
+        assert len(agent.commands(RequestJob)) == count + 1
+        assert len(agent.workers) == 1
+        assert agent.machine.jobs.get(JobKind.COLLECT).requested > Position(0)

@@ -13,7 +13,7 @@ from protocol.types import Incarnation, TopicId
 from storage.accumulator import Accumulator, Limits
 from storage.formats.chunk import HEADER_BYTES
 from storage.formats.spans import ObjectId
-from tests.broker.produce.world import batch
+from tests.kit.batches import batch
 
 T = TopicId(bytes(16))
 PLAIN = -1

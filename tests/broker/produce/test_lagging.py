@@ -8,7 +8,8 @@ from coordinator.commands.entries import DeleteTopic
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import hot
-from tests.broker.produce.world import World, batch, run
+from tests.kit.agents import World
+from tests.kit.batches import batch
 
 FROM_EPOCHS = 12
 BY_ID = 13
@@ -20,95 +21,89 @@ def _fetch(version: int, topic: hot.FetchTopic) -> tuple[int, int, hot.FetchRequ
 
 
 @pytest.mark.promise("P8")
-def test_a_client_beyond_the_end_of_a_lagging_agent_is_told_of_no_truncation() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            await a.create_topic("t")
-            await b.coordinator.barrier()
-            b.log.tail_gate.clear()
-            await asyncio.sleep(0.1)
-            await a.produce("t", batch(b"1")).wait()
-            # Its client has read a record of epoch 0 from the other agent, and goes on here.
-            place = hot.FetchPartition(
-                fetch_offset=1, last_fetched_epoch=0, partition_max_bytes=1 << 20
-            )
-            topic = hot.FetchTopic(topic="t", partitions=[place])
-            answer = b.send(*_fetch(FROM_EPOCHS, topic))
-            await asyncio.sleep(1)
-            assert not answer.there
-            b.log.tail_gate.set()
-            row = await answer.partition()
-            assert (row.error_code, row.high_watermark) == (0, 1)
-            assert row.diverging_epoch.end_offset == -1
-
-    run(scenario)
-
-
-def test_a_topic_id_that_a_lagging_agent_does_not_know_yet_is_waited_for() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            b.log.tail_gate.clear()
-            await asyncio.sleep(0.1)
-            topic_id = (await a.create_topic("t")).topic_id
-            await a.produce("t", batch(b"1")).wait()
-            place = hot.FetchPartition(fetch_offset=0, partition_max_bytes=1 << 20)
-            topic = hot.FetchTopic(topic_id=topic_id, partitions=[place])
-            answer = b.send(*_fetch(BY_ID, topic))
-            await asyncio.sleep(1)
-            assert not answer.there
-            b.log.tail_gate.set()
-            row = await answer.partition()
-            assert row.error_code == 0
-            assert row.records
-
-    run(scenario)
+async def test_a_client_beyond_the_end_of_a_lagging_agent_is_told_of_no_truncation(
+    world: World,
+) -> None:
+    async with world.agents("a", "b") as (a, b):
+        await a.create_topic("t")
+        await b.coordinator.barrier()
+        b.log.tail_gate.clear()
+        await asyncio.sleep(0.1)
+        await a.produce("t", batch(b"1")).wait()
+        # Its client has read a record of epoch 0 from the other agent, and goes on here.
+        place = hot.FetchPartition(
+            fetch_offset=1, last_fetched_epoch=0, partition_max_bytes=1 << 20
+        )
+        topic = hot.FetchTopic(topic="t", partitions=[place])
+        answer = b.send(*_fetch(FROM_EPOCHS, topic))
+        await asyncio.sleep(1)
+        assert not answer.there
+        b.log.tail_gate.set()
+        row = await answer.partition()
+        assert (row.error_code, row.high_watermark) == (0, 1)
+        assert row.diverging_epoch.end_offset == -1
 
 
-def test_a_partition_that_a_lagging_agent_does_not_know_yet_is_waited_for() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            old = await a.create_topic("t", partitions=1)
-            await b.coordinator.barrier()
-            b.log.tail_gate.clear()
-            await asyncio.sleep(0.1)
-            await a.coordinator.propose(DeleteTopic(old.topic_id))
-            await a.create_topic("t", partitions=3)
-            answer = b.produce("t", batch(b"1"), partition=2)
-            await asyncio.sleep(1)
-            assert not answer.there
-            b.log.tail_gate.set()
-            row = await answer.partition()
-            assert (row.error_code, row.base_offset) == (0, 0)
+async def test_a_topic_id_that_a_lagging_agent_does_not_know_yet_is_waited_for(
+    world: World,
+) -> None:
+    async with world.agents("a", "b") as (a, b):
+        b.log.tail_gate.clear()
+        await asyncio.sleep(0.1)
+        topic_id = (await a.create_topic("t")).topic_id
+        await a.produce("t", batch(b"1")).wait()
+        place = hot.FetchPartition(fetch_offset=0, partition_max_bytes=1 << 20)
+        topic = hot.FetchTopic(topic_id=topic_id, partitions=[place])
+        answer = b.send(*_fetch(BY_ID, topic))
+        await asyncio.sleep(1)
+        assert not answer.there
+        b.log.tail_gate.set()
+        row = await answer.partition()
+        assert row.error_code == 0
+        assert row.records
 
-    run(scenario)
+
+async def test_a_partition_that_a_lagging_agent_does_not_know_yet_is_waited_for(
+    world: World,
+) -> None:
+    async with world.agents("a", "b") as (a, b):
+        old = await a.create_topic("t", partitions=1)
+        await b.coordinator.barrier()
+        b.log.tail_gate.clear()
+        await asyncio.sleep(0.1)
+        await a.coordinator.propose(DeleteTopic(old.topic_id))
+        await a.create_topic("t", partitions=3)
+        answer = b.produce("t", batch(b"1"), partition=2)
+        await asyncio.sleep(1)
+        assert not answer.there
+        b.log.tail_gate.set()
+        row = await answer.partition()
+        assert (row.error_code, row.base_offset) == (0, 0)
 
 
 @pytest.mark.promise("P9")
-def test_a_request_held_behind_another_gets_a_barrier_of_its_own() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            await b.coordinator.barrier()
-            b.log.tail_gate.clear()
-            await asyncio.sleep(0.1)
-            read, head = asyncio.Event(), b.log.head
+async def test_a_request_held_behind_another_gets_a_barrier_of_its_own(world: World) -> None:
+    async with world.agents("a", "b") as (a, b):
+        await b.coordinator.barrier()
+        b.log.tail_gate.clear()
+        await asyncio.sleep(0.1)
+        read, head = asyncio.Event(), b.log.head
 
-            async def slow_head():
-                position = await head()
-                read.set()
-                await asyncio.sleep(1)
-                return position
+        async def slow_head():
+            position = await head()
+            read.set()
+            await asyncio.sleep(1)
+            return position
 
-            b.log.head = slow_head
-            first = b.produce("never", batch(b"1"))
-            await read.wait()
-            # Too late for the barrier of the first request, early enough for one's own.
-            await a.create_topic("t")
-            second = b.produce("t", batch(b"2"))
-            row = await first.partition()
-            assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            await asyncio.sleep(3)
-            assert not second.there
-            b.log.tail_gate.set()
-            assert (await second.partition()).base_offset == 0
-
-    run(scenario)
+        b.log.head = slow_head
+        first = b.produce("never", batch(b"1"))
+        await read.wait()
+        # Too late for the barrier of the first request, early enough for one's own.
+        await a.create_topic("t")
+        second = b.produce("t", batch(b"2"))
+        row = await first.partition()
+        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await asyncio.sleep(3)
+        assert not second.there
+        b.log.tail_gate.set()
+        assert (await second.partition()).base_offset == 0

@@ -19,7 +19,7 @@ from coordinator.tables.transactions import Transactions
 from protocol.errors import ErrorCode
 from protocol.records import TRANSACTIONAL
 from protocol.types import Position, TopicId
-from tests.broker.produce.world import batch
+from tests.kit.batches import batch
 from txn.transactions import OF_EPOCH, Standing, State
 
 T = TopicId(bytes(16))

@@ -11,515 +11,459 @@ from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import hot
 from protocol.records import read_header
-from tests.broker.produce.world import World, batch, run
+from tests.kit.agents import World
+from tests.kit.batches import batch
+from tests.kit.faults import held, lost
 
 
-def test_records_are_acknowledged_with_the_offsets_of_the_log() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            first = await agent.produce("t", batch(b"1", b"2")).partition()
-            second = await agent.produce("t", batch(b"3")).partition()
-            assert (first.error_code, first.base_offset) == (0, 0)
-            assert (second.error_code, second.base_offset) == (0, 2)
-            assert (second.log_append_time_ms, second.log_start_offset) == (-1, 0)
-
-    run(scenario)
-
-
-@pytest.mark.promise("P1")
-def test_no_record_is_acknowledged_before_its_chunk_is_durable() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            gate = asyncio.Event()
-            world.store.put_gate = lambda _key: gate.wait()
-            answer = agent.produce("t", batch())
-            await asyncio.sleep(5)
-            assert not answer.there
-            assert agent.row("t").end_offset == 0
-            gate.set()
-            assert (await answer.partition()).error_code == 0
-
-    run(scenario)
+async def test_records_are_acknowledged_with_the_offsets_of_the_log(world: World) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        first = await agent.produce("t", batch(b"1", b"2")).partition()
+        second = await agent.produce("t", batch(b"3")).partition()
+        assert (first.error_code, first.base_offset) == (0, 0)
+        assert (second.error_code, second.base_offset) == (0, 2)
+        assert (second.log_append_time_ms, second.log_start_offset) == (-1, 0)
 
 
 @pytest.mark.promise("P1")
-def test_no_record_is_acknowledged_before_its_entry_is_applied() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            agent.log.tail_gate.clear()
-            answer = agent.produce("t", batch())
-            await asyncio.sleep(5)
-            assert not answer.there
-            assert world.cluster.head() > agent.coordinator.machine.position
-            agent.log.tail_gate.set()
-            assert (await answer.partition()).base_offset == 0
-
-    run(scenario)
+async def test_no_record_is_acknowledged_before_its_chunk_is_durable(world: World) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        gate = asyncio.Event()
+        world.store.before["put_new"] = held(gate)
+        answer = agent.produce("t", batch())
+        await asyncio.sleep(5)
+        assert not answer.there
+        assert agent.row("t").end_offset == 0
+        gate.set()
+        assert (await answer.partition()).error_code == 0
 
 
-def test_batches_of_one_turn_share_a_chunk_and_get_offsets_in_order() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            answers = [agent.produce("t", batch(b"x", b"y")) for _ in range(20)]
-            offsets = [(await answer.partition()).base_offset for answer in answers]
-            assert offsets == list(range(0, 40, 2))
-            assert agent.producing.stats.chunks == 1
-            assert agent.row("t").row_count == 1
+@pytest.mark.promise("P1")
+async def test_no_record_is_acknowledged_before_its_entry_is_applied(world: World) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        agent.log.tail_gate.clear()
+        answer = agent.produce("t", batch())
+        await asyncio.sleep(5)
+        assert not answer.there
+        assert world.cluster.head() > agent.coordinator.machine.position
+        agent.log.tail_gate.set()
+        assert (await answer.partition()).base_offset == 0
 
-    run(scenario)
+
+async def test_batches_of_one_turn_share_a_chunk_and_get_offsets_in_order(world: World) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        answers = [agent.produce("t", batch(b"x", b"y")) for _ in range(20)]
+        offsets = [(await answer.partition()).base_offset for answer in answers]
+        assert offsets == list(range(0, 40, 2))
+        assert agent.producing.stats.chunks == 1
+        assert agent.row("t").row_count == 1
 
 
 @pytest.mark.promise("P2")
-def test_a_repeated_batch_is_answered_with_its_first_offset() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            await a.create_topic("t")
-            sent = batch(b"1", producer_id=7, epoch=0, sequence=0)
-            await a.produce("t", batch(b"0")).wait()
-            first = await a.produce("t", sent).partition()
-            await b.coordinator.barrier()
-            again = await b.produce("t", sent).partition()
-            assert (first.base_offset, again.base_offset) == (1, 1)
-            assert again.error_code == 0
-            assert a.row("t").end_offset == 2
-
-    run(scenario)
+async def test_a_repeated_batch_is_answered_with_its_first_offset(world: World) -> None:
+    async with world.agents("a", "b") as (a, b):
+        await a.create_topic("t")
+        sent = batch(b"1", producer_id=7, epoch=0, sequence=0)
+        await a.produce("t", batch(b"0")).wait()
+        first = await a.produce("t", sent).partition()
+        await b.coordinator.barrier()
+        again = await b.produce("t", sent).partition()
+        assert (first.base_offset, again.base_offset) == (1, 1)
+        assert again.error_code == 0
+        assert a.row("t").end_offset == 2
 
 
-def test_a_gap_in_sequences_is_refused_by_the_log_with_no_offset() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            await agent.produce("t", batch(producer_id=7, epoch=0, sequence=0)).wait()
-            answer = await agent.produce("t", batch(producer_id=7, epoch=0, sequence=5)).partition()
-            assert answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-            assert answer.base_offset == -1
-
-    run(scenario)
+async def test_a_gap_in_sequences_is_refused_by_the_log_with_no_offset(world: World) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        await agent.produce("t", batch(producer_id=7, epoch=0, sequence=0)).wait()
+        answer = await agent.produce("t", batch(producer_id=7, epoch=0, sequence=5)).partition()
+        assert answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert answer.base_offset == -1
 
 
 @pytest.mark.promise("P1")
-def test_a_chunk_that_the_store_never_takes_fails_for_certain_and_is_never_appended() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            world.store.down = True
-            # What Kafka's clients wait (request.timeout.ms); after that they know nothing for certain.
-            answer = await agent.produce("t", batch(), timeout_ms=30_000).partition()
-            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert answer.base_offset == -1
-            world.store.down = False
-            await asyncio.sleep(60)
-            assert agent.row("t").end_offset == 0
-
-    run(scenario)
+async def test_a_chunk_that_the_store_never_takes_fails_for_certain_and_is_never_appended(
+    world: World,
+) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        world.store.down = True
+        # What Kafka's clients wait (request.timeout.ms); after that they know nothing for certain.
+        answer = await agent.produce("t", batch(), timeout_ms=30_000).partition()
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert answer.base_offset == -1
+        world.store.down = False
+        await asyncio.sleep(60)
+        assert agent.row("t").end_offset == 0
 
 
 @pytest.mark.promise("P4")
-def test_a_request_whose_time_is_up_hears_that_its_fate_is_open() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            gate = asyncio.Event()
-            world.store.put_gate = lambda _key: gate.wait()
-            answer = await agent.produce("t", batch(), timeout_ms=1_000).partition()
-            assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
-            assert answer.base_offset == -1
-            gate.set()
-            await asyncio.sleep(5)
-            # It did happen, and nobody had been told that it would not.
-            assert agent.row("t").end_offset == 1
-
-    run(scenario)
+async def test_a_request_whose_time_is_up_hears_that_its_fate_is_open(world: World) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        gate = asyncio.Event()
+        world.store.before["put_new"] = held(gate)
+        answer = await agent.produce("t", batch(), timeout_ms=1_000).partition()
+        assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert answer.base_offset == -1
+        gate.set()
+        await asyncio.sleep(5)
+        # It did happen, and nobody had been told that it would not.
+        assert agent.row("t").end_offset == 1
 
 
-def test_an_append_of_unknown_outcome_is_not_called_failed() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            agent.log.swallow_answers = True
-            agent.log.tail_gate.clear()
-            answer = agent.produce("t", batch(), timeout_ms=2_000)
-            assert (await answer.partition()).error_code == ErrorCode.REQUEST_TIMED_OUT
-            agent.log.swallow_answers = False
-            agent.log.tail_gate.set()
-            await asyncio.sleep(5)
-            assert agent.row("t").end_offset == 1
-
-    run(scenario)
+async def test_an_append_of_unknown_outcome_is_not_called_failed(world: World) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        agent.log.after["append"] = lost()
+        agent.log.tail_gate.clear()
+        answer = agent.produce("t", batch(), timeout_ms=2_000)
+        assert (await answer.partition()).error_code == ErrorCode.REQUEST_TIMED_OUT
+        agent.log.after.clear()
+        agent.log.tail_gate.set()
+        await asyncio.sleep(5)
+        assert agent.row("t").end_offset == 1
 
 
 @pytest.mark.promise("P16")
-def test_without_a_session_nothing_is_taken() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            agent.log.down = True
-            await asyncio.sleep(8)
-            answer = await agent.produce("t", batch()).partition()
-            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            assert world.store.puts == []
-
-    run(scenario)
+async def test_without_a_session_nothing_is_taken(world: World) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        agent.log.down = True
+        await asyncio.sleep(8)
+        answer = await agent.produce("t", batch()).partition()
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert world.store.puts == []
 
 
 @pytest.mark.promise("P3")
-def test_what_was_not_proposed_when_the_session_ended_fails_and_never_comes() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            before = agent.coordinator.incarnation()
-            gate = asyncio.Event()
-            world.store.put_gate = lambda _key: gate.wait()
-            answer = agent.produce("t", batch(), timeout_ms=60_000)
+async def test_what_was_not_proposed_when_the_session_ended_fails_and_never_comes(
+    world: World,
+) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        before = agent.coordinator.incarnation()
+        gate = asyncio.Event()
+        world.store.before["put_new"] = held(gate)
+        answer = agent.produce("t", batch(), timeout_ms=60_000)
+        await asyncio.sleep(0.1)
+        world.cluster.expire(next(iter(world.cluster._leases)))
+        while agent.coordinator.incarnation() in {before, None}:
             await asyncio.sleep(0.1)
-            world.cluster.expire(next(iter(world.cluster._leases)))
-            while agent.coordinator.incarnation() in {before, None}:
-                await asyncio.sleep(0.1)
-            # Told at once, whatever becomes of the PUT.
-            result = answer.now().responses[0].partition_responses[0]
-            assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            assert result.base_offset == -1
-            gate.set()
-            await asyncio.sleep(30)
-            assert agent.row("t").end_offset == 0
-            assert agent.producing.stats.waiting_bytes == 0
-            again = await agent.produce("t", batch()).partition()
-            assert (again.error_code, again.base_offset) == (0, 0)
-
-    run(scenario)
+        # Told at once, whatever becomes of the PUT.
+        result = answer.now().responses[0].partition_responses[0]
+        assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert result.base_offset == -1
+        gate.set()
+        await asyncio.sleep(30)
+        assert agent.row("t").end_offset == 0
+        assert agent.producing.stats.waiting_bytes == 0
+        again = await agent.produce("t", batch()).partition()
+        assert (again.error_code, again.base_offset) == (0, 0)
 
 
 @pytest.mark.promise("P11")
-def test_a_later_batch_of_a_producer_does_not_overtake_one_that_was_lost() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", chunk_linger_ms="1") as (agent,):
-            await agent.create_topic("t", partitions=2)
-            await agent.produce("t", batch(producer_id=7, epoch=0, sequence=0)).wait()
-            lost = asyncio.Event()
+async def test_a_later_batch_of_a_producer_does_not_overtake_one_that_was_lost(
+    world: World,
+) -> None:
+    async with world.agents("a", chunk_linger_ms="1") as (agent,):
+        await agent.create_topic("t", partitions=2)
+        await agent.produce("t", batch(producer_id=7, epoch=0, sequence=0)).wait()
+        lost = asyncio.Event()
 
-            async def gate(key: str) -> None:
-                if key.endswith("1"):
-                    lost.set()
-                    await asyncio.sleep(1000)
+        async def gate(key: str, *_parts: object) -> None:
+            if key.endswith("1"):
+                lost.set()
+                await asyncio.sleep(1000)
 
-            world.store.put_gate = gate
-            first = agent.produce("t", batch(producer_id=7, epoch=0, sequence=1), timeout_ms=60_000)
-            await lost.wait()
-            # The second chunk is durable long before the first one is given up.
-            second = agent.produce(
-                "t",
-                batch(producer_id=7, epoch=0, sequence=2),
-                batch(producer_id=7, epoch=0, sequence=0),
-                timeout_ms=60_000,
-            )
-            await asyncio.sleep(5)
-            assert not first.there
-            assert not second.there
-            assert (await first.partition()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert (await second.partition(0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert (await second.partition(1)).error_code == 0
-            assert agent.row("t", 0).end_offset == 1
-
-    run(scenario)
-
-
-@pytest.mark.promise("P11")
-def test_a_later_batch_of_a_connection_does_not_overtake_one_that_was_lost() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", chunk_linger_ms="1") as (agent,):
-            await agent.create_topic("t")
-            lost = asyncio.Event()
-
-            async def gate(key: str) -> None:
-                if key.endswith("0"):
-                    lost.set()
-                    await asyncio.sleep(1000)
-
-            world.store.put_gate = gate
-            first = agent.produce("t", batch(b"1"), timeout_ms=60_000)
-            await lost.wait()
-            same = agent.produce("t", batch(b"2"), timeout_ms=60_000)
-            other = agent.produce("t", batch(b"3"), timeout_ms=60_000, connection=agent.connect())
-            assert (await first.partition()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert (await same.partition()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            result = await other.partition()
-            assert (result.error_code, result.base_offset) == (0, 0)
-
-    run(scenario)
+        world.store.before["put_new"] = gate
+        first = agent.produce("t", batch(producer_id=7, epoch=0, sequence=1), timeout_ms=60_000)
+        await lost.wait()
+        # The second chunk is durable long before the first one is given up.
+        second = agent.produce(
+            "t",
+            batch(producer_id=7, epoch=0, sequence=2),
+            batch(producer_id=7, epoch=0, sequence=0),
+            timeout_ms=60_000,
+        )
+        await asyncio.sleep(5)
+        assert not first.there
+        assert not second.there
+        assert (await first.partition()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await second.partition(0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await second.partition(1)).error_code == 0
+        assert agent.row("t", 0).end_offset == 1
 
 
 @pytest.mark.promise("P11")
-def test_a_batch_in_the_open_chunk_does_not_overtake_one_that_was_lost() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", puts_in_flight="1") as (agent,):
-            await agent.create_topic("t")
-            world.store.down = True
-            first = agent.produce("t", batch(b"1"), timeout_ms=60_000)
-            await asyncio.sleep(1)
-            same = agent.produce("t", batch(b"2"), timeout_ms=60_000)
-            other = agent.produce("t", batch(b"3"), timeout_ms=60_000, connection=agent.connect())
-            await asyncio.sleep(1)
-            assert agent.producing.stats.chunks == 1
-            while not first.there:
-                await asyncio.sleep(0.001)
-            world.store.down = False
-            assert (await same.partition()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert (await other.partition()).base_offset == 0
-            await asyncio.sleep(5)
-            assert agent.row("t").end_offset == 1
-            assert agent.producing.stats.waiting_bytes == 0
+async def test_a_later_batch_of_a_connection_does_not_overtake_one_that_was_lost(
+    world: World,
+) -> None:
+    async with world.agents("a", chunk_linger_ms="1") as (agent,):
+        await agent.create_topic("t")
+        lost = asyncio.Event()
 
-    run(scenario)
+        async def gate(key: str, *_parts: object) -> None:
+            if key.endswith("0"):
+                lost.set()
+                await asyncio.sleep(1000)
 
-
-@pytest.mark.promise("P11")
-def test_batches_behind_the_lost_first_one_of_a_producer_wait_for_it_to_come_again() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            world.store.down = True
-            first = batch(producer_id=7, epoch=0, sequence=0)
-            second = batch(producer_id=7, epoch=0, sequence=1)
-            assert (await agent.produce("t", first, timeout_ms=60_000).partition()).error_code
-            world.store.down = False
-            early = await agent.produce("t", second).partition()
-            assert early.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-            assert (await agent.produce("t", first).partition()).base_offset == 0
-            assert (await agent.produce("t", second).partition()).base_offset == 1
-
-    run(scenario)
-
-
-def test_batches_behind_a_refused_first_one_of_a_producer_wait_for_it_to_come_again() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            first = batch(producer_id=7, epoch=0, sequence=0)
-            second = batch(producer_id=7, epoch=0, sequence=1)
-            agent.log.down = True
-            await asyncio.sleep(8)
-            refused = await agent.produce("t", first).partition()
-            assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            agent.log.down = False
-            await agent.ready()
-            early = await agent.produce("t", second).partition()
-            assert early.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-            assert (await agent.produce("t", first).partition()).base_offset == 0
-            assert (await agent.produce("t", second).partition()).base_offset == 1
-
-    run(scenario)
+        world.store.before["put_new"] = gate
+        first = agent.produce("t", batch(b"1"), timeout_ms=60_000)
+        await lost.wait()
+        same = agent.produce("t", batch(b"2"), timeout_ms=60_000)
+        other = agent.produce(
+            "t", batch(b"3"), timeout_ms=60_000, connection=agent.another_connection()
+        )
+        assert (await first.partition()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await same.partition()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        result = await other.partition()
+        assert (result.error_code, result.base_offset) == (0, 0)
 
 
 @pytest.mark.promise("P11")
-def test_chunks_are_committed_in_the_order_of_closing() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", chunk_linger_ms="1") as (agent,):
-            await agent.create_topic("t")
-            first_put = asyncio.Event()
+async def test_a_batch_in_the_open_chunk_does_not_overtake_one_that_was_lost(world: World) -> None:
+    async with world.agents("a", puts_in_flight="1") as (agent,):
+        await agent.create_topic("t")
+        world.store.down = True
+        first = agent.produce("t", batch(b"1"), timeout_ms=60_000)
+        await asyncio.sleep(1)
+        same = agent.produce("t", batch(b"2"), timeout_ms=60_000)
+        other = agent.produce(
+            "t", batch(b"3"), timeout_ms=60_000, connection=agent.another_connection()
+        )
+        await asyncio.sleep(1)
+        assert agent.producing.stats.chunks == 1
+        while not first.there:
+            await asyncio.sleep(0.001)
+        world.store.down = False
+        assert (await same.partition()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await other.partition()).base_offset == 0
+        await asyncio.sleep(5)
+        assert agent.row("t").end_offset == 1
+        assert agent.producing.stats.waiting_bytes == 0
 
-            async def gate(key: str) -> None:
-                if key.endswith("0"):
-                    first_put.set()
-                    await asyncio.sleep(3)
 
-            world.store.put_gate = gate
-            first = agent.produce("t", batch(b"1"))
-            await first_put.wait()
-            second = agent.produce("t", batch(b"2"), connection=agent.connect())
-            await asyncio.sleep(1)
-            assert not second.there
-            assert (await first.partition()).base_offset == 0
-            assert (await second.partition()).base_offset == 1
+@pytest.mark.promise("P11")
+async def test_batches_behind_the_lost_first_one_of_a_producer_wait_for_it_to_come_again(
+    world: World,
+) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        world.store.down = True
+        first = batch(producer_id=7, epoch=0, sequence=0)
+        second = batch(producer_id=7, epoch=0, sequence=1)
+        assert (await agent.produce("t", first, timeout_ms=60_000).partition()).error_code
+        world.store.down = False
+        early = await agent.produce("t", second).partition()
+        assert early.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert (await agent.produce("t", first).partition()).base_offset == 0
+        assert (await agent.produce("t", second).partition()).base_offset == 1
 
-    run(scenario)
+
+async def test_batches_behind_a_refused_first_one_of_a_producer_wait_for_it_to_come_again(
+    world: World,
+) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        first = batch(producer_id=7, epoch=0, sequence=0)
+        second = batch(producer_id=7, epoch=0, sequence=1)
+        agent.log.down = True
+        await asyncio.sleep(8)
+        refused = await agent.produce("t", first).partition()
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        agent.log.down = False
+        await agent.ready()
+        early = await agent.produce("t", second).partition()
+        assert early.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert (await agent.produce("t", first).partition()).base_offset == 0
+        assert (await agent.produce("t", second).partition()).base_offset == 1
+
+
+@pytest.mark.promise("P11")
+async def test_chunks_are_committed_in_the_order_of_closing(world: World) -> None:
+    async with world.agents("a", chunk_linger_ms="1") as (agent,):
+        await agent.create_topic("t")
+        first_put = asyncio.Event()
+
+        async def gate(key: str, *_parts: object) -> None:
+            if key.endswith("0"):
+                first_put.set()
+                await asyncio.sleep(3)
+
+        world.store.before["put_new"] = gate
+        first = agent.produce("t", batch(b"1"))
+        await first_put.wait()
+        second = agent.produce("t", batch(b"2"), connection=agent.another_connection())
+        await asyncio.sleep(1)
+        assert not second.there
+        assert (await first.partition()).base_offset == 0
+        assert (await second.partition()).base_offset == 1
 
 
 @pytest.mark.promise("P15")
-def test_reading_stops_when_too_many_bytes_wait_and_goes_on_when_there_is_room() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", produce_buffer_bytes="1MiB", chunk_bytes="64KiB") as (agent,):
-            await agent.create_topic("t")
-            gate = asyncio.Event()
-            world.store.put_gate = lambda _key: gate.wait()
-            rooms: list[bool] = []
-            agent.producing.on_room(lambda: rooms.append(agent.producing.full))
-            answers = []
-            while not agent.producing.full and len(answers) < 100:
-                answers.append(agent.produce("t", batch(bytes(60_000))))
-                await asyncio.sleep(0.01)
-            assert agent.producing.full
-            assert agent.producing.stats.waiting_bytes < (1 << 20) + 100_000
-            assert len(world.store.puts) <= 8
-            gate.set()
-            for answer in answers:
-                assert (await answer.partition()).error_code == 0
-            assert rooms == [False]
-            assert agent.producing.stats.waiting_bytes == 0
-
-    run(scenario)
-
-
-def test_acks_0_is_not_answered_and_its_connection_lives_when_all_went_well() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            answer = agent.produce("t", batch(), acks=0)
-            while not answer.there:
-                await asyncio.sleep(0.01)
-            assert answer.call.parts is None
-            assert not agent.connection.closed
-            assert agent.row("t").end_offset == 1
-
-    run(scenario)
+async def test_reading_stops_when_too_many_bytes_wait_and_goes_on_when_there_is_room(
+    world: World,
+) -> None:
+    async with world.agents("a", produce_buffer_bytes="1MiB", chunk_bytes="64KiB") as (agent,):
+        await agent.create_topic("t")
+        gate = asyncio.Event()
+        world.store.before["put_new"] = held(gate)
+        rooms: list[bool] = []
+        agent.producing.on_room(lambda: rooms.append(agent.producing.full))
+        answers = []
+        while not agent.producing.full and len(answers) < 100:
+            answers.append(agent.produce("t", batch(bytes(60_000))))
+            await asyncio.sleep(0.01)
+        assert agent.producing.full
+        assert agent.producing.stats.waiting_bytes < (1 << 20) + 100_000
+        assert len(world.store.puts) <= 8
+        gate.set()
+        for answer in answers:
+            assert (await answer.partition()).error_code == 0
+        assert rooms == [False]
+        assert agent.producing.stats.waiting_bytes == 0
 
 
-def test_acks_0_closes_the_connection_when_a_partition_failed() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            agent.produce("unknown", batch(), acks=0)
-            await asyncio.sleep(1)
-            assert agent.connection.closed
-            assert "UNKNOWN_TOPIC" in agent.connection.close_reason
-
-    run(scenario)
-
-
-def test_other_acks_are_refused() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            answer = await agent.produce("t", batch(), acks=2).partition()
-            assert answer.error_code == ErrorCode.INVALID_REQUIRED_ACKS
-
-    run(scenario)
+async def test_acks_0_is_not_answered_and_its_connection_lives_when_all_went_well(
+    world: World,
+) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        answer = agent.produce("t", batch(), acks=0)
+        while not answer.there:
+            await asyncio.sleep(0.01)
+        assert answer.call.parts is None
+        assert not agent.connection.closed
+        assert agent.row("t").end_offset == 1
 
 
-def test_a_topic_that_a_lagging_agent_does_not_know_yet_is_found_by_a_barrier() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            b.log.tail_gate.clear()
-            await asyncio.sleep(0.1)
-            await a.create_topic("t")
-            first = b.produce("t", batch(b"1"))
-            second = b.produce("t", batch(b"2"))
-            await asyncio.sleep(1)
-            assert not first.there
-            b.log.tail_gate.set()
-            assert (await first.partition()).base_offset == 0
-            assert (await second.partition()).base_offset == 1
+async def test_acks_0_closes_the_connection_when_a_partition_failed(world: World) -> None:
+    async with world.agents("a") as (agent,):
+        agent.produce("unknown", batch(), acks=0)
+        await asyncio.sleep(1)
+        assert agent.connection.closed
+        assert "UNKNOWN_TOPIC" in agent.connection.close_reason
 
-    run(scenario)
+
+async def test_other_acks_are_refused(world: World) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        answer = await agent.produce("t", batch(), acks=2).partition()
+        assert answer.error_code == ErrorCode.INVALID_REQUIRED_ACKS
+
+
+async def test_a_topic_that_a_lagging_agent_does_not_know_yet_is_found_by_a_barrier(
+    world: World,
+) -> None:
+    async with world.agents("a", "b") as (a, b):
+        b.log.tail_gate.clear()
+        await asyncio.sleep(0.1)
+        await a.create_topic("t")
+        first = b.produce("t", batch(b"1"))
+        second = b.produce("t", batch(b"2"))
+        await asyncio.sleep(1)
+        assert not first.there
+        b.log.tail_gate.set()
+        assert (await first.partition()).base_offset == 0
+        assert (await second.partition()).base_offset == 1
 
 
 @pytest.mark.promise("P10")
-def test_a_request_behind_one_that_waits_for_a_barrier_does_not_overtake_it() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", "b") as (a, b):
-            await a.create_topic("known")
-            await b.coordinator.barrier()
-            b.log.tail_gate.clear()
-            await asyncio.sleep(0.1)
-            await a.create_topic("new")
-            both = hot.ProduceRequest(
-                acks=-1,
-                timeout_ms=30_000,
-                topic_data=[
-                    hot.TopicProduceData(
-                        name=name, partition_data=[hot.PartitionProduceData(records=batch())]
-                    )
-                    for name in ("known", "new")
-                ],
-            )
-            first = b.send(apis.PRODUCE, 9, both)
-            second = b.produce("known", batch())
-            b.log.tail_gate.set()
-            assert (await first.partition(0)).base_offset == 0
-            assert (await second.partition()).base_offset == 1
-
-    run(scenario)
-
-
-def test_an_unknown_topic_is_refused_by_name_or_by_id() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            by_name = await agent.produce("unknown", batch()).partition()
-            by_id = await agent.produce("unknown", batch(), version=13).partition()
-            assert by_name.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert by_id.error_code == ErrorCode.UNKNOWN_TOPIC_ID
-
-    run(scenario)
+async def test_a_request_behind_one_that_waits_for_a_barrier_does_not_overtake_it(
+    world: World,
+) -> None:
+    async with world.agents("a", "b") as (a, b):
+        await a.create_topic("known")
+        await b.coordinator.barrier()
+        b.log.tail_gate.clear()
+        await asyncio.sleep(0.1)
+        await a.create_topic("new")
+        both = hot.ProduceRequest(
+            acks=-1,
+            timeout_ms=30_000,
+            topic_data=[
+                hot.TopicProduceData(
+                    name=name, partition_data=[hot.PartitionProduceData(records=batch())]
+                )
+                for name in ("known", "new")
+            ],
+        )
+        first = b.send(apis.PRODUCE, 9, both)
+        second = b.produce("known", batch())
+        b.log.tail_gate.set()
+        assert (await first.partition(0)).base_offset == 0
+        assert (await second.partition()).base_offset == 1
 
 
-def test_without_the_log_an_unknown_topic_is_not_called_unknown() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            agent.log.down = True
-            answer = await agent.produce("unknown", batch()).partition()
-            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    run(scenario)
+async def test_an_unknown_topic_is_refused_by_name_or_by_id(world: World) -> None:
+    async with world.agents("a") as (agent,):
+        by_name = await agent.produce("unknown", batch()).partition()
+        by_id = await agent.produce("unknown", batch(), version=13).partition()
+        assert by_name.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert by_id.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_batches_for_a_topic_deleted_meanwhile_are_refused() -> None:
+async def test_without_the_log_an_unknown_topic_is_not_called_unknown(world: World) -> None:
+    async with world.agents("a") as (agent,):
+        agent.log.down = True
+        answer = await agent.produce("unknown", batch()).partition()
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_batches_for_a_topic_deleted_meanwhile_are_refused(world: World) -> None:
     from coordinator.commands.entries import DeleteTopic
 
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            topic = await agent.create_topic("t")
-            gate = asyncio.Event()
-            world.store.put_gate = lambda _key: gate.wait()
-            answer = agent.produce("t", batch())
-            await asyncio.sleep(0.1)
-            await agent.coordinator.propose(DeleteTopic(topic.topic_id))
-            gate.set()
-            result = await answer.partition()
-            assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert result.base_offset == -1
-
-    run(scenario)
+    async with world.agents("a") as (agent,):
+        topic = await agent.create_topic("t")
+        gate = asyncio.Event()
+        world.store.before["put_new"] = held(gate)
+        answer = agent.produce("t", batch())
+        await asyncio.sleep(0.1)
+        await agent.coordinator.propose(DeleteTopic(topic.topic_id))
+        gate.set()
+        result = await answer.partition()
+        assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert result.base_offset == -1
 
 
-def test_what_was_written_is_served_from_memory_with_its_offsets_patched() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            await agent.produce("t", batch(b"1", b"2")).wait()
-            await agent.produce("t", batch(b"3")).wait()
-            answer = agent.fetch("t", 0)
-            assert answer.there
-            records = (await answer.partition()).records
-            first = read_header(records)
-            second = read_header(records, first.size)
-            assert (first.base_offset, second.base_offset) == (0, 2)
-            assert world.store.reads == []
+async def test_what_was_written_is_served_from_memory_with_its_offsets_patched(
+    world: World,
+) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        await agent.produce("t", batch(b"1", b"2")).wait()
+        await agent.produce("t", batch(b"3")).wait()
+        answer = agent.fetch("t", 0)
+        assert answer.there
+        records = (await answer.partition()).records
+        first = read_header(records)
+        second = read_header(records, first.size)
+        assert (first.base_offset, second.base_offset) == (0, 2)
+        assert world.store.reads == []
 
-    run(scenario)
 
+@pytest.mark.parametrize("seed", range(10))
+async def test_every_seed_keeps_the_order_of_a_connection(seed: int, world: World) -> None:
+    async with world.agents("a", chunk_linger_ms="1") as (agent,):
+        await agent.create_topic("t")
+        delays = iter([0.3, 0.1, 0.2, 0.0] * 100)
 
-def test_every_seed_keeps_the_order_of_a_connection() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", chunk_linger_ms="1") as (agent,):
-            await agent.create_topic("t")
-            delays = iter([0.3, 0.1, 0.2, 0.0] * 100)
+        async def gate(_key: str, *_parts: object) -> None:
+            await asyncio.sleep(next(delays))
 
-            async def gate(_key: str) -> None:
-                await asyncio.sleep(next(delays))
-
-            world.store.put_gate = gate
-            answers = []
-            for number in range(30):
-                answers.append(agent.produce("t", batch(b"%d" % number)))
-                await asyncio.sleep(0.02)
-            offsets = [(await answer.partition()).base_offset for answer in answers]
-            assert offsets == list(range(30))
-
-    for seed in range(10):
-        run(scenario, seed=seed)
+        world.store.before["put_new"] = gate
+        answers = []
+        for number in range(30):
+            answers.append(agent.produce("t", batch(b"%d" % number)))
+            await asyncio.sleep(0.02)
+        offsets = [(await answer.partition()).base_offset for answer in answers]
+        assert offsets == list(range(30))
 
 
 @pytest.mark.parametrize("path", [ProducePath, FetchPath])

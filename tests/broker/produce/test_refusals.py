@@ -12,7 +12,10 @@ from coordinator.proposer import NotDoneError
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import hot
-from tests.broker.produce.world import Agent, Answer, World, batch, run
+from tests.broker.produce.world import Agent, Answer
+from tests.kit.agents import World
+from tests.kit.batches import batch
+from tests.kit.faults import held, lost
 
 
 async def _unknown_topic(agent: Agent) -> Answer:
@@ -91,125 +94,111 @@ async def _stale(agent: Agent) -> Answer:
         (_stale, ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
 )
-def test_a_failed_batch_has_no_offset_whatever_the_reason(
-    failure: Callable[[Agent], Awaitable[Answer]], error: ErrorCode
+async def test_a_failed_batch_has_no_offset_whatever_the_reason(
+    failure: Callable[[Agent], Awaitable[Answer]], error: ErrorCode, world: World
 ) -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            # There are offsets that it could be given by mistake.
-            await agent.produce("t", batch(b"1", b"2")).wait()
-            answer = await (await failure(agent)).partition()
-            assert (answer.error_code, answer.base_offset) == (error, -1)
-
-    run(scenario)
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        # There are offsets that it could be given by mistake.
+        await agent.produce("t", batch(b"1", b"2")).wait()
+        answer = await (await failure(agent)).partition()
+        assert (answer.error_code, answer.base_offset) == (error, -1)
 
 
-def test_what_waits_in_the_open_chunk_when_the_session_ends_fails_and_never_comes() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a", puts_in_flight="1") as (agent,):
-            await agent.create_topic("t")
-            before = agent.coordinator.incarnation()
-            gate = asyncio.Event()
-            world.store.put_gate = lambda _key: gate.wait()
-            agent.produce("t", batch(), timeout_ms=60_000, connection=agent.connect())
+async def test_what_waits_in_the_open_chunk_when_the_session_ends_fails_and_never_comes(
+    world: World,
+) -> None:
+    async with world.agents("a", puts_in_flight="1") as (agent,):
+        await agent.create_topic("t")
+        before = agent.coordinator.incarnation()
+        gate = asyncio.Event()
+        world.store.before["put_new"] = held(gate)
+        agent.produce("t", batch(), timeout_ms=60_000, connection=agent.another_connection())
+        await asyncio.sleep(0.1)
+        answer = agent.produce("t", batch(), timeout_ms=60_000)
+        await asyncio.sleep(0.1)
+        assert agent.producing.stats.chunks == 1  # The second one is still being gathered.
+        world.cluster.expire(next(iter(world.cluster._leases)))
+        while agent.coordinator.incarnation() in {before, None}:
             await asyncio.sleep(0.1)
-            answer = agent.produce("t", batch(), timeout_ms=60_000)
-            await asyncio.sleep(0.1)
-            assert agent.producing.stats.chunks == 1  # The second one is still being gathered.
-            world.cluster.expire(next(iter(world.cluster._leases)))
-            while agent.coordinator.incarnation() in {before, None}:
-                await asyncio.sleep(0.1)
-            result = answer.now().responses[0].partition_responses[0]
-            assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            gate.set()
-            await asyncio.sleep(30)
-            assert agent.row("t").end_offset == 0
-
-    run(scenario)
+        result = answer.now().responses[0].partition_responses[0]
+        assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        gate.set()
+        await asyncio.sleep(30)
+        assert agent.row("t").end_offset == 0
 
 
 @pytest.mark.promise("P3")
-def test_what_waits_for_its_linger_when_the_session_ends_fails_and_never_comes() -> None:
+async def test_what_waits_for_its_linger_when_the_session_ends_fails_and_never_comes(
+    world: World,
+) -> None:
     """It is due when there is a session again; that is of another incarnation than it was taken in."""
-
-    async def scenario(world: World) -> None:
-        async with world.agents("a", chunk_linger_ms="60000") as (agent,):
-            await agent.create_topic("t")
-            before = agent.coordinator.incarnation()
-            answer = agent.produce("t", batch(), timeout_ms=120_000)
+    async with world.agents("a", chunk_linger_ms="60000") as (agent,):
+        await agent.create_topic("t")
+        before = agent.coordinator.incarnation()
+        answer = agent.produce("t", batch(), timeout_ms=120_000)
+        await asyncio.sleep(0.1)
+        world.cluster.expire(next(iter(world.cluster._leases)))
+        while agent.coordinator.incarnation() in {before, None}:
             await asyncio.sleep(0.1)
-            world.cluster.expire(next(iter(world.cluster._leases)))
-            while agent.coordinator.incarnation() in {before, None}:
-                await asyncio.sleep(0.1)
-            result = answer.now().responses[0].partition_responses[0]
-            assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            await asyncio.sleep(120)
-            assert agent.row("t").end_offset == 0
-
-    run(scenario)
+        result = answer.now().responses[0].partition_responses[0]
+        assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await asyncio.sleep(120)
+        assert agent.row("t").end_offset == 0
 
 
 @pytest.mark.promise("P4")
-def test_an_append_in_doubt_when_the_agent_ends_is_not_called_failed() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            agent.log.swallow_answers = True
-            agent.log.tail_gate.clear()
-            answer = agent.produce("t", batch(), timeout_ms=20_000)
-            await asyncio.sleep(1)
-            await agent.coordinator.leave()
-            assert (await answer.partition()).error_code == ErrorCode.REQUEST_TIMED_OUT
-            assert len(world.cluster.entries) > 2  # It did happen.
-
-    run(scenario)
+async def test_an_append_in_doubt_when_the_agent_ends_is_not_called_failed(world: World) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        agent.log.after["append"] = lost()
+        agent.log.tail_gate.clear()
+        answer = agent.produce("t", batch(), timeout_ms=20_000)
+        await asyncio.sleep(1)
+        await agent.coordinator.leave()
+        assert (await answer.partition()).error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert len(world.cluster.entries) > 2  # It did happen.
 
 
 @pytest.mark.promise("P4")
-def test_acks_0_closes_the_connection_when_its_fate_is_open() -> None:
-    async def scenario(world: World) -> None:
-        async with world.agents("a") as (agent,):
-            await agent.create_topic("t")
-            agent.log.tail_gate.clear()
-            answer = agent.produce("t", batch(), acks=0, timeout_ms=1_000)
-            await asyncio.sleep(2)
-            assert not answer.there
-            assert agent.connection.closed
-
-    run(scenario)
+async def test_acks_0_closes_the_connection_when_its_fate_is_open(world: World) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("t")
+        agent.log.tail_gate.clear()
+        answer = agent.produce("t", batch(), acks=0, timeout_ms=1_000)
+        await asyncio.sleep(2)
+        assert not answer.there
+        assert agent.connection.closed
 
 
-def test_a_commit_that_is_refused_takes_later_ones_of_its_sender_with_it() -> None:
+async def test_a_commit_that_is_refused_takes_later_ones_of_its_sender_with_it(
+    world: World,
+) -> None:
     """P11, also where both were about to be proposed at the same time."""
+    async with world.agents("a", chunk_linger_ms="1") as (agent,):
+        await agent.create_topic("t")
+        gate, propose = asyncio.Event(), agent.coordinator.propose
 
-    async def scenario(world: World) -> None:
-        async with world.agents("a", chunk_linger_ms="1") as (agent,):
-            await agent.create_topic("t")
-            gate, propose = asyncio.Event(), agent.coordinator.propose
+        async def hold_first(key: str, *_parts: object) -> None:
+            if key.endswith("0"):
+                await gate.wait()
 
-            async def hold_first(key: str) -> None:
-                if key.endswith("0"):
-                    await gate.wait()
+        def refuse_first(command, incarnation=None):
+            if isinstance(command, CommitChunk) and command.number == 0:
+                refused = asyncio.get_running_loop().create_future()
+                refused.set_exception(NotDoneError("refused"))
+                return refused
+            return propose(command, incarnation)
 
-            def refuse_first(command, incarnation=None):
-                if isinstance(command, CommitChunk) and command.number == 0:
-                    refused = asyncio.get_running_loop().create_future()
-                    refused.set_exception(NotDoneError("refused"))
-                    return refused
-                return propose(command, incarnation)
-
-            world.store.put_gate = hold_first
-            agent.coordinator.propose = refuse_first
-            first = agent.produce("t", batch(b"1"))
-            await asyncio.sleep(1)
-            second = agent.produce("t", batch(b"2"))
-            other = agent.produce("t", batch(b"3"), connection=agent.connect())
-            await asyncio.sleep(1)
-            gate.set()
-            assert (await first.partition()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            assert (await second.partition()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            assert (await other.partition()).base_offset == 0
-            assert agent.row("t").end_offset == 1
-
-    run(scenario)
+        world.store.before["put_new"] = hold_first
+        agent.coordinator.propose = refuse_first
+        first = agent.produce("t", batch(b"1"))
+        await asyncio.sleep(1)
+        second = agent.produce("t", batch(b"2"))
+        other = agent.produce("t", batch(b"3"), connection=agent.another_connection())
+        await asyncio.sleep(1)
+        gate.set()
+        assert (await first.partition()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await second.partition()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await other.partition()).base_offset == 0
+        assert agent.row("t").end_offset == 1

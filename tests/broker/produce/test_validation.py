@@ -11,7 +11,8 @@ from protocol import records
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.records import Record, build_batch
-from tests.broker.produce.world import NOW_MS, batch
+from tests.kit.agents import NOW_MS
+from tests.kit.batches import batch
 from tests.storage.lies import FAR_MS, saying
 
 PLAIN = effective({}, KafkaSettings())

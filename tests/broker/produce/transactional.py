@@ -11,7 +11,8 @@ from coordinator.commands.transaction_commands import (
     TransactionEnded,
 )
 from protocol.records import TRANSACTIONAL
-from tests.broker.produce.world import Agent, Answer, batch
+from tests.broker.produce.world import Agent, Answer
+from tests.kit.batches import batch
 
 CONNECTION = 1
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 
-from tests.broker.harness import Place, Running, agent_of
+from tests.kit.sockets import Place, Running, agent_of
 
 RECORD = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
 WIDER = (

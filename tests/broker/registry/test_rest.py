@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 
 from coordinator.commands.table_commands import DeleteSubject, RegisterSchema
-from tests.broker.harness import Place
 from tests.broker.registry.client import BROKEN, RECORD, WIDER, Registry, registry_of
+from tests.kit.sockets import Place
 
 Story = Callable[[Registry], Awaitable[None]]
 
@@ -359,9 +359,9 @@ def test_another_agent_answers_alike_at_once_and_after_a_restart() -> None:
 def test_known_ids_are_given_out_while_the_log_is_away_and_the_rest_is_not() -> None:
     async def story(registry: Registry) -> None:
         known = await registry.register("s", RECORD)
-        registry.running.log.away = True
+        registry.running.log.down = True
         assert (await registry.get(f"/schemas/ids/{known}"))["schema"] == RECORD
         assert await registry.refused("GET", "/subjects") == 50001
-        registry.running.log.away = False
+        registry.running.log.down = False
 
     told(story)

@@ -11,7 +11,7 @@ from broker.store.identity import LIFE_KEY, WrongPlaceError
 from coordinator.log.memory import MemoryLog
 from storage.formats import marker
 from storage.formats.marker import ClusterIdentity
-from tests.broker.harness import Place
+from tests.kit.sockets import Place
 
 OURS = ClusterIdentity("ours", 1)
 

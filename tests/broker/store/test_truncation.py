@@ -10,7 +10,7 @@ from broker.agent import AgentError
 from broker.jobs.kinds.collection_plan import PREFIXES
 from coordinator.log.memory import MemoryLogCluster
 from storage.formats import log_checkpoint
-from tests.broker.harness import Place, Running, agent_of
+from tests.kit.sockets import Place, Running, agent_of
 
 OLDER = "metadata log is older than the object store"
 

@@ -8,7 +8,8 @@ from broker import handling
 from coordinator.commands.entries import DeleteTopic
 from coordinator.commands.transaction_commands import AddToTransaction, GiveUpTransaction
 from protocol.errors import ErrorCode
-from tests.broker.transactions.world import OPEN, Producer, commands_of, partition, play, standing
+from tests.broker.groups.world import agents
+from tests.broker.transactions.world import OPEN, Producer, commands_of, partition, standing
 
 VERSIONS = range(4)
 
@@ -19,8 +20,8 @@ def taking_part(agent, transactional_id="id") -> list[int]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_first_add_opens_the_transaction_and_later_ones_join_it(version):
-    async def scenario(one):
+async def test_the_first_add_opens_the_transaction_and_later_ones_join_it(version):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         assert await producer.add({"logs": [0, 2]}, version=version) == {
             ("logs", 0): 0,
@@ -34,12 +35,10 @@ def test_the_first_add_opens_the_transaction_and_later_ones_join_it(version):
         assert standing(one).instance == 1
         assert taking_part(one) == [0, 1, 2]
 
-    play(scenario)
-
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_with_a_partition_that_is_not_there_none_takes_part(version):
-    async def scenario(one):
+async def test_with_a_partition_that_is_not_there_none_takes_part(version):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         wanted = {"gone": [0], "logs": [0, 4, -1, 1]}
         assert await producer.add(wanted, version=version) == {
@@ -51,39 +50,32 @@ def test_with_a_partition_that_is_not_there_none_takes_part(version):
         }
         assert standing(one).state is not OPEN
 
-    play(scenario)
 
-
-def test_a_topic_is_unknown_only_behind_a_barrier():
+async def test_a_topic_is_unknown_only_behind_a_barrier():
     """P8."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         two.lag()
         await one.create_topic("new")
-        asked = asyncio.create_task(producer.add({"new": [0]}, peer=two.peer()))
+        asked = asyncio.create_task(producer.add({"new": [0]}, peer=two.connect()))
         await asyncio.sleep(1)
         assert not asked.done()
         two.catch_up()
         assert await asked == {("new", 0): 0}
 
-    play(scenario, "one", "two")
 
-
-def test_a_topic_that_is_deleted_meanwhile_is_unknown_and_the_others_are_not_attempted():
-    async def scenario(one, two):
+async def test_a_topic_that_is_deleted_meanwhile_is_unknown_and_the_others_are_not_attempted():
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         topic = await one.create_topic("doomed")
         await two.coordinator.barrier()
         two.lag()
         await one.coordinator.propose(DeleteTopic(topic.topic_id))
-        asked = asyncio.create_task(producer.add({"logs": [0], "doomed": [0]}, peer=two.peer()))
+        asked = asyncio.create_task(producer.add({"logs": [0], "doomed": [0]}, peer=two.connect()))
         await asyncio.sleep(0.5)
         two.catch_up()
         assert await asked == {("logs", 0): 55, ("doomed", 0): 3}
         assert standing(two).state is not OPEN
-
-    play(scenario, "one", "two")
 
 
 CASES = [
@@ -111,8 +103,8 @@ def _spoil(producer: Producer, case: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("case", "codes"), CASES)
-def test_who_may_not_add_is_told_so_as_its_version_knows_it(case, codes, version):
-    async def scenario(one):
+async def test_who_may_not_add_is_told_so_as_its_version_knows_it(case, codes, version):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         _spoil(producer, case)
         answer = await producer.add({"logs": [0, 1]}, version=version)
@@ -120,32 +112,26 @@ def test_who_may_not_add_is_told_so_as_its_version_knows_it(case, codes, version
         assert await producer.add_offsets("g", version=version) == codes[version]
         assert standing(one).state is not OPEN
 
-    play(scenario)
 
-
-def test_existence_comes_before_everything_about_the_id():
-    async def scenario(one):
+async def test_existence_comes_before_everything_about_the_id():
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         producer.transactional_id = ""
         assert await producer.add({"gone": [0]}) == {("gone", 0): 3}
 
-    play(scenario)
-
 
 @pytest.mark.parametrize("version", range(5))
-def test_a_group_takes_part_in_every_version(version):
-    async def scenario(one):
+async def test_a_group_takes_part_in_every_version(version):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         assert await producer.add_offsets("g", version=version) == 0
         assert await producer.add_offsets("h", version=version) == 0
         row = one.machine.transactions.get("id")
         assert (list(row.group_ids), row.standing.instance) == (["g", "h"], 1)
 
-    play(scenario)
 
-
-def test_more_partitions_than_a_command_may_have_take_part_in_the_same_transaction():
-    async def scenario(one):
+async def test_more_partitions_than_a_command_may_have_take_part_in_the_same_transaction():
+    async with agents() as (one,):
         await one.create_topic("wide", 2_500)
         producer = await Producer.begin(one)
         commands = commands_of(one, AddToTransaction)
@@ -157,29 +143,23 @@ def test_more_partitions_than_a_command_may_have_take_part_in_the_same_transacti
         assert standing(one).adds.owner.number == producer.peer.protocol.number
         assert await producer.end() == 0
 
-    play(scenario)
 
-
-def test_an_agent_that_lags_behind_the_producer_adds_to_its_first_transaction():
+async def test_an_agent_that_lags_behind_the_producer_adds_to_its_first_transaction():
     """It has not even heard of the transactional id."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         two.lag()
         producer = await Producer.begin(one)
-        asked = asyncio.create_task(producer.add(peer=two.peer()))
+        asked = asyncio.create_task(producer.add(peer=two.connect()))
         await asyncio.sleep(0.5)
         two.catch_up()
         assert await asked == {("logs", 0): 0}
         assert standing(two).instance == 1
 
-    play(scenario, "one", "two")
-
 
 @pytest.mark.promise("P8")
-def test_an_agent_that_lags_behind_several_transactions_adds_to_the_newest():
+async def test_an_agent_that_lags_behind_several_transactions_adds_to_the_newest():
     """`apply` refuses what the agent saw; the client, which may not repeat it, hears nothing of it."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         await two.coordinator.barrier()
         two.lag()
@@ -187,18 +167,16 @@ def test_an_agent_that_lags_behind_several_transactions_adds_to_the_newest():
             await producer.add()
             assert await producer.end() == 0
         await producer.add({"logs": [1]})
-        asked = asyncio.create_task(producer.add({"logs": [2]}, peer=two.peer()))
+        asked = asyncio.create_task(producer.add({"logs": [2]}, peer=two.connect()))
         await asyncio.sleep(0.5)
         two.catch_up()
         assert await asked == {("logs", 2): 0}
         assert (standing(two).instance, taking_part(two)) == (4, [1, 2])
         assert two.node.transactions.stats.moved == 1
 
-    play(scenario, "one", "two")
 
-
-def test_a_transaction_that_moves_in_the_middle_of_a_large_add_takes_all_of_it_or_none():
-    async def scenario(one, two):
+async def test_a_transaction_that_moves_in_the_middle_of_a_large_add_takes_all_of_it_or_none():
+    async with agents("one", "two") as (one, two):
         await one.create_topic("wide", 2_500)
         producer = await Producer.begin(one)
         await two.coordinator.barrier()
@@ -219,11 +197,9 @@ def test_a_transaction_that_moves_in_the_middle_of_a_large_add_takes_all_of_it_o
         assert set(answer.values()) == {ErrorCode.PRODUCER_FENCED}
         assert standing(one).state is not OPEN
 
-    play(scenario, "one", "two")
 
-
-def test_a_transaction_that_never_stands_still_is_said_to_be_concurrent():
-    async def scenario(one):
+async def test_a_transaction_that_never_stands_still_is_said_to_be_concurrent():
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         service = one.node.transactions
         service.standing = lambda transactional_id: standing_of(transactional_id)._replace(
@@ -233,30 +209,24 @@ def test_a_transaction_that_never_stands_still_is_said_to_be_concurrent():
         assert await producer.add() == {("logs", 0): ErrorCode.CONCURRENT_TRANSACTIONS}
         assert service.stats.moved == 5
 
-    play(scenario)
 
-
-def test_an_add_opens_no_part_of_the_log_for_readers():
-    async def scenario(one):
+async def test_an_add_opens_no_part_of_the_log_for_readers():
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         await producer.add()
         assert partition(one).last_stable == partition(one).end_offset == 0
         assert await producer.end() == 0
         assert partition(one).end_offset == 0
 
-    play(scenario)
 
-
-def test_without_a_session_adds_are_sent_again():
-    async def scenario(one):
+async def test_without_a_session_adds_are_sent_again():
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         await one.lose_session()
-        peer = one.peer()
+        peer = one.connect()
         assert await producer.add(peer=peer) == {("logs", 0): 14}
         assert await producer.add_offsets("g", peer=peer) == 14
         one.log.down = False
         while one.coordinator.incarnation() is None:
             await asyncio.sleep(0.1)
         assert await producer.add(peer=peer) == {("logs", 0): 0}
-
-    play(scenario)

@@ -11,6 +11,7 @@ from broker.transactions.stats import Ending
 from coordinator.commands.transaction_commands import AddToTransaction, EndTransaction
 from protocol import apis
 from protocol.errors import ErrorCode
+from tests.broker.groups.world import agents
 from tests.broker.transactions.world import (
     ABORTED,
     COMMITTED,
@@ -19,9 +20,9 @@ from tests.broker.transactions.world import (
     Producer,
     commands_of,
     partition,
-    play,
     standing,
 )
+from tests.kit.faults import lost
 
 OLD = range(5)
 
@@ -48,15 +49,13 @@ async def at_state(producer: Producer, state) -> None:
         (ABORTED, False, 0, ABORTED),
     ],
 )
-def test_an_old_end_in_every_state(version, state, commit, code, after):
-    async def scenario(one):
+async def test_an_old_end_in_every_state(version, state, commit, code, after):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         await at_state(producer, state)
         assert await producer.end(commit=commit, version=version) == code
         assert standing(one).state is after
         assert standing(one).epoch == 0
-
-    play(scenario)
 
 
 @pytest.mark.parametrize("version", OLD)
@@ -71,8 +70,8 @@ def test_an_old_end_in_every_state(version, state, commit, code, after):
         ({"epoch": -1}, [47, 47, 90, 90, 90]),
     ],
 )
-def test_who_may_not_end_is_told_so_as_its_version_knows_it(version, commit, fields, codes):
-    async def scenario(one):
+async def test_who_may_not_end_is_told_so_as_its_version_knows_it(version, commit, fields, codes):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         await producer.add()
         for name, value in fields.items():
@@ -80,8 +79,6 @@ def test_who_may_not_end_is_told_so_as_its_version_knows_it(version, commit, fie
         assert await producer.end(commit=commit, version=version) == codes[version]
         assert standing(one).state is OPEN
         assert one.node.transactions.stats.challenges == 0
-
-    play(scenario)
 
 
 @pytest.mark.parametrize(
@@ -94,16 +91,14 @@ def test_who_may_not_end_is_told_so_as_its_version_knows_it(version, commit, fie
         ({"epoch": -2}, 90),
     ],
 )
-def test_who_may_not_end_is_told_so_in_the_new_version(fields, code):
-    async def scenario(one):
+async def test_who_may_not_end_is_told_so_in_the_new_version(fields, code):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         await producer.add()
         for name, value in fields.items():
             setattr(producer, name, value)
         assert await producer.end(version=5) == code
         assert standing(one).state is OPEN
-
-    play(scenario)
 
 
 @pytest.mark.parametrize(
@@ -119,38 +114,32 @@ def test_who_may_not_end_is_told_so_in_the_new_version(fields, code):
         (ABORTED, False, 0, ABORTED),
     ],
 )
-def test_a_new_end_in_every_state_gives_the_next_epoch(state, commit, code, after):
+async def test_a_new_end_in_every_state_gives_the_next_epoch(state, commit, code, after):
     """KIP-890: an abort of nothing bumps too."""
-
-    async def scenario(one):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         await at_state(producer, state)
         assert await producer.end(commit=commit, version=5) == code
         assert standing(one).state is after
         assert producer.epoch == standing(one).epoch == (1 if code == 0 else 0)
 
-    play(scenario)
-
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_new_end_that_is_repeated_on_whatever_connection_gives_the_same_epoch_again(commit):
-    async def scenario(one, two):
+async def test_a_new_end_that_is_repeated_on_whatever_connection_gives_the_same_epoch_again(commit):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         await producer.add()
         again, opposite = producer.copy(), producer.copy()
         assert await producer.end(commit=commit, version=5) == 0
-        assert await again.end(commit=commit, version=5, peer=two.peer()) == 0
+        assert await again.end(commit=commit, version=5, peer=two.connect()) == 0
         assert (again.producer_id, again.epoch) == (producer.producer_id, producer.epoch)
-        assert await opposite.end(commit=not commit, version=5, peer=two.peer()) == 48
+        assert await opposite.end(commit=not commit, version=5, peer=two.connect()) == 48
         assert two.node.transactions.stats.challenges == 0
 
-    play(scenario, "one", "two")
 
-
-def test_a_new_end_needs_no_barrier_and_an_old_one_does():
+async def test_a_new_end_needs_no_barrier_and_an_old_one_does():
     """The new one is decided by apply alone; the old one names the instance."""
-
-    async def scenario(one):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         await producer.add()
         before = one.coordinator.stats.barriers
@@ -160,15 +149,13 @@ def test_a_new_end_needs_no_barrier_and_an_old_one_does():
         assert await producer.end(version=4) == 0
         assert one.coordinator.stats.barriers == before + 1
 
-    play(scenario)
 
-
-def test_an_agent_that_lags_ends_the_transaction_of_its_own_connection_only_when_it_knows_it():
-    async def scenario(one, two):
+async def test_an_agent_that_lags_ends_the_transaction_of_its_own_connection_only_when_it_knows_it():
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         await two.coordinator.barrier()
         two.lag()
-        peer = two.peer()
+        peer = two.connect()
         add = asyncio.create_task(producer.add(peer=peer))
         await asyncio.sleep(0.5)
         peer.send(apis.END_TXN, 3, producer.end_request())
@@ -179,12 +166,10 @@ def test_an_agent_that_lags_ends_the_transaction_of_its_own_connection_only_when
         assert (await peer.answer()).error_code == 0
         assert standing(two).state is COMMITTED
 
-    play(scenario, "one", "two")
-
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_one_entry_ends_the_transaction_in_all_its_partitions(commit):
-    async def scenario(one):
+async def test_one_entry_ends_the_transaction_in_all_its_partitions(commit):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         await producer.add({"logs": [0, 1, 2]})
         for index in (0, 1):
@@ -197,19 +182,17 @@ def test_one_entry_ends_the_transaction_in_all_its_partitions(commit):
         assert [each.partition for each in outcome.marked] == [0, 1]
         assert [partition(one, index).last_stable for index in range(4)] == [2, 2, 0, 0]
 
-    play(scenario)
-
 
 # Proofs and challenges.
 
 
 @pytest.mark.parametrize("version", OLD)
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_end_on_another_connection_is_asked_once_to_come_again(version, commit):
-    async def scenario(one, two):
+async def test_an_end_on_another_connection_is_asked_once_to_come_again(version, commit):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         await producer.add()
-        other = two.peer()
+        other = two.connect()
         commands = commands_of(one, EndTransaction)
         code = await producer.end(commit=commit, version=version, peer=other)
         assert code == ErrorCode.CONCURRENT_TRANSACTIONS
@@ -221,13 +204,10 @@ def test_an_end_on_another_connection_is_asked_once_to_come_again(version, commi
         assert (stats.challenges, stats.ended[Ending.COMMITTED]) == (1, int(commit))
         assert one.node.transactions.stats.challenges == 0
 
-    play(scenario, "one", "two")
 
-
-def test_an_end_on_the_connection_of_the_adds_is_never_challenged():
+async def test_an_end_on_the_connection_of_the_adds_is_never_challenged():
     """Claim 4 of the issue: what every client does in normal traffic."""
-
-    async def scenario(one):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         for number in range(10):
             await producer.add({"logs": [number % 4]})
@@ -238,26 +218,21 @@ def test_an_end_on_the_connection_of_the_adds_is_never_challenged():
         assert (stats.challenges, stats.moved) == (0, 0)
         assert (stats.ended[Ending.COMMITTED], stats.ended[Ending.ABORTED]) == (5, 5)
 
-    play(scenario)
 
-
-def test_after_a_challenge_an_opposite_end_on_that_connection_is_believed_too():
+async def test_after_a_challenge_an_opposite_end_on_that_connection_is_believed_too():
     """The client has made up its mind anew; a late one does not read answers."""
-
-    async def scenario(one):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         await producer.add()
-        other = one.peer()
+        other = one.connect()
         assert await producer.end(peer=other) == 51
         assert await producer.end(commit=False, peer=other) == 0
 
-    play(scenario)
 
-
-def test_a_challenge_for_one_transaction_proves_nothing_about_the_next():
-    async def scenario(one):
+async def test_a_challenge_for_one_transaction_proves_nothing_about_the_next():
+    async with agents() as (one,):
         producer = await Producer.begin(one)
-        other = one.peer()
+        other = one.connect()
         await producer.add()
         assert await producer.end(peer=other) == 51
         assert await producer.end() == 0
@@ -265,46 +240,37 @@ def test_a_challenge_for_one_transaction_proves_nothing_about_the_next():
         assert await producer.end(peer=other) == 51
         assert standing(one).state is OPEN
 
-    play(scenario)
 
-
-def test_an_add_that_joins_from_elsewhere_costs_the_client_one_challenge():
+async def test_an_add_that_joins_from_elsewhere_costs_the_client_one_challenge():
     """Also one that adds nothing: symmetric, so a late one gains nothing."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         await producer.add()
-        await producer.add(peer=two.peer())
+        await producer.add(peer=two.connect())
         assert await producer.end() == 51
         assert await producer.end() == 0
 
-    play(scenario, "one", "two")
 
-
-def test_an_end_that_was_read_before_another_connections_add_does_not_count():
+async def test_an_end_that_was_read_before_another_connections_add_does_not_count():
     """Its clock is older than the add, though its connection was challenged before."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         await producer.add()
-        other = one.peer()
+        other = one.connect()
         assert await producer.end(peer=other) == 51
         frame = producer.end_frame(other)
         other.feed(frame[:6])  # Read by now, as far as the clock goes.
-        await producer.add({"logs": [1]}, peer=two.peer())
+        await producer.add({"logs": [1]}, peer=two.connect())
         await one.coordinator.barrier()
         other.feed(frame[6:])
         assert (await other.answer()).error_code == 51
         assert standing(one).state is OPEN
         assert await producer.end(peer=other) == 0
 
-    play(scenario, "one", "two")
 
-
-def test_an_add_that_overtakes_an_end_on_its_way_into_the_log_turns_it_away():
+async def test_an_add_that_overtakes_an_end_on_its_way_into_the_log_turns_it_away():
     """Judged here as owner, but another connection's add was appended first."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         await producer.add()
         await two.coordinator.barrier()
@@ -329,15 +295,13 @@ def test_an_add_that_overtakes_an_end_on_its_way_into_the_log_turns_it_away():
         one.coordinator.barrier = real
         assert await producer.end() == 0
 
-    play(scenario, "one", "two")
-
 
 # When the log is away.
 
 
 @pytest.mark.parametrize("version", [3, 5])
-def test_without_a_session_an_end_is_sent_again_and_carried_out_then(version):
-    async def scenario(one):
+async def test_without_a_session_an_end_is_sent_again_and_carried_out_then(version):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         await producer.add()
         await one.lose_session()
@@ -350,15 +314,14 @@ def test_without_a_session_an_end_is_sent_again_and_carried_out_then(version):
         assert code == 0 or (version == 3 and code == 51 and await producer.end() == 0)
         assert standing(one).state is COMMITTED
 
-    play(scenario)
-
 
 @pytest.mark.promise("P4")
 @pytest.mark.parametrize("version", [3, 5])
-def test_an_end_whose_fate_stays_open_closes_the_connection_and_is_told_when_asked_again(version):
+async def test_an_end_whose_fate_stays_open_closes_the_connection_and_is_told_when_asked_again(
+    version,
+):
     """P4: never an answer that is not true, and REQUEST_TIMED_OUT is fatal to most clients."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         await producer.add()
         again = producer.copy()
@@ -367,34 +330,29 @@ def test_an_end_whose_fate_stays_open_closes_the_connection_and_is_told_when_ask
         async def barrier():
             await real()
             one.lag()
-            one.log.swallow_answers = True
+            one.log.after["append"] = lost()
 
         one.coordinator.barrier = barrier
         if version == 5:
             one.lag()
-            one.log.swallow_answers = True
+            one.log.after["append"] = lost()
         producer.peer.send(apis.END_TXN, version, producer.end_request())
         await asyncio.sleep(15)
         assert producer.peer.closed
         assert len(producer.peer.frames()) == 2
         assert one.node.transactions.stats.open_fates == 1
-        assert await again.end(version=version, peer=two.peer()) == 0
+        assert await again.end(version=version, peer=two.connect()) == 0
         assert standing(two).state is COMMITTED
-        one.log.swallow_answers = False
-
-    play(scenario, "one", "two")
+        one.log.after.clear()
 
 
 @pytest.mark.promise("P17")
-def test_after_a_stall_an_end_is_refused_and_its_repetition_is_carried_out():
+async def test_after_a_stall_an_end_is_refused_and_its_repetition_is_carried_out():
     """P17, with the code that clients of transactions take as "send it again"."""
-
-    async def scenario(one):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         await producer.add()
         now = one.server.node.boot_ms
         one.server.node.boot_ms = lambda: now() + 5_000
         assert await producer.end() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert await producer.end() == 0
-
-    play(scenario)

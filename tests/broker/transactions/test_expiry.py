@@ -22,7 +22,6 @@ from coordinator.commands.transaction_commands import (
 )
 from protocol.types import TopicId
 from storage.formats.spans import Item
-from tests.broker.edge.world import run
 from tests.broker.handlers.txn_steps import add, end, init, write
 
 MINUTE = {"transactional_id_expiration_ms": "60000", "producer_id_expiration_ms": "60000"}
@@ -55,184 +54,159 @@ def producers_of(agent, topic: str, partition: int = 0) -> list[int]:
     return list(agent.machine.partitions.get(topic_id, partition).windows or ())
 
 
-def test_an_id_is_forgotten_when_nobody_has_used_it_for_long():
-    async def scenario(world):
-        async with world.agents("one", **MINUTE) as (one,):
-            await init(one, "old")
-            await transaction_expiration.sweep_ids(one.node)
-            assert ids_of(one) == ["old"]
-            await asyncio.sleep(PAST_S)
-            await init(one, "new")
-            await transaction_expiration.sweep_ids(one.node)
-            assert ids_of(one) == ["new"]
-
-    run(scenario)
+async def test_an_id_is_forgotten_when_nobody_has_used_it_for_long(world):
+    async with world.agents("one", **MINUTE) as (one,):
+        await init(one, "old")
+        await transaction_expiration.sweep_ids(one.node)
+        assert ids_of(one) == ["old"]
+        await asyncio.sleep(PAST_S)
+        await init(one, "new")
+        await transaction_expiration.sweep_ids(one.node)
+        assert ids_of(one) == ["new"]
 
 
-def test_an_id_with_an_open_transaction_is_never_forgotten():
-    async def scenario(world):
-        async with world.agents("one", **MINUTE) as (one,):
-            producer = await init(one, "open", timeout_ms=900_000)
-            await add(one, "open", producer)
-            await asyncio.sleep(PAST_S)
-            seen = noted(one)
-            await transaction_expiration.sweep_ids(one.node)
-            assert (ids_of(one), seen) == (["open"], [])
-            await end(one, "open", producer, commit=True)
-            await transaction_expiration.sweep_ids(one.node)
-            assert ids_of(one) == ["open"], "its end was a use of it"
-            await asyncio.sleep(PAST_S)
-            await transaction_expiration.sweep_ids(one.node)
-            assert ids_of(one) == []
-
-    run(scenario)
+async def test_an_id_with_an_open_transaction_is_never_forgotten(world):
+    async with world.agents("one", **MINUTE) as (one,):
+        producer = await init(one, "open", timeout_ms=900_000)
+        await add(one, "open", producer)
+        await asyncio.sleep(PAST_S)
+        seen = noted(one)
+        await transaction_expiration.sweep_ids(one.node)
+        assert (ids_of(one), seen) == (["open"], [])
+        await end(one, "open", producer, commit=True)
+        await transaction_expiration.sweep_ids(one.node)
+        assert ids_of(one) == ["open"], "its end was a use of it"
+        await asyncio.sleep(PAST_S)
+        await transaction_expiration.sweep_ids(one.node)
+        assert ids_of(one) == []
 
 
-def test_producers_are_forgotten_per_partition_and_never_within_a_transaction():
-    async def scenario(world):
-        async with world.agents("one", **MINUTE) as (one,):
-            logs = await one.create_topic("logs", 2)
-            producer_id, epoch = producer = await init(one, "open", timeout_ms=900_000)
-            instance = await add(one, "open", producer, partitions=[(logs.topic_id, 0)])
-            named = {"producer_id": producer_id, "epoch": epoch, "instance": instance}
-            await write(one, "logs", **named)
-            for partition in (0, 1):
-                await write(one, "logs", producer_id=900, partition=partition)
-            await asyncio.sleep(PAST_S)
-            await write(one, "logs", producer_id=900, partition=1, sequence=1)
-            seen = noted(one)
-            await transaction_expiration.sweep_producers(one.node)
-            (command,) = seen
-            assert command.producers == (PartitionProducers(logs.topic_id, 0, (900,)),)
-            assert producers_of(one, "logs", 0) == [producer_id]
-            assert producers_of(one, "logs", 1) == [900]
-            assert one.machine.partitions.window_count == 2
-            # What is remembered still tells a repetition.
-            await write(one, "logs", **named)
-            assert one.machine.partitions.get(logs.topic_id, 0).end_offset == 2
-
-    run(scenario)
+async def test_producers_are_forgotten_per_partition_and_never_within_a_transaction(world):
+    async with world.agents("one", **MINUTE) as (one,):
+        logs = await one.create_topic("logs", 2)
+        producer_id, epoch = producer = await init(one, "open", timeout_ms=900_000)
+        instance = await add(one, "open", producer, partitions=[(logs.topic_id, 0)])
+        named = {"producer_id": producer_id, "epoch": epoch, "instance": instance}
+        await write(one, "logs", **named)
+        for partition in (0, 1):
+            await write(one, "logs", producer_id=900, partition=partition)
+        await asyncio.sleep(PAST_S)
+        await write(one, "logs", producer_id=900, partition=1, sequence=1)
+        seen = noted(one)
+        await transaction_expiration.sweep_producers(one.node)
+        (command,) = seen
+        assert command.producers == (PartitionProducers(logs.topic_id, 0, (900,)),)
+        assert producers_of(one, "logs", 0) == [producer_id]
+        assert producers_of(one, "logs", 1) == [900]
+        assert one.machine.partitions.window_count == 2
+        # What is remembered still tells a repetition.
+        await write(one, "logs", **named)
+        assert one.machine.partitions.get(logs.topic_id, 0).end_offset == 2
 
 
-def test_several_agents_share_the_work_and_nothing_is_left_over():
-    async def scenario(world):
-        async with world.agents("one", "two", "three", **MINUTE) as agents:
-            one = agents[0]
-            await one.create_topic("logs", 30)
-            for number in range(30):
-                await init(one, f"id-{number}")
-                await write(one, "logs", producer_id=900, partition=number)
-            await asyncio.sleep(PAST_S)
-            for agent in agents:
-                await agent.coordinator.barrier()
-            seen = noted(*agents)
-            # All look before anything has been proposed.
-            await asyncio.gather(
-                *[transaction_expiration.sweep_ids(agent.node) for agent in agents],
-                *[transaction_expiration.sweep_producers(agent.node) for agent in agents],
-            )
-            await one.coordinator.barrier()
-            assert ids_of(one) == []
-            assert one.machine.partitions.window_count == 0
-            ids = [each.transactional_ids for each in seen if hasattr(each, "transactional_ids")]
-            assert (len(ids), sum(map(len, ids))) == (3, 30)
-            rows = [each.producers for each in seen if isinstance(each, ExpireProducers)]
-            assert (len(rows), sum(map(len, rows))) == (3, 30)
-
-    run(scenario)
+async def test_several_agents_share_the_work_and_nothing_is_left_over(world):
+    async with world.agents("one", "two", "three", **MINUTE) as agents:
+        one = agents[0]
+        await one.create_topic("logs", 30)
+        for number in range(30):
+            await init(one, f"id-{number}")
+            await write(one, "logs", producer_id=900, partition=number)
+        await asyncio.sleep(PAST_S)
+        for agent in agents:
+            await agent.coordinator.barrier()
+        seen = noted(*agents)
+        # All look before anything has been proposed.
+        await asyncio.gather(
+            *[transaction_expiration.sweep_ids(agent.node) for agent in agents],
+            *[transaction_expiration.sweep_producers(agent.node) for agent in agents],
+        )
+        await one.coordinator.barrier()
+        assert ids_of(one) == []
+        assert one.machine.partitions.window_count == 0
+        ids = [each.transactional_ids for each in seen if hasattr(each, "transactional_ids")]
+        assert (len(ids), sum(map(len, ids))) == (3, 30)
+        rows = [each.producers for each in seen if isinstance(each, ExpireProducers)]
+        assert (len(rows), sum(map(len, rows))) == (3, 30)
 
 
-def test_more_than_a_command_may_name_is_several():
-    async def scenario(world):
-        async with world.agents("one", **MINUTE) as (one,):
-            topic = await one.create_topic("logs")
-            ids = [f"id-{number}" for number in range(IDS_PER_COMMAND_MAX + 1)]
-            await asyncio.gather(*[init(one, each) for each in ids])
-            items = [Item(0, 100, 1, 0, 10_000 + number, 0, 0) for number in range(300)]
-            incarnation = one.coordinator.incarnation()
-            count = 0
-            while count <= 2 * PRODUCERS_PER_COMMAND_MAX:
-                chunk = one.machine.incarnations.get(incarnation).chunk_last + 1
-                some = tuple(item._replace(producer_id=item.producer_id + count) for item in items)
-                span = ChunkSpan(topic.topic_id, 0, 0, some)
-                await one.coordinator.propose(CommitChunk(chunk, 30_000, (span,)), incarnation)
-                count += len(items)
-            await asyncio.sleep(PAST_S)
-            seen = noted(one)
-            await transaction_expiration.sweep_ids(one.node)
-            await transaction_expiration.sweep_producers(one.node)
-            assert ids_of(one) == []
-            assert producers_of(one, "logs") == []
-            assert [len(each.transactional_ids) for each in seen[:2]] == [IDS_PER_COMMAND_MAX, 1]
-            assert [size(each.producers) for each in seen[2:]] == [1000, 1000, 100]
-
-    run(scenario)
+async def test_more_than_a_command_may_name_is_several(world):
+    async with world.agents("one", **MINUTE) as (one,):
+        topic = await one.create_topic("logs")
+        ids = [f"id-{number}" for number in range(IDS_PER_COMMAND_MAX + 1)]
+        await asyncio.gather(*[init(one, each) for each in ids])
+        items = [Item(0, 100, 1, 0, 10_000 + number, 0, 0) for number in range(300)]
+        incarnation = one.coordinator.incarnation()
+        count = 0
+        while count <= 2 * PRODUCERS_PER_COMMAND_MAX:
+            chunk = one.machine.incarnations.get(incarnation).chunk_last + 1
+            some = tuple(item._replace(producer_id=item.producer_id + count) for item in items)
+            span = ChunkSpan(topic.topic_id, 0, 0, some)
+            await one.coordinator.propose(CommitChunk(chunk, 30_000, (span,)), incarnation)
+            count += len(items)
+        await asyncio.sleep(PAST_S)
+        seen = noted(one)
+        await transaction_expiration.sweep_ids(one.node)
+        await transaction_expiration.sweep_producers(one.node)
+        assert ids_of(one) == []
+        assert producers_of(one, "logs") == []
+        assert [len(each.transactional_ids) for each in seen[:2]] == [IDS_PER_COMMAND_MAX, 1]
+        assert [size(each.producers) for each in seen[2:]] == [1000, 1000, 100]
 
 
 @pytest.mark.promise("P6")
-def test_the_machines_time_decides_and_not_the_clock_of_one_agent():
+async def test_the_machines_time_decides_and_not_the_clock_of_one_agent(world):
     """P6: an agent whose clock is far ahead forgets nothing."""
-
-    async def scenario(world):
-        async with world.agents("one", "two", **MINUTE) as (one, two):
-            topic = await one.create_topic("logs")
-            await init(one, "old")
-            await write(one, "logs", producer_id=900)
-            one.node.now_ms = lambda: world.now_ms() + 10**12
-            one.coordinator._proposer._now_ms = one.node.now_ms
-            await one.create_topic("written-by-a-wild-clock")
-            seen = noted(one)
-            for agent in (one, two):
-                await transaction_expiration.sweep_ids(agent.node)
-                await transaction_expiration.sweep_producers(agent.node)
-            assert seen == []
-            # Also when a sweep believed it: apply looks at its own time.
-            await one.coordinator.propose(ExpireTransactionalIds(60_000, ("old",)))
-            rows = (PartitionProducers(topic.topic_id, 0, (900,)),)
-            await one.coordinator.propose(ExpireProducers(60_000, rows))
-            assert (ids_of(one), producers_of(one, "logs")) == (["old"], [900])
-
-    run(scenario)
+    async with world.agents("one", "two", **MINUTE) as (one, two):
+        topic = await one.create_topic("logs")
+        await init(one, "old")
+        await write(one, "logs", producer_id=900)
+        one.node.now_ms = lambda: world.now_ms() + 10**12
+        one.coordinator._proposer._now_ms = one.node.now_ms
+        await one.create_topic("written-by-a-wild-clock")
+        seen = noted(one)
+        for agent in (one, two):
+            await transaction_expiration.sweep_ids(agent.node)
+            await transaction_expiration.sweep_producers(agent.node)
+        assert seen == []
+        # Also when a sweep believed it: apply looks at its own time.
+        await one.coordinator.propose(ExpireTransactionalIds(60_000, ("old",)))
+        rows = (PartitionProducers(topic.topic_id, 0, (900,)),)
+        await one.coordinator.propose(ExpireProducers(60_000, rows))
+        assert (ids_of(one), producers_of(one, "logs")) == (["old"], [900])
 
 
-def test_a_sweep_without_a_session_proposes_nothing_and_the_next_one_goes_on():
-    async def scenario(world):
-        async with world.agents("one", **MINUTE) as (one,):
-            await one.create_topic("logs")
-            await init(one, "old")
-            await write(one, "logs", producer_id=900)
-            await asyncio.sleep(PAST_S)
-            seen = noted(one)
-            await one.lose_session()
-            await transaction_expiration.sweep_ids(one.node)
-            await transaction_expiration.sweep_producers(one.node)
-            one.log.down = False
-            await one.ready()
-            assert seen == []
-            await transaction_expiration.sweep_ids(one.node)
-            await transaction_expiration.sweep_producers(one.node)
-            assert (ids_of(one), producers_of(one, "logs")) == ([], [])
-
-    run(scenario)
+async def test_a_sweep_without_a_session_proposes_nothing_and_the_next_one_goes_on(world):
+    async with world.agents("one", **MINUTE) as (one,):
+        await one.create_topic("logs")
+        await init(one, "old")
+        await write(one, "logs", producer_id=900)
+        await asyncio.sleep(PAST_S)
+        seen = noted(one)
+        await one.lose_session()
+        await transaction_expiration.sweep_ids(one.node)
+        await transaction_expiration.sweep_producers(one.node)
+        one.log.down = False
+        await one.ready()
+        assert seen == []
+        await transaction_expiration.sweep_ids(one.node)
+        await transaction_expiration.sweep_producers(one.node)
+        assert (ids_of(one), producers_of(one, "logs")) == ([], [])
 
 
-def test_the_jobs_run_by_themselves():
+async def test_the_jobs_run_by_themselves(world):
     intervals = {
         "transaction_remove_expired_transaction_cleanup_interval_ms": "5000",
         "producer_id_expiration_check_interval_ms": "7000",
     }
 
-    async def scenario(world):
-        async with world.agents("one", **MINUTE, **intervals) as (one,):
-            await one.create_topic("logs")
-            await init(one, "old")
-            await write(one, "logs", producer_id=900)
-            job = asyncio.create_task(transaction_expiration.run(one.node))
-            await asyncio.sleep(PAST_S)
-            assert (ids_of(one), producers_of(one, "logs")) == ([], [])
-            job.cancel()
-
-    run(scenario)
+    async with world.agents("one", **MINUTE, **intervals) as (one,):
+        await one.create_topic("logs")
+        await init(one, "old")
+        await write(one, "logs", producer_id=900)
+        job = asyncio.create_task(transaction_expiration.run(one.node))
+        await asyncio.sleep(PAST_S)
+        assert (ids_of(one), producers_of(one, "logs")) == ([], [])
+        job.cancel()
 
 
 @given(st.lists(st.text(min_size=1, max_size=50) | st.just("x" * 20_000), max_size=1_200))

@@ -8,7 +8,8 @@ from broker.calls.challenges import Challenge
 from broker.edge.unread import unread_bytes
 from protocol import apis
 from protocol.types import Position
-from tests.broker.edge.wire import perform, settle
+from tests.broker.edge.stage import staged
+from tests.kit.client import settle
 
 METADATA = (apis.METADATA, 9)
 PRODUCE = (apis.PRODUCE, 9)
@@ -31,9 +32,9 @@ def is_reply(stage, index: int) -> bool:
     return call.connection.replied(call, CHALLENGE)
 
 
-def test_the_clock_of_a_call_is_the_position_when_its_first_byte_was_read():
-    async def play(stage):
-        peer = stage.peer()
+async def test_the_clock_of_a_call_is_the_position_when_its_first_byte_was_read():
+    async with staged() as stage:
+        peer = stage.connect()
         data = peer.frame(*PRODUCE)
         at(stage, 5)
         peer.feed(data[:1])
@@ -44,12 +45,10 @@ def test_the_clock_of_a_call_is_the_position_when_its_first_byte_was_read():
         assert [call.clock for call in stage.started] == [5, 7]
         assert [call.first_byte for call in stage.started] == [0, len(data)]
 
-    perform(play)
 
-
-def test_a_frame_that_begins_behind_another_one_in_a_read_has_the_clock_of_that_read():
-    async def play(stage):
-        peer = stage.peer()
+async def test_a_frame_that_begins_behind_another_one_in_a_read_has_the_clock_of_that_read():
+    async with staged() as stage:
+        peer = stage.connect()
         data = [peer.frame(*PRODUCE, body=bytes(size)) for size in (4, 40, 400)]
         whole = b"".join(data)
         at(stage, 5)
@@ -62,12 +61,10 @@ def test_a_frame_that_begins_behind_another_one_in_a_read_has_the_clock_of_that_
         sizes = [len(each) for each in data]
         assert [call.first_byte for call in stage.started] == [0, sizes[0], sizes[0] + sizes[1]]
 
-    perform(play)
 
-
-def test_the_bytes_of_a_big_frame_in_many_reads_are_all_counted():
-    async def play(stage):
-        peer = stage.peer()
+async def test_the_bytes_of_a_big_frame_in_many_reads_are_all_counted():
+    async with staged() as stage:
+        peer = stage.connect()
         first = peer.frame(*PRODUCE, body=bytes(3_000_000))
         at(stage, 5)
         for start in range(0, len(first), 70_001):
@@ -78,12 +75,10 @@ def test_the_bytes_of_a_big_frame_in_many_reads_are_all_counted():
         assert [call.clock for call in stage.started] == [5, 6]
         assert stage.started[1].first_byte == len(first)
 
-    perform(play)
 
-
-def test_the_frame_that_follows_a_challenge_is_in_reply_to_it():
-    async def play(stage):
-        peer = stage.peer()
+async def test_the_frame_that_follows_a_challenge_is_in_reply_to_it():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.send(*METADATA)
         assert not is_reply(stage, 0)
         await challenge(stage)
@@ -91,12 +86,10 @@ def test_the_frame_that_follows_a_challenge_is_in_reply_to_it():
         assert is_reply(stage, 1)
         assert not is_reply(stage, 0)
 
-    perform(play)
 
-
-def test_a_frame_that_was_read_before_the_challenge_is_not_in_reply_to_it():
-    async def play(stage):
-        peer = stage.peer()
+async def test_a_frame_that_was_read_before_the_challenge_is_not_in_reply_to_it():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.feed(peer.frame(*METADATA) + peer.frame(*METADATA) + peer.frame(*METADATA))
         await challenge(stage)
         assert not is_reply(stage, 1)
@@ -104,12 +97,10 @@ def test_a_frame_that_was_read_before_the_challenge_is_not_in_reply_to_it():
         await settle()
         assert not is_reply(stage, 2)
 
-    perform(play)
 
-
-def test_a_frame_that_was_begun_before_the_challenge_and_ends_after_it_is_not_in_reply():
-    async def play(stage):
-        peer = stage.peer()
+async def test_a_frame_that_was_begun_before_the_challenge_and_ends_after_it_is_not_in_reply():
+    async with staged() as stage:
+        peer = stage.connect()
         first, second = peer.frame(*METADATA), peer.frame(*METADATA)
         peer.feed(first + second[:1])
         await challenge(stage)
@@ -118,12 +109,10 @@ def test_a_frame_that_was_begun_before_the_challenge_and_ends_after_it_is_not_in
         assert len(stage.started) == 2
         assert not is_reply(stage, 1)
 
-    perform(play)
 
-
-def test_a_frame_that_lay_in_the_kernel_when_the_challenge_left_is_not_in_reply():
-    async def play(stage):
-        peer = stage.peer()
+async def test_a_frame_that_lay_in_the_kernel_when_the_challenge_left_is_not_in_reply():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.send(*METADATA)
         peer.put(peer.frame(*METADATA))
         await challenge(stage)
@@ -135,12 +124,10 @@ def test_a_frame_that_lay_in_the_kernel_when_the_challenge_left_is_not_in_reply(
         peer.send(*METADATA)
         assert is_reply(stage, 2)
 
-    perform(play)
 
-
-def test_a_challenge_that_still_lies_in_the_transport_has_not_been_written():
-    async def play(stage):
-        peer = stage.peer()
+async def test_a_challenge_that_still_lies_in_the_transport_has_not_been_written():
+    async with staged() as stage:
+        peer = stage.connect()
         peer.send(*METADATA)
         peer.transport.stuck = True
         await challenge(stage)
@@ -152,14 +139,11 @@ def test_a_challenge_that_still_lies_in_the_transport_has_not_been_written():
         peer.send(*METADATA)
         assert is_reply(stage, 2)
 
-    perform(play)
 
-
-def test_a_challenge_that_leaves_a_turn_later_counts_from_then_on():
+async def test_a_challenge_that_leaves_a_turn_later_counts_from_then_on():
     """uvloop gathers writes until the end of a turn."""
-
-    async def play(stage):
-        peer = stage.peer()
+    async with staged() as stage:
+        peer = stage.connect()
         peer.send(*METADATA)
         asked = []
 
@@ -173,18 +157,14 @@ def test_a_challenge_that_leaves_a_turn_later_counts_from_then_on():
         peer.send(*METADATA)
         assert is_reply(stage, 1)
 
-    perform(play)
 
-
-def test_a_token_is_for_its_connection_alone():
-    async def play(stage):
-        one, other = stage.peer(), stage.peer()
+async def test_a_token_is_for_its_connection_alone():
+    async with staged() as stage:
+        one, other = stage.connect(), stage.connect()
         one.send(*METADATA)
         await challenge(stage)
         other.send(*METADATA)
         assert not is_reply(stage, 1)
-
-    perform(play)
 
 
 class Transport:

@@ -8,6 +8,7 @@ from broker.transactions.stats import Ending
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import InitProducerIdRequest
+from tests.broker.groups.world import agents
 from tests.broker.transactions.world import (
     ABORTED,
     EMPTY,
@@ -15,22 +16,22 @@ from tests.broker.transactions.world import (
     Producer,
     commands_of,
     partition,
-    play,
     records,
     standing,
 )
+from tests.kit.faults import lost
 
 VERSIONS = range(6)
 
 
 async def ask(agent, version=5, **fields):
     fields = {"transactional_id": "id", "transaction_timeout_ms": 60_000} | fields
-    return await agent.ask(apis.INIT_PRODUCER_ID, InitProducerIdRequest(**fields), version=version)
+    return await agent.call(apis.INIT_PRODUCER_ID, InitProducerIdRequest(**fields), version=version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_transactional_id_keeps_its_producer_id_and_each_producer_has_an_epoch(version):
-    async def scenario(one, two):
+async def test_a_transactional_id_keeps_its_producer_id_and_each_producer_has_an_epoch(version):
+    async with agents("one", "two") as (one, two):
         first = await ask(one, version)
         assert (first.error_code, first.producer_epoch) == (0, 0)
         second = await ask(two, version)
@@ -38,8 +39,6 @@ def test_a_transactional_id_keeps_its_producer_id_and_each_producer_has_an_epoch
         assert second.producer_id == first.producer_id
         other = await ask(one, version, transactional_id="other")
         assert other.producer_id != first.producer_id
-
-    play(scenario, "one", "two")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -55,60 +54,49 @@ def test_a_transactional_id_keeps_its_producer_id_and_each_producer_has_an_epoch
         ({"transactional_id": "x" * 32_767}, ErrorCode.NONE),
     ],
 )
-def test_what_is_asked_is_looked_at_in_kafkas_order(version, fields, code):
-    async def scenario(one):
+async def test_what_is_asked_is_looked_at_in_kafkas_order(version, fields, code):
+    async with agents() as (one,):
         answer = await ask(one, version, **fields)
         assert answer.error_code == code
         assert (answer.producer_id == -1) == (code != 0)
 
-    play(scenario)
-
 
 @pytest.mark.parametrize("fields", [{"producer_id": 3}, {"producer_epoch": 3}])
-def test_an_id_without_an_epoch_or_the_reverse_is_refused_before_anything_else(fields):
-    async def scenario(one):
+async def test_an_id_without_an_epoch_or_the_reverse_is_refused_before_anything_else(fields):
+    async with agents() as (one,):
         answer = await ask(one, 4, transaction_timeout_ms=0, **fields)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
 
-    play(scenario)
 
-
-def test_the_longest_timeout_is_a_setting():
-    async def scenario(one):
+async def test_the_longest_timeout_is_a_setting():
+    async with agents(transaction_max_timeout_ms="1000") as (one,):
         assert (await ask(one, transaction_timeout_ms=1_001)).error_code == 50
         assert (await ask(one, transaction_timeout_ms=1_000)).error_code == 0
 
-    play(scenario, transaction_max_timeout_ms="1000")
-
 
 @pytest.mark.parametrize(("version", "code"), [(3, 47), (4, 90), (5, 90)])
-def test_an_epoch_that_another_producer_has_taken_over_is_fenced(version, code):
-    async def scenario(one):
+async def test_an_epoch_that_another_producer_has_taken_over_is_fenced(version, code):
+    async with agents() as (one,):
         old = await Producer.begin(one)
         await Producer.begin(one)
         assert await old.init(given=True, version=version) == code
         assert standing(one).epoch == 1
 
-    play(scenario)
-
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_a_producer_bumps_its_own_epoch_and_may_repeat_that(version):
+async def test_a_producer_bumps_its_own_epoch_and_may_repeat_that(version):
     """KIP-360."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         before = producer.copy()
         assert await producer.init(given=True, version=version) == 0
         assert producer.epoch == 1
-        assert await before.init(given=True, version=version, peer=two.peer()) == 0
+        assert await before.init(given=True, version=version, peer=two.connect()) == 0
         assert before.epoch == 1
 
-    play(scenario, "one", "two")
 
-
-def test_a_takeover_aborts_the_open_transaction_in_the_same_entry_and_costs_one_epoch():
-    async def scenario(one, two):
+async def test_a_takeover_aborts_the_open_transaction_in_the_same_entry_and_costs_one_epoch():
+    async with agents("one", "two") as (one, two):
         old = await Producer.begin(one)
         await old.add()
         assert await old.produce() == 0
@@ -123,11 +111,9 @@ def test_a_takeover_aborts_the_open_transaction_in_the_same_entry_and_costs_one_
         assert await old.end() == ErrorCode.PRODUCER_FENCED
         assert two.node.transactions.stats.ended[Ending.FENCED] == 1
 
-    play(scenario, "one", "two")
 
-
-def test_an_agent_that_lags_still_gives_the_newest_epoch():
-    async def scenario(one, two):
+async def test_an_agent_that_lags_still_gives_the_newest_epoch():
+    async with agents("one", "two") as (one, two):
         await Producer.begin(one)
         two.lag()
         await Producer.begin(one)
@@ -137,11 +123,9 @@ def test_an_agent_that_lags_still_gives_the_newest_epoch():
         two.catch_up()
         assert (await asked).producer_epoch == 2
 
-    play(scenario, "one", "two")
 
-
-def test_without_a_session_clients_are_told_to_ask_again_and_nothing_happens():
-    async def scenario(one):
+async def test_without_a_session_clients_are_told_to_ask_again_and_nothing_happens():
+    async with agents() as (one,):
         await one.lose_session()
         assert (await ask(one)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         one.log.down = False
@@ -150,17 +134,14 @@ def test_without_a_session_clients_are_told_to_ask_again_and_nothing_happens():
         assert standing(one) is None
         assert (await ask(one)).producer_epoch == 0
 
-    play(scenario)
 
-
-def test_when_the_fate_stays_open_the_connection_is_closed_and_the_client_gets_on_by_asking_again():
+async def test_when_the_fate_stays_open_the_connection_is_closed_and_the_client_gets_on_by_asking_again():
     """P4: the answer of the log is lost again and again."""
-
-    async def scenario(one):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         assert (await producer.add())["logs", 0] == 0
-        one.log.swallow_answers = True
-        peer = one.peer()
+        one.log.after["append"] = lost()
+        peer = one.connect()
         peer.send(
             apis.INIT_PRODUCER_ID,
             4,
@@ -171,11 +152,9 @@ def test_when_the_fate_stays_open_the_connection_is_closed_and_the_client_gets_o
         assert peer.closed
         assert not peer.frames()
         assert one.node.transactions.stats.open_fates == 1
-        one.log.swallow_answers = False
+        one.log.after.clear()
         one.catch_up()
         assert standing(one).state is not ABORTED
         answer = await ask(one)
         assert (answer.error_code, answer.producer_epoch) == (0, 2)
         assert standing(one).state is not OPEN
-
-    play(scenario)

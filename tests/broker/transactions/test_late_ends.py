@@ -12,16 +12,16 @@ import pytest
 
 from coordinator.commands.transaction_commands import ClientProof, EndTransaction
 from protocol.errors import ErrorCode
-from tests.broker.edge.wire import settle
+from tests.broker.groups.world import agents
 from tests.broker.transactions.world import (
     ABORTED,
     COMMITTED,
     OPEN,
     Producer,
     commands_of,
-    play,
     standing,
 )
+from tests.kit.client import settle
 
 BOTH = pytest.mark.parametrize("commit", [True, False])
 
@@ -39,12 +39,11 @@ def codes(peer) -> int:
 
 @BOTH
 @pytest.mark.parametrize("late_at", ["the same agent", "another agent"])
-def test_jepsen_an_end_that_was_held_back_does_not_touch_a_later_transaction(commit, late_at):
+async def test_jepsen_an_end_that_was_held_back_does_not_touch_a_later_transaction(commit, late_at):
     """EndTxn of transaction 1 is held on A; the client retries on B, and begins 2 and 3."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
-        a, b = producer.peer, (one if late_at == "the same agent" else two).peer()
+        a, b = producer.peer, (one if late_at == "the same agent" else two).connect()
         await producer.add()
         a.put(producer.end_frame(a, commit=commit))  # In the kernel; nobody has read it.
         assert await producer.end(commit=commit, peer=b) == 51
@@ -61,8 +60,6 @@ def test_jepsen_an_end_that_was_held_back_does_not_touch_a_later_transaction(com
         assert await producer.end(peer=b) == 0
         assert standing(one).adds.owner is None
 
-    play(scenario, "one", "two")
-
 
 async def last_answer(peer):
     while True:
@@ -72,31 +69,27 @@ async def last_answer(peer):
 
 
 @BOTH
-def test_an_end_that_is_read_late_but_still_means_the_live_transaction_ends_it(commit):
+async def test_an_end_that_is_read_late_but_still_means_the_live_transaction_ends_it(commit):
     """The connection is its owner's: that is what its client had asked for."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         a = producer.peer
         await producer.add()
         a.put(producer.end_frame(a, commit=commit))
-        b = two.peer()
+        b = two.connect()
         assert await producer.end(commit=commit, peer=b) == 51
         a.pump()
         assert (await last_answer(a)).error_code == 0
         assert standing(one).state is (COMMITTED if commit else ABORTED)
         assert await producer.end(commit=commit, peer=b) == 0
 
-    play(scenario, "one", "two")
-
 
 @pytest.mark.parametrize("order", ["read before the client goes on", "read after it"])
-def test_hole_1_an_add_and_an_abort_behind_it_do_not_end_the_live_transaction(order):
+async def test_hole_1_an_add_and_an_abort_behind_it_do_not_end_the_live_transaction(order):
     """librdkafka sends EndTxn(abort) behind an unanswered AddPartitionsToTxn."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
-        a, b = producer.peer, two.peer()
+        a, b = producer.peer, two.connect()
         await producer.add()
         a.put(producer.add_frame(a, {"logs": [1]}) + producer.end_frame(a, commit=False))
         assert await producer.end(commit=False, peer=b) == 51
@@ -122,15 +115,12 @@ def test_hole_1_an_add_and_an_abort_behind_it_do_not_end_the_live_transaction(or
             assert await producer.end(peer=b) == 0
         assert (standing(one).state, standing(one).instance) == (COMMITTED, live)
 
-    play(scenario, "one", "two")
 
-
-def test_hole_1_a_late_add_joined_by_the_live_client_gives_the_late_abort_nothing():
+async def test_hole_1_a_late_add_joined_by_the_live_client_gives_the_late_abort_nothing():
     """The late add opened a transaction; the live client's add joined before the late end came."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
-        a, b = producer.peer, two.peer()
+        a, b = producer.peer, two.connect()
         late_add, late_end = (
             producer.add_frame(a, {"logs": [1]}),
             producer.end_frame(a, commit=False),
@@ -146,16 +136,13 @@ def test_hole_1_a_late_add_joined_by_the_live_client_gives_the_late_abort_nothin
         assert await producer.end(peer=b) == 51
         assert await producer.end(peer=b) == 0
 
-    play(scenario, "one", "two")
-
 
 @BOTH
-def test_hole_2_two_ends_on_a_dead_connection_do_not_pass_for_question_and_answer(commit):
+async def test_hole_2_two_ends_on_a_dead_connection_do_not_pass_for_question_and_answer(commit):
     """librdkafka with socket.max.fails != 1: the first takes the challenge, so does the second."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
-        a, b = producer.peer, two.peer()
+        a, b = producer.peer, two.connect()
         await producer.add()
         a.put(producer.end_frame(a, commit=commit) + producer.end_frame(a, commit=commit))
         assert await producer.end(commit=commit, peer=b) == 51
@@ -167,13 +154,11 @@ def test_hole_2_two_ends_on_a_dead_connection_do_not_pass_for_question_and_answe
         assert one.node.transactions.stats.challenges == 2
         assert await producer.end(peer=b) == 0
 
-    play(scenario, "one", "two")
 
-
-def test_hole_2_the_second_end_may_lie_in_the_kernel_while_the_first_is_challenged():
-    async def scenario(one, two):
+async def test_hole_2_the_second_end_may_lie_in_the_kernel_while_the_first_is_challenged():
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
-        a, b = producer.peer, two.peer()
+        a, b = producer.peer, two.connect()
         await producer.add()
         first, second = producer.end_frame(a), producer.end_frame(a)
         assert await producer.end(peer=b) == 51
@@ -188,16 +173,16 @@ def test_hole_2_the_second_end_may_lie_in_the_kernel_while_the_first_is_challeng
         assert (await last_answer(a)).error_code == 51
         assert standing(one).state is OPEN
 
-    play(scenario, "one", "two")
-
 
 @BOTH
-def test_hole_3_an_agents_own_delayed_proposal_does_not_end_a_later_transaction(commit):
+async def test_hole_3_an_agents_own_delayed_proposal_does_not_end_a_later_transaction(commit):
     """Cut off with an append under way, it writes after its client has long gone on elsewhere."""
-
-    async def scenario(one, two):
+    async with agents("one", "two", lease_ttl_ms="60000", session_deadline_ms="50000") as (
+        one,
+        two,
+    ):
         producer = await Producer.begin(one)
-        a, b = producer.peer, two.peer()
+        a, b = producer.peer, two.connect()
         await producer.add()
         real = one.log.append
         gate = asyncio.Event()
@@ -221,11 +206,9 @@ def test_hole_3_an_agents_own_delayed_proposal_does_not_end_a_later_transaction(
         assert (await last_answer(a)).error_code == 51
         assert await producer.end(peer=b) == 0
 
-    play(scenario, "one", "two", lease_ttl_ms="60000", session_deadline_ms="50000")
 
-
-def test_a_command_that_is_written_again_and_again_ends_what_it_names_once():
-    async def scenario(one):
+async def test_a_command_that_is_written_again_and_again_ends_what_it_names_once():
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         await producer.add()
         number = producer.peer.protocol.number
@@ -240,16 +223,13 @@ def test_a_command_that_is_written_again_and_again_ends_what_it_names_once():
             assert standing(one).state is OPEN
             assert await producer.end() == 0
 
-    play(scenario)
-
 
 @BOTH
-def test_a_late_end_of_the_new_protocol_is_a_repetition_and_no_more(commit):
+async def test_a_late_end_of_the_new_protocol_is_a_repetition_and_no_more(commit):
     """Each end bumps the epoch, so no challenge is needed."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
-        a, b = producer.peer, two.peer()
+        a, b = producer.peer, two.connect()
         await producer.add(peer=b)
         a.put(producer.end_frame(a, commit=commit, version=5))
         assert await producer.end(commit=commit, version=5, peer=b) == 0
@@ -261,5 +241,3 @@ def test_a_late_end_of_the_new_protocol_is_a_repetition_and_no_more(commit):
         assert (standing(two).state, standing(two).instance) == (OPEN, 2)
         assert await producer.end(version=5, peer=b) == 0
         assert two.node.transactions.stats.challenges == 0
-
-    play(scenario, "one", "two")

@@ -10,10 +10,11 @@ from protocol import apis
 from protocol.types import Incarnation
 from storage.formats.batches import Batches
 from storage.formats.spans import ObjectId, Span
-from tests.broker.edge.world import NOW_MS
 from tests.broker.fetch import jobs_by_hand
+from tests.broker.groups.world import agents
 from tests.broker.handlers.test_offsets import at, place, stamped
-from tests.broker.transactions.world import Producer, partition, play
+from tests.broker.transactions.world import Producer, partition
+from tests.kit.agents import NOW_MS
 
 COMMITTED = 1
 NOWHERE = (-1, -1)
@@ -37,8 +38,8 @@ def marker_time(agent, offset: int) -> int:
 
 
 @pytest.mark.parametrize("version", range(2, 12))
-def test_the_latest_offset_is_the_last_stable_one_for_who_reads_committed_records(version):
-    async def scenario(one):
+async def test_the_latest_offset_is_the_last_stable_one_for_who_reads_committed_records(version):
+    async with agents() as (one,):
         producer = await with_open(one)
         assert await place(one, at(-1), version) == (4, -1)
         assert await place(one, at(-1, isolation=COMMITTED), version) == (1, -1)
@@ -47,20 +48,16 @@ def test_the_latest_offset_is_the_last_stable_one_for_who_reads_committed_record
         for isolation in (0, COMMITTED):
             assert await place(one, at(-1, isolation=isolation), version) == (5, -1)
 
-    play(scenario)
-
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_search_by_time_ends_at_the_last_stable_offset(commit):
-    async def scenario(one):
+async def test_a_search_by_time_ends_at_the_last_stable_offset(commit):
+    async with agents() as (one,):
         producer = await with_open(one)
         assert await place(one, at(NOW_MS, isolation=COMMITTED)) == (0, 0)
         assert await place(one, at(NOW_MS + 1)) == (2, 50)
         assert await place(one, at(NOW_MS + 1, isolation=COMMITTED)) == NOWHERE
         assert await producer.end(commit=commit) == 0
         assert await place(one, at(NOW_MS + 1, isolation=COMMITTED)) == (2, 50)
-
-    play(scenario)
 
 
 def test_what_lies_behind_the_bound_in_a_span_is_not_found():
@@ -71,8 +68,8 @@ def test_what_lies_behind_the_bound_in_a_span_is_not_found():
     assert find_record(batches, NOW_MS, log_start=100, bound=101) == (100, NOW_MS)
 
 
-def test_the_end_of_a_transaction_is_found_by_its_time_as_in_kafka():
-    async def scenario(one):
+async def test_the_end_of_a_transaction_is_found_by_its_time_as_in_kafka():
+    async with agents() as (one,):
         producer = await with_open(one)
         assert await producer.end() == 0
         time = marker_time(one, 4)
@@ -81,8 +78,6 @@ def test_the_end_of_a_transaction_is_found_by_its_time_as_in_kafka():
             assert await place(one, at(NOW_MS + 51, isolation=isolation)) == (4, time)
             assert await place(one, at(NOW_MS + time, isolation=isolation)) == (4, time)
             assert await place(one, at(NOW_MS + time + 1, isolation=isolation)) == NOWHERE
-
-    play(scenario)
 
 
 def lying(timestamp: int, *, said: int) -> bytes:
@@ -93,8 +88,8 @@ def lying(timestamp: int, *, said: int) -> bytes:
     return bytes(batch)
 
 
-def test_a_marker_that_is_too_old_is_passed_over():
-    async def scenario(one):
+async def test_a_marker_that_is_too_old_is_passed_over():
+    async with agents() as (one,):
         await one.produce("logs", lying(0, said=FOREVER))
         producer = await Producer.begin(one)
         assert await producer.add() == {("logs", 0): 0}
@@ -107,13 +102,10 @@ def test_a_marker_that_is_too_old_is_passed_over():
         assert await place(one, at(NOW_MS + time + 1)) == (3, time + 5)
         assert await place(one, at(NOW_MS + time + 6)) == (4, time + 9)
 
-    play(scenario)
 
-
-def test_the_newest_timestamp_may_be_a_markers_or_lie_beyond_the_bound():
+async def test_the_newest_timestamp_may_be_a_markers_or_lie_beyond_the_bound():
     """Kafka's log counts control records; what is not stable is answered with nothing."""
-
-    async def scenario(one):
+    async with agents() as (one,):
         producer = await with_open(one)
         assert await place(one, at(-3)) == (2, 50)
         assert await place(one, at(-3, isolation=COMMITTED)) == NOWHERE
@@ -124,31 +116,26 @@ def test_the_newest_timestamp_may_be_a_markers_or_lie_beyond_the_bound():
         await one.produce("logs", stamped(FOREVER))
         assert await place(one, at(-3)) == (5, FOREVER)
 
-    play(scenario)
-
 
 @pytest.mark.promise("P8")
-def test_another_agent_says_the_same_behind_a_barrier():
+async def test_another_agent_says_the_same_behind_a_barrier():
     """P8."""
-
-    async def scenario(one, lagging):
+    async with agents("one", "lagging") as (one, lagging):
         producer = await with_open(one)
         await lagging.coordinator.barrier()
         for timestamp, expected in ((-1, 5), (-3, 4)):
             lagging.lag()
             if timestamp == -1:
                 assert await producer.end() == 0
-            peer = lagging.peer()
+            peer = lagging.connect()
             peer.send(apis.LIST_OFFSETS, 11, at(timestamp, isolation=COMMITTED))
             lagging.catch_up()
             (row,) = (await peer.answer()).topics[0].partitions
             assert row.offset == expected
 
-    play(scenario, "one", "lagging")
 
-
-def test_an_end_that_was_deleted_is_not_found_though_its_page_is_there():
-    async def scenario(one):
+async def test_an_end_that_was_deleted_is_not_found_though_its_page_is_there():
+    async with agents() as (one,):
         producer = await with_open(one)
         assert await producer.end() == 0
         newest = marker_time(one, 4)
@@ -160,5 +147,3 @@ def test_an_end_that_was_deleted_is_not_found_though_its_page_is_there():
         assert await place(one, at(NOW_MS + newest)) == (4, newest)
         await jobs_by_hand.trim(one, row, 5)
         assert await place(one, at(NOW_MS + newest)) == (5, newest + 1_000)
-
-    play(scenario)

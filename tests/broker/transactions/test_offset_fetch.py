@@ -5,7 +5,8 @@ import pytest
 from protocol import apis
 from protocol.errors import ErrorCode
 from tests.broker.groups.members import fetch, put
-from tests.broker.transactions.world import Producer, play
+from tests.broker.groups.world import agents
+from tests.broker.transactions.world import Producer
 
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 STABLE_VERSIONS = range(7, 11)
@@ -17,7 +18,7 @@ async def told(agent, topics, *, stable: bool, version: int = 9) -> dict:
         by_name = agent.machine.topics.by_name
         topics = {by_name(name).topic_id: rows for name, rows in topics.items()}
     request = fetch("g", topics, require_stable=stable)
-    answer = await agent.ask(apis.OFFSET_FETCH, request, version=version)
+    answer = await agent.call(apis.OFFSET_FETCH, request, version=version)
     group = answer.groups[0] if version >= 8 else answer
     assert group.error_code == 0
     return {
@@ -38,8 +39,8 @@ async def pending(one) -> Producer:
 
 
 @pytest.mark.parametrize("version", STABLE_VERSIONS)
-def test_places_with_an_offset_pending_are_unstable(version):
-    async def scenario(one):
+async def test_places_with_an_offset_pending_are_unstable(version):
+    async with agents() as (one,):
         await pending(one)
         topics = {"logs": [0, 1, 2, 3]}
         assert await told(one, topics, stable=True, version=version) == {
@@ -55,47 +56,37 @@ def test_places_with_an_offset_pending_are_unstable(version):
             3: (-1, 0),
         }
 
-    play(scenario)
-
 
 @pytest.mark.parametrize("version", [1, 6])
-def test_old_clients_are_told_what_was_committed_before(version):
-    async def scenario(one):
+async def test_old_clients_are_told_what_was_committed_before(version):
+    async with agents() as (one,):
         await pending(one)
         expected = {0: (5, 0), 1: (6, 0), 2: (-1, 0)}
         assert await told(one, {"logs": [0, 1, 2]}, stable=False, version=version) == expected
 
-    play(scenario)
-
 
 @pytest.mark.parametrize("version", STABLE_VERSIONS)
-def test_who_asks_for_all_places_is_told_which_committed_ones_are_unstable(version):
-    async def scenario(one):
+async def test_who_asks_for_all_places_is_told_which_committed_ones_are_unstable(version):
+    async with agents() as (one,):
         await pending(one)
         expected = {0: (5, 0), 1: (-1, UNSTABLE)}
         assert await told(one, None, stable=True, version=version) == expected
         assert await told(one, None, stable=False, version=version) == {0: (5, 0), 1: (6, 0)}
 
-    play(scenario)
-
 
 @pytest.mark.parametrize(("commit", "ends"), [(True, (16, 17)), (False, (6, -1))])
-def test_with_the_end_of_the_transaction_everything_is_stable(commit, ends):
-    async def scenario(one):
+async def test_with_the_end_of_the_transaction_everything_is_stable(commit, ends):
+    async with agents() as (one,):
         producer = await pending(one)
         assert await producer.end(commit=commit) == 0
         expected = {1: (ends[0], 0), 2: (ends[1], 0)}
         assert await told(one, {"logs": [1, 2]}, stable=True) == expected
 
-    play(scenario)
 
-
-def test_a_group_that_has_nothing_but_pending_offsets_is_unstable_too():
-    async def scenario(one):
+async def test_a_group_that_has_nothing_but_pending_offsets_is_unstable_too():
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         assert await producer.add_offsets("g") == 0
         await producer.commit_offsets(one, "g", {("logs", 0): 3})
         assert await told(one, {"logs": [0]}, stable=True) == {0: (-1, UNSTABLE)}
         assert await told(one, None, stable=True) == {}
-
-    play(scenario)

@@ -9,16 +9,16 @@ from coordinator.commands.transaction_commands import CommitTransactionOffsets
 from protocol import apis
 from protocol.errors import ErrorCode
 from tests.broker.groups.members import classic_group, consumer_group, join_request, rows
-from tests.broker.groups.world import group_of
+from tests.broker.groups.world import agents, group_of
 from tests.broker.transactions.world import (
     COMMITTED,
     OPEN,
     Producer,
     commands_of,
     offset_codes,
-    play,
     standing,
 )
+from tests.kit.faults import lost
 
 LOGS0, LOGS1 = ("logs", 0), ("logs", 1)
 VERSIONS = range(6)
@@ -37,8 +37,10 @@ def offsets_of(agent, group_id="g") -> dict:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("commit", [True, False])
-def test_offsets_are_the_groups_when_the_transaction_is_committed_and_only_then(version, commit):
-    async def scenario(one):
+async def test_offsets_are_the_groups_when_the_transaction_is_committed_and_only_then(
+    version, commit
+):
+    async with agents() as (one,):
         producer = await in_group(one)
         wanted = {LOGS0: (7, "mine"), LOGS1: 8}
         answer = await producer.commit_offsets(one, "g", wanted, version=version)
@@ -50,8 +52,6 @@ def test_offsets_are_the_groups_when_the_transaction_is_committed_and_only_then(
         assert one.machine.groups.get("g").offsets.pending_count == 0
         if commit:
             assert rows(one, "g")[0].metadata == "mine"
-
-    play(scenario)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -69,8 +69,8 @@ def test_offsets_are_the_groups_when_the_transaction_is_committed_and_only_then(
         ("no transactional id", [42] * 6),
     ],
 )
-def test_which_transaction_it_is_comes_before_everything_about_members(version, case, codes):
-    async def scenario(one):
+async def test_which_transaction_it_is_comes_before_everything_about_members(version, case, codes):
+    async with agents() as (one,):
         producer = await in_group(one, "h" if case == "the group takes no part" else "g")
         await Producer.begin(one, "other")
         match case:
@@ -91,27 +91,21 @@ def test_which_transaction_it_is_comes_before_everything_about_members(version, 
         answer = await producer.commit_offsets(one, "g", {LOGS0: 7}, version=version)
         assert answer == {LOGS0: codes[version]}
 
-    play(scenario)
 
-
-def test_offsets_of_a_new_client_begin_the_transaction_of_their_epoch():
+async def test_offsets_of_a_new_client_begin_the_transaction_of_their_epoch():
     """KIP-890: no AddOffsetsToTxn at all."""
-
-    async def scenario(one):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         assert await producer.commit_offsets(one, "g", {LOGS0: 7}, version=5) == {LOGS0: 0}
         assert (standing(one).state, standing(one).instance) == (OPEN, 1)
         assert await producer.end(version=5) == 0
         assert offsets_of(one) == {0: 7}
 
-    play(scenario)
-
 
 @pytest.mark.promise("P8")
-def test_the_group_takes_part_as_the_agent_finds_behind_a_barrier():
+async def test_the_group_takes_part_as_the_agent_finds_behind_a_barrier():
     """The add went to another agent; this one, the group's coordinator, lags."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         group_id = group_of(two)
         producer = await Producer.begin(one)
         await two.coordinator.barrier()
@@ -126,24 +120,22 @@ def test_the_group_takes_part_as_the_agent_finds_behind_a_barrier():
         await two.coordinator.barrier()
         assert offsets_of(two, group_id) == {0: 7}
 
-    play(scenario, "one", "two")
 
-
-def test_offsets_go_to_the_groups_coordinator_and_to_no_other_agent():
-    async def scenario(one, two):
+async def test_offsets_go_to_the_groups_coordinator_and_to_no_other_agent():
+    async with agents("one", "two") as (one, two):
         group_id = group_of(two)
         producer = await in_group(one, group_id)
         answer = await producer.commit_offsets(one, group_id, {LOGS0: 7})
         assert answer == {LOGS0: ErrorCode.NOT_COORDINATOR}
         assert await producer.commit_offsets(two, group_id, {LOGS0: 7}) == {LOGS0: 0}
 
-    play(scenario, "one", "two")
 
-
-def test_offsets_that_come_late_into_the_log_do_not_slide_into_the_next_transaction():
+async def test_offsets_that_come_late_into_the_log_do_not_slide_into_the_next_transaction():
     """The command names the instance; clients are told to find the coordinator and ask again."""
-
-    async def scenario(one, two):
+    async with agents("one", "two", lease_ttl_ms="60000", session_deadline_ms="50000") as (
+        one,
+        two,
+    ):
         group_id = group_of(two)
         producer = await in_group(one, group_id)
         await two.coordinator.barrier()
@@ -166,16 +158,13 @@ def test_offsets_that_come_late_into_the_log_do_not_slide_into_the_next_transact
         await two.coordinator.barrier()
         assert one.machine.groups.get(group_id) is None or offsets_of(one, group_id) == {}
 
-    play(scenario, "one", "two", lease_ttl_ms="60000", session_deadline_ms="50000")
 
-
-def test_offsets_whose_frame_was_begun_before_the_transaction_before_ended_are_sent_back():
+async def test_offsets_whose_frame_was_begun_before_the_transaction_before_ended_are_sent_back():
     """They may be meant for that one. A client that lives sends them again."""
-
-    async def scenario(one):
+    async with agents() as (one,):
         producer = await in_group(one)
         request = producer.offsets_request("g", {LOGS0: 7})
-        late = one.peer()
+        late = one.connect()
         frame = late.frame(apis.TXN_OFFSET_COMMIT, 3, request)
         late.feed(frame[:5])
         assert await producer.end(commit=False) == 0
@@ -185,11 +174,9 @@ def test_offsets_whose_frame_was_begun_before_the_transaction_before_ended_are_s
         late.send(apis.TXN_OFFSET_COMMIT, 3, request)
         assert offset_codes(await late.answer()) == {LOGS0: 0}
 
-    play(scenario)
 
-
-def test_unknown_partitions_and_long_metadata_are_told_one_by_one():
-    async def scenario(one):
+async def test_unknown_partitions_and_long_metadata_are_told_one_by_one():
+    async with agents(offset_metadata_max_bytes="10") as (one,):
         producer = await in_group(one)
         wanted = {LOGS0: (1, "x" * 11), LOGS1: (2, "x" * 10), ("logs", 4): 3, ("gone", 0): 4}
         assert await producer.commit_offsets(one, "g", wanted) == {
@@ -201,19 +188,15 @@ def test_unknown_partitions_and_long_metadata_are_told_one_by_one():
         assert await producer.end() == 0
         assert offsets_of(one) == {1: 2}
 
-    play(scenario, offset_metadata_max_bytes="10")
 
-
-def test_a_group_without_a_name_has_no_offsets():
-    async def scenario(one):
+async def test_a_group_without_a_name_has_no_offsets():
+    async with agents() as (one,):
         producer = await in_group(one, "")
         assert await producer.commit_offsets(one, "", {LOGS0: 7}) == {LOGS0: 24}
 
-    play(scenario)
 
-
-def test_more_offsets_than_fit_one_command_go_as_several_of_one_transaction():
-    async def scenario(one):
+async def test_more_offsets_than_fit_one_command_go_as_several_of_one_transaction():
+    async with agents() as (one,):
         await one.create_topic("wide", 2_500)
         producer = await Producer.begin(one)
         seen = commands_of(one, CommitTransactionOffsets)
@@ -228,8 +211,6 @@ def test_more_offsets_than_fit_one_command_go_as_several_of_one_transaction():
         topic = one.machine.topics.by_name("wide")
         kept = one.machine.groups.get("g").offsets.of_topic(topic.topic_id)
         assert [row.offset for _, row in kept] == list(range(2_500))
-
-    play(scenario)
 
 
 # KIP-447: members and generations, in groups that have members.
@@ -248,8 +229,8 @@ def test_more_offsets_than_fit_one_command_go_as_several_of_one_transaction():
         ("a member without a generation", 22),
     ],
 )
-def test_offsets_of_a_classic_group_are_fenced_by_member_and_generation(version, who, code):
-    async def scenario(one):
+async def test_offsets_of_a_classic_group_are_fenced_by_member_and_generation(version, who, code):
+    async with agents() as (one,):
         (member,) = await classic_group(one, "g", {"logs": [0, 1, 2, 3]})
         producer = await in_group(one)
         fields = {"generation_id": member.epoch, "member_id": member.member_id}
@@ -271,12 +252,10 @@ def test_offsets_of_a_classic_group_are_fenced_by_member_and_generation(version,
         assert await producer.end(version=5 if version >= 5 else 3) == 0
         assert offsets_of(one) == ({0: 7} if code == 0 else {})
 
-    play(scenario)
-
 
 @pytest.mark.parametrize(("instance_id", "code"), [("static", 0), ("other", 25)])
-def test_a_static_members_offsets_name_its_instance(instance_id, code):
-    async def scenario(one):
+async def test_a_static_members_offsets_name_its_instance(instance_id, code):
+    async with agents() as (one,):
         (member,) = await classic_group(one, "g", {"logs": [0]}, instance_ids=["static"])
         producer = await in_group(one)
         fields = {
@@ -288,15 +267,13 @@ def test_a_static_members_offsets_name_its_instance(instance_id, code):
         fields["group_instance_id"], fields["member_id"] = "static", "stranger"
         assert await producer.commit_offsets(one, "g", {LOGS0: 7}, **fields) == {LOGS0: 82}
 
-    play(scenario)
-
 
 @pytest.mark.parametrize(
     ("who", "code"), [("the member", 0), ("an older epoch", 22), ("a stranger", 25), ("nobody", 0)]
 )
 @pytest.mark.parametrize("version", [3, 5])
-def test_offsets_of_a_group_of_kip_848_are_fenced_by_the_members_epoch(version, who, code):
-    async def scenario(one):
+async def test_offsets_of_a_group_of_kip_848_are_fenced_by_the_members_epoch(version, who, code):
+    async with agents() as (one,):
         (member,) = await consumer_group(one, "g")
         producer = await in_group(one)
         fields = {"generation_id": member.epoch, "member_id": member.member_id}
@@ -310,39 +287,32 @@ def test_offsets_of_a_group_of_kip_848_are_fenced_by_the_members_epoch(version, 
         answer = await producer.commit_offsets(one, "g", {LOGS0: 7}, version=version, **fields)
         assert answer == {LOGS0: code}
 
-    play(scenario)
 
-
-def test_a_generation_of_a_group_that_is_not_there_is_illegal():
-    async def scenario(one):
+async def test_a_generation_of_a_group_that_is_not_there_is_illegal():
+    async with agents() as (one,):
         producer = await in_group(one)
         answer = await producer.commit_offsets(
             one, "g", {LOGS0: 7}, generation_id=3, member_id="member"
         )
         assert answer == {LOGS0: ErrorCode.ILLEGAL_GENERATION}
 
-    play(scenario)
 
-
-def test_offsets_of_a_generation_that_waits_for_its_assignment_are_sent_again():
+async def test_offsets_of_a_generation_that_waits_for_its_assignment_are_sent_again():
     """27 would end the producer; Kafka takes them, the log knows that generation soon."""
-
-    async def scenario(one):
+    async with agents() as (one,):
         (member,) = await classic_group(one, "g", {"logs": [0]})
         producer = await in_group(one)
-        one.peer().send(apis.JOIN_GROUP, 3, join_request("g"))
+        one.connect().send(apis.JOIN_GROUP, 3, join_request("g"))
         await asyncio.sleep(0.1)
         rejoin = join_request("g", member_id=member.member_id)
-        rejoined = await member.peer.ask(apis.JOIN_GROUP, 3, rejoin)
+        rejoined = await member.peer.call(apis.JOIN_GROUP, 3, rejoin)
         fields = {"generation_id": rejoined.generation_id, "member_id": member.member_id}
         answer = await producer.commit_offsets(one, "g", {LOGS0: 7}, **fields)
         assert answer == {LOGS0: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
-    play(scenario)
 
-
-def test_offsets_of_anothers_partition_abort_the_transaction_where_only_owners_may_commit():
-    async def scenario(one):
+async def test_offsets_of_anothers_partition_abort_the_transaction_where_only_owners_may_commit():
+    async with agents() as (one,):
         configs = (("frazil.commit.owner.only", "true"),)
         await one.coordinator.propose(SetGroupConfigs("g", configs))
         first, _ = await classic_group(one, "g", {"logs": [0]}, {"logs": [1]})
@@ -351,20 +321,18 @@ def test_offsets_of_anothers_partition_abort_the_transaction_where_only_owners_m
         answer = await producer.commit_offsets(one, "g", {LOGS0: 7, LOGS1: 8}, **fields)
         assert answer == {LOGS0: 0, LOGS1: ErrorCode.ILLEGAL_GENERATION}
 
-    play(scenario)
-
 
 # Without the log.
 
 
 @pytest.mark.promise("P4")
-def test_offsets_whose_fate_is_open_are_said_to_have_timed_out_and_may_be_sent_again():
-    async def scenario(one):
+async def test_offsets_whose_fate_is_open_are_said_to_have_timed_out_and_may_be_sent_again():
+    async with agents(lease_ttl_ms="60000", session_deadline_ms="50000") as (one,):
         producer = await in_group(one)
         one.lag()
-        one.log.swallow_answers = True
+        one.log.after["append"] = lost()
         assert await producer.commit_offsets(one, "g", {LOGS0: 7}) == {LOGS0: 7}
-        one.log.swallow_answers = False
+        one.log.after.clear()
         one.catch_up()
         await one.coordinator.barrier()
         assert await producer.commit_offsets(one, "g", {LOGS0: 8}) == {LOGS0: 0}
@@ -372,14 +340,10 @@ def test_offsets_whose_fate_is_open_are_said_to_have_timed_out_and_may_be_sent_a
         assert offsets_of(one) == {0: 8}
         assert standing(one).state is COMMITTED
 
-    play(scenario, lease_ttl_ms="60000", session_deadline_ms="50000")
 
-
-def test_without_a_session_the_agent_coordinates_no_group():
-    async def scenario(one):
+async def test_without_a_session_the_agent_coordinates_no_group():
+    async with agents() as (one,):
         producer = await in_group(one)
         await one.lose_session()
         assert await producer.commit_offsets(one, "g", {LOGS0: 7}) == {LOGS0: 16}
         assert one.machine.groups.get("g") is None
-
-    play(scenario)

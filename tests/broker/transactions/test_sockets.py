@@ -15,7 +15,7 @@ from protocol.messages import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
-from tests.broker.harness import Client, Place, agent_of
+from tests.kit.sockets import Place, SocketClient, agent_of
 
 LOOPS = pytest.mark.parametrize(
     "loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
@@ -44,17 +44,17 @@ async def codes(reader: asyncio.StreamReader, count: int) -> list[int]:
     return found
 
 
-async def opened(client: Client) -> int:
+async def opened(client: SocketClient) -> int:
     """The producer id of "id", whose transaction is open, added to on this connection."""
     request = InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
-    producer = await client.ask(apis.INIT_PRODUCER_ID, 4, request)
+    producer = await client.call(apis.INIT_PRODUCER_ID, 4, request)
     add = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="id",
         v3_and_below_producer_id=producer.producer_id,
         v3_and_below_producer_epoch=producer.producer_epoch,
         v3_and_below_topics=[AddPartitionsToTxnTopic(name="logs", partitions=[0])],
     )
-    answer = await client.ask(apis.ADD_PARTITIONS_TO_TXN, 3, add)
+    answer = await client.call(apis.ADD_PARTITIONS_TO_TXN, 3, add)
     assert answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
     return producer.producer_id
 

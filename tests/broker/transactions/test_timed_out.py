@@ -7,7 +7,7 @@ import pytest
 from broker.transactions.stats import Ending
 from coordinator.commands.transaction_commands import GiveUpTransaction
 from protocol.errors import ErrorCode
-from tests.broker.edge.world import run
+from tests.broker.groups.world import agents
 from tests.broker.transactions.world import (
     ABORTED,
     COMMITTED,
@@ -16,7 +16,6 @@ from tests.broker.transactions.world import (
     Producer,
     commands_of,
     partition,
-    play,
     records,
     standing,
 )
@@ -56,8 +55,8 @@ def timed_out(agent) -> int:
     return agent.node.transactions.stats.ended[Ending.TIMED_OUT]
 
 
-def test_a_transaction_is_aborted_after_its_timeout_and_not_before():
-    async def scenario(one):
+async def test_a_transaction_is_aborted_after_its_timeout_and_not_before():
+    async with agents(**SWEEP) as (one,):
         await left_open(one)
         took_s = await until_ended(one, 10)
         assert 4.9 <= took_s <= 6.5
@@ -66,11 +65,9 @@ def test_a_transaction_is_aborted_after_its_timeout_and_not_before():
         assert await records(one) == []
         assert timed_out(one) == 1
 
-    play(scenario, **SWEEP)
 
-
-def test_one_that_is_ended_in_time_is_left_alone_and_the_next_one_has_its_own_time():
-    async def scenario(one):
+async def test_one_that_is_ended_in_time_is_left_alone_and_the_next_one_has_its_own_time():
+    async with agents(**SWEEP) as (one,):
         producer = await left_open(one)
         proposed = commands_of(one, GiveUpTransaction)
         for _ in range(4):
@@ -81,12 +78,10 @@ def test_one_that_is_ended_in_time_is_left_alone_and_the_next_one_has_its_own_ti
         await asyncio.sleep(8)
         assert [command.instance for command in proposed] == [5]
 
-    play(scenario, **SWEEP)
-
 
 @pytest.mark.parametrize("version", range(5))
-def test_an_old_clients_producer_is_fenced_by_the_timeout(version):
-    async def scenario(one):
+async def test_an_old_clients_producer_is_fenced_by_the_timeout(version):
+    async with agents(**SWEEP) as (one,):
         producer = await left_open(one)
         await until_ended(one, 10)
         fenced = 47 if version < 2 else 90
@@ -94,13 +89,10 @@ def test_an_old_clients_producer_is_fenced_by_the_timeout(version):
         assert [*(await producer.add(version=min(version, 3))).values()] == [fenced]
         assert await producer.produce() == ErrorCode.INVALID_PRODUCER_EPOCH
 
-    play(scenario, **SWEEP)
 
-
-def test_a_new_clients_producer_hears_that_it_must_abort_and_goes_on():
+async def test_a_new_clients_producer_hears_that_it_must_abort_and_goes_on():
     """KIP-588 and KIP-890: not "another producer", while nobody has taken over."""
-
-    async def scenario(one):
+    async with agents(**SWEEP) as (one,):
         producer = await Producer.begin(one, timeout_ms=TIMEOUT_MS)
         assert await producer.produce(version=12) == 0
         await until_ended(one, 10)
@@ -114,23 +106,18 @@ def test_a_new_clients_producer_hears_that_it_must_abort_and_goes_on():
         assert await producer.end(version=5) == 0
         assert await records(one) == [b"v"]
 
-    play(scenario, **SWEEP)
 
-
-def test_the_producer_that_timed_out_recovers_by_its_own_epoch_if_nobody_took_over():
-    async def scenario(one):
+async def test_the_producer_that_timed_out_recovers_by_its_own_epoch_if_nobody_took_over():
+    async with agents(**SWEEP) as (one,):
         producer = await left_open(one)
         await until_ended(one, 10)
         assert await producer.init(given=True) == 0
         assert (producer.epoch, standing(one).state) == (1, EMPTY)
 
-    play(scenario, **SWEEP)
 
-
-def test_the_ids_coordinator_ends_it_and_the_others_do_not_even_try():
-    async def scenario(one, two):
-        agents = (one, two)
-        for agent, other in (agents, reversed(agents)):
+async def test_the_ids_coordinator_ends_it_and_the_others_do_not_even_try():
+    async with agents("one", "two", **SWEEP) as (one, two):
+        for agent, other in ((one, two), (two, one)):
             transactional_id = id_of(agent)
             proposed = commands_of(other, GiveUpTransaction)
             producer = await Producer.begin(other, transactional_id, timeout_ms=TIMEOUT_MS)
@@ -141,11 +128,9 @@ def test_the_ids_coordinator_ends_it_and_the_others_do_not_even_try():
             assert timed_out(agent) == 1
         assert one.node.transactions.stats.ended == two.node.transactions.stats.ended
 
-    play(scenario, "one", "two", **SWEEP)
 
-
-def test_when_the_coordinator_does_nothing_for_long_another_agent_takes_over():
-    async def scenario(one, two):
+async def test_when_the_coordinator_does_nothing_for_long_another_agent_takes_over():
+    async with agents("one", "two", **SWEEP) as (one, two):
         transactional_id = id_of(two)
         two.node.transactions.sweep = never  # It lives, and does nothing.
         producer = await Producer.begin(one, transactional_id, timeout_ms=TIMEOUT_MS)
@@ -156,11 +141,9 @@ def test_when_the_coordinator_does_nothing_for_long_another_agent_takes_over():
         assert standing(one, transactional_id).state is ABORTED
         assert timed_out(one) == 1
 
-    play(scenario, "one", "two", **SWEEP)
 
-
-def test_when_the_coordinator_dies_the_next_one_is_coordinator_and_need_not_wait():
-    async def scenario(one, two):
+async def test_when_the_coordinator_dies_the_next_one_is_coordinator_and_need_not_wait():
+    async with agents("one", "two", **SWEEP) as (one, two):
         transactional_id = id_of(two)
         producer = await Producer.begin(one, transactional_id, timeout_ms=60_000)
         await producer.add()
@@ -168,12 +151,10 @@ def test_when_the_coordinator_dies_the_next_one_is_coordinator_and_need_not_wait
         await asyncio.sleep(63)
         assert standing(one, transactional_id).state is ABORTED
 
-    play(scenario, "one", "two", **SWEEP)
-
 
 @pytest.mark.promise("P6")
-def test_a_stall_of_the_agent_is_no_time():
-    async def scenario(one):
+async def test_a_stall_of_the_agent_is_no_time():
+    async with agents(**SWEEP) as (one,):
         await left_open(one)
         skew = [0]
         real = one.world.boot_ms
@@ -186,13 +167,10 @@ def test_a_stall_of_the_agent_is_no_time():
         await asyncio.sleep(4)
         assert standing(one).state is ABORTED
 
-    play(scenario, **SWEEP)
 
-
-def test_a_time_without_a_session_is_no_time():
+async def test_a_time_without_a_session_is_no_time():
     """Its clients could not end it; the agent could not either."""
-
-    async def scenario(one):
+    async with agents(**SWEEP) as (one,):
         producer = await left_open(one)
         await one.lose_session()
         await asyncio.sleep(30)
@@ -207,12 +185,10 @@ def test_a_time_without_a_session_is_no_time():
         assert standing(one).state is COMMITTED
         assert await records(one) == [b"v"]
 
-    play(scenario, **SWEEP)
-
 
 @pytest.mark.promise("P6")
-def test_a_wall_clock_that_jumps_ends_nothing():
-    async def scenario(one):
+async def test_a_wall_clock_that_jumps_ends_nothing():
+    async with agents(**SWEEP) as (one,):
         await left_open(one)
         one.node.now_ms = lambda: 10**15
         one.coordinator._proposer._now_ms = lambda: 10**15
@@ -220,32 +196,26 @@ def test_a_wall_clock_that_jumps_ends_nothing():
         await asyncio.sleep(2)
         assert standing(one).state is OPEN
 
-    play(scenario, **SWEEP)
+
+async def test_an_agent_that_has_just_started_gives_the_whole_time_again(world):
+    async with world.agents("one", **SWEEP) as (one,):
+        await one.create_topic("logs", 4)
+        one.node.transactions.sweep = never
+        producer = await Producer.begin(one, timeout_ms=TIMEOUT_MS)
+        await producer.add()
+        await asyncio.sleep(60)
+        proposed = commands_of(one, GiveUpTransaction)
+        async with world.agents("two", **SWEEP) as (two,):
+            assert proposed == []
+            one.log.down = True
+            took_s = await until_ended(two, 60)
+            assert took_s < 6
+            assert timed_out(two) == 1
 
 
-def test_an_agent_that_has_just_started_gives_the_whole_time_again():
-    async def scenario(world):
-        async with world.agents("one", **SWEEP) as (one,):
-            await one.create_topic("logs", 4)
-            one.node.transactions.sweep = never
-            producer = await Producer.begin(one, timeout_ms=TIMEOUT_MS)
-            await producer.add()
-            await asyncio.sleep(60)
-            proposed = commands_of(one, GiveUpTransaction)
-            async with world.agents("two", **SWEEP) as (two,):
-                assert proposed == []
-                one.log.down = True
-                took_s = await until_ended(two, 60)
-                assert took_s < 6
-                assert timed_out(two) == 1
-
-    run(scenario)
-
-
-def test_a_transaction_that_is_another_by_the_time_its_end_is_written_is_left_alone():
+async def test_a_transaction_that_is_another_by_the_time_its_end_is_written_is_left_alone():
     """The command names what the agent saw; the row has moved on meanwhile."""
-
-    async def scenario(one, two):
+    async with agents("one", "two", **SWEEP) as (one, two):
         producer = await left_open(one)
         owner = one if one.node.transactions.coordinates("id") else two
         gate, real = asyncio.Event(), owner.coordinator.propose
@@ -274,11 +244,9 @@ def test_a_transaction_that_is_another_by_the_time_its_end_is_written_is_left_al
         assert (standing(one).state, standing(one).instance) == (OPEN, 2)
         assert timed_out(owner) == 0
 
-    play(scenario, "one", "two", **SWEEP)
 
-
-def test_the_metrics_know_how_many_are_open_and_for_how_long():
-    async def scenario(one):
+async def test_the_metrics_know_how_many_are_open_and_for_how_long():
+    async with agents(**SWEEP) as (one,):
         service = one.node.transactions
         assert (service.open_count, service.oldest_open_ms()) == (0, 0)
         producer = await left_open(one)
@@ -287,5 +255,3 @@ def test_the_metrics_know_how_many_are_open_and_for_how_long():
         assert 2_500 <= service.oldest_open_ms() <= 3_500
         assert await producer.end() == 0
         assert (service.open_count, service.oldest_open_ms()) == (0, 0)
-
-    play(scenario, **SWEEP)

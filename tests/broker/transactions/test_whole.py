@@ -9,17 +9,16 @@ import pytest
 from broker.transactions.stats import Ending
 from protocol.errors import ErrorCode
 from tests.broker.groups.members import classic_group, fetched, rows
-from tests.broker.groups.world import group_of
-from tests.broker.transactions.world import OPEN, Producer, play, records, standing
+from tests.broker.groups.world import agents, group_of
+from tests.broker.transactions.world import OPEN, Producer, records, standing
 
 LOGS0 = ("logs", 0)
 
 
 @pytest.mark.parametrize("generation", ["TV1", "TV2"])
-def test_consume_transform_produce_with_a_groups_offsets_is_all_or_nothing(generation):
+async def test_consume_transform_produce_with_a_groups_offsets_is_all_or_nothing(generation):
     """Producer at one agent, the group's coordinator at the other."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         group_id = group_of(two)
         (member,) = await classic_group(two, group_id, {"logs": [0, 1, 2, 3]})
         fenced = {"generation_id": member.epoch, "member_id": member.member_id}
@@ -50,13 +49,10 @@ def test_consume_transform_produce_with_a_groups_offsets_is_all_or_nothing(gener
         assert one.node.transactions.stats.challenges == 0
         assert producer.epoch == (5 if new else 0)
 
-    play(scenario, "one", "two")
 
-
-def test_a_member_that_its_group_has_lost_commits_nothing_more():
+async def test_a_member_that_its_group_has_lost_commits_nothing_more():
     """KIP-447: the zombie's generation is over, whatever its transaction says."""
-
-    async def scenario(one):
+    async with agents() as (one,):
         (old,) = await classic_group(one, "g", {"logs": [0]})
         producer = await Producer.begin(one)
         assert await producer.add_offsets("g") == 0
@@ -67,14 +63,11 @@ def test_a_member_that_its_group_has_lost_commits_nothing_more():
         assert await producer.end(commit=False) == 0
         assert rows(one, "g") == {}
 
-    play(scenario)
-
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_client_that_learns_of_the_new_generation_switches_in_mid_life(at_once):
+async def test_a_client_that_learns_of_the_new_generation_switches_in_mid_life(at_once):
     """Java: ends the open transaction the old way, asks for the next epoch, and goes on."""
-
-    async def scenario(one):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         await producer.add({"logs": [0]})
         assert await producer.produce(0, b"old") == 0
@@ -98,12 +91,10 @@ def test_a_client_that_learns_of_the_new_generation_switches_in_mid_life(at_once
         assert await records(one, 0) == [b"old", b"new", b"again"]
         assert one.node.transactions.stats.challenges == 0
 
-    play(scenario)
-
 
 @pytest.mark.parametrize("generation", ["TV1", "TV2"])
-def test_of_two_live_producers_the_older_is_fenced_everywhere(generation):
-    async def scenario(one, two):
+async def test_of_two_live_producers_the_older_is_fenced_everywhere(generation):
+    async with agents("one", "two") as (one, two):
         new = generation == "TV2"
         old = await Producer.begin(one)
         if not new:
@@ -122,18 +113,15 @@ def test_of_two_live_producers_the_older_is_fenced_everywhere(generation):
         assert await young.end(version=5 if new else 3) == 0
         assert await records(one) == [b"kept"]
 
-    play(scenario, "one", "two")
 
-
-def test_a_transaction_may_be_carried_on_at_another_agent_when_one_goes_away():
+async def test_a_transaction_may_be_carried_on_at_another_agent_when_one_goes_away():
     """Any agent serves any id; the new connection costs one challenge."""
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         await producer.add()
         assert await producer.produce(0, b"before") == 0
         await one.lose_session()
-        producer.peer = two.peer()
+        producer.peer = two.connect()
         await producer.add({"logs": [1]})
         assert await producer.produce(1, b"after") == 0
         assert await producer.end() == 51
@@ -143,13 +131,10 @@ def test_a_transaction_may_be_carried_on_at_another_agent_when_one_goes_away():
         stats = two.node.transactions.stats
         assert (stats.challenges, stats.ended[Ending.COMMITTED]) == (1, 1)
 
-    play(scenario, "one", "two")
 
-
-def test_nothing_is_lost_while_the_log_is_away():
+async def test_nothing_is_lost_while_the_log_is_away():
     """Every request is answered with 14, and the transaction goes on where it was."""
-
-    async def scenario(one):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         await producer.add()
         assert await producer.produce(0, b"first") == 0
@@ -169,8 +154,6 @@ def test_nothing_is_lost_while_the_log_is_away():
         assert await records(one, 0) == [b"first"]
         assert await records(one, 1) == [b"second"]
 
-    play(scenario)
-
 
 class Client:
     """A TV1 client (docs/design/kafka-semantics.md §6.1): repeats on a new connection."""
@@ -183,7 +166,7 @@ class Client:
         """Connections given up, with frames that nobody has read."""
 
     def reconnect(self) -> None:
-        self.producer.peer = self.rng.choice(self.agents).peer()
+        self.producer.peer = self.rng.choice(self.agents).connect()
 
     def give_up(self, *frames) -> None:
         """The frames lie unread on a connection that is the client's no more."""
@@ -231,7 +214,7 @@ class Client:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whatever_is_read_late_every_transaction_is_whole(seed):
+async def test_whatever_is_read_late_every_transaction_is_whole(seed):
     """Each writes one value into two partitions; readers see it in both or in none.
 
     An add that is read late may open a transaction that nobody wanted, which the next one then
@@ -240,8 +223,7 @@ def test_whatever_is_read_late_every_transaction_is_whole(seed):
     transaction and the client's repetition of EndTxn(commit), gives that a 48, as in Kafka: the
     producer begins anew and does not know.
     """
-
-    async def scenario(one, two):
+    async with agents("one", "two") as (one, two):
         rng = random.Random(seed)
         producer = await Producer.begin(one)
         client = Client((one, two), producer, rng)
@@ -267,5 +249,3 @@ def test_whatever_is_read_late_every_transaction_is_whole(seed):
         assert await records(two, 1) == seen
         assert [value for value in seen if value not in in_doubt] == committed
         assert len(in_doubt) <= 2
-
-    play(scenario, "one", "two")

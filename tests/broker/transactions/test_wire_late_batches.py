@@ -7,8 +7,9 @@ from collections import deque
 import pytest
 
 from protocol.errors import ErrorCode
+from tests.broker.groups.world import agents
 from tests.broker.transactions.test_wire_produce import code_of, frame
-from tests.broker.transactions.world import Producer, partition, play, records
+from tests.broker.transactions.world import Producer, partition, records
 
 AGAIN = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -42,7 +43,7 @@ class Writer:
         return self.version >= 12
 
     def reconnect(self) -> None:
-        self.producer.peer = self.rng.choice(self.agents).peer()
+        self.producer.peer = self.rng.choice(self.agents).connect()
 
     async def pause(self) -> None:
         """Time passes; agents lag and catch up, somebody reads an old connection at last."""
@@ -131,8 +132,8 @@ class Writer:
 
 @pytest.mark.parametrize("version", [9, 12])
 @pytest.mark.parametrize("seed", range(30))
-def test_whatever_is_read_late_every_batch_is_in_its_own_transaction_once(seed, version):
-    async def scenario(one, two):
+async def test_whatever_is_read_late_every_batch_is_in_its_own_transaction_once(seed, version):
+    async with agents("one", "two") as (one, two):
         rng = random.Random(seed)
         producer = await Producer.begin(one)
         writer = Writer((one, two), producer, rng, version=version)
@@ -155,5 +156,3 @@ def test_whatever_is_read_late_every_batch_is_in_its_own_transaction_once(seed, 
             # Nothing hangs: all that is in the log is decided.
             for index in (0, 1):
                 assert partition(agent, index).last_stable == partition(agent, index).end_offset
-
-    play(scenario, "one", "two")

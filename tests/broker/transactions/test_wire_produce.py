@@ -9,7 +9,7 @@ from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import EndTxnRequest, MetadataRequest, MetadataRequestTopic, hot
 from protocol.records import Record, build_batch
-from tests.broker.edge.world import NOW_MS
+from tests.broker.groups.world import agents
 from tests.broker.transactions.world import (
     COMMITTED,
     EMPTY,
@@ -17,10 +17,10 @@ from tests.broker.transactions.world import (
     TRANSACTIONAL,
     Producer,
     partition,
-    play,
     records,
     standing,
 )
+from tests.kit.agents import NOW_MS
 
 CODES = {9: ErrorCode.INVALID_TXN_STATE, 11: ErrorCode.TRANSACTION_ABORTABLE}
 """What a batch outside of a transaction is told."""
@@ -59,18 +59,18 @@ def code_of(answer) -> int:
 
 async def next_transaction(agent, producer: Producer, *, commit: bool = True) -> None:
     """The client goes on at this agent: the open transaction ends, and another one begins."""
-    peer = agent.peer()
+    peer = agent.connect()
     code = await producer.end(commit=commit, peer=peer)
     assert code == 0 or await producer.end(commit=commit, peer=peer) == 0
     assert await producer.add(peer=peer) == {("logs", 0): 0}
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_frame_of_which_one_half_comes_after_the_end_is_not_of_the_next_transaction(commit):
-    async def scenario(one, two):
+async def test_a_frame_of_which_one_half_comes_after_the_end_is_not_of_the_next_transaction(commit):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         await producer.add()
-        peer = one.peer()
+        peer = one.connect()
         late = frame(producer, peer, value=b"late")
         peer.feed(late[:100])
         await next_transaction(two, producer, commit=commit)
@@ -80,15 +80,13 @@ def test_a_frame_of_which_one_half_comes_after_the_end_is_not_of_the_next_transa
         assert await producer.produce(0, b"next", peer=peer) == 0
         assert await records(one, committed=False) == [b"next"]
 
-    play(scenario, "one", "two")
 
-
-def test_a_frame_that_waits_for_its_turn_while_its_transaction_ends_is_not_of_the_next_one():
-    async def scenario(one, two):
+async def test_a_frame_that_waits_for_its_turn_while_its_transaction_ends_is_not_of_the_next_one():
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         await producer.add()
         await one.coordinator.barrier()
-        peer = one.peer()
+        peer = one.connect()
         one.lag()
         # Metadata of a name that nobody knows waits for a barrier, and Produce behind it.
         unknown = MetadataRequest(topics=[MetadataRequestTopic(name="nothing")])
@@ -100,13 +98,10 @@ def test_a_frame_that_waits_for_its_turn_while_its_transaction_ends_is_not_of_th
         assert code_of(await peer.answer()) == ErrorCode.NOT_ENOUGH_REPLICAS
         assert partition(one).end_offset == 0
 
-    play(scenario, "one", "two")
 
-
-def test_behind_the_end_and_the_next_add_on_one_connection_a_batch_is_sent_back_and_then_taken():
+async def test_behind_the_end_and_the_next_add_on_one_connection_a_batch_is_sent_back_and_then_taken():
     """No client does so: what was read before the answer to EndTxn may have been meant for that."""
-
-    async def scenario(one):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         peer = producer.peer
         await producer.add()
@@ -124,11 +119,9 @@ def test_behind_the_end_and_the_next_add_on_one_connection_a_batch_is_sent_back_
         assert await producer.end() == 0
         assert await records(one) == [b"1", b"2"]
 
-    play(scenario)
 
-
-def test_behind_its_add_on_one_connection_a_batch_finds_its_transaction():
-    async def scenario(one):
+async def test_behind_its_add_on_one_connection_a_batch_finds_its_transaction():
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         peer = producer.peer
         peer.feed(producer.add_frame(peer) + frame(producer, peer) + producer.end_frame(peer))
@@ -138,12 +131,10 @@ def test_behind_its_add_on_one_connection_a_batch_finds_its_transaction():
         assert standing(one).state is COMMITTED
         assert await records(one) == [b"v"]
 
-    play(scenario)
-
 
 @pytest.mark.parametrize("version", [9, 11])
-def test_an_end_behind_batches_on_one_connection_ends_all_of_them(version):
-    async def scenario(one):
+async def test_an_end_behind_batches_on_one_connection_ends_all_of_them(version):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         peer = producer.peer
         await producer.add({"logs": [0, 1]})
@@ -159,14 +150,12 @@ def test_an_end_behind_batches_on_one_connection_ends_all_of_them(version):
         assert await records(one, 0) == await records(one, 1) == values
         assert partition(one).end_offset == len(values) + 1
 
-    play(scenario)
-
 
 @pytest.mark.parametrize("version", [9, 11])
-def test_acks_0_outside_a_transaction_closes_the_connection_and_writes_nothing(version):
-    async def scenario(one):
+async def test_acks_0_outside_a_transaction_closes_the_connection_and_writes_nothing(version):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
-        peer = one.peer()
+        peer = one.connect()
         peer.feed(frame(producer, peer, version=version, acks=0))
         for _ in range(1000):
             await asyncio.sleep(0.01)
@@ -174,14 +163,12 @@ def test_acks_0_outside_a_transaction_closes_the_connection_and_writes_nothing(v
         assert peer.frames() == []
         assert partition(one).end_offset == 0
 
-    play(scenario)
 
-
-def test_after_a_stall_a_batch_is_refused_and_its_repetition_is_taken_once():
-    async def scenario(one):
+async def test_after_a_stall_a_batch_is_refused_and_its_repetition_is_taken_once():
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         await producer.add()
-        peer = one.peer()
+        peer = one.connect()
         assert await producer.produce(0, b"1", peer=peer) == 0
         now = one.server.node.boot_ms
         one.server.node.boot_ms = lambda: now() + 5_000
@@ -189,25 +176,20 @@ def test_after_a_stall_a_batch_is_refused_and_its_repetition_is_taken_once():
         assert await producer.produce(0, b"2", peer=peer) == 0
         assert await records(one, committed=False) == [b"1", b"2"]
 
-    play(scenario)
-
 
 @pytest.mark.parametrize("version", [9, 11])
-def test_offsets_alone_make_no_partition_take_part(version):
-    async def scenario(one):
+async def test_offsets_alone_make_no_partition_take_part(version):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         assert await producer.add_offsets("g") == 0
         assert await producer.produce(0, version=version) == CODES[version]
         assert standing(one).state is OPEN
         assert partition(one).end_offset == 0
 
-    play(scenario)
 
-
-def test_a_transaction_that_a_newer_batch_began_is_ended_by_an_older_request_after_a_challenge():
+async def test_a_transaction_that_a_newer_batch_began_is_ended_by_an_older_request_after_a_challenge():
     """No client mixes the generations within a transaction; nothing is lost if one does."""
-
-    async def scenario(one):
+    async with agents() as (one,):
         producer = await Producer.begin(one)
         assert await producer.produce(0, b"1", version=12) == 0
         assert await producer.end() == ErrorCode.CONCURRENT_TRANSACTIONS
@@ -219,43 +201,39 @@ def test_a_transaction_that_a_newer_batch_began_is_ended_by_an_older_request_aft
         assert await producer.end(version=5) == 0
         assert await records(one) == [b"1", b"2"]
 
-    play(scenario)
 
-
-def test_a_batch_that_an_earlier_request_with_the_new_epoch_overtook_is_refused():
-    async def scenario(one, two):
+async def test_a_batch_that_an_earlier_request_with_the_new_epoch_overtook_is_refused():
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         assert await producer.produce(0, b"1", version=12) == 0
         zombie = producer.copy()
         zombie.sequences = {0: 1}
         assert await producer.end(commit=False, version=5) == 0
-        assert await producer.produce(0, b"2", version=12, peer=two.peer()) == 0
+        assert await producer.produce(0, b"2", version=12, peer=two.connect()) == 0
         code = await zombie.produce(0, b"late", version=12)
         assert code == ErrorCode.INVALID_PRODUCER_EPOCH
-        assert await producer.end(version=5, peer=two.peer()) == 0
+        assert await producer.end(version=5, peer=two.connect()) == 0
         assert await records(one) == [b"2"]
-
-    play(scenario, "one", "two")
 
 
 @pytest.mark.parametrize("version", [9, 12])
-def test_what_is_told_to_be_committed_is_seen_at_once_at_that_agent(version):
-    async def scenario(one, two):
+async def test_what_is_told_to_be_committed_is_seen_at_once_at_that_agent(version):
+    async with agents("one", "two") as (one, two):
         producer = await Producer.begin(two)
         for number in range(5):
             if version < 12:
                 await producer.add()
-            assert await producer.produce(0, b"%d" % number, version=version, peer=one.peer()) == 0
+            assert (
+                await producer.produce(0, b"%d" % number, version=version, peer=one.connect()) == 0
+            )
             assert await producer.end(version=5 if version >= 12 else 3) == 0
             assert partition(two).last_stable == partition(two).end_offset == 2 * number + 2
         assert await records(one) == [b"%d" % number for number in range(5)]
         assert two.node.transactions.stats.challenges == 0
 
-    play(scenario, "one", "two")
 
-
-def test_a_topic_that_was_deleted_drops_out_of_the_transaction_and_the_rest_is_committed():
-    async def scenario(one):
+async def test_a_topic_that_was_deleted_drops_out_of_the_transaction_and_the_rest_is_committed():
+    async with agents() as (one,):
         other = await one.create_topic("other", 1)
         producer = await Producer.begin(one)
         assert await producer.add({"logs": [0], "other": [0]}) == {
@@ -267,11 +245,9 @@ def test_a_topic_that_was_deleted_drops_out_of_the_transaction_and_the_rest_is_c
         assert await producer.end() == 0
         assert await records(one) == [b"1"]
 
-    play(scenario)
 
-
-def test_an_end_of_another_producers_transaction_by_its_id_alone_changes_nothing():
-    async def scenario(one):
+async def test_an_end_of_another_producers_transaction_by_its_id_alone_changes_nothing():
+    async with agents() as (one,):
         mine, other = await Producer.begin(one, "mine"), await Producer.begin(one, "other")
         await mine.add()
         assert await mine.produce(0, b"1") == 0
@@ -283,9 +259,7 @@ def test_an_end_of_another_producers_transaction_by_its_id_alone_changes_nothing
                 committed=True,
             )
             for version in (0, 3, 5):
-                answer = await one.peer().ask(apis.END_TXN, version, request)
+                answer = await one.connect().call(apis.END_TXN, version, request)
                 assert answer.error_code == code
         assert standing(one, "mine").state is OPEN
         assert standing(one, "other").state is EMPTY
-
-    play(scenario)

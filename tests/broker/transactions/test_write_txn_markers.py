@@ -8,12 +8,12 @@ from broker.transactions.stats import Ending
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from tests.broker.groups.world import agents
 from tests.broker.transactions.world import (
     ABORTED,
     OPEN,
     Producer,
     partition,
-    play,
     records,
     standing,
 )
@@ -31,7 +31,7 @@ async def write(agent, producer, topics, *, commit=False, epoch=None, version=2)
         ],
     )
     request = WriteTxnMarkersRequest(markers=[marker])
-    answer = await agent.ask(apis.WRITE_TXN_MARKERS, request, version=version)
+    answer = await agent.call(apis.WRITE_TXN_MARKERS, request, version=version)
     (row,) = answer.markers
     assert row.producer_id == producer.producer_id
     return [
@@ -50,8 +50,8 @@ async def hanging(agent) -> Producer:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_abort_in_one_partition_gives_up_the_whole_transaction(version):
-    async def scenario(one, two):
+async def test_an_abort_in_one_partition_gives_up_the_whole_transaction(version):
+    async with agents("one", "two") as (one, two):
         producer = await hanging(one)
         assert await write(two, producer, {"logs": [1]}, version=version) == [("logs", 1, 0)]
         await one.coordinator.barrier()
@@ -61,11 +61,9 @@ def test_an_abort_in_one_partition_gives_up_the_whole_transaction(version):
         assert two.node.transactions.stats.ended[Ending.GIVEN_UP] == 1
         assert await producer.end() == ErrorCode.PRODUCER_FENCED
 
-    play(scenario, "one", "two")
 
-
-def test_where_nothing_is_open_there_is_nothing_to_do():
-    async def scenario(one):
+async def test_where_nothing_is_open_there_is_nothing_to_do():
+    async with agents() as (one,):
         producer = await hanging(one)
         assert await write(one, producer, {"logs": [3]}) == [("logs", 3, 0)]
         assert standing(one).state is OPEN
@@ -76,20 +74,16 @@ def test_where_nothing_is_open_there_is_nothing_to_do():
         assert await write(one, producer, {"logs": [0, 1]}) == [("logs", 0, 0), ("logs", 1, 0)]
         assert standing(one).state is ABORTED
 
-    play(scenario)
 
-
-def test_a_partition_that_takes_part_without_records_is_reason_enough():
-    async def scenario(one):
+async def test_a_partition_that_takes_part_without_records_is_reason_enough():
+    async with agents() as (one,):
         producer = await hanging(one)
         assert await write(one, producer, {"logs": [2]}) == [("logs", 2, 0)]
         assert standing(one).state is ABORTED
 
-    play(scenario)
 
-
-def test_partitions_that_are_not_there_are_unknown():
-    async def scenario(one):
+async def test_partitions_that_are_not_there_are_unknown():
+    async with agents() as (one,):
         producer = await hanging(one)
         assert await write(one, producer, {"gone": [0], "logs": [4, -1]}) == [
             ("gone", 0, 3),
@@ -98,33 +92,27 @@ def test_partitions_that_are_not_there_are_unknown():
         ]
         assert standing(one).state is OPEN
 
-    play(scenario)
 
-
-def test_a_commit_is_refused_and_changes_nothing():
-    async def scenario(one):
+async def test_a_commit_is_refused_and_changes_nothing():
+    async with agents() as (one,):
         producer = await hanging(one)
         codes = await write(one, producer, {"logs": [0, 3]}, commit=True)
         assert [code for *_, code in codes] == [ErrorCode.INVALID_REQUEST] * 2
         assert standing(one).state is OPEN
 
-    play(scenario)
-
 
 @pytest.mark.parametrize(("epoch", "code"), [(0, 47), (1, 0), (2, 0)])
-def test_an_abort_of_an_older_epoch_than_the_transactions_is_refused(epoch, code):
-    async def scenario(one):
+async def test_an_abort_of_an_older_epoch_than_the_transactions_is_refused(epoch, code):
+    async with agents() as (one,):
         await Producer.begin(one)
         producer = await hanging(one)
         assert producer.epoch == 1
         assert await write(one, producer, {"logs": [0]}, epoch=epoch) == [("logs", 0, code)]
         assert (standing(one).state is OPEN) == (code != 0)
 
-    play(scenario)
 
-
-def test_an_agent_that_lags_finds_what_is_open_behind_a_barrier():
-    async def scenario(one, two):
+async def test_an_agent_that_lags_finds_what_is_open_behind_a_barrier():
+    async with agents("one", "two") as (one, two):
         two.lag()
         producer = await hanging(one)
         asked = asyncio.create_task(write(two, producer, {"logs": [0]}))
@@ -134,15 +122,11 @@ def test_an_agent_that_lags_finds_what_is_open_behind_a_barrier():
         assert await asked == [("logs", 0, 0)]
         assert standing(two).state is ABORTED
 
-    play(scenario, "one", "two")
 
-
-def test_without_a_session_the_admin_is_sent_elsewhere():
-    async def scenario(one):
+async def test_without_a_session_the_admin_is_sent_elsewhere():
+    async with agents() as (one,):
         producer = await hanging(one)
         await one.lose_session()
         assert await write(one, producer, {"logs": [0]}) == [
             ("logs", 0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         ]
-
-    play(scenario)

@@ -1,10 +1,9 @@
-"""Whole agents in virtual time, and producers that speak to them frame by frame.
+"""Transactional producers that speak to agents frame by frame.
 
-`play(scenario, "one", "two")` has a topic "logs" of four partitions. A `Producer` is one client's
-transactional producer: its id and epoch, over whatever connection it is told to use.
+A `Producer` is one client's: its id and epoch, over whatever connection it is told to use. Agents
+with a topic "logs" are in `tests.broker.groups.world`.
 """
 
-import asyncio
 from dataclasses import dataclass
 
 from protocol import apis
@@ -20,9 +19,8 @@ from protocol.messages import (
     hot,
 )
 from protocol.records import Record, batch_positions, build_batch, iterate, read_header
-from tests.broker.edge.wire import Peer
-from tests.broker.edge.world import NOW_MS, Agent, run
-from tests.broker.groups.world import until_held
+from tests.kit.agents import NOW_MS, Agent
+from tests.kit.client import Client
 from txn.transactions import State
 
 TRANSACTIONAL = 0x10
@@ -35,22 +33,6 @@ OPEN, COMMITTED, ABORTED, EMPTY = (
     State.COMPLETE_ABORT,
     State.EMPTY,
 )
-
-
-def play(scenario, *names: str, **told: str) -> None:
-    """`scenario(agent, …)` with the topic "logs", when each agent has its shards of groups."""
-
-    async def main(world):
-        async with world.agents(*(names or ("one",)), **told) as agents:
-            await agents[0].create_topic("logs", 4)
-            await until_held(*agents)
-            while not all(agent.node.groups.claims.served for agent in agents):
-                await asyncio.sleep(0.1)
-            for agent in agents:
-                await agent.coordinator.barrier()
-            await scenario(*agents)
-
-    run(main)
 
 
 def standing(agent: Agent, transactional_id: str = "id"):
@@ -78,7 +60,7 @@ class Producer:
     """A transactional producer. Every call may name another connection, or another version."""
 
     agent: Agent
-    peer: Peer
+    peer: Client
     transactional_id: str = "id"
     producer_id: int = -1
     epoch: int = -1
@@ -87,7 +69,7 @@ class Producer:
     @classmethod
     async def begin(cls, agent: Agent, transactional_id: str = "id", **more) -> "Producer":
         """One that has its id and epoch."""
-        producer = cls(agent, agent.peer(), transactional_id)
+        producer = cls(agent, agent.connect(), transactional_id)
         assert await producer.init(**more) == 0
         return producer
 
@@ -101,7 +83,7 @@ class Producer:
         version: int = 4,
         timeout_ms: int = 60_000,
         given: bool = False,
-        peer: Peer | None = None,
+        peer: Client | None = None,
     ) -> int:
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
@@ -109,7 +91,7 @@ class Producer:
             producer_id=self.producer_id if given else -1,
             producer_epoch=self.epoch if given else -1,
         )
-        answer = await (peer or self.peer).ask(apis.INIT_PRODUCER_ID, version, request)
+        answer = await (peer or self.peer).call(apis.INIT_PRODUCER_ID, version, request)
         if answer.error_code == 0:
             if (answer.producer_id, answer.producer_epoch) != (self.producer_id, self.epoch):
                 self.sequences = None
@@ -118,10 +100,10 @@ class Producer:
 
     # Frames.
 
-    def add_frame(self, peer: Peer, topics: dict | None = None, *, version: int = 3) -> bytes:
+    def add_frame(self, peer: Client, topics: dict | None = None, *, version: int = 3) -> bytes:
         return peer.frame(apis.ADD_PARTITIONS_TO_TXN, version, self.add_request(topics))
 
-    def end_frame(self, peer: Peer, *, commit: bool = True, version: int = 3) -> bytes:
+    def end_frame(self, peer: Client, *, commit: bool = True, version: int = 3) -> bytes:
         return peer.frame(apis.END_TXN, version, self.end_request(commit=commit))
 
     def add_request(self, topics: dict | None = None) -> AddPartitionsToTxnRequest:
@@ -147,11 +129,11 @@ class Producer:
     # Requests with their answers.
 
     async def add(
-        self, topics: dict | None = None, *, version: int = 3, peer: Peer | None = None
+        self, topics: dict | None = None, *, version: int = 3, peer: Client | None = None
     ) -> dict:
         """Codes by (topic, partition)."""
         request = self.add_request(topics)
-        answer = await (peer or self.peer).ask(apis.ADD_PARTITIONS_TO_TXN, version, request)
+        answer = await (peer or self.peer).call(apis.ADD_PARTITIONS_TO_TXN, version, request)
         return {
             (topic.name, row.partition_index): row.partition_error_code
             for topic in answer.results_by_topic_v3_and_below
@@ -159,7 +141,7 @@ class Producer:
         }
 
     async def add_offsets(
-        self, group_id: str, *, version: int = 3, peer: Peer | None = None
+        self, group_id: str, *, version: int = 3, peer: Client | None = None
     ) -> int:
         request = AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
@@ -167,12 +149,14 @@ class Producer:
             producer_epoch=self.epoch,
             group_id=group_id,
         )
-        answer = await (peer or self.peer).ask(apis.ADD_OFFSETS_TO_TXN, version, request)
+        answer = await (peer or self.peer).call(apis.ADD_OFFSETS_TO_TXN, version, request)
         return answer.error_code
 
-    async def end(self, *, commit: bool = True, version: int = 3, peer: Peer | None = None) -> int:
+    async def end(
+        self, *, commit: bool = True, version: int = 3, peer: Client | None = None
+    ) -> int:
         request = self.end_request(commit=commit)
-        answer = await (peer or self.peer).ask(apis.END_TXN, version, request)
+        answer = await (peer or self.peer).call(apis.END_TXN, version, request)
         if version >= 5 and answer.error_code == 0:
             assert answer.producer_id >= 0
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -185,7 +169,7 @@ class Producer:
         value: bytes = b"v",
         *,
         version: int = 9,
-        peer: Peer | None = None,
+        peer: Client | None = None,
     ) -> int:
         """One record; the error code."""
         self.sequences = {} if self.sequences is None else self.sequences
@@ -201,7 +185,7 @@ class Producer:
         request = hot.ProduceRequest(
             transactional_id=self.transactional_id, acks=-1, timeout_ms=30_000, topic_data=[topic]
         )
-        answer = await (peer or self.peer).ask(apis.PRODUCE, version, request)
+        answer = await (peer or self.peer).call(apis.PRODUCE, version, request)
         (row,) = answer.responses[0].partition_responses
         if row.error_code == 0:
             self.sequences[index] = self.sequences.get(index, 0) + 1
@@ -235,13 +219,13 @@ class Producer:
         offsets: dict,
         *,
         version: int = 3,
-        peer: Peer | None = None,
+        peer: Client | None = None,
         **member,
     ) -> dict:
         """Of {(topic, partition): offset or (offset, metadata)}; codes likewise."""
         request = self.offsets_request(group_id, offsets, **member)
         return offset_codes(
-            await (peer or agent.peer()).ask(apis.TXN_OFFSET_COMMIT, version, request)
+            await (peer or agent.connect()).call(apis.TXN_OFFSET_COMMIT, version, request)
         )
 
 
@@ -259,7 +243,7 @@ async def records(agent: Agent, index: int = 0, *, committed: bool = True) -> li
     await agent.coordinator.barrier()
     end = partition(agent, index).last_stable if committed else partition(agent, index).end_offset
     values: list[bytes] = []
-    at, peer = 0, agent.peer()
+    at, peer = 0, agent.connect()
     while at < end:
         request = hot.FetchRequest(
             max_wait_ms=0,
@@ -277,7 +261,7 @@ async def records(agent: Agent, index: int = 0, *, committed: bool = True) -> li
                 )
             ],
         )
-        answer = await peer.ask(apis.FETCH, 11, request)
+        answer = await peer.call(apis.FETCH, 11, request)
         row = answer.responses[0].partitions[0]
         assert row.error_code == 0
         at, some = _read(row, at)

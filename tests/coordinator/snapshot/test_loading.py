@@ -23,7 +23,9 @@ from storage.stores.disk import DiskStore
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import StoreUnavailableError
 from tests.coordinator.snapshot.compare import differences
-from tests.coordinator.support import Agent, Writer, now_s, play, running
+from tests.coordinator.support import Agent, Writer, now_s, running
+
+pytestmark = pytest.mark.schedules(5)
 
 IDENTITY = ClusterIdentity("frazil-test", 1)
 
@@ -103,115 +105,91 @@ class World:
         return str(stopped.value)
 
 
-def test_a_replica_begins_with_the_newest_snapshot_and_goes_on_with_the_log() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.two_snapshots()
-        replica = world.replica()
-        seen: list[Position] = []
-        replica.on_applied(lambda applied: seen.append(applied.position))
-        await world.caught_up(replica)
-        assert replica._stats.snapshot_position == world.published[0].position
-        assert all(place > world.published[0].position for place in seen)
-        assert len(seen) == 2
-        await world.topic("later")
-        await world.caught_up(replica)
-        assert replica.machine.topics.by_name("later") is not None
-
-    play(scenario)
+async def test_a_replica_begins_with_the_newest_snapshot_and_goes_on_with_the_log() -> None:
+    world = World()
+    await world.two_snapshots()
+    replica = world.replica()
+    seen: list[Position] = []
+    replica.on_applied(lambda applied: seen.append(applied.position))
+    await world.caught_up(replica)
+    assert replica._stats.snapshot_position == world.published[0].position
+    assert all(place > world.published[0].position for place in seen)
+    assert len(seen) == 2
+    await world.topic("later")
+    await world.caught_up(replica)
+    assert replica.machine.topics.by_name("later") is not None
 
 
-def test_without_any_snapshot_a_replica_begins_at_the_beginning() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.begin()
-        await world.topic("first")
-        await world.caught_up(world.replica())
-
-    play(scenario)
+async def test_without_any_snapshot_a_replica_begins_at_the_beginning() -> None:
+    world = World()
+    await world.begin()
+    await world.topic("first")
+    await world.caught_up(world.replica())
 
 
-def test_the_older_snapshot_is_taken_when_the_newest_is_missing_or_damaged() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.two_snapshots()
-        newest, older = world.published
-        part = part_key(newest.position, 0)
-        data = bytearray(await world.store.get(part))
-        data[-1] ^= 1
-        await world.store.delete([part])
-        await world.store.put_new(part, [bytes(data)])
-        replica = await world.caught_up(world.replica())
-        assert replica._stats.snapshot_position == older.position
-        await world.store.delete([newest.key])
-        replica = await world.caught_up(world.replica())
-        assert replica._stats.snapshot_position == older.position
-
-    play(scenario)
+async def test_the_older_snapshot_is_taken_when_the_newest_is_missing_or_damaged() -> None:
+    world = World()
+    await world.two_snapshots()
+    newest, older = world.published
+    part = part_key(newest.position, 0)
+    data = bytearray(await world.store.get(part))
+    data[-1] ^= 1
+    await world.store.delete([part])
+    await world.store.put_new(part, [bytes(data)])
+    replica = await world.caught_up(world.replica())
+    assert replica._stats.snapshot_position == older.position
+    await world.store.delete([newest.key])
+    replica = await world.caught_up(world.replica())
+    assert replica._stats.snapshot_position == older.position
 
 
-def test_a_snapshot_of_another_digest_than_the_log_says_is_not_taken() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.two_snapshots()
-        newest, older = world.published
-        world.cluster.published = encode_published([newest._replace(digest=bytes(16)), older])
-        replica = await world.caught_up(world.replica())
-        assert replica._stats.snapshot_position == older.position
-
-    play(scenario)
+async def test_a_snapshot_of_another_digest_than_the_log_says_is_not_taken() -> None:
+    world = World()
+    await world.two_snapshots()
+    newest, older = world.published
+    world.cluster.published = encode_published([newest._replace(digest=bytes(16)), older])
+    replica = await world.caught_up(world.replica())
+    assert replica._stats.snapshot_position == older.position
 
 
-def test_with_no_snapshot_left_and_the_log_cut_a_replica_stops_and_says_why() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.two_snapshots()
-        await world.store.delete([each.key for each in world.published])
-        replica = world.replica()
-        reason = await world.stopped(replica)
-        for named in world.published:
-            assert f"{named.key} is not in the store" in reason
-        assert "was cut" in reason
-        assert differences(replica.machine, Machine()) == []
-
-    play(scenario)
+async def test_with_no_snapshot_left_and_the_log_cut_a_replica_stops_and_says_why() -> None:
+    world = World()
+    await world.two_snapshots()
+    await world.store.delete([each.key for each in world.published])
+    replica = world.replica()
+    reason = await world.stopped(replica)
+    for named in world.published:
+        assert f"{named.key} is not in the store" in reason
+    assert "was cut" in reason
+    assert differences(replica.machine, Machine()) == []
 
 
-def test_with_no_snapshot_left_a_log_that_is_whole_is_replayed() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.begin()
-        named = await world.snapshot()
-        await world.topic("later")
-        await world.store.delete([named.key])
-        await world.caught_up(world.replica())
-
-    play(scenario)
+async def test_with_no_snapshot_left_a_log_that_is_whole_is_replayed() -> None:
+    world = World()
+    await world.begin()
+    named = await world.snapshot()
+    await world.topic("later")
+    await world.store.delete([named.key])
+    await world.caught_up(world.replica())
 
 
-def test_a_list_of_snapshots_of_a_newer_version_stops_a_replica_if_the_log_is_cut() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.two_snapshots()
-        world.cluster.published = b'{"version": 2, "snapshots": []}'
-        assert "of format 2" in await world.stopped(world.replica())
-
-    play(scenario)
+async def test_a_list_of_snapshots_of_a_newer_version_stops_a_replica_if_the_log_is_cut() -> None:
+    world = World()
+    await world.two_snapshots()
+    world.cluster.published = b'{"version": 2, "snapshots": []}'
+    assert "of format 2" in await world.stopped(world.replica())
 
 
-def test_a_snapshot_from_before_the_cut_leads_nowhere() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.begin()
-        stale = await world.snapshot()
-        await world.topic("second")
-        await world.snapshot()
-        await world.topic("third")
-        await world.snapshot()
-        world.cluster.published = encode_published([stale])
-        assert "none that is newer is published" in await world.stopped(world.replica())
-
-    play(scenario)
+async def test_a_snapshot_from_before_the_cut_leads_nowhere() -> None:
+    world = World()
+    await world.begin()
+    stale = await world.snapshot()
+    await world.topic("second")
+    await world.snapshot()
+    await world.topic("third")
+    await world.snapshot()
+    world.cluster.published = encode_published([stale])
+    assert "none that is newer is published" in await world.stopped(world.replica())
 
 
 class _Away(MemoryStore):
@@ -228,22 +206,19 @@ class _Away(MemoryStore):
 
 
 @pytest.mark.promise("P16")
-def test_a_store_that_is_away_is_waited_for_and_no_older_snapshot_is_taken() -> None:
-    async def scenario() -> None:
-        world = World()
-        world.store = _Away()
-        world.snapshots = SnapshotStore(world.store, IDENTITY)
-        await world.two_snapshots()
-        world.store.until_s = now_s() + 100
-        replica = world.replica()
-        tasks.append(asyncio.ensure_future(replica.run()))
-        await asyncio.sleep(90)
-        assert replica.machine.position == POSITION_ZERO
-        async with asyncio.timeout(60):
-            await replica.started()
-        assert replica._stats.snapshot_position == world.published[0].position
-
-    play(scenario)
+async def test_a_store_that_is_away_is_waited_for_and_no_older_snapshot_is_taken() -> None:
+    world = World()
+    world.store = _Away()
+    world.snapshots = SnapshotStore(world.store, IDENTITY)
+    await world.two_snapshots()
+    world.store.until_s = now_s() + 100
+    replica = world.replica()
+    tasks.append(asyncio.ensure_future(replica.run()))
+    await asyncio.sleep(90)
+    assert replica.machine.position == POSITION_ZERO
+    async with asyncio.timeout(60):
+        await replica.started()
+    assert replica._stats.snapshot_position == world.published[0].position
 
 
 class _Slow(MemoryLog):
@@ -261,36 +236,30 @@ class _Slow(MemoryLog):
         return await super().head()
 
 
-def test_a_cut_that_overtakes_a_start_makes_it_load_anew() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.two_snapshots()
+async def test_a_cut_that_overtakes_a_start_makes_it_load_anew() -> None:
+    world = World()
+    await world.two_snapshots()
 
-        async def two_more() -> None:
-            await world.snapshot()
-            await world.topic("fourth")
-            await world.snapshot()
+    async def two_more() -> None:
+        await world.snapshot()
+        await world.topic("fourth")
+        await world.snapshot()
 
-        replica = await world.caught_up(world.replica(_Slow(world.cluster, two_more)))
-        assert replica._stats.snapshot_position == world.published[0].position
-
-    play(scenario)
+    replica = await world.caught_up(world.replica(_Slow(world.cluster, two_more)))
+    assert replica._stats.snapshot_position == world.published[0].position
 
 
-def test_a_cut_that_overtakes_a_start_without_snapshots_makes_it_load_one() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.begin()
+async def test_a_cut_that_overtakes_a_start_without_snapshots_makes_it_load_one() -> None:
+    world = World()
+    await world.begin()
 
-        async def two() -> None:
-            await world.snapshot()
-            await world.topic("later")
-            await world.snapshot()
+    async def two() -> None:
+        await world.snapshot()
+        await world.topic("later")
+        await world.snapshot()
 
-        replica = await world.caught_up(world.replica(_Slow(world.cluster, two)))
-        assert replica._stats.snapshot_position == world.published[0].position
-
-    play(scenario)
+    replica = await world.caught_up(world.replica(_Slow(world.cluster, two)))
+    assert replica._stats.snapshot_position == world.published[0].position
 
 
 class _Stalled(MemoryLog):
@@ -307,93 +276,78 @@ class _Stalled(MemoryLog):
             yield batch
 
 
-def test_a_cut_that_overtakes_a_replica_that_has_started_stops_it() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.two_snapshots()
-        log = _Stalled(world.cluster)
-        replica = world.replica(log)
-        stopped = asyncio.ensure_future(world.stopped(replica))
-        await replica.started()
-        log.stalled = True
-        for _ in range(3):
-            await world.topic("again")
-            await world.snapshot()
-        log.stalled = False
-        reason = await stopped
-        assert "fallen behind" in reason
-        assert "start it again" in reason
-
-    play(scenario)
+async def test_a_cut_that_overtakes_a_replica_that_has_started_stops_it() -> None:
+    world = World()
+    await world.two_snapshots()
+    log = _Stalled(world.cluster)
+    replica = world.replica(log)
+    stopped = asyncio.ensure_future(world.stopped(replica))
+    await replica.started()
+    log.stalled = True
+    for _ in range(3):
+        await world.topic("again")
+        await world.snapshot()
+    log.stalled = False
+    reason = await stopped
+    assert "fallen behind" in reason
+    assert "start it again" in reason
 
 
-def test_a_hole_behind_the_snapshot_is_noticed() -> None:
+async def test_a_hole_behind_the_snapshot_is_noticed() -> None:
     class Leaky(MemoryLog):
         async def tail(self, after):
             async for batch in super().tail(after):
                 yield batch[1:]
 
-    async def scenario() -> None:
-        world = World()
-        await world.two_snapshots()
-        assert "missing" in await world.stopped(world.replica(Leaky(world.cluster)))
-
-    play(scenario)
+    world = World()
+    await world.two_snapshots()
+    assert "missing" in await world.stopped(world.replica(Leaky(world.cluster)))
 
 
-def test_a_missing_open_behind_the_snapshot_is_noticed() -> None:
+async def test_a_missing_open_behind_the_snapshot_is_noticed() -> None:
     class Unopened(MemoryLog):
         async def tail(self, after):
             async for batch in super().tail(after):
                 if kept := [entry for entry in batch if entry.n > 0]:
                     yield kept
 
-    async def scenario() -> None:
-        world = World()
-        await world.two_snapshots()
-        late = Writer(world.cluster)
-        await late.open("late")
-        await late.write(Tick())
-        await world.topic("fourth")
-        assert "missing" in await world.stopped(world.replica(Unopened(world.cluster)))
-
-    play(scenario)
+    world = World()
+    await world.two_snapshots()
+    late = Writer(world.cluster)
+    await late.open("late")
+    await late.write(Tick())
+    await world.topic("fourth")
+    assert "missing" in await world.stopped(world.replica(Unopened(world.cluster)))
 
 
-def test_a_late_entry_of_an_incarnation_that_ended_before_the_snapshot_is_refused_like_ever() -> (
+async def test_a_late_entry_of_an_incarnation_that_ended_before_the_snapshot_is_refused_like_ever() -> (
     None
 ):
-    async def scenario() -> None:
-        world = World()
-        late = Writer(world.cluster)
-        await world.begin()
-        await late.open("late")
-        await late.write(Tick())
-        await world.writer.write(Close(late.session.incarnation, 1))
-        await world.snapshot()
-        await world.topic("between")
-        await world.snapshot()
-        await late.write(CreateTopic("not this", 1, ()))
-        await late.write(CreateTopic("nor this", 1, ()))
-        replica = await world.caught_up(world.replica())
-        assert replica.machine.topics.by_name("not this") is None
-        assert replica.machine.position == world.cluster.head()
-
-    play(scenario)
+    world = World()
+    late = Writer(world.cluster)
+    await world.begin()
+    await late.open("late")
+    await late.write(Tick())
+    await world.writer.write(Close(late.session.incarnation, 1))
+    await world.snapshot()
+    await world.topic("between")
+    await world.snapshot()
+    await late.write(CreateTopic("not this", 1, ()))
+    await late.write(CreateTopic("nor this", 1, ()))
+    replica = await world.caught_up(world.replica())
+    assert replica.machine.topics.by_name("not this") is None
+    assert replica.machine.position == world.cluster.head()
 
 
-def test_an_entry_of_a_session_that_nobody_opened_is_still_a_hole() -> None:
+async def test_an_entry_of_a_session_that_nobody_opened_is_still_a_hole() -> None:
     class Forged(MemoryLog):
         async def tail(self, after):
             async for batch in super().tail(after):
                 yield [LogEntry(Position(after + 1), 99, batch[0].n, batch[0].payload)]
 
-    async def scenario() -> None:
-        world = World()
-        await world.two_snapshots()
-        assert "missing" in await world.stopped(world.replica(Forged(world.cluster)))
-
-    play(scenario)
+    world = World()
+    await world.two_snapshots()
+    assert "missing" in await world.stopped(world.replica(Forged(world.cluster)))
 
 
 def test_what_lies_on_a_disk_alone_is_enough(tmp_path: Path) -> None:
@@ -429,74 +383,63 @@ def test_what_lies_on_a_disk_alone_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("P13")
-def test_a_replica_that_had_another_digest_where_a_snapshot_was_begun_stops() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.begin()
-        place = Position(await world.writer.write(BeginSnapshot()))
-        replica = await world.caught_up(world.replica())
-        begun = replica.machine.snapshots.begun
-        assert begun is not None
-        # As if one of all commands before had had another outcome here.
-        replica.machine.snapshots.begun = begun._replace(digest=bytes(16))
-        key = manifest_key(place)
-        reached = await world.writer.write(PublishSnapshot(place, begun.digest, key))
-        with pytest.raises(ReplicaStoppedError) as stopped:
-            await world.running[replica]
-        assert begun.digest.hex() in str(stopped.value)
-        assert bytes(16).hex() in str(stopped.value)
-        assert replica.machine.position < reached
-        await world.whole.wait_for(Position(reached))
-        assert world.whole.machine.snapshots.published[0].key == key
-
-    play(scenario)
+async def test_a_replica_that_had_another_digest_where_a_snapshot_was_begun_stops() -> None:
+    world = World()
+    await world.begin()
+    place = Position(await world.writer.write(BeginSnapshot()))
+    replica = await world.caught_up(world.replica())
+    begun = replica.machine.snapshots.begun
+    assert begun is not None
+    # As if one of all commands before had had another outcome here.
+    replica.machine.snapshots.begun = begun._replace(digest=bytes(16))
+    key = manifest_key(place)
+    reached = await world.writer.write(PublishSnapshot(place, begun.digest, key))
+    with pytest.raises(ReplicaStoppedError) as stopped:
+        await world.running[replica]
+    assert begun.digest.hex() in str(stopped.value)
+    assert bytes(16).hex() in str(stopped.value)
+    assert replica.machine.position < reached
+    await world.whole.wait_for(Position(reached))
+    assert world.whole.machine.snapshots.published[0].key == key
 
 
-def test_a_snapshot_of_a_position_that_is_not_the_begun_one_says_nothing_of_digests() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.begin()
-        replica = await world.caught_up(world.replica())
-        place = Position(await world.writer.write(BeginSnapshot()))
-        await world.writer.write(PublishSnapshot(Position(place - 1), bytes(16), "k"))
-        await world.caught_up(replica)
-        assert replica.machine.snapshots.published == ()
-
-    play(scenario)
+async def test_a_snapshot_of_a_position_that_is_not_the_begun_one_says_nothing_of_digests() -> None:
+    world = World()
+    await world.begin()
+    replica = await world.caught_up(world.replica())
+    place = Position(await world.writer.write(BeginSnapshot()))
+    await world.writer.write(PublishSnapshot(Position(place - 1), bytes(16), "k"))
+    await world.caught_up(replica)
+    assert replica.machine.snapshots.published == ()
 
 
 # Bytes of the log.
 
 
-def test_bytes_of_the_log_are_counted_from_the_older_published_snapshot() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.begin()
-        replica = await world.caught_up(world.replica())
+async def test_bytes_of_the_log_are_counted_from_the_older_published_snapshot() -> None:
+    world = World()
+    await world.begin()
+    replica = await world.caught_up(world.replica())
 
-        def bytes_after(place: Position) -> int:
-            return sum(
-                len(entry.payload) for entry in world.cluster.entries if entry.position > place
-            )
+    def bytes_after(place: Position) -> int:
+        return sum(len(entry.payload) for entry in world.cluster.entries if entry.position > place)
 
-        await world.topic("first")
+    await world.topic("first")
+    await world.snapshot(cut=False)
+    await world.topic("second")
+    await world.caught_up(replica)
+    assert replica.log_bytes == bytes_after(POSITION_ZERO)
+    for _ in range(3):
         await world.snapshot(cut=False)
-        await world.topic("second")
+        await world.topic("again")
         await world.caught_up(replica)
-        assert replica.log_bytes == bytes_after(POSITION_ZERO)
-        for _ in range(3):
-            await world.snapshot(cut=False)
-            await world.topic("again")
-            await world.caught_up(replica)
-            assert replica.log_bytes == bytes_after(world.published[1].position)
-            assert replica._stats.log_bytes == replica.log_bytes
-        late = await world.caught_up(world.replica())
-        assert late.log_bytes == bytes_after(world.published[0].position)
-        await world.snapshot(cut=False)
-        await world.caught_up(late)
-        assert late.log_bytes == bytes_after(world.published[1].position)
-
-    play(scenario)
+        assert replica.log_bytes == bytes_after(world.published[1].position)
+        assert replica._stats.log_bytes == replica.log_bytes
+    late = await world.caught_up(world.replica())
+    assert late.log_bytes == bytes_after(world.published[0].position)
+    await world.snapshot(cut=False)
+    await world.caught_up(late)
+    assert late.log_bytes == bytes_after(world.published[1].position)
 
 
 # Agents.
@@ -511,89 +454,79 @@ def digests_of(agent: Agent) -> dict[int, bytes]:
     return digests
 
 
-def test_an_agent_that_starts_from_a_snapshot_is_like_one_that_replayed() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.begin()
-        old = Agent(world.cluster, "old")
-        replayed = digests_of(old)
-        async with running(old):
-            await old.ready()
-            for number in range(3):
-                await old.coordinator.propose(CreateTopic(f"t{number}", 2, ()))
-                await world.snapshot()
-            young = Agent(world.cluster, "young", snapshots=world.snapshots)
-            loaded = digests_of(young)
-            tables = [id(young.machine), id(young.machine.topics), id(young.machine.groups)]
-            async with running(young):
-                await young.ready()
-                for agent, number in ((old, 5), (young, 6), (old, 7), (young, 8)):
-                    await agent.coordinator.propose(CreateTopic(f"t{number}", 1, ()))
-                    await old.coordinator.barrier()
-                    await young.coordinator.barrier()
-                assert len(loaded) >= 4
-                assert loaded.items() <= replayed.items()
-                assert differences(old.machine, young.machine) == []
-                now = [id(young.machine), id(young.machine.topics), id(young.machine.groups)]
-                assert now == tables
-
-    play(scenario)
+async def test_an_agent_that_starts_from_a_snapshot_is_like_one_that_replayed() -> None:
+    world = World()
+    await world.begin()
+    old = Agent(world.cluster, "old")
+    replayed = digests_of(old)
+    async with running(old):
+        await old.ready()
+        for number in range(3):
+            await old.coordinator.propose(CreateTopic(f"t{number}", 2, ()))
+            await world.snapshot()
+        young = Agent(world.cluster, "young", snapshots=world.snapshots)
+        loaded = digests_of(young)
+        tables = [id(young.machine), id(young.machine.topics), id(young.machine.groups)]
+        async with running(young):
+            await young.ready()
+            for agent, number in ((old, 5), (young, 6), (old, 7), (young, 8)):
+                await agent.coordinator.propose(CreateTopic(f"t{number}", 1, ()))
+                await old.coordinator.barrier()
+                await young.coordinator.barrier()
+            assert len(loaded) >= 4
+            assert loaded.items() <= replayed.items()
+            assert differences(old.machine, young.machine) == []
+            now = [id(young.machine), id(young.machine.topics), id(young.machine.groups)]
+            assert now == tables
 
 
 @pytest.mark.promise("P12")
-def test_an_agent_joins_only_when_it_has_loaded_and_caught_up() -> None:
+async def test_an_agent_joins_only_when_it_has_loaded_and_caught_up() -> None:
     """Nobody is sent to it before, and no lease runs out while it loads."""
-
-    async def scenario() -> None:
-        world = World()
-        world.store = _Away()
-        world.snapshots = SnapshotStore(world.store, IDENTITY)
-        await world.two_snapshots()
-        world.store.until_s = now_s() + 50
-        agent = Agent(world.cluster, "young", snapshots=world.snapshots)
-        opened: list[int] = []
-        agent.coordinator.on_applied(
-            lambda applied: opened.extend(
-                [applied.position for each in applied.entry.commands if isinstance(each, Open)]
-            )
+    world = World()
+    world.store = _Away()
+    world.snapshots = SnapshotStore(world.store, IDENTITY)
+    await world.two_snapshots()
+    world.store.until_s = now_s() + 50
+    agent = Agent(world.cluster, "young", snapshots=world.snapshots)
+    opened: list[int] = []
+    agent.coordinator.on_applied(
+        lambda applied: opened.extend(
+            [applied.position for each in applied.entry.commands if isinstance(each, Open)]
         )
-        head = world.cluster.head()
-        tail, caught_up = agent.log.tail, asyncio.Event()
+    )
+    head = world.cluster.head()
+    tail, caught_up = agent.log.tail, asyncio.Event()
 
-        async def lagging(after: int):
-            await caught_up.wait()
-            async for batch in tail(after):
-                yield batch
+    async def lagging(after: int):
+        await caught_up.wait()
+        async for batch in tail(after):
+            yield batch
 
-        agent.log.tail = lagging
-        async with running(agent):
-            await asyncio.sleep(40)
-            assert not agent.log.called("grant")
-            await asyncio.sleep(12)
-            assert agent.machine.position == world.published[0].position, "it has loaded"
-            assert not agent.log.called("grant")
-            assert world.cluster.head() == head
-            caught_up.set()
-            await agent.ready()
-            assert agent.coordinator.stats.sessions_opened == 1
-            assert len(opened) == 1
-            assert now_s() < world.store.until_s + 5
-
-    play(scenario)
+    agent.log.tail = lagging
+    async with running(agent):
+        await asyncio.sleep(40)
+        assert not agent.log.called("grant")
+        await asyncio.sleep(12)
+        assert agent.machine.position == world.published[0].position, "it has loaded"
+        assert not agent.log.called("grant")
+        assert world.cluster.head() == head
+        caught_up.set()
+        await agent.ready()
+        assert agent.coordinator.stats.sessions_opened == 1
+        assert len(opened) == 1
+        assert now_s() < world.store.until_s + 5
 
 
-def test_an_agent_that_still_loads_can_leave() -> None:
-    async def scenario() -> None:
-        world = World()
-        world.store = _Away()
-        world.snapshots = SnapshotStore(world.store, IDENTITY)
-        await world.two_snapshots()
-        world.store.until_s = now_s() + 1000
-        agent = Agent(world.cluster, "young", snapshots=world.snapshots)
-        async with running(agent) as (ended,):
-            await asyncio.sleep(10)
-            await agent.coordinator.leave()
-            async with asyncio.timeout(1):
-                await ended
-
-    play(scenario)
+async def test_an_agent_that_still_loads_can_leave() -> None:
+    world = World()
+    world.store = _Away()
+    world.snapshots = SnapshotStore(world.store, IDENTITY)
+    await world.two_snapshots()
+    world.store.until_s = now_s() + 1000
+    agent = Agent(world.cluster, "young", snapshots=world.snapshots)
+    async with running(agent) as (ended,):
+        await asyncio.sleep(10)
+        await agent.coordinator.leave()
+        async with asyncio.timeout(1):
+            await ended

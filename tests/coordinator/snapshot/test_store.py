@@ -24,7 +24,8 @@ from storage.formats.marker import ClusterIdentity
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import ObjectExistsError, StoreUnavailableError
 from tests.coordinator.snapshot.histories import job_history
-from tests.coordinator.support import play
+
+pytestmark = pytest.mark.schedules(5)
 
 IDENTITY = ClusterIdentity("frazil-test", 1)
 
@@ -41,55 +42,46 @@ def parts_of(seed: int) -> list[bytes]:
     return parts
 
 
-def test_what_was_written_is_read() -> None:
-    async def scenario() -> None:
-        store = MemoryStore()
-        snapshots = SnapshotStore(store, IDENTITY)
-        for seed in (1, 2):
-            parts = parts_of(seed)
-            key = await snapshots.write(parts)
-            assert [bytes(part) for part in await snapshots.read(key)] == parts
-
-    play(scenario)
+async def test_what_was_written_is_read() -> None:
+    store = MemoryStore()
+    snapshots = SnapshotStore(store, IDENTITY)
+    for seed in (1, 2):
+        parts = parts_of(seed)
+        key = await snapshots.write(parts)
+        assert [bytes(part) for part in await snapshots.read(key)] == parts
 
 
-def test_writing_again_changes_nothing() -> None:
-    async def scenario() -> None:
-        store = MemoryStore()
-        snapshots = SnapshotStore(store, IDENTITY)
-        key = await snapshots.write(parts_of(1))
-        before = dict(store._objects)
-        assert await snapshots.write(parts_of(1)) == key
-        assert store._objects == before
-
-    play(scenario)
+async def test_writing_again_changes_nothing() -> None:
+    store = MemoryStore()
+    snapshots = SnapshotStore(store, IDENTITY)
+    key = await snapshots.write(parts_of(1))
+    before = dict(store._objects)
+    assert await snapshots.write(parts_of(1)) == key
+    assert store._objects == before
 
 
-def test_the_manifest_says_whose_it_is_and_what_its_parts_are() -> None:
-    async def scenario() -> None:
-        store = MemoryStore()
-        machine = job_history(1, steps=200).machine
-        parts = dump(machine)
-        key = await SnapshotStore(store, IDENTITY).write(parts)
-        folder = f"snapshots/{machine.position:016x}"
-        assert key == f"{folder}/manifest"
-        manifest = json.loads(bytes(await store.get(key)))
-        assert manifest.pop("parts") == [
-            {"length": len(part), "blake2b": blake2b(part, digest_size=32).hexdigest()}
-            for part in parts
-        ]
-        assert manifest == {
-            "version": 1,
-            "cluster": "frazil-test",
-            "era": 1,
-            "position": machine.position,
-            "digest": machine.digest().hex(),
-            "time_ms": machine.time_ms,
-        }
-        names = {f"{folder}/{number:04}" for number in range(len(parts))}
-        assert {*store._objects} == names | {key}
-
-    play(scenario)
+async def test_the_manifest_says_whose_it_is_and_what_its_parts_are() -> None:
+    store = MemoryStore()
+    machine = job_history(1, steps=200).machine
+    parts = dump(machine)
+    key = await SnapshotStore(store, IDENTITY).write(parts)
+    folder = f"snapshots/{machine.position:016x}"
+    assert key == f"{folder}/manifest"
+    manifest = json.loads(bytes(await store.get(key)))
+    assert manifest.pop("parts") == [
+        {"length": len(part), "blake2b": blake2b(part, digest_size=32).hexdigest()}
+        for part in parts
+    ]
+    assert manifest == {
+        "version": 1,
+        "cluster": "frazil-test",
+        "era": 1,
+        "position": machine.position,
+        "digest": machine.digest().hex(),
+        "time_ms": machine.time_ms,
+    }
+    names = {f"{folder}/{number:04}" for number in range(len(parts))}
+    assert {*store._objects} == names | {key}
 
 
 def _flip(data: bytes) -> bytes:
@@ -102,24 +94,21 @@ async def spoil(store: MemoryStore, key: str, change: Callable[[bytes], bytes]) 
     await store.put_new(key, [change(data)])
 
 
-def test_parts_that_are_damaged_missing_or_mixed_up_are_refused() -> None:
-    async def scenario() -> None:
-        store = MemoryStore()
-        snapshots = SnapshotStore(store, IDENTITY)
-        parts = parts_of(1)
-        key = await snapshots.write(parts)
-        third = part_key(position_of(key), 3)
-        for change in (_flip, lambda data: data[:-1], lambda _: parts[2]):
-            await spoil(store, third, change)
-            with pytest.raises(SnapshotError, match="not what the manifest says"):
-                await snapshots.read(key)
-            await spoil(store, third, lambda _: parts[3])
-        await snapshots.read(key)
-        await store.delete([third])
-        with pytest.raises(SnapshotError, match="not in the store"):
+async def test_parts_that_are_damaged_missing_or_mixed_up_are_refused() -> None:
+    store = MemoryStore()
+    snapshots = SnapshotStore(store, IDENTITY)
+    parts = parts_of(1)
+    key = await snapshots.write(parts)
+    third = part_key(position_of(key), 3)
+    for change in (_flip, lambda data: data[:-1], lambda _: parts[2]):
+        await spoil(store, third, change)
+        with pytest.raises(SnapshotError, match="not what the manifest says"):
             await snapshots.read(key)
-
-    play(scenario)
+        await spoil(store, third, lambda _: parts[3])
+    await snapshots.read(key)
+    await store.delete([third])
+    with pytest.raises(SnapshotError, match="not in the store"):
+        await snapshots.read(key)
 
 
 @pytest.mark.parametrize(
@@ -135,30 +124,26 @@ def test_parts_that_are_damaged_missing_or_mixed_up_are_refused() -> None:
     ],
     ids=str,
 )
-def test_a_manifest_of_something_else_is_refused(change: dict[str, object], reason: str) -> None:
-    async def scenario() -> None:
-        store = MemoryStore()
-        snapshots = SnapshotStore(store, IDENTITY)
-        key = await snapshots.write(parts_of(1))
-        await spoil(store, key, lambda data: json.dumps(json.loads(data) | change).encode())
-        with pytest.raises(SnapshotError, match=reason):
-            await snapshots.read(key)
+async def test_a_manifest_of_something_else_is_refused(
+    change: dict[str, object], reason: str
+) -> None:
+    store = MemoryStore()
+    snapshots = SnapshotStore(store, IDENTITY)
+    key = await snapshots.write(parts_of(1))
+    await spoil(store, key, lambda data: json.dumps(json.loads(data) | change).encode())
+    with pytest.raises(SnapshotError, match=reason):
+        await snapshots.read(key)
 
-    play(scenario)
 
-
-def test_a_manifest_that_is_no_json_or_not_there_is_refused() -> None:
-    async def scenario() -> None:
-        store = MemoryStore()
-        snapshots = SnapshotStore(store, IDENTITY)
-        key = await snapshots.write(parts_of(1))
-        await spoil(store, key, lambda data: data[: len(data) // 2])
-        with pytest.raises(SnapshotError, match="not JSON"):
-            await snapshots.read(key)
-        with pytest.raises(SnapshotError, match="not in the store"):
-            await snapshots.read(manifest_key(position(1, 9)))
-
-    play(scenario)
+async def test_a_manifest_that_is_no_json_or_not_there_is_refused() -> None:
+    store = MemoryStore()
+    snapshots = SnapshotStore(store, IDENTITY)
+    key = await snapshots.write(parts_of(1))
+    await spoil(store, key, lambda data: data[: len(data) // 2])
+    with pytest.raises(SnapshotError, match="not JSON"):
+        await snapshots.read(key)
+    with pytest.raises(SnapshotError, match="not in the store"):
+        await snapshots.read(manifest_key(position(1, 9)))
 
 
 class Lying(MemoryStore):
@@ -170,16 +155,13 @@ class Lying(MemoryStore):
 
 
 @pytest.mark.promise("P14")
-def test_what_is_not_read_back_as_it_was_written_is_no_snapshot() -> None:
-    async def scenario() -> None:
-        with pytest.raises(SnapshotError, match="0002 is not what the manifest says"):
-            await SnapshotStore(Lying(), IDENTITY).write(parts_of(1))
-
-    play(scenario)
+async def test_what_is_not_read_back_as_it_was_written_is_no_snapshot() -> None:
+    with pytest.raises(SnapshotError, match="0002 is not what the manifest says"):
+        await SnapshotStore(Lying(), IDENTITY).write(parts_of(1))
 
 
 @pytest.mark.promise("P14")
-def test_a_snapshot_that_makes_another_machine_is_not_written(
+async def test_a_snapshot_that_makes_another_machine_is_not_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from coordinator.snapshot import tables
@@ -193,11 +175,8 @@ def test_a_snapshot_that_makes_another_machine_is_not_written(
     monkeypatch.setattr("coordinator.snapshot.snapshot.restore_pins", forgetful)
     seed = next(seed for seed in range(99) if len(job_history(seed, steps=200).machine.pins))
 
-    async def scenario() -> None:
-        with pytest.raises(SnapshotError, match="another machine"):
-            await SnapshotStore(MemoryStore(), IDENTITY).write(parts_of(seed))
-
-    play(scenario)
+    with pytest.raises(SnapshotError, match="another machine"):
+        await SnapshotStore(MemoryStore(), IDENTITY).write(parts_of(seed))
 
 
 class Failing(MemoryStore):
@@ -222,26 +201,20 @@ class Failing(MemoryStore):
         return await super().get(key)
 
 
-def test_a_store_that_fails_now_and_then_is_asked_again() -> None:
-    async def scenario() -> None:
-        store = Failing(RETRY.attempts_max - 1)
-        parts = parts_of(1)
-        key = await SnapshotStore(store, IDENTITY).write(parts)
-        assert len(store.failed) == 2 * (len(parts) + 1)
-        assert position_of(key) > 0
-
-    play(scenario)
+async def test_a_store_that_fails_now_and_then_is_asked_again() -> None:
+    store = Failing(RETRY.attempts_max - 1)
+    parts = parts_of(1)
+    key = await SnapshotStore(store, IDENTITY).write(parts)
+    assert len(store.failed) == 2 * (len(parts) + 1)
+    assert position_of(key) > 0
 
 
-def test_a_store_that_stays_away_is_said_to_be_away() -> None:
-    async def scenario() -> None:
-        with pytest.raises(StoreUnavailableError):
-            await SnapshotStore(Failing(RETRY.attempts_max), IDENTITY).write(parts_of(1))
-
-    play(scenario)
+async def test_a_store_that_stays_away_is_said_to_be_away() -> None:
+    with pytest.raises(StoreUnavailableError):
+        await SnapshotStore(Failing(RETRY.attempts_max), IDENTITY).write(parts_of(1))
 
 
-def test_a_call_that_hangs_is_given_up_and_made_anew() -> None:
+async def test_a_call_that_hangs_is_given_up_and_made_anew() -> None:
     class Hanging(MemoryStore):
         hung = False
 
@@ -251,40 +224,31 @@ def test_a_call_that_hangs_is_given_up_and_made_anew() -> None:
                 await asyncio.sleep(1e6)
             return await super().get(key)
 
-    async def scenario() -> None:
-        store = Hanging()
-        async with asyncio.timeout(1e5):
-            await SnapshotStore(store, IDENTITY).write(parts_of(1))
-        assert store.hung
-
-    play(scenario)
+    store = Hanging()
+    async with asyncio.timeout(1e5):
+        await SnapshotStore(store, IDENTITY).write(parts_of(1))
+    assert store.hung
 
 
-def test_a_name_with_other_bytes_is_not_overwritten() -> None:
-    async def scenario() -> None:
-        store = MemoryStore()
-        parts = parts_of(1)
-        snapshots = SnapshotStore(store, IDENTITY)
-        key = await snapshots.write(parts)
-        await spoil(store, part_key(position_of(key), 0), _flip)
-        with pytest.raises(ObjectExistsError):
-            await snapshots.write(parts)
-
-    play(scenario)
+async def test_a_name_with_other_bytes_is_not_overwritten() -> None:
+    store = MemoryStore()
+    parts = parts_of(1)
+    snapshots = SnapshotStore(store, IDENTITY)
+    key = await snapshots.write(parts)
+    await spoil(store, part_key(position_of(key), 0), _flip)
+    with pytest.raises(ObjectExistsError):
+        await snapshots.write(parts)
 
 
-def test_bytes_are_paced() -> None:
-    async def scenario() -> None:
-        paced: list[int] = []
+async def test_bytes_are_paced() -> None:
+    paced: list[int] = []
 
-        async def pace(length: int) -> None:
-            paced.append(length)
+    async def pace(length: int) -> None:
+        paced.append(length)
 
-        parts = parts_of(1)
-        await SnapshotStore(MemoryStore(), IDENTITY, pace=pace).write(parts)
-        assert sum(paced) >= 2 * sum(map(len, parts))
-
-    play(scenario)
+    parts = parts_of(1)
+    await SnapshotStore(MemoryStore(), IDENTITY, pace=pace).write(parts)
+    assert sum(paced) >= 2 * sum(map(len, parts))
 
 
 # The list in the log.

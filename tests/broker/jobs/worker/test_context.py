@@ -21,7 +21,7 @@ from storage.stores.object_store import (
     StoreUnavailableError,
 )
 from storage.stores.retry_policy import RetryPolicy
-from tests.broker.harness import settings_of
+from tests.kit.sockets import settings_of
 
 ME = Incarnation(1)
 

@@ -12,7 +12,8 @@ from coordinator.log.memory import MemoryLogCluster
 from protocol.types import INCARNATION_NONE
 from storage.stores.object_store import StoreRefusedError
 from tests.broker.jobs.hosts import Hosting, hosting, until
-from tests.coordinator.support import play
+
+pytestmark = pytest.mark.schedules(5)
 
 
 class Rounds:
@@ -32,163 +33,142 @@ async def nothing(_context: JobContext) -> None:
     pass
 
 
-def test_all_kinds_run_and_one_that_was_asked_for_knows_it() -> None:
-    async def scenario() -> None:
-        merge, collect = Rounds(), Rounds()
-        agent = Hosting(
-            MemoryLogCluster(), jobs={JobKind.MERGE: merge.run, JobKind.COLLECT: collect.run}
-        )
-        async with hosting(agent):
-            await agent.request(JobKind.COLLECT)
-            await until(lambda: merge.contexts and collect.contexts, seconds=5)
-            assert merge.contexts[0].requested is False
-            assert collect.contexts[0].requested is True
-            await until(lambda: agent.machine.jobs.get(JobKind.COLLECT).reported_ms > 0, seconds=1)
-            await asyncio.sleep(agent.given.merge_interval_ms / 1000 * 3)
-            assert 3 <= len(merge.contexts) <= 5
-
-    play(scenario)
+async def test_all_kinds_run_and_one_that_was_asked_for_knows_it() -> None:
+    merge, collect = Rounds(), Rounds()
+    agent = Hosting(
+        MemoryLogCluster(), jobs={JobKind.MERGE: merge.run, JobKind.COLLECT: collect.run}
+    )
+    async with hosting(agent):
+        await agent.request(JobKind.COLLECT)
+        await until(lambda: merge.contexts and collect.contexts, seconds=5)
+        assert merge.contexts[0].requested is False
+        assert collect.contexts[0].requested is True
+        await until(lambda: agent.machine.jobs.get(JobKind.COLLECT).reported_ms > 0, seconds=1)
+        await asyncio.sleep(agent.given.merge_interval_ms / 1000 * 3)
+        assert 3 <= len(merge.contexts) <= 5
 
 
-def test_a_bug_in_one_job_is_counted_and_harms_no_other() -> None:
-    async def scenario() -> None:
-        async def fails(_context: JobContext) -> None:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(asyncio.sleep(0.1))
-                raise KeyError("a bug")
+async def test_a_bug_in_one_job_is_counted_and_harms_no_other() -> None:
+    async def fails(_context: JobContext) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(asyncio.sleep(0.1))
+            raise KeyError("a bug")
 
-        async def refused(_context: JobContext) -> None:
-            raise StoreRefusedError("a full disk")
+    async def refused(_context: JobContext) -> None:
+        raise StoreRefusedError("a full disk")
 
-        merge, spill, collect = Rounds(fails), Rounds(refused), Rounds()
-        jobs = {JobKind.MERGE: merge.run, JobKind.SPILL: spill.run, JobKind.COLLECT: collect.run}
-        agent = Hosting(MemoryLogCluster(), jobs=jobs)
-        async with hosting(agent):
-            await agent.request(JobKind.COLLECT)
-            await asyncio.sleep(150)
-            assert len(agent.workers) == 1
-            stats = agent.host.stats
-            for kind, rounds in ((JobKind.MERGE, merge), (JobKind.SPILL, spill)):
-                assert stats.job(kind).failures == stats.job(kind).runs == len(rounds.contexts)
-                assert 4 <= len(rounds.contexts) <= 7
-            assert stats.job(JobKind.COLLECT).failures == 0
-            assert len(collect.contexts) >= 2
-
-    play(scenario)
+    merge, spill, collect = Rounds(fails), Rounds(refused), Rounds()
+    jobs = {JobKind.MERGE: merge.run, JobKind.SPILL: spill.run, JobKind.COLLECT: collect.run}
+    agent = Hosting(MemoryLogCluster(), jobs=jobs)
+    async with hosting(agent):
+        await agent.request(JobKind.COLLECT)
+        await asyncio.sleep(150)
+        assert len(agent.workers) == 1
+        stats = agent.host.stats
+        for kind, rounds in ((JobKind.MERGE, merge), (JobKind.SPILL, spill)):
+            assert stats.job(kind).failures == stats.job(kind).runs == len(rounds.contexts)
+            assert 4 <= len(rounds.contexts) <= 7
+        assert stats.job(JobKind.COLLECT).failures == 0
+        assert len(collect.contexts) >= 2
 
 
-def test_a_proposal_returns_when_the_workers_own_machine_has_applied_it() -> None:
-    async def scenario() -> None:
-        seen: list[bool] = []
+async def test_a_proposal_returns_when_the_workers_own_machine_has_applied_it() -> None:
+    seen: list[bool] = []
 
-        async def work(context: JobContext) -> None:
-            applied: list[object] = []
-            take_off = context.on_applied(lambda each: applied.extend(each.entry.commands))
-            command = DropRows(())
-            assert await context.propose(command) is DONE
-            seen.append(command in applied)
-            take_off()
-            count = len(applied)
-            await context.propose(command)
-            seen.append(len(applied) == count)
+    async def work(context: JobContext) -> None:
+        applied: list[object] = []
+        take_off = context.on_applied(lambda each: applied.extend(each.entry.commands))
+        command = DropRows(())
+        assert await context.propose(command) is DONE
+        seen.append(command in applied)
+        take_off()
+        count = len(applied)
+        await context.propose(command)
+        seen.append(len(applied) == count)
 
-        agent = Hosting(MemoryLogCluster(), jobs={JobKind.RETENTION: work})
-        async with hosting(agent):
-            await agent.request(JobKind.RETENTION)
-            await until(lambda: len(seen) >= 2)
-            assert seen[:2] == [True, True]
-            await until(lambda: not agent.machine.jobs.get(JobKind.RETENTION).running)
-
-    play(scenario)
+    agent = Hosting(MemoryLogCluster(), jobs={JobKind.RETENTION: work})
+    async with hosting(agent):
+        await agent.request(JobKind.RETENTION)
+        await until(lambda: len(seen) >= 2)
+        assert seen[:2] == [True, True]
+        await until(lambda: not agent.machine.jobs.get(JobKind.RETENTION).running)
 
 
-def test_a_job_is_stopped_when_it_is_another_agents_meanwhile() -> None:
-    async def scenario() -> None:
-        stopped: list[JobStoppedError] = []
-        begun = asyncio.Event()
+async def test_a_job_is_stopped_when_it_is_another_agents_meanwhile() -> None:
+    stopped: list[JobStoppedError] = []
+    begun = asyncio.Event()
 
-        async def work(context: JobContext) -> None:
-            begun.set()
-            try:
-                while True:
-                    await context.propose(DropRows(()))
-                    await asyncio.sleep(0.01)
-            except JobStoppedError as error:
-                stopped.append(error)
-                raise
+    async def work(context: JobContext) -> None:
+        begun.set()
+        try:
+            while True:
+                await context.propose(DropRows(()))
+                await asyncio.sleep(0.01)
+        except JobStoppedError as error:
+            stopped.append(error)
+            raise
 
-        agent = Hosting(MemoryLogCluster(), jobs={JobKind.RETENTION: work, JobKind.MERGE: nothing})
-        async with hosting(agent):
-            await agent.request(JobKind.RETENTION)
-            await begun.wait()
-            release = ReleaseJobs((JobKind.RETENTION,), INCARNATION_NONE)
-            await agent.coordinator.propose(release)
-            await until(lambda: bool(stopped), seconds=2)
-
-    play(scenario)
+    agent = Hosting(MemoryLogCluster(), jobs={JobKind.RETENTION: work, JobKind.MERGE: nothing})
+    async with hosting(agent):
+        await agent.request(JobKind.RETENTION)
+        await begun.wait()
+        release = ReleaseJobs((JobKind.RETENTION,), INCARNATION_NONE)
+        await agent.coordinator.propose(release)
+        await until(lambda: bool(stopped), seconds=2)
 
 
-def test_a_job_that_somebody_asks_for_in_the_middle_of_a_round_runs_again() -> None:
-    async def scenario() -> None:
-        gate = asyncio.Event()
-        merge = Rounds(lambda _context: gate.wait())
-        agent = Hosting(MemoryLogCluster(), jobs={JobKind.MERGE: merge.run})
-        async with hosting(agent):
-            await agent.request(JobKind.MERGE)
-            await until(lambda: len(merge.contexts) == 1)
-            await agent.request(JobKind.MERGE)
-            await asyncio.sleep(5)
-            assert len(merge.contexts) == 1
-            gate.set()
-            await until(lambda: len(merge.contexts) == 2, seconds=3)
-
-    play(scenario)
+async def test_a_job_that_somebody_asks_for_in_the_middle_of_a_round_runs_again() -> None:
+    gate = asyncio.Event()
+    merge = Rounds(lambda _context: gate.wait())
+    agent = Hosting(MemoryLogCluster(), jobs={JobKind.MERGE: merge.run})
+    async with hosting(agent):
+        await agent.request(JobKind.MERGE)
+        await until(lambda: len(merge.contexts) == 1)
+        await agent.request(JobKind.MERGE)
+        await asyncio.sleep(5)
+        assert len(merge.contexts) == 1
+        gate.set()
+        await until(lambda: len(merge.contexts) == 2, seconds=3)
 
 
-def test_reports_of_a_running_job_reach_the_log_seldom_and_the_last_one_always() -> None:
-    async def scenario() -> None:
-        async def work(context: JobContext) -> None:
-            for second in range(60):
-                context.report(second, 60, "counting")
-                await asyncio.sleep(1)
-            context.report(60, 60, "counting")
+async def test_reports_of_a_running_job_reach_the_log_seldom_and_the_last_one_always() -> None:
+    async def work(context: JobContext) -> None:
+        for second in range(60):
+            context.report(second, 60, "counting")
+            await asyncio.sleep(1)
+        context.report(60, 60, "counting")
 
-        agent = Hosting(MemoryLogCluster(), jobs={JobKind.MERGE: work})
-        async with hosting(agent):
-            await agent.request(JobKind.MERGE)
-            row = agent.machine.jobs.get
-            await until(lambda: row(JobKind.MERGE).running)
-            await until(lambda: row(JobKind.MERGE).done == 60)
-            assert not row(JobKind.MERGE).running
-            reports = agent.commands(ReportJob)
-            assert 8 <= len(reports) <= 13
-
-    play(scenario)
+    agent = Hosting(MemoryLogCluster(), jobs={JobKind.MERGE: work})
+    async with hosting(agent):
+        await agent.request(JobKind.MERGE)
+        row = agent.machine.jobs.get
+        await until(lambda: row(JobKind.MERGE).running)
+        await until(lambda: row(JobKind.MERGE).done == 60)
+        assert not row(JobKind.MERGE).running
+        reports = agent.commands(ReportJob)
+        assert 8 <= len(reports) <= 13
 
 
-def test_what_jobs_move_together_is_paced() -> None:
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        times: dict[JobKind, float] = {}
+async def test_what_jobs_move_together_is_paced() -> None:
+    loop = asyncio.get_running_loop()
+    times: dict[JobKind, float] = {}
 
-        async def work(context: JobContext) -> None:
-            begun_s = loop.time()
-            for number in range(10):
-                await context.put(f"x/{context.kind}/{number}", [bytes(64 * 1024)])
-            times[context.kind] = loop.time() - begun_s
+    async def work(context: JobContext) -> None:
+        begun_s = loop.time()
+        for number in range(10):
+            await context.put(f"x/{context.kind}/{number}", [bytes(64 * 1024)])
+        times[context.kind] = loop.time() - begun_s
 
-        agent = Hosting(
-            MemoryLogCluster(),
-            jobs={JobKind.MERGE: work, JobKind.SPILL: work, JobKind.COMPACT: work},
-            settings=("jobs.bytes.per.second=64KiB", "log.cleaner.io.max.bytes.per.second=16384"),
-        )
-        async with hosting(agent):
-            await agent.request(JobKind.MERGE)
-            await until(lambda: len(times) == 3)
-            assert max(times[JobKind.MERGE], times[JobKind.SPILL]) >= 18
-            assert times[JobKind.COMPACT] >= 35, "the cleaner's own pace"
-
-    play(scenario)
+    agent = Hosting(
+        MemoryLogCluster(),
+        jobs={JobKind.MERGE: work, JobKind.SPILL: work, JobKind.COMPACT: work},
+        settings=("jobs.bytes.per.second=64KiB", "log.cleaner.io.max.bytes.per.second=16384"),
+    )
+    async with hosting(agent):
+        await agent.request(JobKind.MERGE)
+        await until(lambda: len(times) == 3)
+        assert max(times[JobKind.MERGE], times[JobKind.SPILL]) >= 18
+        assert times[JobKind.COMPACT] >= 35, "the cleaner's own pace"
 
 
 async def snapshot(agent: Hosting, *, wanted: int) -> None:
@@ -200,43 +180,37 @@ async def snapshot(agent: Hosting, *, wanted: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_worker_begins_with_the_newest_snapshot_and_not_with_the_log(count: int) -> None:
-    async def scenario() -> None:
-        cluster = MemoryLogCluster()
-        first = Hosting(cluster, jobs={JobKind.SNAPSHOT: snapshotting.run})
-        async with hosting(first):
-            await first.coordinator.propose(CreateTopic("t", 3, ()))
-            for number in range(count):
-                await snapshot(first, wanted=min(number + 1, 2))
-            older = first.machine.snapshots.published[-1].position
-            before = first.incarnation()
-            for session in list(cluster._leases):
-                cluster.expire(session)
-            await first.ready(besides=before)
-            await first.request(JobKind.SNAPSHOT)
-            await until(lambda: len(first.workers) == 2)
-            await until(lambda: first.worker.started)
-            assert first.worker.stats.replica.snapshot_position > 0
-            assert first.worker.machine.topics.by_name("t") is not None
-            if count > 1:
-                assert cluster.entries[0].position > older
-            await until(lambda: first.worker.machine.position == first.machine.position)
-            assert first.worker.machine.digest() == first.machine.digest()
-
-    play(scenario)
+async def test_a_worker_begins_with_the_newest_snapshot_and_not_with_the_log(count: int) -> None:
+    cluster = MemoryLogCluster()
+    first = Hosting(cluster, jobs={JobKind.SNAPSHOT: snapshotting.run})
+    async with hosting(first):
+        await first.coordinator.propose(CreateTopic("t", 3, ()))
+        for number in range(count):
+            await snapshot(first, wanted=min(number + 1, 2))
+        older = first.machine.snapshots.published[-1].position
+        before = first.incarnation()
+        for session in list(cluster._leases):
+            cluster.expire(session)
+        await first.ready(besides=before)
+        await first.request(JobKind.SNAPSHOT)
+        await until(lambda: len(first.workers) == 2)
+        await until(lambda: first.worker.started)
+        assert first.worker.stats.replica.snapshot_position > 0
+        assert first.worker.machine.topics.by_name("t") is not None
+        if count > 1:
+            assert cluster.entries[0].position > older
+        await until(lambda: first.worker.machine.position == first.machine.position)
+        assert first.worker.machine.digest() == first.machine.digest()
 
 
-def test_an_idle_worker_writes_nothing_into_the_log() -> None:
-    async def scenario() -> None:
-        jobs = dict.fromkeys(JobKind, nothing)
-        agent = Hosting(MemoryLogCluster(), jobs=jobs)
-        async with hosting(agent):
-            await agent.request(JobKind.MERGE)
-            await until(lambda: bool(agent.workers))
-            await asyncio.sleep(5)
-            count = len(agent.commands(ReportJob, RequestJob))
-            await asyncio.sleep(900)
-            assert len(agent.commands(ReportJob, RequestJob)) == count
-            assert agent.host.stats.job(JobKind.MERGE).runs > 12
-
-    play(scenario)
+async def test_an_idle_worker_writes_nothing_into_the_log() -> None:
+    jobs = dict.fromkeys(JobKind, nothing)
+    agent = Hosting(MemoryLogCluster(), jobs=jobs)
+    async with hosting(agent):
+        await agent.request(JobKind.MERGE)
+        await until(lambda: bool(agent.workers))
+        await asyncio.sleep(5)
+        count = len(agent.commands(ReportJob, RequestJob))
+        await asyncio.sleep(900)
+        assert len(agent.commands(ReportJob, RequestJob)) == count
+        assert agent.host.stats.job(JobKind.MERGE).runs > 12

@@ -1,12 +1,20 @@
-"""An agent in this process over memory adapters that can be sent away, and a bare Kafka client."""
+"""The whole of an agent, on sockets and the real loop, over memory adapters; and a bare Kafka client.
+
+    async with agent_of(Place()) as running:
+        client = await running.connect()
+        response = await client.call(apis.METADATA, 9, MetadataRequest())
+
+For the life of an agent, admin HTTP, tools and jobs; what handlers do is tested without sockets
+(`tests.kit.agents`), in a tenth of the time.
+"""
 
 import asyncio
 import json
 import random
-import struct
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import aiohttp
 
@@ -14,44 +22,12 @@ from broker.agent import Agent
 from broker.composition import Parts
 from broker.config.settings import Settings, load
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
-from coordinator.log.metadata_log import LogUnavailableError
 from protocol import apis, messages
+from protocol.framing import parse_response_header, request_frame
 from protocol.messages import CreatableTopic, CreateTopicsRequest, hot
 from protocol.records import Record, build_batch
 from storage.stores.memory import MemoryStore
-from storage.stores.object_store import StoreUnavailableError
-
-
-class Away:
-    """Calls of a port that fail as long as `away` is set."""
-
-    def __init__(self, inner: object, error: Exception) -> None:
-        self.inner = inner
-        self.error = error
-        self.away = False
-        self.failing: set[str] = set()
-        """Calls that fail although the rest is there."""
-        self.calls: list[str] = []
-
-    def __getattr__(self, name: str):
-        method = getattr(self.inner, name)
-        if name == "tail":
-            return self._tail
-
-        async def call(*args, **kwargs):
-            self.calls.append(name)
-            if self.away or name in self.failing:
-                await asyncio.sleep(0.01)
-                raise self.error
-            return await method(*args, **kwargs)
-
-        return call
-
-    async def _tail(self, after):
-        async for batch in self.inner.tail(after):
-            if self.away:
-                raise self.error
-            yield batch
+from tests.kit.faults import FaultyLog, FaultyStore
 
 
 class Place:
@@ -61,11 +37,11 @@ class Place:
         self.cluster = MemoryLogCluster()
         self.objects = MemoryStore(lambda: time.time_ns() // 1_000_000)
 
-    def store(self) -> Away:
-        return Away(self.objects, StoreUnavailableError("the store is away"))
+    def store(self) -> FaultyStore:
+        return FaultyStore(self.objects)
 
-    def log(self) -> Away:
-        return Away(MemoryLog(self.cluster), LogUnavailableError("the log is away"))
+    def log(self) -> FaultyLog:
+        return FaultyLog(MemoryLog(self.cluster))
 
 
 def settings_of(*flags: str) -> Settings:
@@ -88,16 +64,18 @@ def settings_of(*flags: str) -> Settings:
 class Running:
     """An agent that runs, its parts, and its admin endpoints."""
 
-    def __init__(self, agent: Agent, store: Away, log: Away, task: asyncio.Task) -> None:
+    def __init__(
+        self, agent: Agent, store: FaultyStore, log: FaultyLog, task: asyncio.Task[None]
+    ) -> None:
         self.agent = agent
         self.store = store
         self.log = log
         self.task = task
-        self.clients: list[Client] = []
+        self.clients: list[SocketClient] = []
 
-    async def connect(self) -> "Client":
+    async def connect(self) -> "SocketClient":
         """A connection that is closed with the agent, if not before."""
-        client = await Client.connect(self.port)
+        client = await SocketClient.connect(self.port)
         client.refused_stale = lambda: self.agent.node.stats.refused_stale
         self.clients.append(client)
         return client
@@ -106,7 +84,7 @@ class Running:
     def port(self) -> int:
         return self.agent.listening()["PLAINTEXT"][1]
 
-    async def http(self, method: str, path: str, **kwargs) -> tuple[int, object]:
+    async def http(self, method: str, path: str, **kwargs: Any) -> tuple[int, Any]:
         """Status and JSON (or text) of the answer."""
         url = f"http://127.0.0.1:{self.agent.listening()['http'][1]}{path}"
         async with (
@@ -130,7 +108,7 @@ class Running:
 
 @asynccontextmanager
 async def agent_of(
-    place: Place, *flags: str, store: Away | None = None, log: Away | None = None
+    place: Place, *flags: str, store: FaultyStore | None = None, log: FaultyLog | None = None
 ) -> AsyncIterator[Running]:
     """An agent with open doors; killed at the end if it still runs."""
     store, log = store or place.store(), log or place.log()
@@ -155,7 +133,7 @@ async def agent_of(
             await task
 
 
-class Client:
+class SocketClient:
     """One connection; neutral shapes in and out."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -166,10 +144,12 @@ class Client:
         """How many requests the agent has refused because its loop had stood still (P17)."""
 
     @classmethod
-    async def connect(cls, port: int) -> "Client":
+    async def connect(cls, port: int) -> "SocketClient":
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
-    async def ask(self, api_key: int, version: int, request: object, *, seconds: float = 10.0):
+    async def call(
+        self, api_key: int, version: int, request: object, *, seconds: float = 10.0
+    ) -> Any:
         """The response. Raises asyncio.IncompleteReadError when the agent closes instead.
 
         What is refused because the loop stood still is sent again, as clients do: on a busy machine
@@ -177,30 +157,28 @@ class Client:
         """
         while True:
             refused = self.refused_stale()
-            response = await self._ask(api_key, version, request, seconds=seconds)
+            response = await self._call(api_key, version, request, seconds=seconds)
             if self.refused_stale() == refused:
                 return response
 
-    async def _ask(self, api_key: int, version: int, request: object, *, seconds: float):
+    async def _call(self, api_key: int, version: int, request: object, *, seconds: float) -> Any:
         self._correlation_id += 1
         body = messages.encode_request(api_key, version, request)
-        head = struct.pack(">hhih", api_key, version, self._correlation_id, -1)
-        if apis.request_header_version(api_key, version) >= 2:
-            head += b"\0"
-        self._writer.write(struct.pack(">i", len(head) + len(body)) + head + body)
+        self._writer.write(request_frame(api_key, version, self._correlation_id, None, body))
         async with asyncio.timeout(seconds):
-            (length,) = struct.unpack(">i", await self._reader.readexactly(4))
+            length = int.from_bytes(await self._reader.readexactly(4))
             frame = await self._reader.readexactly(length)
-        assert struct.unpack(">i", frame[:4])[0] == self._correlation_id
-        skip = 4 + (apis.response_header_version(api_key, version) >= 1)
-        return messages.decode_response(api_key, version, memoryview(frame)[skip:])
+        correlation_id, body_read = parse_response_header(api_key, version, frame)
+        assert correlation_id == self._correlation_id
+        return messages.decode_response(api_key, version, body_read)
 
     async def create(self, topic: str, *, seconds: float = 10.0) -> int:
         """The error code of creating a topic of one partition."""
         asked = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
         request = CreateTopicsRequest(topics=[asked], timeout_ms=5000)
-        response = await self.ask(apis.CREATE_TOPICS, 5, request, seconds=seconds)
-        return response.topics[0].error_code
+        response = await self.call(apis.CREATE_TOPICS, 5, request, seconds=seconds)
+        error_code: int = response.topics[0].error_code
+        return error_code
 
     async def produce(
         self, topic: str, values: Sequence[bytes], *, timeout_ms: int = 5000
@@ -210,7 +188,7 @@ class Client:
         partition = hot.PartitionProduceData(index=0, records=batch)
         data = hot.TopicProduceData(name=topic, partition_data=[partition])
         request = hot.ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=[data])
-        response = await self.ask(apis.PRODUCE, 9, request)
+        response = await self.call(apis.PRODUCE, 9, request)
         answer = response.responses[0].partition_responses[0]
         return answer.error_code, answer.base_offset
 
@@ -224,7 +202,7 @@ class Client:
             min_bytes=1,
             topics=[hot.FetchTopic(topic=topic, partitions=[partition])],
         )
-        response = await self.ask(apis.FETCH, 11, request)
+        response = await self.call(apis.FETCH, 11, request)
         answer = response.responses[0].partitions[0]
         return answer.error_code, len(answer.records or b"")
 

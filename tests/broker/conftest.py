@@ -1,0 +1,11 @@
+"""Fixtures of the tests of an agent."""
+
+import pytest
+
+from tests.kit.agents import World
+
+
+@pytest.fixture
+def world() -> World:
+    """A log and a store in memory; its agents are whole but for sockets."""
+    return World()
