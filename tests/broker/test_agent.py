@@ -19,6 +19,8 @@ from tests.kit.faults import FaultyLog, FaultyStore, lost
 from tests.kit.sockets import Place, Running, SocketClient, agent_of, settings_of
 from tests.parts.process import free_port
 
+pytestmark = pytest.mark.real_loop
+
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 LOOPS = [asyncio.SelectorEventLoop, uvloop.Loop]
 
@@ -58,24 +60,18 @@ async def assert_waits_then_serves(place: Place, *, store: FaultyStore, log: Fau
 
 
 @pytest.mark.promise("P16")
-def test_an_agent_whose_store_is_away_at_start_waits_and_turns_clients_away() -> None:
-    async def main() -> None:
-        place = Place()
-        store = place.store()
-        store.down = True
-        await assert_waits_then_serves(place, store=store, log=place.log())
-
-    asyncio.run(main())
+async def test_an_agent_whose_store_is_away_at_start_waits_and_turns_clients_away() -> None:
+    place = Place()
+    store = place.store()
+    store.down = True
+    await assert_waits_then_serves(place, store=store, log=place.log())
 
 
-def test_an_agent_whose_log_is_away_at_start_waits_and_turns_clients_away() -> None:
-    async def main() -> None:
-        place = Place()
-        log = place.log()
-        log.down = True
-        await assert_waits_then_serves(place, store=place.store(), log=log)
-
-    asyncio.run(main())
+async def test_an_agent_whose_log_is_away_at_start_waits_and_turns_clients_away() -> None:
+    place = Place()
+    log = place.log()
+    log.down = True
+    await assert_waits_then_serves(place, store=place.store(), log=log)
 
 
 @pytest.mark.promise("P16")
@@ -133,58 +129,49 @@ def test_of_two_agents_that_waited_with_one_port_one_serves_and_one_says_why_not
         runner.run(main())
 
 
-def test_agents_of_one_machine_live_beside_each_other_by_default() -> None:
-    async def main() -> None:
-        place = Place()
-        async with agent_of(place, "node.name=") as one, agent_of(place, "node.name=") as two:
-            await one.until(ready=True)
-            await two.until(ready=True)
-            live = [row.node_name for row in two.agent.node.coordinator.machine.incarnations]
-            assert sorted(live) == sorted(f"localhost/127.0.0.1:{each.port}" for each in (one, two))
-            client = await one.connect()
-            assert await client.create("t") == 0
-
-    asyncio.run(main())
+async def test_agents_of_one_machine_live_beside_each_other_by_default() -> None:
+    place = Place()
+    async with agent_of(place, "node.name=") as one, agent_of(place, "node.name=") as two:
+        await one.until(ready=True)
+        await two.until(ready=True)
+        live = [row.node_name for row in two.agent.node.coordinator.machine.incarnations]
+        assert sorted(live) == sorted(f"localhost/127.0.0.1:{each.port}" for each in (one, two))
+        client = await one.connect()
+        assert await client.create("t") == 0
 
 
-def test_an_agent_that_comes_back_to_its_address_takes_over_from_itself_at_once() -> None:
-    async def main() -> None:
-        place = Place()
-        flags = (
-            "node.name=",
-            f"listen=127.0.0.1:{free_port()}",
-            "lease.ttl.ms=600000",
-            "session.deadline.ms=400000",
-        )
-        async with agent_of(place, *flags) as running:
-            await running.until(ready=True)
-        async with agent_of(place, *flags) as running:
-            await running.until(ready=True)
-            (row,) = running.agent.node.coordinator.machine.incarnations
-            assert row.node_id == 0
-
-    asyncio.run(main())
+async def test_an_agent_that_comes_back_to_its_address_takes_over_from_itself_at_once() -> None:
+    place = Place()
+    flags = (
+        "node.name=",
+        f"listen=127.0.0.1:{free_port()}",
+        "lease.ttl.ms=600000",
+        "session.deadline.ms=400000",
+    )
+    async with agent_of(place, *flags) as running:
+        await running.until(ready=True)
+    async with agent_of(place, *flags) as running:
+        await running.until(ready=True)
+        (row,) = running.agent.node.coordinator.machine.incarnations
+        assert row.node_id == 0
 
 
 @pytest.mark.promise("P12")
-def test_nothing_is_served_before_the_logs_end_was_reached() -> None:
-    async def main() -> None:
-        place = Place()
-        log = place.log()
+async def test_nothing_is_served_before_the_logs_end_was_reached() -> None:
+    place = Place()
+    log = place.log()
 
-        async def hide_the_end(*_arguments):
-            log.before["head"] = lost()
+    async def hide_the_end(*_arguments):
+        log.before["head"] = lost()
 
-        log.after["open"] = hide_the_end
-        async with agent_of(place, log=log) as running:
-            await asyncio.sleep(0.5)
-            assert log.called("open")
-            assert not await running.ready()
-            assert await turned_away(running.port)
-            log.before.clear()
-            await running.until(ready=True)
-
-    asyncio.run(main())
+    log.after["open"] = hide_the_end
+    async with agent_of(place, log=log) as running:
+        await asyncio.sleep(0.5)
+        assert log.called("open")
+        assert not await running.ready()
+        assert await turned_away(running.port)
+        log.before.clear()
+        await running.until(ready=True)
 
 
 async def _with_topic(running: Running) -> SocketClient:
@@ -212,21 +199,15 @@ async def assert_survives(running: Running, away: FaultyStore | FaultyLog) -> No
             await asyncio.sleep(0.1)
 
 
-def test_an_agent_outlives_an_outage_of_its_store_with_its_connections() -> None:
-    async def main() -> None:
-        async with agent_of(Place()) as running:
-            await assert_survives(running, running.store)
-
-    asyncio.run(main())
+async def test_an_agent_outlives_an_outage_of_its_store_with_its_connections() -> None:
+    async with agent_of(Place()) as running:
+        await assert_survives(running, running.store)
 
 
 @pytest.mark.promise("P16")
-def test_an_agent_outlives_an_outage_of_its_log_with_its_connections() -> None:
-    async def main() -> None:
-        async with agent_of(Place()) as running:
-            await assert_survives(running, running.log)
-
-    asyncio.run(main())
+async def test_an_agent_outlives_an_outage_of_its_log_with_its_connections() -> None:
+    async with agent_of(Place()) as running:
+        await assert_survives(running, running.log)
 
 
 def commands_of(place: Place) -> list[object]:
@@ -234,163 +215,130 @@ def commands_of(place: Place) -> list[object]:
     return [command for entry in entries for command in entry.commands]
 
 
-def test_leaving_closes_the_incarnation_so_that_no_lease_must_run_out() -> None:
-    async def main() -> None:
-        place = Place()
-        async with agent_of(place) as running:
-            await _with_topic(running)
-            async with asyncio.timeout(5):
-                await running.agent.stop()
-            assert running.task.done()
-            assert running.task.exception() is None
-        assert isinstance(commands_of(place)[-1], Close)
-
-    asyncio.run(main())
-
-
-def test_leaving_answers_what_was_asked_before() -> None:
-    async def main() -> None:
-        async with agent_of(Place()) as running:
-            client = await _with_topic(running)
-            asked = asyncio.create_task(client.produce("t", [b"last"]))
-            await asyncio.sleep(0.001)
+async def test_leaving_closes_the_incarnation_so_that_no_lease_must_run_out() -> None:
+    place = Place()
+    async with agent_of(place) as running:
+        await _with_topic(running)
+        async with asyncio.timeout(5):
             await running.agent.stop()
-            error, offset = await asked
-            assert (error, offset) == (0, 2)
-
-    asyncio.run(main())
-
-
-def test_a_leaving_agent_is_not_ready_takes_no_connections_and_flushes() -> None:
-    async def main() -> None:
-        async with agent_of(Place()) as running:
-            client = await _with_topic(running)
-            running.store.before["put_new"] = lost()
-            waiting = asyncio.create_task(client.produce("t", [b"c"]))
-            await asyncio.sleep(0.05)
-            leaving = asyncio.create_task(running.agent.stop())
-            await asyncio.sleep(0.05)
-            status, answer = await running.http("GET", "/health/ready")
-            assert (status, answer["reasons"][0]) == (503, "the agent is leaving")
-            with pytest.raises(OSError):
-                await running.connect()
-            running.store.before.clear()
-            assert await waiting == (0, 2)
-            await leaving
-
-    asyncio.run(main())
+        assert running.task.done()
+        assert running.task.exception() is None
+    assert isinstance(commands_of(place)[-1], Close)
 
 
-def test_leaving_ends_in_time_when_store_and_log_are_away() -> None:
-    async def main() -> None:
-        async with agent_of(Place(), "drain.ms=500") as running:
-            client = await _with_topic(running)
-            running.store.down = running.log.down = True
-            hopeless = asyncio.create_task(client.produce("t", [b"x"], timeout_ms=60_000))
-            await asyncio.sleep(0.05)
-            async with asyncio.timeout(8):
-                await running.agent.stop()
-            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-                await hopeless
-
-    asyncio.run(main())
+async def test_leaving_answers_what_was_asked_before() -> None:
+    async with agent_of(Place()) as running:
+        client = await _with_topic(running)
+        asked = asyncio.create_task(client.produce("t", [b"last"]))
+        await asyncio.sleep(0.001)
+        await running.agent.stop()
+        error, offset = await asked
+        assert (error, offset) == (0, 2)
 
 
-def test_stop_while_waiting_for_the_store_ends_at_once() -> None:
-    async def main() -> None:
+async def test_a_leaving_agent_is_not_ready_takes_no_connections_and_flushes() -> None:
+    async with agent_of(Place()) as running:
+        client = await _with_topic(running)
+        running.store.before["put_new"] = lost()
+        waiting = asyncio.create_task(client.produce("t", [b"c"]))
+        await asyncio.sleep(0.05)
+        leaving = asyncio.create_task(running.agent.stop())
+        await asyncio.sleep(0.05)
+        status, answer = await running.http("GET", "/health/ready")
+        assert (status, answer["reasons"][0]) == (503, "the agent is leaving")
+        with pytest.raises(OSError):
+            await running.connect()
+        running.store.before.clear()
+        assert await waiting == (0, 2)
+        await leaving
+
+
+async def test_leaving_ends_in_time_when_store_and_log_are_away() -> None:
+    async with agent_of(Place(), "drain.ms=500") as running:
+        client = await _with_topic(running)
+        running.store.down = running.log.down = True
+        hopeless = asyncio.create_task(client.produce("t", [b"x"], timeout_ms=60_000))
+        await asyncio.sleep(0.05)
+        async with asyncio.timeout(8):
+            await running.agent.stop()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await hopeless
+
+
+async def test_stop_while_waiting_for_the_store_ends_at_once() -> None:
+    place = Place()
+    store = place.store()
+    store.down = True
+    async with agent_of(place, store=store) as running:
+        async with asyncio.timeout(2):
+            await running.agent.stop()
+        assert running.task.exception() is None
+
+
+async def test_an_agent_that_was_killed_comes_back_with_everything_acknowledged() -> None:
+    place = Place()
+    async with agent_of(place) as running:
+        await _with_topic(running)
+    assert not isinstance(commands_of(place)[-1], Close)
+    async with agent_of(place) as running:
+        await running.until(ready=True)
+        client = await running.connect()
+        error, count = await client.fetch("t", 0)
+        assert (error, count > 0) == (0, True)
+        assert await client.produce("t", [b"c"]) == (0, 2)
+
+
+async def test_a_process_that_was_replaced_ends_with_a_sentence() -> None:
+    place = Place()
+    async with agent_of(place) as first:
+        await first.until(ready=True)
+        async with agent_of(place) as second:
+            await second.until(ready=True)
+            with pytest.raises(AgentError, match="taken over the node name 'one'"):
+                await asyncio.wait_for(first.task, 5)
+
+
+async def test_an_entry_that_cannot_be_read_ends_the_agent_and_is_not_skipped() -> None:
+    place = Place()
+    async with agent_of(place) as running:
+        await running.until(ready=True)
+        log = MemoryLog(place.cluster)
+        await log.open(await log.grant(10_000), b"garbage")
+        with pytest.raises(AgentError, match="cannot be decoded"):
+            await asyncio.wait_for(running.task, 5)
+
+
+async def test_a_store_of_another_cluster_is_refused_with_both_names() -> None:
+    place = Place()
+    async with agent_of(place) as running:
+        await running.until(ready=True)
+    other = Place()
+    other.objects = place.objects
+    async with agent_of(other, "cluster.id=second") as running:
+        with pytest.raises(AgentError, match=r"'frazil'.*'second'"):
+            await asyncio.wait_for(running.task, 5)
+
+
+async def test_a_port_in_use_is_told_with_the_setting_to_change() -> None:
+    async with agent_of(Place()) as running:
+        await running.until(ready=True)
+        flag = f"listen=127.0.0.1:{running.port}"
         place = Place()
-        store = place.store()
-        store.down = True
-        async with agent_of(place, store=store) as running:
-            async with asyncio.timeout(2):
-                await running.agent.stop()
-            assert running.task.exception() is None
-
-    asyncio.run(main())
-
-
-def test_an_agent_that_was_killed_comes_back_with_everything_acknowledged() -> None:
-    async def main() -> None:
-        place = Place()
-        async with agent_of(place) as running:
-            await _with_topic(running)
-        assert not isinstance(commands_of(place)[-1], Close)
-        async with agent_of(place) as running:
-            await running.until(ready=True)
-            client = await running.connect()
-            error, count = await client.fetch("t", 0)
-            assert (error, count > 0) == (0, True)
-            assert await client.produce("t", [b"c"]) == (0, 2)
-
-    asyncio.run(main())
+        parts = Parts(
+            store=place.store(),
+            log=place.log(),
+            now_ms=lambda: 0,
+            boot_ms=lambda: 0,
+            rng=None,
+        )
+        with pytest.raises(AgentError, match=r"in use\).*\(listen\)"):
+            await Agent(settings_of(flag), parts).run()
 
 
-def test_a_process_that_was_replaced_ends_with_a_sentence() -> None:
-    async def main() -> None:
-        place = Place()
-        async with agent_of(place) as first:
-            await first.until(ready=True)
-            async with agent_of(place) as second:
-                await second.until(ready=True)
-                with pytest.raises(AgentError, match="taken over the node name 'one'"):
-                    await asyncio.wait_for(first.task, 5)
-
-    asyncio.run(main())
-
-
-def test_an_entry_that_cannot_be_read_ends_the_agent_and_is_not_skipped() -> None:
-    async def main() -> None:
-        place = Place()
-        async with agent_of(place) as running:
-            await running.until(ready=True)
-            log = MemoryLog(place.cluster)
-            await log.open(await log.grant(10_000), b"garbage")
-            with pytest.raises(AgentError, match="cannot be decoded"):
-                await asyncio.wait_for(running.task, 5)
-
-    asyncio.run(main())
-
-
-def test_a_store_of_another_cluster_is_refused_with_both_names() -> None:
-    async def main() -> None:
-        place = Place()
-        async with agent_of(place) as running:
-            await running.until(ready=True)
-        other = Place()
-        other.objects = place.objects
-        async with agent_of(other, "cluster.id=second") as running:
-            with pytest.raises(AgentError, match=r"'frazil'.*'second'"):
-                await asyncio.wait_for(running.task, 5)
-
-    asyncio.run(main())
-
-
-def test_a_port_in_use_is_told_with_the_setting_to_change() -> None:
-    async def main() -> None:
-        async with agent_of(Place()) as running:
-            await running.until(ready=True)
-            flag = f"listen=127.0.0.1:{running.port}"
-            place = Place()
-            parts = Parts(
-                store=place.store(),
-                log=place.log(),
-                now_ms=lambda: 0,
-                boot_ms=lambda: 0,
-                rng=None,
-            )
-            with pytest.raises(AgentError, match=r"in use\).*\(listen\)"):
-                await Agent(settings_of(flag), parts).run()
-
-    asyncio.run(main())
-
-
-def test_the_open_entry_names_the_port_that_was_bound() -> None:
-    async def main() -> None:
-        place = Place()
-        async with agent_of(place) as running:
-            await running.until(ready=True)
-            opened = commands_of(place)[0]
-            assert isinstance(opened, Open)
-            assert opened.listeners == (("PLAINTEXT", "127.0.0.1", running.port),)
-
-    asyncio.run(main())
+async def test_the_open_entry_names_the_port_that_was_bound() -> None:
+    place = Place()
+    async with agent_of(place) as running:
+        await running.until(ready=True)
+        opened = commands_of(place)[0]
+        assert isinstance(opened, Open)
+        assert opened.listeners == (("PLAINTEXT", "127.0.0.1", running.port),)

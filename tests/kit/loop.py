@@ -260,8 +260,8 @@ def run(main: Callable[[SimLoop, random.Random], Coroutine[Any, Any, T]], *, see
 def run_test(body: Callable[[], Awaitable[None]], *, seed: int = 1) -> None:
     """Run the body of a test, then cancel the tasks that it left behind.
 
-    For the few tests that cannot be `async def`, those that Hypothesis draws for. Raises
-    AssertionError when an error was caught by nobody, LivelockError after too many steps.
+    Raises AssertionError when an error was caught by nobody, and LivelockError
+    after too many steps.
     """
 
     async def main(loop: SimLoop, _rng: random.Random) -> None:

@@ -10,8 +10,9 @@ nobody caught fails the test; one that expects such errors takes them (`tests.ki
 """
 
 import asyncio
+import functools
 import inspect
-from collections.abc import Awaitable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ import pytest
 from tests.kit import loop as virtual
 
 SEED = 1
+Runs = Callable[..., None]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,24 +34,31 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an async test. None: it is none."""
+    """Run an async test. None: pytest runs it, as all others."""
+    given = getattr(pyfuncitem.obj, "hypothesis", None)
+    if given is not None and inspect.iscoroutinefunction(given.inner_test):
+        # Each of Hypothesis' cases is a run of its own.
+        given.inner_test = _running(pyfuncitem, given.inner_test)
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = pyfuncitem._fixtureinfo.argnames
-
-    def body() -> Awaitable[None]:
-        result: Awaitable[None] = pyfuncitem.obj(
-            **{name: pyfuncitem.funcargs[name] for name in names}
-        )
-        return result
-
-    if pyfuncitem.get_closest_marker("real_loop") is not None:
-        with asyncio.Runner() as runner:
-            runner.run(_awaited(body()))
-        return True
-    for seed in _seeds(pyfuncitem):
-        virtual.run_test(body, seed=seed)
+    _running(pyfuncitem, pyfuncitem.obj)(**{name: pyfuncitem.funcargs[name] for name in names})
     return True
+
+
+def _running(item: pytest.Function, body: Callable[..., Coroutine[Any, Any, None]]) -> Runs:
+    """The body as a plain function, which runs it on the loop that the test asks for."""
+
+    @functools.wraps(body)
+    def run(*arguments: Any, **named: Any) -> None:
+        if item.get_closest_marker("real_loop") is not None:
+            with asyncio.Runner() as runner:
+                runner.run(body(*arguments, **named))
+            return
+        for seed in _seeds(item):
+            virtual.run_test(lambda: body(*arguments, **named), seed=seed)
+
+    return run
 
 
 def _seeds(item: pytest.Function) -> list[int]:
@@ -58,7 +67,3 @@ def _seeds(item: pytest.Function) -> list[int]:
         return [*range(schedules.args[0])]
     drawn: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
     return [drawn.get("seed", SEED)]
-
-
-async def _awaited(awaitable: Awaitable[None]) -> None:
-    await awaitable

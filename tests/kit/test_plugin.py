@@ -4,6 +4,8 @@ import asyncio
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.kit.loop import LivelockError, SimLoop, current, run_test, take_failures
 
@@ -100,3 +102,10 @@ def test_a_test_that_goes_round_in_circles_is_ended(monkeypatch: pytest.MonkeyPa
 
     with pytest.raises(LivelockError):
         run_test(body)
+
+
+@given(st.integers(0, 3))
+async def test_hypothesis_draws_for_async_tests(seconds: int) -> None:
+    assert current().time() == 0
+    await asyncio.sleep(seconds)
+    assert current().time() == seconds

@@ -21,6 +21,8 @@ from storage.stores.object_store import (
 )
 from tests.storage.build import CHUNK, batch, closed, object_of, run_virtual, spans_of
 
+pytestmark = pytest.mark.real_loop
+
 PARTS = [batch(number + 1, value=bytes(1000)) for number in range(5)]
 MADE = closed([(number, number + 1, part) for number, part in enumerate(PARTS)])
 SPANS = spans_of(MADE, base_offset=70)
@@ -325,24 +327,21 @@ def test_missing_index_object_is_not_found() -> None:
     read_pages(test)
 
 
-def test_span_of_a_segment_is_read_back_with_its_holes() -> None:
+async def test_span_of_a_segment_is_read_back_with_its_holes() -> None:
     segment = CHUNK._replace(kind=ObjectKind.SEGMENT)
     data = build_batch([Record(-1, 5, b"k", b"v")] * 2, base_offset=75)
     span = Span(segment, 16, len(data), 70, 7, 5)
 
-    async def test() -> None:
-        store = Counting()
-        await store.put_new(segment.key, [bytes(16), data, b"tail"])
-        async with asyncio.TaskGroup() as tasks:
-            reader = Reader(store, AMPLE, tasks)
-            batches = await reader.load(span, object_length=20 + len(data), recent=False)
-            assert batches.view() == data
-            assert reader.cached(span) is batches
-
-    asyncio.run(test())
+    store = Counting()
+    await store.put_new(segment.key, [bytes(16), data, b"tail"])
+    async with asyncio.TaskGroup() as tasks:
+        reader = Reader(store, AMPLE, tasks)
+        batches = await reader.load(span, object_length=20 + len(data), recent=False)
+        assert batches.view() == data
+        assert reader.cached(span) is batches
 
 
-def test_span_of_a_segment_does_not_keep_what_was_read_with_it() -> None:
+async def test_span_of_a_segment_does_not_keep_what_was_read_with_it() -> None:
     segment = CHUNK._replace(kind=ObjectKind.SEGMENT)
     one = build_batch([Record(-1, 5, b"k", bytes(500))], base_offset=70)
     two = build_batch([Record(-1, 5, b"k", bytes(600))], base_offset=71)
@@ -351,15 +350,12 @@ def test_span_of_a_segment_does_not_keep_what_was_read_with_it() -> None:
         Span(segment, 16 + len(one), len(two), 71, 1, 5),
     ]
 
-    async def test() -> None:
-        store = Counting()
-        await store.put_new(segment.key, [bytes(16), one, two])
-        async with asyncio.TaskGroup() as tasks:
-            reader = Reader(store, AMPLE, tasks)
-            length = 16 + len(one) + len(two)
-            loaded = await reader.load_all([Wanted(span, length, recent=False) for span in spans])
-            assert len(store.requests) == 1
-            held = [batches.view().obj for batches in loaded]
-            assert held == [one, two]
-
-    asyncio.run(test())
+    store = Counting()
+    await store.put_new(segment.key, [bytes(16), one, two])
+    async with asyncio.TaskGroup() as tasks:
+        reader = Reader(store, AMPLE, tasks)
+        length = 16 + len(one) + len(two)
+        loaded = await reader.load_all([Wanted(span, length, recent=False) for span in spans])
+        assert len(store.requests) == 1
+        held = [batches.view().obj for batches in loaded]
+        assert held == [one, two]

@@ -93,29 +93,27 @@ async def on_agent(at: Running, call) -> Said:
         return await loop.run_in_executor(pool, call, url)
 
 
-def test_a_job_that_is_asked_for_runs_at_once_and_says_so() -> None:
-    async def scenario() -> None:
-        async with agent_of(Place()) as at:
-            await at.until(ready=True)
-            said = await on_agent(at, lambda url: job_tool.run_job(url, "Snapshot"))
-            assert said.lines[0].startswith("asked for snapshot, at ")
-            async with asyncio.timeout(10):
-                while True:
-                    _, view = await at.http("GET", "/jobs")
-                    if view["snapshots"]:
-                        break
-                    await asyncio.sleep(0.05)
-            (job,) = [job for job in view["jobs"] if job["job"] == "snapshot"]
-            assert job["node_name"] == "one"
-            said = await on_agent(at, lambda url: job_tool.list_jobs(url, now_ms=0, as_json=False))
-            assert said.lines[0].startswith("snapshots: at 1:")
-            status, page = await at.http("GET", "/metrics")
-            assert status == 200
-            assert 'frazil_job_runs_total{kind="snapshot"} 1.0' in page
-            assert "frazil_jobs_held 6.0" in page
-            assert "frazil_job_worker_running 1.0" in page
-
-    asyncio.run(scenario())
+@pytest.mark.real_loop
+async def test_a_job_that_is_asked_for_runs_at_once_and_says_so() -> None:
+    async with agent_of(Place()) as at:
+        await at.until(ready=True)
+        said = await on_agent(at, lambda url: job_tool.run_job(url, "Snapshot"))
+        assert said.lines[0].startswith("asked for snapshot, at ")
+        async with asyncio.timeout(10):
+            while True:
+                _, view = await at.http("GET", "/jobs")
+                if view["snapshots"]:
+                    break
+                await asyncio.sleep(0.05)
+        (job,) = [job for job in view["jobs"] if job["job"] == "snapshot"]
+        assert job["node_name"] == "one"
+        said = await on_agent(at, lambda url: job_tool.list_jobs(url, now_ms=0, as_json=False))
+        assert said.lines[0].startswith("snapshots: at 1:")
+        status, page = await at.http("GET", "/metrics")
+        assert status == 200
+        assert 'frazil_job_runs_total{kind="snapshot"} 1.0' in page
+        assert "frazil_jobs_held 6.0" in page
+        assert "frazil_job_worker_running 1.0" in page
 
 
 def test_a_job_that_there_is_not_is_a_sentence() -> None:

@@ -13,6 +13,8 @@ from protocol import apis
 from protocol.messages import CreatableTopic, CreateTopicsRequest
 from tests.kit.sockets import Place, Running, agent_of
 
+pytestmark = pytest.mark.real_loop
+
 
 async def with_topic(running: Running, partitions: int = 1) -> int:
     """A topic with three records in its first partition; their bytes."""
@@ -33,77 +35,65 @@ def agent(running: Running) -> str:
     return f"http://{host}:{port}"
 
 
-def test_a_topic_is_told_with_where_its_records_lie() -> None:
-    async def main() -> None:
-        async with agent_of(Place()) as running:
-            size = await with_topic(running)
-            heads = len(running.log.called("head"))
-            status, view = await running.http("GET", "/topics/t")
-            assert status == 200
-            assert len(running.log.called("head")) > heads, "behind a barrier"
-            assert (view["name"], view["partition_count"], view["configs"]) == ("t", 1, {})
-            assert view["partitions"] == [
-                {
-                    "partition": 0,
-                    "log_start": 0,
-                    "last_stable": 3,
-                    "end": 3,
-                    "chunk_bytes": size,
-                    "segment_bytes": 0,
-                    "rows": 2,
-                    "pages": 0,
-                    "rows_in_pages": 0,
-                    "clean_to": 0,
-                    "exported": None,
-                }
-            ]
-            assert view["export_age_ms"] is None
-            said = {"topic": "t", "topic_id": view["topic_id"], "offsets": {"0": 2}}
-            assert (await running.http("POST", "/export/progress", json=said))[0] == 200
-            _, view = await running.http("GET", "/topics/t")
-            assert view["export_age_ms"] >= 0
-            assert view["partitions"][0]["exported"] == 2
-
-    asyncio.run(main())
+async def test_a_topic_is_told_with_where_its_records_lie() -> None:
+    async with agent_of(Place()) as running:
+        size = await with_topic(running)
+        heads = len(running.log.called("head"))
+        status, view = await running.http("GET", "/topics/t")
+        assert status == 200
+        assert len(running.log.called("head")) > heads, "behind a barrier"
+        assert (view["name"], view["partition_count"], view["configs"]) == ("t", 1, {})
+        assert view["partitions"] == [
+            {
+                "partition": 0,
+                "log_start": 0,
+                "last_stable": 3,
+                "end": 3,
+                "chunk_bytes": size,
+                "segment_bytes": 0,
+                "rows": 2,
+                "pages": 0,
+                "rows_in_pages": 0,
+                "clean_to": 0,
+                "exported": None,
+            }
+        ]
+        assert view["export_age_ms"] is None
+        said = {"topic": "t", "topic_id": view["topic_id"], "offsets": {"0": 2}}
+        assert (await running.http("POST", "/export/progress", json=said))[0] == 200
+        _, view = await running.http("GET", "/topics/t")
+        assert view["export_age_ms"] >= 0
+        assert view["partitions"][0]["exported"] == 2
 
 
 @pytest.mark.parametrize(("path", "status"), [("/topics/none", 404), ("/topics/t?from=x", 400)])
-def test_mistakes_are_told_in_a_sentence(path: str, status: int) -> None:
-    async def main() -> None:
-        async with agent_of(Place()) as running:
-            await with_topic(running)
-            answered, body = await running.http("GET", path)
-            assert answered == status
-            assert body["error"]
-
-    asyncio.run(main())
+async def test_mistakes_are_told_in_a_sentence(path: str, status: int) -> None:
+    async with agent_of(Place()) as running:
+        await with_topic(running)
+        answered, body = await running.http("GET", path)
+        assert answered == status
+        assert body["error"]
 
 
-def test_a_topic_of_many_partitions_is_asked_for_in_slices(monkeypatch) -> None:
+async def test_a_topic_of_many_partitions_is_asked_for_in_slices(monkeypatch) -> None:
     monkeypatch.setattr(topic_report, "PARTITIONS_MAX", 3)
 
-    async def main() -> None:
-        async with agent_of(Place()) as running:
-            await with_topic(running, 7)
-            said = await asyncio.to_thread(
-                lambda: topic_tool.describe(agent(running), "t", as_json=True)
+    async with agent_of(Place()) as running:
+        await with_topic(running, 7)
+        said = await asyncio.to_thread(
+            lambda: topic_tool.describe(agent(running), "t", as_json=True)
+        )
+        view = json.loads(said.lines[0])
+        assert [row["partition"] for row in view["partitions"]] == list(range(7))
+
+
+async def test_without_such_a_topic_the_agent_says_so() -> None:
+    async with agent_of(Place()) as running:
+        await running.until(ready=True)
+        with pytest.raises(ToolError, match='no topic named "none"'):
+            await asyncio.to_thread(
+                lambda: topic_tool.describe(agent(running), "none", as_json=False)
             )
-            view = json.loads(said.lines[0])
-            assert [row["partition"] for row in view["partitions"]] == list(range(7))
-
-    asyncio.run(main())
-
-
-def test_without_such_a_topic_the_agent_says_so() -> None:
-    async def main() -> None:
-        async with agent_of(Place()) as running:
-            await running.until(ready=True)
-            with pytest.raises(ToolError, match='no topic named "none"'):
-                await asyncio.to_thread(
-                    lambda: topic_tool.describe(agent(running), "none", as_json=False)
-                )
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize(

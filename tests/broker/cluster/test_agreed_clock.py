@@ -17,7 +17,6 @@ from broker.store.clock import EVERY_S, LEFT_BEHIND_MS, PREFIX, StoreTime
 from coordinator.commands.entries import Pin, Pinned, Tick
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import StoreUnavailableError
-from tests.kit import loop as sim
 from tests.kit.faults import FaultyStore, refused
 from tests.kit.sockets import Place, Running, agent_of, settings_of
 
@@ -101,56 +100,47 @@ def measuring(clocks: Clocks, store: object) -> StoreTime:
     )
 
 
-def test_store_is_measured_hourly_and_nothing_stays_there() -> None:
-    async def scenario() -> None:
-        clocks = Clocks()
-        store = MemoryStore(clocks.store_ms)
-        store_time = measuring(clocks, store)
-        await store_time.measure()
-        running = asyncio.ensure_future(store_time.run())
-        clocks.store_skew_ms = -YEAR_MS
-        await asyncio.sleep(EVERY_S - 1)
-        assert store_time.now_ms() == clocks.true_ms()
-        await asyncio.sleep(2)
-        assert store_time.now_ms() == clocks.true_ms() - YEAR_MS + TOLERANCE_MS
-        assert store_time.skew_ms() == YEAR_MS
-        assert not await store.list_after(PREFIX, "")
-        running.cancel()
-
-    sim.run(lambda _loop, _rng: scenario(), seed=1)
+async def test_store_is_measured_hourly_and_nothing_stays_there() -> None:
+    clocks = Clocks()
+    store = MemoryStore(clocks.store_ms)
+    store_time = measuring(clocks, store)
+    await store_time.measure()
+    running = asyncio.ensure_future(store_time.run())
+    clocks.store_skew_ms = -YEAR_MS
+    await asyncio.sleep(EVERY_S - 1)
+    assert store_time.now_ms() == clocks.true_ms()
+    await asyncio.sleep(2)
+    assert store_time.now_ms() == clocks.true_ms() - YEAR_MS + TOLERANCE_MS
+    assert store_time.skew_ms() == YEAR_MS
+    assert not await store.list_after(PREFIX, "")
+    running.cancel()
 
 
-def test_measurement_that_fails_is_made_again_and_the_clocks_before_it_hold() -> None:
-    async def scenario() -> None:
-        clocks = Clocks()
-        store = FaultyStore(MemoryStore(clocks.store_ms))
-        store_time = measuring(clocks, store)
-        await store_time.measure()
-        running = asyncio.ensure_future(store_time.run())
-        store.before["list_after"] = refused(StoreUnavailableError("it is away"))
-        clocks.wall_skew_ms = YEAR_MS
-        await asyncio.sleep(EVERY_S * 5)
-        assert store_time.now_ms() == clocks.true_ms() + TOLERANCE_MS
-        store.before.clear()
-        clocks.store_skew_ms = -2000
-        await asyncio.sleep(70)
-        assert store_time.skew_ms() == YEAR_MS + 2000
-        running.cancel()
-
-    sim.run(lambda _loop, _rng: scenario(), seed=1)
+async def test_measurement_that_fails_is_made_again_and_the_clocks_before_it_hold() -> None:
+    clocks = Clocks()
+    store = FaultyStore(MemoryStore(clocks.store_ms))
+    store_time = measuring(clocks, store)
+    await store_time.measure()
+    running = asyncio.ensure_future(store_time.run())
+    store.before["list_after"] = refused(StoreUnavailableError("it is away"))
+    clocks.wall_skew_ms = YEAR_MS
+    await asyncio.sleep(EVERY_S * 5)
+    assert store_time.now_ms() == clocks.true_ms() + TOLERANCE_MS
+    store.before.clear()
+    clocks.store_skew_ms = -2000
+    await asyncio.sleep(70)
+    assert store_time.skew_ms() == YEAR_MS + 2000
+    running.cancel()
 
 
-def test_what_others_left_behind_is_deleted_and_what_they_are_about_to_read_is_not() -> None:
-    async def scenario() -> None:
-        clocks = Clocks()
-        store = MemoryStore(clocks.store_ms)
-        await store.put_new(PREFIX + "old", [b"\n"])
-        await asyncio.sleep(LEFT_BEHIND_MS / 1000 + 1)
-        await store.put_new(PREFIX + "new", [b"\n"])
-        await measuring(clocks, store).measure()
-        assert [info.key for info in await store.list_after("", "")] == [PREFIX + "new"]
-
-    sim.run(lambda _loop, _rng: scenario(), seed=1)
+async def test_what_others_left_behind_is_deleted_and_what_they_are_about_to_read_is_not() -> None:
+    clocks = Clocks()
+    store = MemoryStore(clocks.store_ms)
+    await store.put_new(PREFIX + "old", [b"\n"])
+    await asyncio.sleep(LEFT_BEHIND_MS / 1000 + 1)
+    await store.put_new(PREFIX + "new", [b"\n"])
+    await measuring(clocks, store).measure()
+    assert [info.key for info in await store.list_after("", "")] == [PREFIX + "new"]
 
 
 class Wild:
@@ -202,38 +192,32 @@ async def assert_deletes_nothing(running: Running, *, wild: Wild, turn_ms: int) 
 
 @pytest.mark.promise("P6")
 @pytest.mark.parametrize("turn_ms", [0, YEAR_MS], ids=["wild at start", "wild later"])
-def test_one_wild_clock_alone_deletes_nothing(turn_ms: int) -> None:
-    async def main() -> None:
-        wild = Wild(YEAR_MS - turn_ms)
-        async with wild.running(Place(), "wild") as running:
-            await assert_deletes_nothing(running, wild=wild, turn_ms=turn_ms)
-
-    asyncio.run(main())
+@pytest.mark.real_loop
+async def test_one_wild_clock_alone_deletes_nothing(turn_ms: int) -> None:
+    wild = Wild(YEAR_MS - turn_ms)
+    async with wild.running(Place(), "wild") as running:
+        await assert_deletes_nothing(running, wild=wild, turn_ms=turn_ms)
 
 
 @pytest.mark.promise("P6")
 @pytest.mark.parametrize("turn_ms", [0, YEAR_MS], ids=["wild at start", "wild later"])
-def test_one_wild_clock_among_others_deletes_nothing(turn_ms: int) -> None:
-    async def main() -> None:
-        wild, place = Wild(YEAR_MS - turn_ms), Place()
-        async with Wild().running(place, "tame"), wild.running(place, "wild") as running:
-            await assert_deletes_nothing(running, wild=wild, turn_ms=turn_ms)
-
-    asyncio.run(main())
+@pytest.mark.real_loop
+async def test_one_wild_clock_among_others_deletes_nothing(turn_ms: int) -> None:
+    wild, place = Wild(YEAR_MS - turn_ms), Place()
+    async with Wild().running(place, "tame"), wild.running(place, "wild") as running:
+        await assert_deletes_nothing(running, wild=wild, turn_ms=turn_ms)
 
 
-def test_an_agent_that_cannot_read_the_stores_clock_at_start_waits_for_it() -> None:
-    async def main() -> None:
-        place = Place()
-        store = place.store()
-        store.before["list_after"] = refused(StoreUnavailableError("it is away"))
-        async with agent_of(place, store=store) as running:
-            await asyncio.sleep(0.3)
-            status, answer = await running.http("GET", "/health/ready")
-            assert status == 503
-            assert "away" in answer["reasons"][0]
-            assert not place.cluster.entries
-            store.before.clear()
-            await running.until(ready=True, seconds=60)
-
-    asyncio.run(main())
+@pytest.mark.real_loop
+async def test_an_agent_that_cannot_read_the_stores_clock_at_start_waits_for_it() -> None:
+    place = Place()
+    store = place.store()
+    store.before["list_after"] = refused(StoreUnavailableError("it is away"))
+    async with agent_of(place, store=store) as running:
+        await asyncio.sleep(0.3)
+        status, answer = await running.http("GET", "/health/ready")
+        assert status == 503
+        assert "away" in answer["reasons"][0]
+        assert not place.cluster.entries
+        store.before.clear()
+        await running.until(ready=True, seconds=60)

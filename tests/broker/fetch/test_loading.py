@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from broker.fetch.answers import LOAD_BYTES_MAX
 from broker.fetch.loading import LOADS_MAX, LoadRoom
-from tests.kit import loop as sim_loop
 
 MAX = 4 * LOAD_BYTES_MAX
 
@@ -35,32 +34,26 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_who_needs_more_than_there_is_has_the_room_to_himself_and_is_not_overtaken() -> None:
-    async def scenario(loop, rng) -> None:
-        room = LoadRoom(MAX)
-        first, huge, small = (Load(room, size) for size in (1, 10 * MAX, 1))
-        await _settle()
-        assert [one.inside for one in (first, huge, small)] == [True, False, False]
-        first.leave.set()
-        await _settle()
-        assert [one.inside for one in (huge, small)] == [True, False]
-        huge.leave.set()
-        await _settle()
-        assert small.inside
-        small.leave.set()
-
-    sim_loop.run(scenario, seed=1)
+async def test_who_needs_more_than_there_is_has_the_room_to_himself_and_is_not_overtaken() -> None:
+    room = LoadRoom(MAX)
+    first, huge, small = (Load(room, size) for size in (1, 10 * MAX, 1))
+    await _settle()
+    assert [one.inside for one in (first, huge, small)] == [True, False, False]
+    first.leave.set()
+    await _settle()
+    assert [one.inside for one in (huge, small)] == [True, False]
+    huge.leave.set()
+    await _settle()
+    assert small.inside
+    small.leave.set()
 
 
-def test_a_small_room_holds_two_fetches() -> None:
-    async def scenario(loop, rng) -> None:
-        loads = [Load(room, LOAD_BYTES_MAX) for room in [LoadRoom(0)] for _ in range(3)]
-        await _settle()
-        assert [one.inside for one in loads] == [True, True, False]
-        for one in loads:
-            one.leave.set()
-
-    sim_loop.run(scenario, seed=1)
+async def test_a_small_room_holds_two_fetches() -> None:
+    loads = [Load(room, LOAD_BYTES_MAX) for room in [LoadRoom(0)] for _ in range(3)]
+    await _settle()
+    assert [one.inside for one in loads] == [True, True, False]
+    for one in loads:
+        one.leave.set()
 
 
 @settings(max_examples=60, deadline=None)
@@ -75,34 +68,31 @@ def test_a_small_room_holds_two_fetches() -> None:
         max_size=60,
     )
 )
-def test_room_is_bounded_and_everybody_gets_in(steps) -> None:
-    async def scenario(loop, rng) -> None:
-        room = LoadRoom(MAX)
-        loads: list[Load] = []
-        for what, number in steps:
-            if what == "enter":
-                loads.append(Load(room, number))
-            elif loads:
-                one = loads[number % len(loads)]
-                if what == "leave":
-                    one.leave.set()
-                elif what == "cancel":
-                    one.task.cancel()
-                    # The others go in the same turn of the loop, and before the next.
-                    loads[0].task.cancel()
-                else:
-                    for other in loads:
-                        other.leave.set()
-                    await asyncio.sleep(0)
-                    one.task.cancel()
-            await _settle()
-            inside = [one.byte_count for one in loads if one.inside]
-            assert sum(inside) <= MAX or len(inside) == 1
-            assert len(inside) <= LOADS_MAX
-        for one in loads:
-            one.leave.set()
-        await asyncio.gather(*(one.task for one in loads), return_exceptions=True)
-        async with room.of(MAX), asyncio.timeout(1):
-            pass
-
-    sim_loop.run(scenario, seed=1)
+async def test_room_is_bounded_and_everybody_gets_in(steps) -> None:
+    room = LoadRoom(MAX)
+    loads: list[Load] = []
+    for what, number in steps:
+        if what == "enter":
+            loads.append(Load(room, number))
+        elif loads:
+            one = loads[number % len(loads)]
+            if what == "leave":
+                one.leave.set()
+            elif what == "cancel":
+                one.task.cancel()
+                # The others go in the same turn of the loop, and before the next.
+                loads[0].task.cancel()
+            else:
+                for other in loads:
+                    other.leave.set()
+                await asyncio.sleep(0)
+                one.task.cancel()
+        await _settle()
+        inside = [one.byte_count for one in loads if one.inside]
+        assert sum(inside) <= MAX or len(inside) == 1
+        assert len(inside) <= LOADS_MAX
+    for one in loads:
+        one.leave.set()
+    await asyncio.gather(*(one.task for one in loads), return_exceptions=True)
+    async with room.of(MAX), asyncio.timeout(1):
+        pass

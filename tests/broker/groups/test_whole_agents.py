@@ -26,6 +26,8 @@ from protocol.messages import (
 from protocol.types import Incarnation
 from tests.kit.sockets import Place, Running, SocketClient, agent_of
 
+pytestmark = pytest.mark.real_loop
+
 FIRST, SECOND = LiveAgent(Incarnation(1), 0), LiveAgent(Incarnation(2), 1)
 """Node ids as the log gives them to two agents, one after the other."""
 STAYS = next(
@@ -164,119 +166,108 @@ async def both_joined(*consumers: Consumer) -> None:
     assert given == [each.member_id.encode() for each in consumers]
 
 
-def test_two_members_share_a_group_rebalance_when_one_leaves_and_are_seen_in_the_metrics() -> None:
-    async def main() -> None:
-        async with serving(Place()) as one, connected(one, "g", 2) as (first, second):
+async def test_two_members_share_a_group_rebalance_when_one_leaves_and_are_seen_in_the_metrics() -> (
+    None
+):
+    async with serving(Place()) as one, connected(one, "g", 2) as (first, second):
+        await both_joined(first, second)
+        assert [await first.heartbeat(), await second.heartbeat()] == [0, 0]
+        assert await metric(one, "frazil_group_members ") == 2
+        assert await metric(one, 'frazil_groups{protocol="classic",state="Stable"}') == 1
+        assert await metric(one, "frazil_group_rebalances_total") == 1
+        assert await second.leave() == 0
+        await first.until_in(2)
+        assert first.others == [first.member_id]
+        assert await first.sync() == first.member_id.encode()
+        assert await metric(one, "frazil_group_rebalances_total") == 2
+        assert await second.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_member_of_the_consumer_protocol_joins_is_assigned_and_leaves() -> None:
+    async with serving(Place()) as one:
+        await coordinator_port(one, "g")
+        client = await one.connect()
+        assert await client.create("t") == 0
+
+        async def ask(**fields):
+            request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", **fields)
+            return await client.call(apis.CONSUMER_GROUP_HEARTBEAT, 1, request)
+
+        answer = await ask(
+            rebalance_timeout_ms=5_000, subscribed_topic_names=["t"], topic_partitions=[]
+        )
+        assert (answer.error_code, answer.error_message) == (0, None)
+        (given,) = answer.assignment.topic_partitions
+        assert given.partitions == [0]
+        again = await ask(member_epoch=answer.member_epoch)
+        assert (again.error_code, again.assignment) == (0, None)
+        assert await metric(one, 'frazil_groups{protocol="consumer",state="Stable"}') == 1
+        assert (await ask(member_epoch=-1)).member_epoch == -1
+        assert (await ask(member_epoch=3)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_when_the_coordinator_dies_its_members_go_on_elsewhere_in_the_same_generation() -> (
+    None
+):
+    place = Place()
+    async with serving(place) as one:
+        await coordinator_port(one, STAYS)
+        client = await one.connect()
+        assert await client.create("t") == 0
+        async with (
+            serving(place, "node.name=two") as two,
+            connected(one, STAYS, 2) as (first, second),
+        ):
+            assert await coordinator_port(two, STAYS) == one.port
             await both_joined(first, second)
-            assert [await first.heartbeat(), await second.heartbeat()] == [0, 0]
-            assert await metric(one, "frazil_group_members ") == 2
-            assert await metric(one, 'frazil_groups{protocol="classic",state="Stable"}') == 1
-            assert await metric(one, "frazil_group_rebalances_total") == 1
-            assert await second.leave() == 0
-            await first.until_in(2)
-            assert first.others == [first.member_id]
-            assert await first.sync() == first.member_id.encode()
-            assert await metric(one, "frazil_group_rebalances_total") == 2
-            assert await second.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
-
-    asyncio.run(main())
-
-
-def test_a_member_of_the_consumer_protocol_joins_is_assigned_and_leaves() -> None:
-    async def main() -> None:
-        async with serving(Place()) as one:
-            await coordinator_port(one, "g")
-            client = await one.connect()
-            assert await client.create("t") == 0
-
-            async def ask(**fields):
-                request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", **fields)
-                return await client.call(apis.CONSUMER_GROUP_HEARTBEAT, 1, request)
-
-            answer = await ask(
-                rebalance_timeout_ms=5_000, subscribed_topic_names=["t"], topic_partitions=[]
-            )
-            assert (answer.error_code, answer.error_message) == (0, None)
-            (given,) = answer.assignment.topic_partitions
-            assert given.partitions == [0]
-            again = await ask(member_epoch=answer.member_epoch)
-            assert (again.error_code, again.assignment) == (0, None)
-            assert await metric(one, 'frazil_groups{protocol="consumer",state="Stable"}') == 1
-            assert (await ask(member_epoch=-1)).member_epoch == -1
-            assert (await ask(member_epoch=3)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-
-    asyncio.run(main())
+            before = [(each.member_id, each.generation) for each in (first, second)]
+            one.log.down = True
+            async with asyncio.timeout(10):
+                while await coordinator_port(two, STAYS) != two.port:
+                    await asyncio.sleep(0.05)
+            assert await first.heartbeat() == ErrorCode.NOT_COORDINATOR
+            for each in (first, second):
+                each.client = await two.connect()
+                assert await each.heartbeat() == 0
+            assert await first.commit("t", 7) == 0
+            assert await second.sync() == second.member_id.encode()
+            assert [(each.member_id, each.generation) for each in (first, second)] == before
+            assert await metric(two, "frazil_group_takeovers_total") == 1
+            assert await metric(two, "frazil_group_rebalances_total") == 0
 
 
-def test_when_the_coordinator_dies_its_members_go_on_elsewhere_in_the_same_generation() -> None:
-    async def main() -> None:
-        place = Place()
-        async with serving(place) as one:
-            await coordinator_port(one, STAYS)
-            client = await one.connect()
-            assert await client.create("t") == 0
-            async with (
-                serving(place, "node.name=two") as two,
-                connected(one, STAYS, 2) as (first, second),
-            ):
-                assert await coordinator_port(two, STAYS) == one.port
-                await both_joined(first, second)
-                before = [(each.member_id, each.generation) for each in (first, second)]
-                one.log.down = True
-                async with asyncio.timeout(10):
-                    while await coordinator_port(two, STAYS) != two.port:
-                        await asyncio.sleep(0.05)
-                assert await first.heartbeat() == ErrorCode.NOT_COORDINATOR
-                for each in (first, second):
-                    each.client = await two.connect()
-                    assert await each.heartbeat() == 0
-                assert await first.commit("t", 7) == 0
-                assert await second.sync() == second.member_id.encode()
-                assert [(each.member_id, each.generation) for each in (first, second)] == before
-                assert await metric(two, "frazil_group_takeovers_total") == 1
-                assert await metric(two, "frazil_group_rebalances_total") == 0
-
-    asyncio.run(main())
-
-
-def test_a_leaving_agent_sends_its_members_to_the_next_one_at_once() -> None:
-    async def main() -> None:
-        place = Place()
-        async with serving(place) as one:
-            await coordinator_port(one, STAYS)
-            async with (
-                serving(place, "node.name=two") as two,
-                connected(one, STAYS, 2) as (first, second),
-            ):
-                await both_joined(first)
-                joining = asyncio.create_task(second.join())
-                while await metric(one, "frazil_group_requests_parked") == 0:
-                    await asyncio.sleep(0.02)
-                leaving = asyncio.create_task(one.agent.stop())
-                assert await joining == ErrorCode.NOT_COORDINATOR
-                async with asyncio.timeout(1):
-                    assert await coordinator_port(two, STAYS) == two.port
-                await leaving
-                first.client = await two.connect()
-                # The join that was parked was soft state: nobody rebalances for it.
-                assert await first.heartbeat() == 0
-                holder = two.agent.node.coordinator.machine.groups.holder(shard_of(STAYS))
-                assert holder == two.agent.node.coordinator.incarnation()
-
-    asyncio.run(main())
+async def test_a_leaving_agent_sends_its_members_to_the_next_one_at_once() -> None:
+    place = Place()
+    async with serving(place) as one:
+        await coordinator_port(one, STAYS)
+        async with (
+            serving(place, "node.name=two") as two,
+            connected(one, STAYS, 2) as (first, second),
+        ):
+            await both_joined(first)
+            joining = asyncio.create_task(second.join())
+            while await metric(one, "frazil_group_requests_parked") == 0:
+                await asyncio.sleep(0.02)
+            leaving = asyncio.create_task(one.agent.stop())
+            assert await joining == ErrorCode.NOT_COORDINATOR
+            async with asyncio.timeout(1):
+                assert await coordinator_port(two, STAYS) == two.port
+            await leaving
+            first.client = await two.connect()
+            # The join that was parked was soft state: nobody rebalances for it.
+            assert await first.heartbeat() == 0
+            holder = two.agent.node.coordinator.machine.groups.holder(shard_of(STAYS))
+            assert holder == two.agent.node.coordinator.incarnation()
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_a_refused_join_can_be_read_in_every_version(version) -> None:
-    async def main() -> None:
-        async with serving(Place()) as one:
-            client = await one.connect()
-            answer = await client.call(apis.JOIN_GROUP, version, JoinGroupRequest(group_id=""))
-            assert answer.error_code == ErrorCode.INVALID_GROUP_ID
-            await coordinator_port(one, "g")
-            request = JoinGroupRequest(group_id="g", member_id="who?", session_timeout_ms=10_000)
-            answer = await client.call(apis.JOIN_GROUP, version, request)
-            assert answer.error_code != 0
-            assert answer.protocol_name == (None if version >= 7 else "")
-
-    asyncio.run(main())
+async def test_a_refused_join_can_be_read_in_every_version(version) -> None:
+    async with serving(Place()) as one:
+        client = await one.connect()
+        answer = await client.call(apis.JOIN_GROUP, version, JoinGroupRequest(group_id=""))
+        assert answer.error_code == ErrorCode.INVALID_GROUP_ID
+        await coordinator_port(one, "g")
+        request = JoinGroupRequest(group_id="g", member_id="who?", session_timeout_ms=10_000)
+        answer = await client.call(apis.JOIN_GROUP, version, request)
+        assert answer.error_code != 0
+        assert answer.protocol_name == (None if version >= 7 else "")

@@ -22,6 +22,8 @@ from coordinator.log.metadata_log import LogCutError, LogEntry, LogUnavailableEr
 from protocol.types import Incarnation, Position
 from tests.kit.sockets import settings_of
 
+pytestmark = pytest.mark.real_loop
+
 Work = Callable[[Channel, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -263,23 +265,20 @@ def test_a_worker_that_sends_something_else_is_ended(sent: bytes) -> None:
         asyncio.run(whole())
 
 
-def test_a_worker_that_does_not_answer_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_does_not_answer_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PING_S", 0.01)
     monkeypatch.setattr(module, "UNANSWERED_MAX", 3)
     monkeypatch.setattr(module, "END_S", 0.05)
 
-    async def whole() -> None:
-        ends = Ends(lambda _channel, _writer: asyncio.sleep(60))
+    ends = Ends(lambda _channel, _writer: asyncio.sleep(60))
 
-        async def deaf(_self: Channel) -> None:
-            await asyncio.sleep(60)
+    async def deaf(_self: Channel) -> None:
+        await asyncio.sleep(60)
 
-        monkeypatch.setattr(Channel, "run", deaf)
-        with pytest.raises(WorkerEndedError, match="has not answered"):
-            await ends.agent.run()
-        assert ends.process.killed
-
-    asyncio.run(whole())
+    monkeypatch.setattr(Channel, "run", deaf)
+    with pytest.raises(WorkerEndedError, match="has not answered"):
+        await ends.agent.run()
+    assert ends.process.killed
 
 
 def test_a_worker_that_answers_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,28 +287,25 @@ def test_a_worker_that_answers_is_left_alone(monkeypatch: pytest.MonkeyPatch) ->
     play(lambda _channel, _writer: asyncio.sleep(0.5))
 
 
-def test_a_worker_is_told_by_the_end_of_the_socket_that_its_agent_has_no_use_for_it() -> None:
-    async def whole() -> None:
-        gone = asyncio.Event()
+async def test_a_worker_is_told_by_the_end_of_the_socket_that_its_agent_has_no_use_for_it() -> None:
+    gone = asyncio.Event()
 
-        async def live(connection: socket.socket) -> None:
-            reader, writer = await asyncio.open_unix_connection(sock=connection)
-            with pytest.raises(AgentGoneError):
-                await Channel(reader, writer).run()
-            writer.close()
-            gone.set()
+    async def live(connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=connection)
+        with pytest.raises(AgentGoneError):
+            await Channel(reader, writer).run()
+        writer.close()
+        gone.set()
 
-        ends = Ends(lambda _channel, _writer: asyncio.sleep(0))
-        ends._live = live
-        running = asyncio.ensure_future(ends.agent.run())
-        await asyncio.sleep(0.1)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        assert gone.is_set()
-        assert not ends.process.killed
-
-    asyncio.run(whole())
+    ends = Ends(lambda _channel, _writer: asyncio.sleep(0))
+    ends._live = live
+    running = asyncio.ensure_future(ends.agent.run())
+    await asyncio.sleep(0.1)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert gone.is_set()
+    assert not ends.process.killed
 
 
 def test_a_worker_that_must_not_go_on_is_ended_with_the_reason() -> None:
@@ -330,14 +326,11 @@ def test_a_worker_that_must_not_go_on_is_ended_with_the_reason() -> None:
         asyncio.run(whole())
 
 
-def test_a_worker_that_cannot_be_started_is_told_in_a_sentence() -> None:
-    async def whole() -> None:
-        async def spawn(_stdin: int):
-            raise OSError("no memory")
+async def test_a_worker_that_cannot_be_started_is_told_in_a_sentence() -> None:
+    async def spawn(_stdin: int):
+        raise OSError("no memory")
 
-        ends = Ends(lambda _channel, _writer: asyncio.sleep(0))
-        ends.agent._spawn = spawn
-        with pytest.raises(WorkerEndedError, match="cannot be started: no memory"):
-            await ends.agent.run()
-
-    asyncio.run(whole())
+    ends = Ends(lambda _channel, _writer: asyncio.sleep(0))
+    ends.agent._spawn = spawn
+    with pytest.raises(WorkerEndedError, match="cannot be started: no memory"):
+        await ends.agent.run()

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import aiohttp
+import pytest
 
 from coordinator.commands.table_commands import DeleteSubject, RegisterSchema
 from tests.broker.registry.client import BROKEN, RECORD, WIDER, Registry, registry_of
@@ -341,19 +342,17 @@ def test_of_two_that_cannot_both_follow_one_is_refused_however_they_race() -> No
     told(story)
 
 
-def test_another_agent_answers_alike_at_once_and_after_a_restart() -> None:
-    async def main() -> None:
-        place = Place()
-        async with registry_of(place) as one, registry_of(place, "node.name=two") as two:
-            for number in range(5):
-                schema_id = await one.register(f"s{number}", RECORD.replace("R", f"R{number}"))
-                latest = await two.get(f"/subjects/s{number}/versions/latest")
-                assert latest["id"] == schema_id
-                assert len(await two.get("/subjects")) == number + 1
-        async with registry_of(place) as again:
-            assert len(await again.get("/subjects")) == 5
-
-    asyncio.run(main())
+@pytest.mark.real_loop
+async def test_another_agent_answers_alike_at_once_and_after_a_restart() -> None:
+    place = Place()
+    async with registry_of(place) as one, registry_of(place, "node.name=two") as two:
+        for number in range(5):
+            schema_id = await one.register(f"s{number}", RECORD.replace("R", f"R{number}"))
+            latest = await two.get(f"/subjects/s{number}/versions/latest")
+            assert latest["id"] == schema_id
+            assert len(await two.get("/subjects")) == number + 1
+    async with registry_of(place) as again:
+        assert len(await again.get("/subjects")) == 5
 
 
 def test_known_ids_are_given_out_while_the_log_is_away_and_the_rest_is_not() -> None:

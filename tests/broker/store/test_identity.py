@@ -1,6 +1,5 @@
 """Whose store and whose log: nobody writes into the wrong place."""
 
-import asyncio
 import json
 import random
 
@@ -12,6 +11,8 @@ from coordinator.log.memory import MemoryLog
 from storage.formats import marker
 from storage.formats.marker import ClusterIdentity
 from tests.kit.sockets import Place
+
+pytestmark = pytest.mark.real_loop
 
 OURS = ClusterIdentity("ours", 1)
 
@@ -25,113 +26,85 @@ async def append_something(place: Place) -> None:
     await log.open(await log.grant(10_000), b"entry")
 
 
-def test_empty_places_are_claimed_and_then_ours() -> None:
-    async def main() -> None:
-        place = Place()
-        await check(place, seed=1)
-        await append_something(place)
-        await check(place, seed=2)
-
-    asyncio.run(main())
+async def test_empty_places_are_claimed_and_then_ours() -> None:
+    place = Place()
+    await check(place, seed=1)
+    await append_something(place)
+    await check(place, seed=2)
 
 
-def test_identities_are_written_and_read_as_ever() -> None:
+async def test_identities_are_written_and_read_as_ever() -> None:
     in_log = b'{"cluster_id": "ours", "era": 1, "format_version": 1, "life": "0123456789abcdef"}'
     in_store = b'{"life": "0123456789abcdef"}\n'
+    place = Place()
+    await MemoryLog(place.cluster).identify(in_log)
+    await check(place)
+    assert bytes(await place.objects.get(LIFE_KEY)) == in_store
+    fresh = Place()
+    await check(fresh)
+    written = await MemoryLog(fresh.cluster).identify(b"")
+    life = json.loads(written)["life"]
+    assert written == in_log.replace(b"0123456789abcdef", life.encode())
 
-    async def main() -> None:
-        place = Place()
-        await MemoryLog(place.cluster).identify(in_log)
-        await check(place)
-        assert bytes(await place.objects.get(LIFE_KEY)) == in_store
-        fresh = Place()
+
+async def test_a_log_of_another_cluster_is_refused_with_both_names() -> None:
+    place = Place()
+    await check(place, who=ClusterIdentity("theirs", 1))
+    fresh = Place()
+    fresh.cluster = place.cluster
+    with pytest.raises(WrongPlaceError, match=r"'theirs'.*'ours'"):
         await check(fresh)
-        written = await MemoryLog(fresh.cluster).identify(b"")
-        life = json.loads(written)["life"]
-        assert written == in_log.replace(b"0123456789abcdef", life.encode())
-
-    asyncio.run(main())
 
 
-def test_a_log_of_another_cluster_is_refused_with_both_names() -> None:
-    async def main() -> None:
-        place = Place()
-        await check(place, who=ClusterIdentity("theirs", 1))
-        fresh = Place()
-        fresh.cluster = place.cluster
-        with pytest.raises(WrongPlaceError, match=r"'theirs'.*'ours'"):
-            await check(fresh)
-
-    asyncio.run(main())
+async def test_a_store_of_another_era_is_refused() -> None:
+    place = Place()
+    await check(place)
+    other = Place()
+    other.objects = place.objects
+    with pytest.raises(WrongPlaceError, match=r"era 1.*era 2"):
+        await check(other, who=ClusterIdentity("ours", 2))
 
 
-def test_a_store_of_another_era_is_refused() -> None:
-    async def main() -> None:
-        place = Place()
-        await check(place)
-        other = Place()
-        other.objects = place.objects
-        with pytest.raises(WrongPlaceError, match=r"era 1.*era 2"):
-            await check(other, who=ClusterIdentity("ours", 2))
-
-    asyncio.run(main())
+async def test_a_new_log_of_the_same_name_is_refused_by_the_store_of_the_old_one() -> None:
+    old = Place()
+    await check(old, seed=1)
+    new = Place()
+    new.objects = old.objects
+    with pytest.raises(WrongPlaceError, match="belongs to another metadata log"):
+        await check(new, seed=2)
 
 
-def test_a_new_log_of_the_same_name_is_refused_by_the_store_of_the_old_one() -> None:
-    async def main() -> None:
-        old = Place()
-        await check(old, seed=1)
-        new = Place()
-        new.objects = old.objects
-        with pytest.raises(WrongPlaceError, match="belongs to another metadata log"):
-            await check(new, seed=2)
-
-    asyncio.run(main())
-
-
-def test_an_empty_store_is_refused_by_a_log_that_has_entries() -> None:
-    async def main() -> None:
-        place = Place()
-        await check(place)
-        await append_something(place)
-        elsewhere = Place()
-        elsewhere.cluster = place.cluster
-        with pytest.raises(WrongPlaceError, match="is it the right bucket"):
-            await check(elsewhere)
-        assert await marker.read_identity(elsewhere.objects) is None
-
-    asyncio.run(main())
+async def test_an_empty_store_is_refused_by_a_log_that_has_entries() -> None:
+    place = Place()
+    await check(place)
+    await append_something(place)
+    elsewhere = Place()
+    elsewhere.cluster = place.cluster
+    with pytest.raises(WrongPlaceError, match="is it the right bucket"):
+        await check(elsewhere)
+    assert await marker.read_identity(elsewhere.objects) is None
 
 
-def test_a_crash_between_the_claims_is_made_good_by_the_next_start() -> None:
-    async def main() -> None:
-        place = Place()
-        await check(place, seed=1)
-        await place.objects.delete([LIFE_KEY])
-        await check(place, seed=2)
-        await place.objects.delete([LIFE_KEY, marker.KEY])
-        await check(place, seed=3)
-
-    asyncio.run(main())
+async def test_a_crash_between_the_claims_is_made_good_by_the_next_start() -> None:
+    place = Place()
+    await check(place, seed=1)
+    await place.objects.delete([LIFE_KEY])
+    await check(place, seed=2)
+    await place.objects.delete([LIFE_KEY, marker.KEY])
+    await check(place, seed=3)
 
 
 @pytest.mark.parametrize("written", [b"garbage", b"{}", b"[1]"])
-def test_a_log_that_says_nothing_readable_is_refused(written: bytes) -> None:
-    async def main() -> None:
-        place = Place()
-        await MemoryLog(place.cluster).identify(written)
-        with pytest.raises(WrongPlaceError, match="nothing readable"):
-            await check(place)
-
-    asyncio.run(main())
+async def test_a_log_that_says_nothing_readable_is_refused(written: bytes) -> None:
+    place = Place()
+    await MemoryLog(place.cluster).identify(written)
+    with pytest.raises(WrongPlaceError, match="nothing readable"):
+        await check(place)
 
 
-def test_a_log_of_a_newer_format_is_refused() -> None:
-    async def main() -> None:
-        place = Place()
-        newer = b'{"cluster_id": "ours", "era": 1, "format_version": 2, "life": "00"}'
-        await MemoryLog(place.cluster).identify(newer)
-        with pytest.raises(WrongPlaceError, match="use a newer release"):
-            await check(place)
-
-    asyncio.run(main())
+async def test_a_log_of_a_newer_format_is_refused() -> None:
+    place = Place()
+    newer = b'{"cluster_id": "ours", "era": 1, "format_version": 2, "life": "00"}'
+    await MemoryLog(place.cluster).identify(newer)
+    with pytest.raises(WrongPlaceError, match="use a newer release"):
+        await check(place)

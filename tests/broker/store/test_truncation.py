@@ -12,6 +12,8 @@ from coordinator.log.memory import MemoryLogCluster
 from storage.formats import log_checkpoint
 from tests.kit.sockets import Place, Running, agent_of
 
+pytestmark = pytest.mark.real_loop
+
 OLDER = "metadata log is older than the object store"
 
 
@@ -68,161 +70,133 @@ def leave_no_checkpoints(place: Place) -> None:
 
 @pytest.mark.promise("P14")
 @pytest.mark.parametrize("kill", [False, True])
-def test_an_older_log_is_refused_with_words_and_nothing_is_deleted(kill: bool) -> None:
-    async def main() -> None:
-        place = Place()
-        backup = await backup_and_more(place, more=5, kill=kill)
-        before, newest = objects(place), copied(place.cluster)
-        put_back(place.cluster, backup)
-        told = await refusal(place)
-        assert OLDER in told
-        assert "put the newest log back" in told
-        assert objects(place) == before
-        assert place.cluster.head() == backup["_head"]
-        put_back(place.cluster, newest)
-        async with agent_of(place) as agent:
-            await agent.until(ready=True)
-            error, length = await (await agent.connect()).fetch("t", 9)
-            assert error == 0
-            assert length > 0
-
-    asyncio.run(main())
+async def test_an_older_log_is_refused_with_words_and_nothing_is_deleted(kill: bool) -> None:
+    place = Place()
+    backup = await backup_and_more(place, more=5, kill=kill)
+    before, newest = objects(place), copied(place.cluster)
+    put_back(place.cluster, backup)
+    told = await refusal(place)
+    assert OLDER in told
+    assert "put the newest log back" in told
+    assert objects(place) == before
+    assert place.cluster.head() == backup["_head"]
+    put_back(place.cluster, newest)
+    async with agent_of(place) as agent:
+        await agent.until(ready=True)
+        error, length = await (await agent.connect()).fetch("t", 9)
+        assert error == 0
+        assert length > 0
 
 
-def test_an_older_log_shows_by_the_checkpoint_of_who_left_though_there_is_no_chunk_after_it() -> (
+async def test_an_older_log_shows_by_the_checkpoint_of_who_left_though_there_is_no_chunk_after_it() -> (
     None
 ):
-    async def main() -> None:
-        place = Place()
-        async with agent_of(place) as agent:
-            await agent.until(ready=True)
-            backup = copied(place.cluster)
-            assert await (await agent.connect()).create("t") == 0
-            await agent.agent.stop()
-        assert objects(place) == []
-        put_back(place.cluster, backup)
-        assert "checkpoints/" in await refusal(place)
-
-    asyncio.run(main())
-
-
-def test_an_older_log_shows_by_what_a_chunk_says_in_its_header() -> None:
-    async def main() -> None:
-        place = Place()
-        # The first of the two is like one that was put and never committed; the second is not.
-        backup = await backup_and_more(place, more=2, kill=True)
-        leave_no_checkpoints(place)
-        put_back(place.cluster, backup)
-        assert "chunks/" in await refusal(place)
-
-    asyncio.run(main())
-
-
-def test_an_older_log_shows_by_the_incarnations_that_wrote_after_it() -> None:
-    async def main() -> None:
-        place = Place()
-        async with agent_of(place) as agent:
-            await agent.until(ready=True)
-            assert await (await agent.connect()).create("t") == 0
-            await agent.agent.stop()
+    place = Place()
+    async with agent_of(place) as agent:
+        await agent.until(ready=True)
         backup = copied(place.cluster)
-        async with agent_of(place) as agent:
-            await agent.until(ready=True)
-            await produce(agent, b"lost")
-        leave_no_checkpoints(place)
-        put_back(place.cluster, backup)
-        assert "chunks/" in await refusal(place)
+        assert await (await agent.connect()).create("t") == 0
+        await agent.agent.stop()
+    assert objects(place) == []
+    put_back(place.cluster, backup)
+    assert "checkpoints/" in await refusal(place)
 
-    asyncio.run(main())
+
+async def test_an_older_log_shows_by_what_a_chunk_says_in_its_header() -> None:
+    place = Place()
+    # The first of the two is like one that was put and never committed; the second is not.
+    backup = await backup_and_more(place, more=2, kill=True)
+    leave_no_checkpoints(place)
+    put_back(place.cluster, backup)
+    assert "chunks/" in await refusal(place)
+
+
+async def test_an_older_log_shows_by_the_incarnations_that_wrote_after_it() -> None:
+    place = Place()
+    async with agent_of(place) as agent:
+        await agent.until(ready=True)
+        assert await (await agent.connect()).create("t") == 0
+        await agent.agent.stop()
+    backup = copied(place.cluster)
+    async with agent_of(place) as agent:
+        await agent.until(ready=True)
+        await produce(agent, b"lost")
+    leave_no_checkpoints(place)
+    put_back(place.cluster, backup)
+    assert "chunks/" in await refusal(place)
 
 
 @pytest.mark.parametrize("folder", ["segments", "indexes", "snapshots"])
-def test_an_older_log_shows_by_every_kind_of_object(folder: str) -> None:
-    async def main() -> None:
-        place = Place()
-        backup = await backup_and_more(place, more=0)
-        put_back(place.cluster, backup)
-        leave_no_checkpoints(place)
-        beyond = f"{folder}/{place.cluster.head() + 2:016x}/00000000"
-        await place.objects.put_new(beyond, [b"x"])
-        assert beyond in await refusal(place)
-
-    asyncio.run(main())
+async def test_an_older_log_shows_by_every_kind_of_object(folder: str) -> None:
+    place = Place()
+    backup = await backup_and_more(place, more=0)
+    put_back(place.cluster, backup)
+    leave_no_checkpoints(place)
+    beyond = f"{folder}/{place.cluster.head() + 2:016x}/00000000"
+    await place.objects.put_new(beyond, [b"x"])
+    assert beyond in await refusal(place)
 
 
-def test_a_chunk_that_was_put_and_not_committed_when_the_agent_was_killed_refuses_no_start() -> (
+async def test_a_chunk_that_was_put_and_not_committed_when_the_agent_was_killed_refuses_no_start() -> (
     None
 ):
-    async def main() -> None:
-        place = Place()
-        await backup_and_more(place, more=0, kill=True)
-        newest = objects(place)[-1]
-        key = f"{newest.rpartition('/')[0]}/{int(newest[-8:], 16) + 1:08x}"
-        await place.objects.put_new(key, [place.objects._objects[newest]])
-        async with agent_of(place) as agent:
-            await agent.until(ready=True)
-            assert key in objects(place)
-
-    asyncio.run(main())
+    place = Place()
+    await backup_and_more(place, more=0, kill=True)
+    newest = objects(place)[-1]
+    key = f"{newest.rpartition('/')[0]}/{int(newest[-8:], 16) + 1:08x}"
+    await place.objects.put_new(key, [place.objects._objects[newest]])
+    async with agent_of(place) as agent:
+        await agent.until(ready=True)
+        assert key in objects(place)
 
 
 @pytest.mark.parametrize("data", [b"", b"not a chunk, whatever it is"])
-def test_what_is_no_chunk_among_chunks_refuses_no_start(data: bytes) -> None:
-    async def main() -> None:
-        place = Place()
-        await backup_and_more(place, more=0, kill=True)
-        await place.objects.put_new(objects(place)[-1].rpartition("/")[0] + "/ffffffff", [data])
-        async with agent_of(place) as agent:
-            await agent.until(ready=True)
-
-    asyncio.run(main())
+async def test_what_is_no_chunk_among_chunks_refuses_no_start(data: bytes) -> None:
+    place = Place()
+    await backup_and_more(place, more=0, kill=True)
+    await place.objects.put_new(objects(place)[-1].rpartition("/")[0] + "/ffffffff", [data])
+    async with agent_of(place) as agent:
+        await agent.until(ready=True)
 
 
-def test_agents_that_start_while_others_write_are_not_refused() -> None:
-    async def main() -> None:
-        place = Place()
-        async with agent_of(place) as writing:
-            await writing.until(ready=True)
-            assert await (await writing.connect()).create("t") == 0
-            for number in range(5):
-                load = asyncio.create_task(produce(writing, *[b"x"] * 50))
-                async with agent_of(place, f"node.name=other{number}") as other:
-                    await other.until(ready=True)
-                await load
-
-    asyncio.run(main())
+async def test_agents_that_start_while_others_write_are_not_refused() -> None:
+    place = Place()
+    async with agent_of(place) as writing:
+        await writing.until(ready=True)
+        assert await (await writing.connect()).create("t") == 0
+        for number in range(5):
+            load = asyncio.create_task(produce(writing, *[b"x"] * 50))
+            async with agent_of(place, f"node.name=other{number}") as other:
+                await other.until(ready=True)
+            await load
 
 
 @pytest.mark.promise("P1")
-def test_an_agent_under_which_an_older_log_is_put_back_ends_and_acknowledges_nothing() -> None:
-    async def main() -> None:
-        place = Place()
-        async with agent_of(place) as agent:
-            await agent.until(ready=True)
-            client = await agent.connect()
-            assert await client.create("t") == 0
-            backup = copied(place.cluster)
-            await produce(agent, *[b"x"] * 5)
-            before = objects(place)
-            put_back(place.cluster, backup)
-            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-                assert (await client.produce("t", [b"lost"]))[0] != 0
-            with pytest.raises(AgentError, match="acknowledges nothing any more"):
-                async with asyncio.timeout(10):
-                    await agent.task
-            assert set(objects(place)) >= set(before)
+async def test_an_agent_under_which_an_older_log_is_put_back_ends_and_acknowledges_nothing() -> (
+    None
+):
+    place = Place()
+    async with agent_of(place) as agent:
+        await agent.until(ready=True)
+        client = await agent.connect()
+        assert await client.create("t") == 0
+        backup = copied(place.cluster)
+        await produce(agent, *[b"x"] * 5)
+        before = objects(place)
+        put_back(place.cluster, backup)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            assert (await client.produce("t", [b"lost"]))[0] != 0
+        with pytest.raises(AgentError, match="acknowledges nothing any more"):
+            async with asyncio.timeout(10):
+                await agent.task
+        assert set(objects(place)) >= set(before)
 
-    asyncio.run(main())
 
-
-def test_the_store_knows_how_far_the_log_was_when_an_agent_has_left() -> None:
-    async def main() -> None:
-        place = Place()
-        await backup_and_more(place, more=0)
-        infos = await place.objects.list_after(log_checkpoint.FOLDER, "")
-        checkpoints = log_checkpoint.found_in(infos)
-        assert max(each.position for each in checkpoints) == place.cluster.head()
-        # The first of the incarnation, and the last.
-        assert sorted(each.is_first for each in checkpoints) == [False, True]
-
-    asyncio.run(main())
+async def test_the_store_knows_how_far_the_log_was_when_an_agent_has_left() -> None:
+    place = Place()
+    await backup_and_more(place, more=0)
+    infos = await place.objects.list_after(log_checkpoint.FOLDER, "")
+    checkpoints = log_checkpoint.found_in(infos)
+    assert max(each.position for each in checkpoints) == place.cluster.head()
+    # The first of the incarnation, and the last.
+    assert sorted(each.is_first for each in checkpoints) == [False, True]

@@ -105,133 +105,121 @@ async def cut(log: EtcdLog, session: Session, through: int) -> int:
     return await log.cut(session, Position(through))
 
 
-def test_keys_of_a_cut_log_are_those_of_the_design(etcd: EtcdServer) -> None:
-    async def scenario() -> None:
-        async with Logs(etcd) as logs:
-            log, _ = logs.connect()
-            gone, session = await opened(log), await opened(log)
-            await log.revoke(gone.id)
-            through = await append(log, session, 1, 2)
-            await append(log, session, 3)
-            assert await cut(log, session, through) == 4
-            state = {"compact": 0, "forgotten": False}
-            state |= {"done": revision_of(through), "through": revision_of(through)}
-            assert await logs.content() == {
-                f"log/0/{session.id:016x}/0000000003": b"3",
-                f"last/0/{gone.id:016x}": b"0",
-                f"last/0/{session.id:016x}": b"3",
-                "head/0": b"%016x/3" % session.id,
-                f"session/{session.id:016x}": b"open",
-                "snapshot": b"%d\ntwo snapshots" % revision_of(through),
-                "cut/0": json.dumps(state, sort_keys=True).encode(),
-            }
-
-    asyncio.run(scenario())
+@pytest.mark.real_loop
+async def test_keys_of_a_cut_log_are_those_of_the_design(etcd: EtcdServer) -> None:
+    async with Logs(etcd) as logs:
+        log, _ = logs.connect()
+        gone, session = await opened(log), await opened(log)
+        await log.revoke(gone.id)
+        through = await append(log, session, 1, 2)
+        await append(log, session, 3)
+        assert await cut(log, session, through) == 4
+        state = {"compact": 0, "forgotten": False}
+        state |= {"done": revision_of(through), "through": revision_of(through)}
+        assert await logs.content() == {
+            f"log/0/{session.id:016x}/0000000003": b"3",
+            f"last/0/{gone.id:016x}": b"0",
+            f"last/0/{session.id:016x}": b"3",
+            "head/0": b"%016x/3" % session.id,
+            f"session/{session.id:016x}": b"open",
+            "snapshot": b"%d\ntwo snapshots" % revision_of(through),
+            "cut/0": json.dumps(state, sort_keys=True).encode(),
+        }
 
 
-def test_history_goes_up_to_where_the_cut_before_ended(etcd: EtcdServer) -> None:
-    async def scenario() -> None:
-        async with Logs(etcd) as logs:
-            log, client = logs.connect()
+@pytest.mark.real_loop
+async def test_history_goes_up_to_where_the_cut_before_ended(etcd: EtcdServer) -> None:
+    async with Logs(etcd) as logs:
+        log, client = logs.connect()
 
-            async def readable(revision: int) -> bool:
-                try:
-                    await client.range(pb.RangeRequest(key=logs.keys.head, revision=revision))
-                except CompactedError:
-                    return False
-                return True
+        async def readable(revision: int) -> bool:
+            try:
+                await client.range(pb.RangeRequest(key=logs.keys.head, revision=revision))
+            except CompactedError:
+                return False
+            return True
 
-            session = await opened(log)
-            one = await append(log, session, 1)
-            await cut(log, session, one)
-            assert await readable(revision_of(one))
-            ended = (await client.range(pb.RangeRequest(key=logs.keys.cut))).kvs[0].mod_revision
-            two = await append(log, session, 2)
-            await cut(log, session, two)
-            assert not await readable(ended - 1)
-            assert await readable(ended)
-
-    asyncio.run(scenario())
+        session = await opened(log)
+        one = await append(log, session, 1)
+        await cut(log, session, one)
+        assert await readable(revision_of(one))
+        ended = (await client.range(pb.RangeRequest(key=logs.keys.cut))).kvs[0].mod_revision
+        two = await append(log, session, 2)
+        await cut(log, session, two)
+        assert not await readable(ended - 1)
+        assert await readable(ended)
 
 
-def test_history_is_left_alone_where_that_is_the_setting(etcd: EtcdServer) -> None:
-    async def scenario() -> None:
-        async with Logs(etcd, compact=False) as logs:
-            log, client = logs.connect()
-            session = await opened(log)
-            for n in range(1, 5):
-                await cut(log, session, await append(log, session, n))
-            for_ever = pb.RangeRequest(
-                key=logs.keys.head, revision=revision_of(Position(session.incarnation))
-            )
-            assert (await client.range(for_ever)).kvs
-
-    asyncio.run(scenario())
+@pytest.mark.real_loop
+async def test_history_is_left_alone_where_that_is_the_setting(etcd: EtcdServer) -> None:
+    async with Logs(etcd, compact=False) as logs:
+        log, client = logs.connect()
+        session = await opened(log)
+        for n in range(1, 5):
+            await cut(log, session, await append(log, session, n))
+        for_ever = pb.RangeRequest(
+            key=logs.keys.head, revision=revision_of(Position(session.incarnation))
+        )
+        assert (await client.range(for_ever)).kvs
 
 
-def test_whoever_is_catching_up_goes_on_through_a_cut(etcd: EtcdServer) -> None:
-    async def scenario() -> None:
-        async with Logs(etcd) as logs:
-            (log, _), (other, _) = logs.connect(), logs.connect()
-            session = await opened(log)
-            through = await append(log, session, *range(1, 1200))
-            async with aclosing(other.tail(POSITION_ZERO)) as batches:
-                entries = list(await anext(batches))
-                assert await cut(log, session, through) == 1200
-                await append(log, session, 1200)
-                # At the revision that it reads at, all is as it was.
-                entries += await take(batches, 1201 - len(entries))
-                assert [entry.n for entry in entries] == list(range(1201))
-
-    asyncio.run(scenario())
+@pytest.mark.real_loop
+async def test_whoever_is_catching_up_goes_on_through_a_cut(etcd: EtcdServer) -> None:
+    async with Logs(etcd) as logs:
+        (log, _), (other, _) = logs.connect(), logs.connect()
+        session = await opened(log)
+        through = await append(log, session, *range(1, 1200))
+        async with aclosing(other.tail(POSITION_ZERO)) as batches:
+            entries = list(await anext(batches))
+            assert await cut(log, session, through) == 1200
+            await append(log, session, 1200)
+            # At the revision that it reads at, all is as it was.
+            entries += await take(batches, 1201 - len(entries))
+            assert [entry.n for entry in entries] == list(range(1201))
 
 
-def test_whoever_is_catching_up_is_told_when_others_compact_behind_a_cut(
+@pytest.mark.real_loop
+async def test_whoever_is_catching_up_is_told_when_others_compact_behind_a_cut(
     etcd: EtcdServer,
 ) -> None:
-    async def scenario() -> None:
-        async with Logs(etcd) as logs:
-            (log, _), (other, _) = logs.connect(), logs.connect()
-            session = await opened(log)
-            through = await append(log, session, *range(1, 1200))
-            async with aclosing(other.tail(POSITION_ZERO)) as batches:
-                await anext(batches)
-                await cut(log, session, through)
-                place = await append(log, session, 1200)
-                gateway(etcd, "kv/compaction", {"revision": str(revision_of(place))})
-                with pytest.raises(LogCutError):
-                    await take(batches, 1201)
-
-    asyncio.run(scenario())
+    async with Logs(etcd) as logs:
+        (log, _), (other, _) = logs.connect(), logs.connect()
+        session = await opened(log)
+        through = await append(log, session, *range(1, 1200))
+        async with aclosing(other.tail(POSITION_ZERO)) as batches:
+            await anext(batches)
+            await cut(log, session, through)
+            place = await append(log, session, 1200)
+            gateway(etcd, "kv/compaction", {"revision": str(revision_of(place))})
+            with pytest.raises(LogCutError):
+                await take(batches, 1201)
 
 
-def test_compaction_by_others_in_the_middle_of_a_cut_only_makes_it_come_again(
+@pytest.mark.real_loop
+async def test_compaction_by_others_in_the_middle_of_a_cut_only_makes_it_come_again(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coordinator.log.etcd_cut.SESSIONS_PER_PAGE", 2)
 
-    async def scenario() -> None:
-        async with Logs(etcd) as logs:
-            log, client = logs.connect()
-            sessions = [await opened(log) for _ in range(5)]
-            through = await append(log, sessions[0], 1)
-            range_of = client.range
+    async with Logs(etcd) as logs:
+        log, client = logs.connect()
+        sessions = [await opened(log) for _ in range(5)]
+        through = await append(log, sessions[0], 1)
+        range_of = client.range
 
-            async def compacting(request: pb.RangeRequest) -> pb.RangeResponse:
-                if request.revision:
-                    await append(log, sessions[0], 2)
-                    now = (await range_of(pb.RangeRequest(key=logs.keys.head))).header.revision
-                    await client.compact(now)
-                return await range_of(request)
+        async def compacting(request: pb.RangeRequest) -> pb.RangeResponse:
+            if request.revision:
+                await append(log, sessions[0], 2)
+                now = (await range_of(pb.RangeRequest(key=logs.keys.head))).header.revision
+                await client.compact(now)
+            return await range_of(request)
 
-            client.range = compacting
-            with pytest.raises(LogUnavailableError):
-                await cut(log, sessions[0], through)
-            client.range = range_of
-            assert await log.cut(sessions[0], through) == 6
-            assert await logs.entries() == [(sessions[0].id, 2)]
-
-    asyncio.run(scenario())
+        client.range = compacting
+        with pytest.raises(LogUnavailableError):
+            await cut(log, sessions[0], through)
+        client.range = range_of
+        assert await log.cut(sessions[0], through) == 6
+        assert await logs.entries() == [(sessions[0].id, 2)]
 
 
 class Story:
@@ -328,32 +316,30 @@ def test_what_comes_late_of_a_holder_changes_nothing(
     asyncio.run(scenario(holder_lives=False))
 
 
-def test_session_that_ends_in_the_middle_of_its_cut_ends_the_cut(
+@pytest.mark.real_loop
+async def test_session_that_ends_in_the_middle_of_its_cut_ends_the_cut(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coordinator.log.etcd_cut.CUT_ENTRIES_MAX", 2)
 
-    async def scenario() -> None:
-        async with Logs(etcd) as logs:
-            (log, client), (other, _) = logs.connect(), logs.connect()
-            session = await opened(log)
-            through = await append(log, session, *range(1, 12))
-            await log.publish(session, b"", older=through)
-            txn = client.txn
+    async with Logs(etcd) as logs:
+        (log, client), (other, _) = logs.connect(), logs.connect()
+        session = await opened(log)
+        through = await append(log, session, *range(1, 12))
+        await log.publish(session, b"", older=through)
+        txn = client.txn
 
-            async def ending(request: pb.TxnRequest) -> pb.TxnResponse:
-                response = await txn(request)
-                if len(await logs.entries()) <= 8:
-                    await other.revoke(session.id)
-                return response
+        async def ending(request: pb.TxnRequest) -> pb.TxnResponse:
+            response = await txn(request)
+            if len(await logs.entries()) <= 8:
+                await other.revoke(session.id)
+            return response
 
-            client.txn = ending
-            with pytest.raises(SessionLostError) as lost:
-                await log.cut(session, through)
-            assert lost.value.last == 11
-            assert len(await logs.entries()) == 8
-
-    asyncio.run(scenario())
+        client.txn = ending
+        with pytest.raises(SessionLostError) as lost:
+            await log.cut(session, through)
+        assert lost.value.last == 11
+        assert len(await logs.entries()) == 8
 
 
 @pytest.mark.promise("P14")
@@ -428,18 +414,16 @@ def test_full_database_is_told_clearly_and_what_was_in_doubt_is_in_once_after_it
     asyncio.run(scenario())
 
 
-def test_log_of_many_times_the_databases_size_goes_through_it(small_etcd: EtcdServer) -> None:
-    async def scenario() -> None:
-        async with Logs(small_etcd) as logs:
-            log, client = logs.connect()
-            session, n = await opened(log), 0
-            for _ in range(30):
-                before = await log.head()
-                for _ in range(10):
-                    n += 1
-                    await log.append(session, n, bytes(32 * 1024))
-                await cut(log, session, before)
-            assert sum(request.ByteSize() for request in client.sent) > 2 * (4 << 20)
-            assert len(await logs.entries()) == 10
-
-    asyncio.run(scenario())
+@pytest.mark.real_loop
+async def test_log_of_many_times_the_databases_size_goes_through_it(small_etcd: EtcdServer) -> None:
+    async with Logs(small_etcd) as logs:
+        log, client = logs.connect()
+        session, n = await opened(log), 0
+        for _ in range(30):
+            before = await log.head()
+            for _ in range(10):
+                n += 1
+                await log.append(session, n, bytes(32 * 1024))
+            await cut(log, session, before)
+        assert sum(request.ByteSize() for request in client.sent) > 2 * (4 << 20)
+        assert len(await logs.entries()) == 10

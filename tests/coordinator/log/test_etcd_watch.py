@@ -10,6 +10,8 @@ from coordinator.log import etcd_pb2 as pb
 from coordinator.log.etcd_client import Endpoint, EtcdClient
 from coordinator.log.metadata_log import LogUnavailableError
 
+pytestmark = pytest.mark.real_loop
+
 
 class LateCall:
     """As gRPC's calls behave: cancelled, it still gives what had come, then cancels its reader."""
@@ -58,33 +60,24 @@ async def watch(client: EtcdClient) -> list[bytes]:
     return keys
 
 
-def test_watch_given_up_while_its_answer_came_does_not_cancel_its_reader(
+async def test_watch_given_up_while_its_answer_came_does_not_cancel_its_reader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # So it is in the first turn of a process that was stopped: its replica must follow on.
     monkeypatch.setattr(etcd_client, "QUIET_S_MAX", 0.01)
 
-    async def scenario() -> None:
-        with pytest.raises(LogUnavailableError):
-            await watch(client_whose_watch_is(LateCall()))
-
-    asyncio.run(scenario())
+    with pytest.raises(LogUnavailableError):
+        await watch(client_whose_watch_is(LateCall()))
 
 
-def test_reader_that_is_cancelled_itself_ends_by_that() -> None:
-    async def scenario() -> None:
-        reading = asyncio.ensure_future(watch(client_whose_watch_is(LateCall())))
-        await asyncio.sleep(0)
-        reading.cancel()
-        await asyncio.wait([reading])
-        assert reading.cancelled()
-
-    asyncio.run(scenario())
+async def test_reader_that_is_cancelled_itself_ends_by_that() -> None:
+    reading = asyncio.ensure_future(watch(client_whose_watch_is(LateCall())))
+    await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.wait([reading])
+    assert reading.cancelled()
 
 
-def test_watch_that_ends_without_an_error_is_unavailable() -> None:
-    async def scenario() -> None:
-        with pytest.raises(LogUnavailableError, match="bye"):
-            await watch(client_whose_watch_is(EndingCall()))
-
-    asyncio.run(scenario())
+async def test_watch_that_ends_without_an_error_is_unavailable() -> None:
+    with pytest.raises(LogUnavailableError, match="bye"):
+        await watch(client_whose_watch_is(EndingCall()))

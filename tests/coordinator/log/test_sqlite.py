@@ -21,6 +21,8 @@ from coordinator.log.sqlite import SqliteLog, _Worker
 from coordinator.log.sqlite_file import SqliteFile
 from protocol.types import Position
 
+pytestmark = pytest.mark.real_loop
+
 
 async def written(log: SqliteLog, count: int):
     session = await log.open(await log.grant(30_000), b"open")
@@ -34,40 +36,34 @@ async def first_batch(log: SqliteLog):
         return await anext(batches)
 
 
-def test_next_process_finds_the_entries_and_the_old_sessions_gone(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        log = SqliteLog(tmp_path / "log.db")
-        await log.identify(b"me")
-        session = await written(log, 10)
-        head = await log.head()
-        await log.aclose()
+async def test_next_process_finds_the_entries_and_the_old_sessions_gone(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    await log.identify(b"me")
+    session = await written(log, 10)
+    head = await log.head()
+    await log.aclose()
 
-        log = SqliteLog(tmp_path / "log.db")
-        assert await log.identify(b"somebody else") == b"me"
-        assert await log.head() == head
-        assert [entry.n for entry in await first_batch(log)] == list(range(10))
-        assert await log.read_session(session.id) == SessionState(alive=False, last=9)
-        assert await log.grant(30_000) > session.id
-        await log.aclose()
-
-    asyncio.run(scenario())
+    log = SqliteLog(tmp_path / "log.db")
+    assert await log.identify(b"somebody else") == b"me"
+    assert await log.head() == head
+    assert [entry.n for entry in await first_batch(log)] == list(range(10))
+    assert await log.read_session(session.id) == SessionState(alive=False, last=9)
+    assert await log.grant(30_000) > session.id
+    await log.aclose()
 
 
-def test_what_was_answered_is_in_the_files(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        log = SqliteLog(tmp_path / "log.db")
-        await written(log, 20)
-        # As a power cut leaves them: the process did not close anything.
-        copy = tmp_path / "copy"
-        copy.mkdir()
-        for file in tmp_path.glob("log.db*"):
-            shutil.copy(file, copy / file.name)
-        await log.aclose()
-        found = SqliteLog(copy / "log.db")
-        assert len(await first_batch(found)) == 20
-        await found.aclose()
-
-    asyncio.run(scenario())
+async def test_what_was_answered_is_in_the_files(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    await written(log, 20)
+    # As a power cut leaves them: the process did not close anything.
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in tmp_path.glob("log.db*"):
+        shutil.copy(file, copy / file.name)
+    await log.aclose()
+    found = SqliteLog(copy / "log.db")
+    assert len(await first_batch(found)) == 20
+    await found.aclose()
 
 
 @pytest.mark.promise("P1")
@@ -81,7 +77,9 @@ def test_every_commit_waits_for_the_disk(tmp_path: Path) -> None:
         database.close()
 
 
-def test_appends_that_wait_share_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_appends_that_wait_share_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes: list[int] = []
     commit = _Worker._commit
 
@@ -91,38 +89,32 @@ def test_appends_that_wait_share_a_commit(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(_Worker, "_commit", counting)
 
-    async def scenario() -> None:
-        log = SqliteLog(tmp_path / "log.db")
-        sessions = [await log.open(await log.grant(30_000), b"open") for _ in range(50)]
-        sizes.clear()
-        positions = await asyncio.gather(*[log.append(each, 1, b"x") for each in sessions])
-        assert positions == sorted(set(positions))
-        assert sum(sizes) == 50
-        assert len(sizes) < 25
-        await log.aclose()
-
-    asyncio.run(scenario())
+    log = SqliteLog(tmp_path / "log.db")
+    sessions = [await log.open(await log.grant(30_000), b"open") for _ in range(50)]
+    sizes.clear()
+    positions = await asyncio.gather(*[log.append(each, 1, b"x") for each in sessions])
+    assert positions == sorted(set(positions))
+    assert sum(sizes) == 50
+    assert len(sizes) < 25
+    await log.aclose()
 
 
-def test_tail_that_fell_far_behind_reads_the_file_again(
+async def test_tail_that_fell_far_behind_reads_the_file_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coordinator.log.sqlite.FEED_ENTRIES_MAX", 5)
 
-    async def scenario() -> None:
-        log = SqliteLog(tmp_path / "log.db")
-        session = await log.open(await log.grant(30_000), b"open")
-        numbers: list[int] = []
-        async with aclosing(log.tail(Position(0))) as batches:
+    log = SqliteLog(tmp_path / "log.db")
+    session = await log.open(await log.grant(30_000), b"open")
+    numbers: list[int] = []
+    async with aclosing(log.tail(Position(0))) as batches:
+        numbers += [entry.n for entry in await anext(batches)]
+        for n in range(1, 50):
+            await log.append(session, n, b"x")
+        while len(numbers) < 50:
             numbers += [entry.n for entry in await anext(batches)]
-            for n in range(1, 50):
-                await log.append(session, n, b"x")
-            while len(numbers) < 50:
-                numbers += [entry.n for entry in await anext(batches)]
-        assert numbers == list(range(50))
-        await log.aclose()
-
-    asyncio.run(scenario())
+    assert numbers == list(range(50))
+    await log.aclose()
 
 
 async def refusal(path: Path) -> str:
@@ -135,17 +127,14 @@ async def refusal(path: Path) -> str:
         await log.aclose()
 
 
-def test_log_in_use_by_another_is_refused(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        log = SqliteLog(tmp_path / "log.db")
-        await written(log, 1)
-        assert "in use by another process" in await refusal(tmp_path / "log.db")
-        await log.aclose()
-        free = SqliteLog(tmp_path / "log.db")
-        assert await free.head() > 0
-        await free.aclose()
-
-    asyncio.run(scenario())
+async def test_log_in_use_by_another_is_refused(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    await written(log, 1)
+    assert "in use by another process" in await refusal(tmp_path / "log.db")
+    await log.aclose()
+    free = SqliteLog(tmp_path / "log.db")
+    assert await free.head() > 0
+    await free.aclose()
 
 
 def test_file_that_is_no_log_is_refused(tmp_path: Path) -> None:
@@ -164,17 +153,14 @@ def test_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) ->
     assert path.read_bytes() == before
 
 
-def test_log_of_a_newer_format_is_refused(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        log = SqliteLog(tmp_path / "log.db")
-        await written(log, 1)
-        await log.aclose()
-        connection = sqlite3.connect(tmp_path / "log.db")
-        connection.execute("PRAGMA user_version = 99")
-        connection.close()
-        assert "newer version" in await refusal(tmp_path / "log.db")
-
-    asyncio.run(scenario())
+async def test_log_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    await written(log, 1)
+    await log.aclose()
+    connection = sqlite3.connect(tmp_path / "log.db")
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    assert "newer version" in await refusal(tmp_path / "log.db")
 
 
 def test_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
@@ -183,90 +169,78 @@ def test_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     assert "cannot be opened" in asyncio.run(refusal(tmp_path / "no" / "such" / "log.db"))
 
 
-def test_failed_write_is_unknown_and_can_be_repeated(
+async def test_failed_write_is_unknown_and_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        log = SqliteLog(tmp_path / "log.db")
-        session = await written(log, 3)
-        insert, failures = SqliteLog._insert, [1]
+    log = SqliteLog(tmp_path / "log.db")
+    session = await written(log, 3)
+    insert, failures = SqliteLog._insert, [1]
 
-        def failing(self, connection, session, n, payload):
-            place = insert(self, connection, session, n, payload)
-            if failures:
-                failures.pop()
-                raise sqlite3.OperationalError("database or disk is full")
-            return place
+    def failing(self, connection, session, n, payload):
+        place = insert(self, connection, session, n, payload)
+        if failures:
+            failures.pop()
+            raise sqlite3.OperationalError("database or disk is full")
+        return place
 
-        monkeypatch.setattr(SqliteLog, "_insert", failing)
-        with pytest.raises(LogUnavailableError, match="disk is full"):
-            await log.append(session, 3, b"3")
-        assert await log.append(session, 3, b"3") == await log.head()
-        assert [entry.n for entry in await first_batch(log)] == [0, 1, 2, 3]
-        await log.aclose()
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(SqliteLog, "_insert", failing)
+    with pytest.raises(LogUnavailableError, match="disk is full"):
+        await log.append(session, 3, b"3")
+    assert await log.append(session, 3, b"3") == await log.head()
+    assert [entry.n for entry in await first_batch(log)] == [0, 1, 2, 3]
+    await log.aclose()
 
 
-def test_log_of_the_format_before_is_read_and_can_be_cut(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        path = tmp_path / "log.db"
-        log = SqliteLog(path)
-        session = await written(log, 5)
-        await log.aclose()
-        connection = sqlite3.connect(path)
-        connection.executescript("DROP TABLE newest; DROP TABLE bound; PRAGMA user_version = 1")
-        connection.close()
+async def test_log_of_the_format_before_is_read_and_can_be_cut(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    log = SqliteLog(path)
+    session = await written(log, 5)
+    await log.aclose()
+    connection = sqlite3.connect(path)
+    connection.executescript("DROP TABLE newest; DROP TABLE bound; PRAGMA user_version = 1")
+    connection.close()
 
-        log = SqliteLog(path)
-        entries = await first_batch(log)
-        assert [entry.n for entry in entries] == [0, 1, 2, 3, 4]
-        assert await log.read_session(session.id) == SessionState(alive=False, last=4)
-        holder = await written(log, 1)
-        await log.publish(holder, b"", older=entries[2].position)
-        assert await log.cut(holder, entries[2].position) == 3
-        await log.aclose()
-
-    asyncio.run(scenario())
+    log = SqliteLog(path)
+    entries = await first_batch(log)
+    assert [entry.n for entry in entries] == [0, 1, 2, 3, 4]
+    assert await log.read_session(session.id) == SessionState(alive=False, last=4)
+    holder = await written(log, 1)
+    await log.publish(holder, b"", older=entries[2].position)
+    assert await log.cut(holder, entries[2].position) == 3
+    await log.aclose()
 
 
-def test_next_process_finds_the_cut_and_what_was_published(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        log = SqliteLog(tmp_path / "log.db")
-        session = await written(log, 5)
-        entries = await first_batch(log)
-        await log.publish(session, b"two", older=entries[-1].position)
-        assert await log.cut(session, entries[-1].position) == 5
-        await log.aclose()
+async def test_next_process_finds_the_cut_and_what_was_published(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    session = await written(log, 5)
+    entries = await first_batch(log)
+    await log.publish(session, b"two", older=entries[-1].position)
+    assert await log.cut(session, entries[-1].position) == 5
+    await log.aclose()
 
-        log = SqliteLog(tmp_path / "log.db")
-        assert await log.snapshots() == b"two"
-        assert await log.head() == entries[-1].position
-        assert await log.read_session(session.id) == SessionState(alive=False, last=4)
-        with pytest.raises(LogCutError):
-            await first_batch(log)
-        later = await written(log, 1)
-        assert later.incarnation > entries[-1].position
-        await log.aclose()
-
-    asyncio.run(scenario())
+    log = SqliteLog(tmp_path / "log.db")
+    assert await log.snapshots() == b"two"
+    assert await log.head() == entries[-1].position
+    assert await log.read_session(session.id) == SessionState(alive=False, last=4)
+    with pytest.raises(LogCutError):
+        await first_batch(log)
+    later = await written(log, 1)
+    assert later.incarnation > entries[-1].position
+    await log.aclose()
 
 
-def test_file_of_a_log_that_is_cut_stays_flat(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        log = SqliteLog(tmp_path / "log.db")
-        session = await written(log, 1)
-        sizes = []
-        for n in range(1, 601):
-            place = await log.append(session, n, bytes(4096))
-            if n % 100 == 0:
-                await log.publish(session, b"", older=place)
-                await log.cut(session, place)
-                sizes.append(sum(file.stat().st_size for file in tmp_path.glob("log.db*")))
-        await log.aclose()
-        assert sizes[-1] <= sizes[1] * 1.1
-
-    asyncio.run(scenario())
+async def test_file_of_a_log_that_is_cut_stays_flat(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    session = await written(log, 1)
+    sizes = []
+    for n in range(1, 601):
+        place = await log.append(session, n, bytes(4096))
+        if n % 100 == 0:
+            await log.publish(session, b"", older=place)
+            await log.cut(session, place)
+            sizes.append(sum(file.stat().st_size for file in tmp_path.glob("log.db*")))
+    await log.aclose()
+    assert sizes[-1] <= sizes[1] * 1.1
 
 
 async def _in_use(path: Path) -> tuple[SqliteLog, Session]:
@@ -294,41 +268,35 @@ def _remove(path: Path) -> None:
 
 @pytest.mark.promise("P1")
 @pytest.mark.parametrize("change", [_move, _overwrite, _remove])
-def test_a_file_that_is_replaced_while_in_use_acknowledges_nothing(
+async def test_a_file_that_is_replaced_while_in_use_acknowledges_nothing(
     tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
-    async def scenario() -> None:
-        log, session = await _in_use(tmp_path / "log.db")
-        async with aclosing(log.tail(Position(0))) as reading:
-            assert len(await anext(reading)) == 2
-            following = asyncio.ensure_future(anext(reading))
-            change(tmp_path / "log.db")
-            for _ in range(2):
-                with pytest.raises(LogReplacedError, match="while it was in use"):
-                    await log.append(session, 2, b"two")
-            assert not following.done()
-            following.cancel()
-            await asyncio.wait([following])
-        await log.aclose()
-
-    asyncio.run(scenario())
+    log, session = await _in_use(tmp_path / "log.db")
+    async with aclosing(log.tail(Position(0))) as reading:
+        assert len(await anext(reading)) == 2
+        following = asyncio.ensure_future(anext(reading))
+        change(tmp_path / "log.db")
+        for _ in range(2):
+            with pytest.raises(LogReplacedError, match="while it was in use"):
+                await log.append(session, 2, b"two")
+        assert not following.done()
+        following.cancel()
+        await asyncio.wait([following])
+    await log.aclose()
 
 
-def test_a_logs_own_checkpoints_are_nobody_elses_changes(
+async def test_a_logs_own_checkpoints_are_nobody_elses_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coordinator.log.sqlite_file.CHECKPOINT_WAL_BYTES", 100_000)
 
-    async def scenario() -> None:
-        path = tmp_path / "log.db"
-        log = SqliteLog(path)
-        session = await log.open(await log.grant(30_000), b"open")
-        before = path.stat().st_size
-        for n in range(1, 101):
-            await log.append(session, n, bytes(4000))
-        # What was committed is in the file, and the one beside it was begun anew.
-        assert path.stat().st_size > before + 200_000
-        assert path.with_name("log.db-wal").stat().st_size < 200_000
-        await log.aclose()
-
-    asyncio.run(scenario())
+    path = tmp_path / "log.db"
+    log = SqliteLog(path)
+    session = await log.open(await log.grant(30_000), b"open")
+    before = path.stat().st_size
+    for n in range(1, 101):
+        await log.append(session, n, bytes(4000))
+    # What was committed is in the file, and the one beside it was begun anew.
+    assert path.stat().st_size > before + 200_000
+    assert path.with_name("log.db-wal").stat().st_size < 200_000
+    await log.aclose()

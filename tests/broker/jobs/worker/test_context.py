@@ -23,6 +23,8 @@ from storage.stores.object_store import (
 from storage.stores.retry_policy import RetryPolicy
 from tests.kit.sockets import settings_of
 
+pytestmark = pytest.mark.real_loop
+
 ME = Incarnation(1)
 
 
@@ -76,46 +78,37 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RETRY", RetryPolicy(longest_s=0.001))
 
 
-def test_a_store_that_is_away_is_asked_again_until_it_answers() -> None:
-    async def work() -> None:
-        store = Failing()
-        context = context_of(store)
-        store.errors = [StoreUnavailableError("away"), TimeoutError()]
-        await context.put("a", [b"12", b"3"])
-        store.errors = [StoreUnavailableError("away")] * 5
-        assert bytes(await context.read("a")) == b"123"
-        assert (context.stats.bytes_written, context.stats.bytes_read) == (3, 3)
-
-    asyncio.run(work())
+async def test_a_store_that_is_away_is_asked_again_until_it_answers() -> None:
+    store = Failing()
+    context = context_of(store)
+    store.errors = [StoreUnavailableError("away"), TimeoutError()]
+    await context.put("a", [b"12", b"3"])
+    store.errors = [StoreUnavailableError("away")] * 5
+    assert bytes(await context.read("a")) == b"123"
+    assert (context.stats.bytes_written, context.stats.bytes_read) == (3, 3)
 
 
 @pytest.mark.parametrize(
     "error", [ObjectNotFoundError("x"), ObjectExistsError("x"), StoreRefusedError("x")]
 )
-def test_a_definite_answer_of_the_store_is_the_jobs(error: Exception) -> None:
-    async def work() -> None:
-        store = Failing()
-        store.errors = [error]
-        with pytest.raises(type(error)):
-            await context_of(store).put("a", [b"1"])
-
-    asyncio.run(work())
+async def test_a_definite_answer_of_the_store_is_the_jobs(error: Exception) -> None:
+    store = Failing()
+    store.errors = [error]
+    with pytest.raises(type(error)):
+        await context_of(store).put("a", [b"1"])
 
 
-def test_all_bytes_are_paced_before_they_are_moved_if_their_number_is_known() -> None:
-    async def work() -> None:
-        paced: list[int] = []
+async def test_all_bytes_are_paced_before_they_are_moved_if_their_number_is_known() -> None:
+    paced: list[int] = []
 
-        async def pace(length: int) -> None:
-            paced.append(length)
+    async def pace(length: int) -> None:
+        paced.append(length)
 
-        context = context_of(pace=pace)
-        await context.put("a", [b"12345"])
-        assert bytes(await context.read("a", 1, 2)) == b"23"
-        await context.read("a")
-        assert paced == [5, 2, 5]
-
-    asyncio.run(work())
+    context = context_of(pace=pace)
+    await context.put("a", [b"12345"])
+    assert bytes(await context.read("a", 1, 2)) == b"23"
+    await context.read("a")
+    assert paced == [5, 2, 5]
 
 
 def test_numbers_go_up_from_behind_what_is_committed_for_each_kind() -> None:
@@ -173,14 +166,11 @@ def test_progress_is_told_at_most_so_often(monkeypatch: pytest.MonkeyPatch) -> N
     assert last is not None
 
 
-def test_a_proposal_counts_as_something_done() -> None:
-    async def work() -> None:
-        context = context_of()
-        with pytest.raises(JobStoppedError):
-            await context.propose(ReportJob(JobKind.MERGE, 0, 0, running=True, note=""))
-        assert context.stats.commands == 1
-        last = context.last_report(failure="the store is away")
-        assert last is not None
-        assert last.note == "failed: the store is away"
-
-    asyncio.run(work())
+async def test_a_proposal_counts_as_something_done() -> None:
+    context = context_of()
+    with pytest.raises(JobStoppedError):
+        await context.propose(ReportJob(JobKind.MERGE, 0, 0, running=True, note=""))
+    assert context.stats.commands == 1
+    last = context.last_report(failure="the store is away")
+    assert last is not None
+    assert last.note == "failed: the store is away"
