@@ -43,14 +43,14 @@ from coordinator.tables.partition import Partition
 from protocol import records
 from protocol.errors import ErrorCode
 from protocol.records import Record, build_batch
-from protocol.types import INCARNATION_NONE, Buffer, Incarnation, Position, TopicId, position
+from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, position
 from storage.formats.batches import Batches
 from storage.formats.log_checkpoint import LogCheckpoint
 from storage.formats.page import decode_rows
 from storage.formats.spans import Item, Marker, ObjectId, Page, Span
 from storage.stores.memory import MemoryStore
-from storage.stores.object_store import DeleteRefusal, ObjectInfo
 from tests.coordinator.machine.story import opening
+from tests.kit.faults import FaultyStore
 from txn.transactions import NO_TRANSACTION, OF_EPOCH
 
 Event = Callable[[], Awaitable[None]]
@@ -102,7 +102,7 @@ class Steps:
         self.stop_at = stop_at
         self.events = events or {}
 
-    async def step(self) -> None:
+    async def step(self, *_arguments: object) -> None:
         await asyncio.sleep(0)
         self.count += 1
         if (event := self.events.pop(self.count, None)) is not None:
@@ -111,38 +111,11 @@ class Steps:
             raise JobStoppedError("the worker was killed")
 
 
-class SteppedStore:
-    """The store as a job sees it: a step before and after each call takes effect."""
-
-    def __init__(self, store: MemoryStore, steps: Steps) -> None:
-        self._store = store
-        self._steps = steps
-
-    async def put_new(self, key: str, parts: Sequence[Buffer]) -> None:
-        await self._steps.step()
-        await self._store.put_new(key, parts)
-        await self._steps.step()
-
-    async def get(self, key: str) -> Buffer:
-        await self._steps.step()
-        return await self._store.get(key)
-
-    async def get_range(self, key: str, start: int, length: int) -> Buffer:
-        await self._steps.step()
-        return await self._store.get_range(key, start, length)
-
-    async def list_after(self, prefix: str, start_after: str) -> Sequence[ObjectInfo]:
-        await self._steps.step()
-        return await self._store.list_after(prefix, start_after)
-
-    async def delete(self, keys: Sequence[str]) -> Sequence[DeleteRefusal]:
-        await self._steps.step()
-        refused = await self._store.delete(keys)
-        await self._steps.step()
-        return refused
-
-    async def aclose(self) -> None:
-        """The store is the world's."""
+def stepped(store: MemoryStore, steps: Steps) -> FaultyStore:
+    """The store as a job sees it: a step before each call, and another when it changed something."""
+    seen = FaultyStore(store)
+    seen.before["*"] = seen.after["put_new"] = seen.after["delete"] = steps.step
+    return seen
 
 
 class World:
@@ -369,7 +342,7 @@ class World:
         context = JobContext(
             kind,
             machine=self.machine,
-            store=SteppedStore(self.store, steps),
+            store=stepped(self.store, steps),
             settings=self.settings,
             rules=TopicRules(self.settings.kafka),
             incarnation=incarnation,
