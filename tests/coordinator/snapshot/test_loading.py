@@ -9,7 +9,7 @@ from coordinator.commands.entries import Close, CreateTopic, Open, Tick
 from coordinator.commands.job_commands import BeginSnapshot, ClaimJobs, JobKind, PublishSnapshot
 from coordinator.coordinator import ReplicaStoppedError
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
-from coordinator.log.metadata_log import LogCutError, LogEntry, LogUnavailableError
+from coordinator.log.metadata_log import LogCutError, LogEntry, MetadataLog
 from coordinator.log.sqlite import SqliteLog
 from coordinator.machine.machine import Machine
 from coordinator.replica import Replica
@@ -24,6 +24,7 @@ from storage.stores.memory import MemoryStore
 from storage.stores.object_store import StoreUnavailableError
 from tests.coordinator.snapshot.compare import differences
 from tests.coordinator.support import Agent, Writer, now_s, running
+from tests.kit.faults import FaultyLog, NoAnswerError
 
 pytestmark = pytest.mark.schedules(5)
 
@@ -82,7 +83,7 @@ class World:
         await self.snapshot()
         await self.topic("third")
 
-    def replica(self, log: MemoryLog | None = None) -> Replica:
+    def replica(self, log: MetadataLog | None = None) -> Replica:
         log = log or MemoryLog(self.cluster)
         return Replica(log, Machine(), CoordinatorStats(), self.snapshots)
 
@@ -221,19 +222,16 @@ async def test_a_store_that_is_away_is_waited_for_and_no_older_snapshot_is_taken
     assert replica._stats.snapshot_position == world.published[0].position
 
 
-class _Slow(MemoryLog):
-    """Lets something happen between what it says of snapshots and its tail."""
+def overtaken(cluster: MemoryLogCluster, happens) -> FaultyLog:
+    """Something happens between what the log says of snapshots and its tail, once."""
+    log = FaultyLog(MemoryLog(cluster))
 
-    def __init__(self, cluster: MemoryLogCluster, happens) -> None:
-        super().__init__(cluster)
-        self._happens = happens
-        self.times = 1
+    async def gate() -> None:
+        del log.before["head"]
+        await happens()
 
-    async def head(self) -> Position:
-        if self.times:
-            self.times -= 1
-            await self._happens()
-        return await super().head()
+    log.before["head"] = gate
+    return log
 
 
 async def test_a_cut_that_overtakes_a_start_makes_it_load_anew() -> None:
@@ -245,7 +243,7 @@ async def test_a_cut_that_overtakes_a_start_makes_it_load_anew() -> None:
         await world.topic("fourth")
         await world.snapshot()
 
-    replica = await world.caught_up(world.replica(_Slow(world.cluster, two_more)))
+    replica = await world.caught_up(world.replica(overtaken(world.cluster, two_more)))
     assert replica._stats.snapshot_position == world.published[0].position
 
 
@@ -258,36 +256,28 @@ async def test_a_cut_that_overtakes_a_start_without_snapshots_makes_it_load_one(
         await world.topic("later")
         await world.snapshot()
 
-    replica = await world.caught_up(world.replica(_Slow(world.cluster, two)))
+    replica = await world.caught_up(world.replica(overtaken(world.cluster, two)))
     assert replica._stats.snapshot_position == world.published[0].position
-
-
-class _Stalled(MemoryLog):
-    """Its tail gives nothing while it is stalled."""
-
-    stalled = False
-
-    async def tail(self, after):
-        async for batch in super().tail(after):
-            if self.stalled:
-                while self.stalled:
-                    await asyncio.sleep(1)
-                raise LogUnavailableError("broken off")
-            yield batch
 
 
 async def test_a_cut_that_overtakes_a_replica_that_has_started_stops_it() -> None:
     world = World()
     await world.two_snapshots()
-    log = _Stalled(world.cluster)
+    log, goes_on = FaultyLog(MemoryLog(world.cluster)), asyncio.Event()
+
+    async def break_off(_batch: object) -> None:
+        await goes_on.wait()
+        raise NoAnswerError("broken off")
+
     replica = world.replica(log)
     stopped = asyncio.ensure_future(world.stopped(replica))
     await replica.started()
-    log.stalled = True
+    log.before["tail"] = break_off
     for _ in range(3):
         await world.topic("again")
         await world.snapshot()
-    log.stalled = False
+    del log.before["tail"]
+    goes_on.set()
     reason = await stopped
     assert "fallen behind" in reason
     assert "start it again" in reason
