@@ -26,7 +26,7 @@ MATCHES_MAX: Final = 64
 
 
 class Look(NamedTuple):
-    """What the subscriptions of a group mean at one version of the topics."""
+    """The topics that a group's subscriptions match at one version of the topics."""
 
     ids: dict[Subscription, frozenset[TopicId]]
     partitions: dict[TopicId, int]
@@ -37,7 +37,7 @@ class Look(NamedTuple):
 
 
 class SubscribedTopics:
-    """Looks at topics; remembers what regular expressions matched at the newest version."""
+    """Resolves subscriptions; caches the matches of regular expressions at the newest version of the topics."""
 
     __slots__ = ("_matches", "_matches_version", "_seen_ms", "_version")
 
