@@ -78,7 +78,7 @@ DEPART_S_MAX = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What an agent is given besides its settings. Who opens the adapters closes them."""
+    """The store, the log and the clocks that an agent gets besides its settings. Who opens the adapters closes them."""
 
     store: ObjectStore
     log: MetadataLog
