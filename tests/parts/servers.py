@@ -16,7 +16,7 @@ import time
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psycopg
 
@@ -110,6 +110,7 @@ class MinioServer:
         self._folder = folder / "data"
         self._folder.mkdir(parents=True)
         self._buckets = itertools.count()
+        self._clients: dict[str, Any] = {}
         self.child = Child(
             [
                 *(str(install.minio()), "server", str(self._folder)),
@@ -129,36 +130,34 @@ class MinioServer:
         self.child.start(lambda: http_ok(self.port, "/minio/health/ready"))
 
     def stop(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
         self.child.stop()
 
     def new_bucket(self) -> str:
-        """A new, empty bucket. A folder of the server's folder is one."""
-        import botocore.session
-
+        """A new, empty bucket."""
         name = f"bucket{os.getpid()}-{next(self._buckets)}"
-        client = botocore.session.get_session().create_client(
-            "s3",
-            endpoint_url=self.endpoint,
-            region_name=self.region,
-            aws_access_key_id=self.access_key,
-            aws_secret_access_key=self.secret_key,
-        )
-        client.create_bucket(Bucket=name)
-        client.close()
+        self._client("s3").create_bucket(Bucket=name)
         return name
+
+    def _client(self, service: str) -> Any:
+        """botocore's, made once: what describes a service is megabytes of JSON."""
+        if service not in self._clients:
+            import botocore.session
+
+            self._clients[service] = botocore.session.get_session().create_client(
+                service,
+                endpoint_url=self.endpoint,
+                region_name=self.region,
+                aws_access_key_id=self.access_key,
+                aws_secret_access_key=self.secret_key,
+            )
+        return self._clients[service]
 
     def keeping(self, *objects: str) -> dict[str, str]:
         """Credentials, as AWS's tools find them in the environment, that may do everything but
         delete these objects: `bucket/key`, `*` for any rest."""
-        import botocore.session
-
-        client = botocore.session.get_session().create_client(
-            "sts",
-            endpoint_url=self.endpoint,
-            region_name=self.region,
-            aws_access_key_id=self.access_key,
-            aws_secret_access_key=self.secret_key,
-        )
         denied = [f"arn:aws:s3:::{name}" for name in objects]
         policy = {
             "Version": "2012-10-17",
@@ -168,10 +167,9 @@ class MinioServer:
             ],
         }
         role = "arn:aws:iam::000000000000:role/no-deletes"
-        answer = client.assume_role(
+        answer = self._client("sts").assume_role(
             RoleArn=role, RoleSessionName="no-deletes", Policy=json.dumps(policy)
         )
-        client.close()
         given = answer["Credentials"]
         return {
             "AWS_ACCESS_KEY_ID": given["AccessKeyId"],
