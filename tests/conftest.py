@@ -4,6 +4,7 @@ Integration tests run in a few processes side by side (`--dist loadfile`), each 
 own. A process that a test started must not outlive the tests.
 """
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +57,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks = {file: rank for rank, file in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
+def pytest_collection_finish() -> None:
+    """Tests are many, and stay: garbage is looked for among what they make, as seldom as in an agent."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 50)
 
 
 @pytest.hookimpl(optionalhook=True)
