@@ -196,8 +196,9 @@ group.initial.rebalance.delay.ms=0
 class KafkaServer:
     """One Apache Kafka node (KRaft, broker and controller in one) from its published jars."""
 
-    def __init__(self, folder: Path, *properties: str) -> None:
-        """`properties`: more lines, or others, for its server.properties."""
+    def __init__(self, folder: Path, *properties: str, java: Sequence[str] = ()) -> None:
+        """`properties`: more lines, or others, for its server.properties. `java`: what it runs in;
+        by default it starts soon, but does not compute as fast as it could."""
         self.port = free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -205,14 +206,16 @@ class KafkaServer:
         self._properties = folder / "server.properties"
         common = KAFKA_PROPERTIES.format(port=self.port, controller=free_port(), folder=folder)
         self._properties.write_text("\n".join([common, *properties]))
-        classes = [install.java(), "-Xmx1g", "-Xms1g", "-cp", f"{install.kafka_jars()}/*"]
+        classes = ["-cp", f"{install.kafka_jars()}/*"]
         self._format = [
+            *install.jvm("256m"),
             *classes,
             *("kafka.tools.StorageTool", "format", "-t", "ZnJhemlsLXRlc3QtMDAwMQ"),
             *("-c", str(self._properties)),
         ]
         self.child = Child(
-            [*classes, "kafka.Kafka", str(self._properties)], log=folder / "kafka.log"
+            [*(java or install.jvm("1g")), *classes, "kafka.Kafka", str(self._properties)],
+            log=folder / "kafka.log",
         )
 
     def advertise(self, port: int) -> None:
@@ -240,8 +243,7 @@ class RestCatalogServer:
         main = Path(__file__).parent / "java" / "RestCatalog.java"
         self.child = Child(
             [
-                *(install.java(), "-Xmx256m", "-XX:TieredStopAtLevel=1"),
-                *("-cp", f"{install.iceberg_rest()}/*", str(main)),
+                *(*install.jvm("256m"), "-cp", f"{install.iceberg_rest()}/*", str(main)),
                 *(str(self.port), str(folder / "catalog.db"), self.warehouse),
             ],
             log=folder / "rest.log",
