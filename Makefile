@@ -16,7 +16,7 @@ patiently = $(1) || { echo "again in 15 s ..."; sleep 15; $(1); }
 # Whatever the shell says, what was compiled is kept: tests start agents and commands by the hundred.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run check test bench bench-export readers demo faults sim explore lint static clean help
+.PHONY: run check test bench bench-export readers demo faults sim explore mutants keep lint static clean help
 
 help:
 	@echo "make run    one agent on localhost:9092, everything embedded"
@@ -29,6 +29,8 @@ help:
 	@echo "make sim SEEDS=n   n fresh seeds of the simulator (100000: hours)"
 	@echo "make explore MINUTES=n   fresh cases of all tests that draw, and how to replay what fails"
 	@echo "make faults real processes, real etcd, a real S3 server, and what befalls them"
+	@echo "make keep VERSION=v   keeps this release for tests of later ones (tests/releases)"
+	@echo "make mutants   plants bugs, one at a time, and tells which of them no test finds: 6 minutes"
 	@echo "make lint   format, lint, types, structure"
 
 # The environment: made once, brought up to date when what it is made from changes.
@@ -102,6 +104,17 @@ sim: $(VENV)/.test
 
 explore: $(VENV)/.test
 	@$(BIN)/python -m tests.explore --minutes $(MINUTES)
+
+keep: $(VENV)/.test
+	@$(BIN)/python -m tests.parts java etcd
+	@rm -rf dist/kept && $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist/kept .
+	@$(BIN)/python -m tests.releases dist/kept/frazil-*.whl $(VERSION)
+
+# A bug of the same length, planted in the same second, would not be compiled.
+mutants: export PYTHONDONTWRITEBYTECODE = 1
+mutants: $(VENV)/.test
+	@$(BIN)/python -m tests.parts etcd
+	@$(BIN)/python -m tests.mutants
 
 lint: static
 	@$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_tidy.py

@@ -25,15 +25,13 @@ from aiohttp import web
 
 from broker.admin import metrics
 from broker.admin.listener import AdminView, make_app
-from broker.cluster import purging
 from broker.cluster.placement import Placement
 from broker.config.settings import Address, Settings, advertised, name_of
 from broker.edge.server import KafkaServer
 from broker.fetch.fetching import FetchPath
-from broker.groups import expiring
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.kinds import KINDS
-from broker.handlers import HANDLERS
+from broker.handlers import SERVED
 from broker.jobs import child
 from broker.jobs.host import JobHost
 from broker.node import Node
@@ -46,9 +44,9 @@ from broker.store.identity import WrongPlaceError
 from broker.store.log_checkpoints import LogCheckpoints
 from broker.store.probe import StoreProbe
 from broker.store.truncation import TruncatedLogError
-from broker.transactions import expiring as transaction_expiring
 from broker.transactions.producer_ids import ProducerIds
 from broker.transactions.service import TransactionService
+from broker.upkeep import deleted_topics, offset_expiration, transaction_expiration
 from coordinator.coordinator import (
     AgentIdentity,
     Coordinator,
@@ -64,11 +62,14 @@ from protocol.types import ERA, Incarnation
 from storage.formats.marker import ClusterIdentity
 from storage.reader import Reader
 from storage.stores.object_store import ObjectStore, StoreError, StoreRefusedError
+from storage.stores.retry import until_done
+from storage.stores.retry_policy import NO_LIMIT, RetryPolicy
 from storage.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-IDENTIFY_RETRY_S = 1.0
+START = RetryPolicy(attempt_s_max=NO_LIMIT)
+"""A listing of a large store takes as long as it takes."""
 TELL_AGAIN_S = 30.0
 """An agent that waits says so at once, and then this often."""
 DEPART_S_MAX = 2.0
@@ -475,16 +476,18 @@ class Agent:
         tasks.create_task(shells.coordinator.run(), name="coordinator")
         tasks.create_task(shells.checkpoints.run(), name="checkpoints of the log")
         tasks.create_task(shells.producing.run(), name="produce deadlines")
-        tasks.create_task(purging.run(shells.coordinator), name="purging")
+        tasks.create_task(deleted_topics.run(shells.coordinator), name="purging")
         tasks.create_task(shells.node.groups.run(), name="groups")
-        tasks.create_task(expiring.run(shells.node), name="expiry of offsets")
+        tasks.create_task(offset_expiration.run(shells.node), name="expiry of offsets")
         tasks.create_task(shells.node.transactions.run(), name="transactions")
-        tasks.create_task(transaction_expiring.run(shells.node), name="expiry of transactional ids")
+        tasks.create_task(
+            transaction_expiration.run(shells.node), name="expiry of transactional ids"
+        )
         tasks.create_task(shells.jobs.run(), name="jobs")
         await self._member.wait()
         if self._leaving:
             return
-        self._server = KafkaServer(shells.node, HANDLERS)
+        self._server = KafkaServer(shells.node, SERVED)
         tasks.create_task(self._server.run(), name="connections")
         await self._server.started()
         await self._listen()
@@ -508,20 +511,22 @@ class Agent:
         """Ask until store and log have answered (P16)."""
         loop = asyncio.get_running_loop()
         told_s = -TELL_AGAIN_S
-        while True:
+
+        def tell(error: Exception, _failures: int) -> None:
+            nonlocal told_s
+            what = "object store" if isinstance(error, StoreError) else "metadata log"
+            self._waiting_for = f"waiting for the {what}: {error}"
+            if loop.time() - told_s >= TELL_AGAIN_S:
+                told_s = loop.time()
+                logger.warning("%s; clients are refused meanwhile", self._waiting_for)
+
+        async def ask_once() -> None:
             try:
                 await ask()
             except (StoreRefusedError, LogRefusedError, LogReplacedError) as error:
                 raise AgentError(str(error)) from error
-            except (StoreError, LogError) as error:
-                what = "object store" if isinstance(error, StoreError) else "metadata log"
-                self._waiting_for = f"waiting for the {what}: {error}"
-                if loop.time() - told_s >= TELL_AGAIN_S:
-                    told_s = loop.time()
-                    logger.warning("%s; clients are refused meanwhile", self._waiting_for)
-            else:
-                return
-            await asyncio.sleep(IDENTIFY_RETRY_S)
+
+        await until_done(ask_once, START, tell=tell, passing=(StoreError, LogError))
 
     # Leaving.
 

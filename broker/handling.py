@@ -1,19 +1,17 @@
-"""What several handlers need: the agent's right to write, outcomes in time, barriers that may fail.
+"""What several handlers need: the agent's right to write, answers, barriers that may fail.
 
 Leaves out what one API alone needs.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
+from broker.calls.call import Call
+from broker.calls.outcomes import forget
 from broker.config import table_configs
-from broker.edge.dispatch import Call, unavailable_code
 from broker.node import Node
-from coordinator.commands.entries import Outcome
 from coordinator.commands.table_commands import TABLES_LEVEL, SetSubjectRules
 from coordinator.log.metadata_log import LogError
-from coordinator.proposer import NotDoneError
 from coordinator.tables.schemas import GLOBAL
 from protocol import messages
 from protocol.errors import ErrorCode, KafkaError
@@ -24,11 +22,6 @@ TOPIC_OPERATIONS: Final = 0b1101_1111_1000
 their numbers: all that can be done to a topic, since nothing is forbidden yet."""
 CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 """CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE."""
-
-WAIT_MS_MAX: Final = 60_000
-"""No request waits longer for the log, whatever timeout it carries."""
-WAIT_MS_MIN: Final = 100
-"""A timeout of 0 still leaves the log this much; else nothing could ever be created with it."""
 
 
 def refuse_tables_of_some(node: Node, names: Iterable[str]) -> None:
@@ -58,43 +51,6 @@ def live_incarnation(node: Node, code: ErrorCode) -> Incarnation:
     return incarnation
 
 
-async def wait_for(futures: list[asyncio.Future[Outcome]], timeout_ms: int) -> None:
-    """Until all are settled, at most `timeout_ms`; nothing is cancelled."""
-    if futures:
-        seconds = min(max(timeout_ms, WAIT_MS_MIN), WAIT_MS_MAX) / 1000
-        await asyncio.wait(futures, timeout=seconds)
-
-
-def outcome_of(future: asyncio.Future[Outcome], code: ErrorCode) -> Outcome:
-    """What became of a proposal, said truthfully (P4).
-
-    Raises KafkaError: `code` when it did not happen and will not, REQUEST_TIMED_OUT when it still
-    may.
-    """
-    if not future.done():
-        future.add_done_callback(_consume)
-        raise KafkaError(
-            ErrorCode.REQUEST_TIMED_OUT, "not yet in the metadata log; it may still be"
-        )
-    try:
-        return future.result()
-    except NotDoneError as error:
-        raise KafkaError(code, f"not done: {error.reason}") from error
-    except LogError as error:
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"it may still happen: {error}") from error
-
-
-def _consume(future: asyncio.Future[Outcome]) -> None:
-    """Nobody waits for it any more; its error is no news."""
-    if not future.cancelled():
-        future.exception()
-
-
-def forget(future: asyncio.Future[Outcome]) -> None:
-    """Nobody will ask what became of this proposal."""
-    future.add_done_callback(_consume)
-
-
 class Reply(NamedTuple):
     """Where the answer to a hot request in neutral shapes goes."""
 
@@ -108,10 +64,6 @@ class Reply(NamedTuple):
 
     def refuse(self, error: KafkaError) -> None:
         self.respond(self.refusal(error))
-
-    def refuse_stale(self, error: KafkaError) -> None:
-        """As the dispatcher refuses cold requests after a stall (P17)."""
-        self.refuse(KafkaError(unavailable_code(self.call.api_key), error.message))
 
 
 async def caught_up(node: Node) -> bool:

@@ -9,7 +9,7 @@ A command's future ends with its outcome when the replica applies its entry, or 
 when it is certain that it did not and will not happen (P4). If nobody can tell any more whether an
 entry in doubt is in, its futures end with LogUnavailableError.
 
-Over its budget the log takes only what bounds it again (`BOUNDING`), and the rest is not done:
+Over its budget the log takes only what is declared to bound it again, and the rest is not done:
 long before etcd's quota is reached and nobody could write anything.
 
 Left out: getting and losing sessions (`session`), and what commands mean (`machine`).
@@ -20,18 +20,17 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from coordinator.commands.codec import (
     ENTRY_BYTES_MAX,
     ENTRY_OVERHEAD_BYTES_MAX,
     CodecError,
-    encode_entry,
-    encoded_size,
+    encode_command,
+    join_entry,
 )
-from coordinator.commands.entries import Close, Command, Entry, Outcome, PurgePartitions, Tick
-from coordinator.commands.job_commands import JobCommand, TrimLogs
-from coordinator.commands.table_commands import ExpireHeldRecords
+from coordinator.commands.declaration import DECLARATIONS
+from coordinator.commands.entries import Close, Command, Outcome, Tick
 from coordinator.log.metadata_log import (
     LAST_UNKNOWN,
     LogRefusedError,
@@ -50,14 +49,6 @@ COMMANDS_WAITING_MAX = 10_000
 COMMAND_BYTES_MAX = ENTRY_BYTES_MAX - ENTRY_OVERHEAD_BYTES_MAX
 ENTRIES_PER_SECOND_MAX = 800
 """Of all agents together (docs/design/bounded.md §9); each takes its share."""
-
-BOUNDING = tuple(
-    kind
-    for kind in (Close, Tick, PurgePartitions, ExpireHeldRecords, *get_args(JobCommand))
-    if kind is not TrimLogs
-)
-"""Commands that are appended over the budget: a snapshot needs them, and a cut needs a snapshot.
-Without new records the other jobs' commands come to an end. (TrimLogs is a client's.)"""
 
 REPEAT_FIRST_S = 0.05
 REPEAT_MAX_S = 1.0
@@ -78,7 +69,7 @@ class MisfitError(NotDoneError):
 
 class _Proposal(NamedTuple):
     command: Command
-    encoded_bytes: int
+    encoded: bytes
     incarnation: Incarnation | None
     future: asyncio.Future[Outcome]
 
@@ -148,7 +139,7 @@ class Proposer:
     ) -> asyncio.Future[Outcome]:
         """Put `command` into the log after all that were proposed before; see `Coordinator`."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        encoded_bytes, misfit = _measure(command)
+        encoded, misfit = _encode(command)
         if misfit is not None:
             refusal: NotDoneError = MisfitError(misfit)
         elif self._session is None or not self._may_send():
@@ -157,13 +148,13 @@ class Proposer:
             refusal = NotDoneError(f"incarnation {incarnation} is over")
         elif len(self._waiting) >= COMMANDS_WAITING_MAX:
             refusal = NotDoneError(f"{COMMANDS_WAITING_MAX} commands are waiting already")
-        elif self._over_budget() and not isinstance(command, BOUNDING):
+        elif self._over_budget() and not DECLARATIONS[type(command)].bounds_log:
             self._stats.commands_over_budget += 1
             self._tell_budget(over=True)
             refusal = NotDoneError("the log is over its budget until it is cut behind a snapshot")
         else:
             self._tell_budget(over=self._over_budget())
-            self._waiting.append(_Proposal(command, encoded_bytes, incarnation, future))
+            self._waiting.append(_Proposal(command, encoded, incarnation, future))
             self._work.set()
             return future
         self._stats.commands_not_done += 1
@@ -242,12 +233,12 @@ class Proposer:
         total_bytes = 0
         while self._waiting:
             proposal = self._waiting[0]
-            if total_bytes + proposal.encoded_bytes > COMMAND_BYTES_MAX:
+            if total_bytes + len(proposal.encoded) > COMMAND_BYTES_MAX:
                 break
             self._waiting.popleft()
             # `end` empties the queue with the incarnation that it was filled under.
             assert proposal.incarnation in (None, incarnation)
-            total_bytes += proposal.encoded_bytes
+            total_bytes += len(proposal.encoded)
             taken.append(proposal)
         if not self._waiting:
             self._work.clear()
@@ -256,8 +247,12 @@ class Proposer:
     async def _append(self, session: Session, proposals: list[_Proposal]) -> None:
         n = self._next_n
         self._next_n += 1
-        commands = tuple(_numbered(proposal.command, session, n) for proposal in proposals)
-        payload = encode_entry(Entry(session.incarnation, n, self._now_ms(), commands))
+        payload = join_entry(
+            incarnation=session.incarnation,
+            n=n,
+            clock_ms=self._now_ms(),
+            commands=[_numbered(proposal, session, n) for proposal in proposals],
+        )
         assert len(payload) <= ENTRY_BYTES_MAX
         self._sent[session.incarnation, n] = [proposal.future for proposal in proposals]
         self._idle.clear()
@@ -314,22 +309,23 @@ class Proposer:
         self._on_lost(session, last)
 
 
-def _measure(command: Command) -> tuple[int, str | None]:
-    """Bytes that the command takes in an entry, and why it cannot be written, if it cannot."""
+def _encode(command: Command) -> tuple[bytes, str | None]:
+    """The command as it stands in an entry, and why it cannot be written, if it cannot."""
     try:
-        encoded_bytes = encoded_size(command)
+        encoded = encode_command(command)
     except CodecError as error:
-        return 0, f"the command cannot be written: {error}"
-    if encoded_bytes > COMMAND_BYTES_MAX:
-        return encoded_bytes, f"a command of {encoded_bytes} bytes does not fit into an entry"
-    return encoded_bytes, None
+        return b"", f"the command cannot be written: {error}"
+    if len(encoded) > COMMAND_BYTES_MAX:
+        return encoded, f"a command of {len(encoded)} bytes does not fit into an entry"
+    return encoded, None
 
 
-def _numbered(command: Command, session: Session, n: int) -> Command:
+def _numbered(proposal: _Proposal, session: Session, n: int) -> bytes:
     """A Close of oneself names the entry before its own, and only here that number is known."""
+    command = proposal.command
     if isinstance(command, Close) and command.incarnation == session.incarnation:
-        return replace(command, last=n - 1)
-    return command
+        return encode_command(replace(command, last=n - 1))
+    return proposal.encoded
 
 
 def _fail(future: asyncio.Future[Outcome], error: Exception) -> None:

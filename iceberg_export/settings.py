@@ -11,54 +11,50 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from iceberg_export.errors import SettingsError
 
 MIB = 1024 * 1024
 
-DEFAULTS: dict[str, str] = {
-    "agent": "http://127.0.0.1:9094",
-    "agent.timeout.ms": "30000",
-    "commit.bytes.max": str(16 * 1024 * MIB),
-    "file.bytes.max": str(512 * MIB),
-    "gap.policy": "fail",
-    "pin.lifetime.ms": "600000",
-    "schema.registry.basic.auth.user.info": "",
-    "schema.registry.bearer.auth.token": "",
-    "schema.registry.ssl.ca.location": "",
-    "schema.registry.timeout.ms": "10000",
-    "schema.registry.url": "http://127.0.0.1:8081",
-    "split.bytes.max": str(64 * MIB),
-    "store.access.key": "",
-    "store.ca": "",
-    "store.endpoint": "",
-    "store.path.style": "",
-    "store.region": "",
-    "store.secret.key": "",
-    "table.namespace": "frazil",
-    "table.partition.by": "day",
-    "timestamp.sanity": "true",
-    "topic.recreated": "refuse",
-    "verify.decoder": "compiled",
-}
-CHOICES = {
-    "gap.policy": ("fail", "skip"),
-    "store.path.style": ("", "true", "false"),
-    "table.partition.by": ("day", "hour", "none"),
-    "timestamp.sanity": ("true", "false"),
-    "topic.recreated": ("refuse", "new-table"),
-    "verify.decoder": ("compiled", "reference"),
-}
-NUMBERS = {
-    "agent.timeout.ms": 100,
-    "commit.bytes.max": 1,
-    "file.bytes.max": MIB,
-    "pin.lifetime.ms": 10_000,
-    "schema.registry.timeout.ms": 100,
-    "split.bytes.max": 1,
-}
-"""Numeric settings and the least that makes sense."""
+
+class Setting(NamedTuple):
+    """One row."""
+
+    name: str
+    default: str
+    choices: tuple[str, ...] = ()
+    minimum: int | None = None
+    """Of a number, the least that makes sense; None: it is no number."""
+
+
+_ROWS = (
+    Setting("agent", "http://127.0.0.1:9094"),
+    Setting("agent.timeout.ms", "30000", minimum=100),
+    Setting("commit.bytes.max", str(16 * 1024 * MIB), minimum=1),
+    Setting("file.bytes.max", str(512 * MIB), minimum=MIB),
+    Setting("gap.policy", "fail", ("fail", "skip")),
+    Setting("pin.lifetime.ms", "600000", minimum=10_000),
+    Setting("schema.registry.basic.auth.user.info", ""),
+    Setting("schema.registry.bearer.auth.token", ""),
+    Setting("schema.registry.ssl.ca.location", ""),
+    Setting("schema.registry.timeout.ms", "10000", minimum=100),
+    Setting("schema.registry.url", "http://127.0.0.1:8081"),
+    Setting("split.bytes.max", str(64 * MIB), minimum=1),
+    Setting("store.access.key", ""),
+    Setting("store.ca", ""),
+    Setting("store.endpoint", ""),
+    Setting("store.path.style", "", ("", "true", "false")),
+    Setting("store.region", ""),
+    Setting("store.secret.key", ""),
+    Setting("table.namespace", "frazil"),
+    Setting("table.partition.by", "day", ("day", "hour", "none")),
+    Setting("timestamp.sanity", "true", ("true", "false")),
+    Setting("topic.recreated", "refuse", ("refuse", "new-table")),
+    Setting("verify.decoder", "compiled", ("compiled", "reference")),
+)
+TABLE = {row.name: row for row in _ROWS}
+DEFAULTS = {row.name: row.default for row in _ROWS}
 PREFIXES = ("catalog.", "spark.", "table.name.")
 
 
@@ -116,15 +112,17 @@ def _file_values(path: Path) -> dict[str, str]:
 def _mistake(name: str, value: str) -> str | None:
     if name.startswith(PREFIXES) and name not in PREFIXES:
         return None
-    if name not in DEFAULTS:
-        near = difflib.get_close_matches(name, [*DEFAULTS, "catalog.uri", "spark.master"], n=1)
+    row = TABLE.get(name)
+    if row is None:
+        near = difflib.get_close_matches(name, [*TABLE, "catalog.uri", "spark.master"], n=1)
         return f"{name} is not a setting" + (f", {near[0]} is" if near else "")
-    if name in CHOICES and value not in CHOICES[name]:
-        return f"{name} must be one of {', '.join(filter(None, CHOICES[name]))}, not {value!r}"
-    if name in NUMBERS and not (value.isascii() and value.isdigit()):
-        return f"{name} must be a whole number, not {value!r}"
-    if name in NUMBERS and int(value) < NUMBERS[name]:
-        return f"{name} must be at least {NUMBERS[name]}, not {value}"
+    if row.choices and value not in row.choices:
+        return f"{name} must be one of {', '.join(filter(None, row.choices))}, not {value!r}"
+    if row.minimum is not None:
+        if not (value.isascii() and value.isdigit()):
+            return f"{name} must be a whole number, not {value!r}"
+        if int(value) < row.minimum:
+            return f"{name} must be at least {row.minimum}, not {value}"
     return None
 
 

@@ -49,7 +49,9 @@ from pyspark.daemon import manager  # noqa: E402
 # Spark has a daemon for each kind of worker, and names it. Those that only plan the reads of a
 # Python data source need nothing of this.
 if sys.argv[1:2] in ([], ["pyspark.worker"]):
-    pass
+    import iceberg_export.source.reading
+    import iceberg_export.tasks.work
+    import iceberg_export.verify.proof  # noqa: F401
 
 if __name__ == "__main__":
     manager()  # type: ignore[no-untyped-call]

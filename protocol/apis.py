@@ -37,8 +37,10 @@ ALTER_CONFIGS: Final = 33
 DESCRIBE_LOG_DIRS: Final = 35
 CREATE_PARTITIONS: Final = 37
 DELETE_GROUPS: Final = 42
+ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
 OFFSET_DELETE: Final = 47
+DESCRIBE_QUORUM: Final = 55
 UPDATE_FEATURES: Final = 57
 DESCRIBE_CLUSTER: Final = 60
 DESCRIBE_PRODUCERS: Final = 61
@@ -96,8 +98,10 @@ _TABLE: Final = (
     Api(DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 5, 2),
     Api(CREATE_PARTITIONS, "CreatePartitions", 0, 3, 2),
     Api(DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
+    Api(ELECT_LEADERS, "ElectLeaders", 0, 2, 2),
     Api(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 1),
     Api(OFFSET_DELETE, "OffsetDelete", 0, 0, 1),
+    Api(DESCRIBE_QUORUM, "DescribeQuorum", 0, 2, 0),
     Api(UPDATE_FEATURES, "UpdateFeatures", 0, 2, 0),
     Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
     Api(DESCRIBE_PRODUCERS, "DescribeProducers", 0, 0, 0),

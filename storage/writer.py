@@ -10,15 +10,15 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.types import Buffer, Position
+from protocol.types import Position
 from storage.accumulator import ClosedChunk
 from storage.formats.spans import ObjectId
 from storage.stores.object_store import ObjectStore, StoreUnavailableError
+from storage.stores.retry import until_done
+from storage.stores.retry_policy import RetryPolicy
 
-ATTEMPT_SECONDS_MAX: Final = 10.0
-"""An attempt that takes longer is given up and made anew: connections do hang."""
-BACKOFF_SECONDS_MIN: Final = 0.05
-BACKOFF_SECONDS_MAX: Final = 2.0
+RETRY: Final = RetryPolicy(attempt_s_max=10.0)
+"""A producer is waiting: a connection that hangs must leave time for another before the deadline."""
 
 
 @dataclass(slots=True)
@@ -52,37 +52,22 @@ class Writer:
         loop = asyncio.get_running_loop()
         parts = closed.object_parts(chunk_id, cluster_id=self._cluster_id, reached=reached)
         begun = loop.time()
-        attempt = 0
-        while True:
-            reason = await self._attempt(chunk_id.key, parts, deadline)
-            if reason is None:
-                break
-            pause = self._pause(attempt)
-            attempt += 1
-            if loop.time() + pause >= deadline:
-                self.stats.given_up += 1
-                raise StoreUnavailableError(
-                    f"{chunk_id.key} was not put in {loop.time() - begun:.1f} s: {reason}"
-                )
-            self.stats.retries += 1
-            await asyncio.sleep(pause)
+        try:
+            await until_done(
+                lambda: self._store.put_new(chunk_id.key, parts),
+                RETRY,
+                tell=self._count,
+                deadline=deadline,
+                rng=self._rng,
+            )
+        except StoreUnavailableError as error:
+            self.stats.given_up += 1
+            raise StoreUnavailableError(
+                f"{chunk_id.key} was not put in {loop.time() - begun:.1f} s: {error}"
+            ) from error
         self.stats.puts += 1
         self.stats.put_bytes += closed.length
         self.stats.put_seconds += loop.time() - begun
 
-    async def _attempt(self, key: str, parts: list[Buffer], deadline: float) -> str | None:
-        """One try; the reason why its outcome is unknown, or None: it is durable."""
-        until = min(deadline, asyncio.get_running_loop().time() + ATTEMPT_SECONDS_MAX)
-        try:
-            async with asyncio.timeout_at(until):
-                await self._store.put_new(key, parts)
-        except StoreUnavailableError as error:
-            return str(error)
-        except TimeoutError:
-            return "no answer in time"
-        return None
-
-    def _pause(self, attempt: int) -> float:
-        """Seconds to wait: doubled at each attempt, and spread, so that agents do not march."""
-        ceiling = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN * 2.0 ** min(attempt, 10))
-        return ceiling * (0.5 + 0.5 * self._rng.random())
+    def _count(self, _error: Exception, _failures: int) -> None:
+        self.stats.retries += 1

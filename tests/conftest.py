@@ -34,6 +34,7 @@ LONGEST_FIRST = [
         "clients/test_groups_late_commit.py",
         "broker/test_process.py",
         "clients/test_wider_topics.py",
+        "releases/test_kept.py",
         "faults/test_outages.py",
         "faults/test_bounded.py",
         "clients/test_txn_late_end.py",

@@ -1,12 +1,14 @@
 """Who may import whom, and which modules may wait, read clocks or draw lots.
 
-Two tables. `MAY_IMPORT`: packages point one way. `SHELLS`: the closed list of modules that may
-touch the world; every other module is pure: it imports neither an impure module nor a shell, so
-purity holds through whatever it imports.
+Three tables (docs/design/README.md says why). `MAY_IMPORT`: packages point one way. `ROOMS`: so do
+the rooms of a package, that is its folders, and each module that lies beside them; lowest first.
+`SHELLS`: the closed list of modules that may touch the world; every other module is pure: it imports
+neither an impure module nor a shell, so purity holds through whatever it imports. Imports for the
+eyes of a type checker count like all others.
 """
 
 import ast
-from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,136 @@ MAY_IMPORT = {
     "iceberg_export": {"protocol", "storage", "txn", "coordinator"},
 }
 
+MODULES_MAX = 22
+"""In one folder; `broker/handlers/` has one for each API."""
+
+FOR_ALL = {
+    "storage": set(),
+    "coordinator": {"stats"},
+    "broker": {"config", "logs", "patterns"},
+    "iceberg_export": {"errors", "names", "progress", "settings", "steps", "units"},
+}
+"""Rooms that everybody in the package may import; they import none but each other."""
+
+ROOMS: dict[str, dict[str, set[str]]] = {
+    "storage": {
+        "stores": set(),
+        "cache": {"stores"},
+        "formats": {"stores"},
+        "accumulator": {"formats"},
+        "cleaner": {"formats"},
+        "fetch_plan": {"formats"},
+        "reader": {"cache", "fetch_plan", "formats", "stores"},
+        "writer": {"accumulator", "formats", "stores"},
+    },
+    "coordinator": {
+        "commands": set(),
+        "log": set(),
+        "barrier": {"log"},
+        "settings": {"commands"},
+        "tables": {"commands"},
+        "machine": {"commands", "tables"},
+        "snapshot": {"commands", "log", "machine", "tables"},
+        "replica": {"commands", "log", "machine", "snapshot"},
+        "proposer": {"commands", "log", "replica"},
+        "session": {"barrier", "commands", "log", "machine", "proposer", "replica", "settings"},
+        "coordinator": {
+            "barrier",
+            "commands",
+            "log",
+            "machine",
+            "proposer",
+            "replica",
+            "session",
+            "settings",
+            "snapshot",
+        },
+    },
+    "broker": {
+        "calls": set(),
+        "cluster": set(),
+        "groups.group": set(),
+        "opening": set(),
+        "registry": set(),
+        "fetch": {"calls", "cluster"},
+        "groups.classic": {"groups.group"},
+        "groups.consumer": {"groups.group"},
+        "jobs.worker": {"cluster"},
+        "transactions": {"calls", "cluster"},
+        "groups.migration": {"groups.classic", "groups.consumer", "groups.group"},
+        "jobs.kinds": {"jobs.worker"},
+        "produce": {"transactions"},
+        "groups": {"calls", "cluster", "groups.group", "groups.migration"},
+        "jobs": {"cluster", "jobs.kinds", "jobs.worker", "opening"},
+        "reports": {"jobs.kinds", "transactions"},
+        "store": {"cluster", "jobs.kinds"},
+        "node": {"cluster", "fetch", "groups", "produce", "transactions"},
+        "admin": {"jobs", "jobs.kinds", "node", "produce", "reports"},
+        "api": {"calls", "node"},
+        "handling": {"calls", "node"},
+        "upkeep": {"groups", "node", "transactions"},
+        "edge": {"api", "calls", "node"},
+        "handlers": {
+            "api",
+            "calls",
+            "cluster",
+            "groups",
+            "groups.consumer",
+            "groups.group",
+            "handling",
+            "node",
+            "produce",
+            "transactions",
+        },
+        "agent": {
+            "admin",
+            "cluster",
+            "edge",
+            "fetch",
+            "groups",
+            "handlers",
+            "jobs",
+            "node",
+            "produce",
+            "registry",
+            "store",
+            "transactions",
+            "upkeep",
+        },
+        "api_reference": {"api", "handlers"},
+        "process": {"agent", "opening"},
+        "cli": {"agent", "jobs.kinds", "opening", "process", "reports", "store", "transactions"},
+        "__main__": {"cli"},
+    },
+    "iceberg_export": {
+        "table": set(),
+        "files": {"table"},
+        "plan": {"table"},
+        "records": {"plan", "table"},
+        "upsert": {"files", "table"},
+        "typed": {"records", "table"},
+        "tasks": {"files", "plan", "records", "table", "typed", "upsert"},
+        "letters": {"files", "records", "table", "tasks", "typed"},
+        "runs": {"files", "letters", "plan", "records", "table", "tasks", "typed", "upsert"},
+        "source": {"files", "letters", "plan", "records", "table", "tasks", "typed"},
+        "upkeep": {"files", "letters", "plan", "runs", "table"},
+        "verify": {
+            "files",
+            "letters",
+            "plan",
+            "records",
+            "runs",
+            "table",
+            "tasks",
+            "typed",
+            "upsert",
+        },
+        "cli": {"letters", "plan", "records", "runs", "table", "tasks", "upkeep", "verify"},
+        "spark_daemon": {"source", "tasks", "verify"},
+        "__main__": {"cli"},
+    },
+}
+
 SHELLS = {
     "storage": {
         "cache",
@@ -30,6 +162,7 @@ SHELLS = {
         "stores.disk",
         "stores.memory",
         "stores.open_store",
+        "stores.retry",
         "stores.s3",
         "writer",
     },
@@ -56,6 +189,10 @@ SHELLS = {
         "admin.listener",
         "admin.metrics",
         "agent",
+        "api",
+        "api_reference",
+        "calls.outcomes",
+        "edge.limits",
         "cli.admin_client",
         "cli.dev",
         "cli.doctor",
@@ -71,7 +208,7 @@ SHELLS = {
         "cli.topic_tool",
         "cli.txn_arguments",
         "cli.txn_tool",
-        "cluster.purging",
+        "upkeep.deleted_topics",
         "config.reference",
         "edge.connection",
         "edge.dispatch",
@@ -81,7 +218,7 @@ SHELLS = {
         "fetch.loading",
         "groups.claims",
         "groups.coordinator",
-        "groups.expiring",
+        "upkeep.offset_expiration",
         "groups.hosting",
         "groups.loading",
         "groups.timers",
@@ -115,12 +252,13 @@ SHELLS = {
         "store.log_checkpoints",
         "store.probe",
         "store.truncation",
-        "transactions.expiring",
+        "upkeep.transaction_expiration",
         "transactions.producer_ids",
         "transactions.service",
     },
     "iceberg_export": {
         "__main__",
+        "cli.arguments",
         "cli.main",
         "cli.preview",
         "cli.reset_preview",
@@ -154,7 +292,7 @@ SHELLS = {
         "table.catalog_view",
         "table.commit",
         "table.durable_io",
-        "table.library_mends",
+        "table.pyiceberg_internals",
         "table.rest_catalog",
         "table.run_markers",
         "table.schema",
@@ -212,7 +350,7 @@ IMPURE = {
 
 
 def _name(file: Path) -> str:
-    """`storage.formats.chunk` of storage/formats/chunk.py, `broker.handlers` of its __init__."""
+    """`storage.chunk` of storage/chunk.py, `broker.handlers` of its __init__."""
     parts = list(file.relative_to(ROOT).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -222,6 +360,24 @@ FILES = {
 }
 
 
+def _imports(file: Path) -> set[str]:
+    """Full names of what a file imports; `from a import b` gives a.b when that is a module."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            assert node.module is not None
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                found.add(full if full in FILES else node.module)
+    return found
+
+
+IMPORTS = {module: _imports(file) for module, file in FILES.items()}
+
+
 def _is_shell(module: str) -> bool:
     package, _, rest = module.partition(".")
     return bool(rest) and any(
@@ -229,35 +385,82 @@ def _is_shell(module: str) -> bool:
     )
 
 
-def _imports(file: Path) -> Iterator[str]:
-    """Full names of what a file imports; `from a import b` gives a.b when that is a module."""
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: relative import"
-            assert node.module is not None
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                yield full if full in FILES else node.module
+def _room(module: str) -> str:
+    """Within its package: the folder, or the module itself when it lies beside the folders."""
+    file = FILES[module]
+    package = file.relative_to(ROOT).parts[0]
+    folder = ".".join(file.parent.relative_to(ROOT / package).parts)
+    return folder or module.removeprefix(package).lstrip(".") or "__init__"
 
 
 @pytest.mark.parametrize("module", sorted(FILES))
 def test_packages_import_only_what_lies_below_them(module: str) -> None:
     package = module.partition(".")[0]
     allowed = MAY_IMPORT[package] | {package}
-    ours = {name.partition(".")[0] for name in _imports(FILES[module])} & {
-        *MAY_IMPORT,
-        "tests",
-        "deploy",
-    }
+    ours = {name.partition(".")[0] for name in IMPORTS[module]} & {*MAY_IMPORT, "tests", "deploy"}
     assert ours <= allowed, f"{module} imports {sorted(ours - allowed)}"
 
 
-@pytest.mark.promise("P6")
+@pytest.mark.parametrize(
+    "module", sorted(name for name in FILES if name.partition(".")[0] in ROOMS and "." in name)
+)
+def test_rooms_import_only_what_the_table_allows(module: str) -> None:
+    package, room = module.partition(".")[0], _room(module)
+    everybody = FOR_ALL[package]
+    rows = ROOMS[package]
+    assert room in rows or room in everybody, f"the room {room} is in no table"
+    allowed = {room} | everybody | rows.get(room, set())
+    inside = [name for name in IMPORTS[module] & set(FILES) if name.startswith(f"{package}.")]
+    refused = {name for name in inside if _room(name) not in allowed}
+    assert not refused, f"{module} imports {sorted(refused)}"
+
+
+def test_rooms_are_in_rising_order() -> None:
+    """So there is no circle: a room may import only what stands above it in the table."""
+    for package, rows in ROOMS.items():
+        lower = set(FOR_ALL[package])
+        for room, allowed in rows.items():
+            assert allowed <= lower, f"{package}.{room} may import {sorted(allowed - lower)}"
+            lower.add(room)
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    below = {module: imported & set(FILES) - {module} for module, imported in IMPORTS.items()}
+    TopologicalSorter(below).prepare()
+
+
+def test_no_row_of_the_table_of_rooms_is_superfluous() -> None:
+    for package, rows in ROOMS.items():
+        for room, allowed in rows.items():
+            modules = [name for name in FILES if name.startswith(f"{package}.")]
+            here = [name for name in modules if _room(name) == room]
+            assert here, f"{package}.{room} does not exist"
+            used = {_room(name) for module in here for name in IMPORTS[module] & set(modules)}
+            assert allowed <= used, f"{package}.{room} imports nothing of {sorted(allowed - used)}"
+
+
+FOLDERS = sorted({file.parent for file in FILES.values()})
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(ROOT)))
+def test_no_folder_holds_more_than_about_twenty_modules(folder: Path) -> None:
+    count = len([file for file in folder.glob("*.py") if file.stem != "__init__"])
+    assert count <= MODULES_MAX or folder.name == "handlers"
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [folder for folder in FOLDERS if folder.parent != ROOT],
+    ids=lambda folder: str(folder.relative_to(ROOT)),
+)
+def test_every_room_says_who_calls_it(folder: Path) -> None:
+    docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    assert "Called by" in docstring.replace("\n", " ")
+
+
 @pytest.mark.parametrize("module", sorted(name for name in FILES if not _is_shell(name)))
 def test_modules_that_are_not_shells_are_pure(module: str) -> None:
-    imported = set(_imports(FILES[module]))
+    imported = IMPORTS[module]
     # Descriptors and messages of Protobuf are values; all else of google.* talks to somebody.
     impure = {
         name

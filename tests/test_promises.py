@@ -1,6 +1,6 @@
 """Every promise has tests that break when it does, and `docs/promises-and-tests.md` names them.
 
-That the tests do break is not shown here.
+That the tests do break, `make mutants` shows.
 """
 
 import pytest

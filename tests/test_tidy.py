@@ -6,9 +6,11 @@ import tokenize
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("protocol", "storage", "txn", "coordinator", "broker", "iceberg_export")
-GENERATED = {"coordinator/log/etcd_pb2.py"}
+GENERATED = {"coordinator/log/etcd_pb2.py", "protocol/messages/shapes.py"}
 
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 80
@@ -105,3 +107,91 @@ def test_no_test_is_skipped_or_expected_to_fail() -> None:
     pattern = re.compile(r"pytest\.(?:skip|mark\.(?:skip|xfail))|importor" + "skip")
     found = [name for name, file in _sources("tests").items() if pattern.search(_text(file))]
     assert not found
+
+
+PRIVATE_NAMES_OF = {
+    "iceberg_export/records/read_chunks.py": "botocore",
+    "iceberg_export/table/pyiceberg_internals.py": "pyiceberg",
+    "iceberg_export/tasks/spark.py": "pyspark",
+    "iceberg_export/typed/reference.py": "fastavro",
+}
+"""The one place that uses the private names of a library, and says why."""
+_OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
+
+
+def _private_names(tree: ast.Module) -> set[str]:
+    """Returns the private names of others: attributes, names for getattr, imports.
+
+    Those of a class's own instance are its own, unless the class is made from one of PyIceberg's.
+    """
+    strangers = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyiceberg")
+        for alias in node.names
+    }
+    inherited = {
+        name
+        for made in ast.walk(tree)
+        if isinstance(made, ast.ClassDef)
+        and any(isinstance(base, ast.Name) and base.id in strangers for base in made.bases)
+        for name in _of_self(made, ast.Load) - _of_self(made, ast.Store) - _methods(made)
+    }
+    return {name for node in ast.walk(tree) for name in _of_others(node)} | inherited
+
+
+def _of_self(made: ast.ClassDef, context: type[ast.expr_context]) -> set[str]:
+    return {
+        node.attr
+        for node in ast.walk(made)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, context)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+        and re.match("_[^_]", node.attr)
+    }
+
+
+def _methods(made: ast.ClassDef) -> set[str]:
+    return {node.name for node in ast.walk(made) if isinstance(node, ast.FunctionDef)}
+
+
+def _of_others(node: ast.AST) -> list[str]:
+    names: list[str] = []
+    match node:
+        case ast.Attribute(value=ast.Name(id="self" | "cls")):
+            pass
+        case ast.Attribute(attr=name) if name not in _OF_TUPLES:
+            names = [name]
+        case ast.Call(func=ast.Name(id="getattr" | "setattr" | "hasattr"), args=[_, name, *_]):
+            names = [str(name.value)] if isinstance(name, ast.Constant) else []
+        case ast.ImportFrom(module=str(module), names=imported):
+            names = [part for each in imported for part in (*module.split("."), each.name)]
+    return [name for name in names if re.match("_[^_]", name)]
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name in OURS if name.startswith("iceberg_export/"))
+)
+def test_private_names_of_a_library_are_used_in_one_place(name: str) -> None:
+    tree = ast.parse(OURS[name].read_text())
+    if name not in PRIVATE_NAMES_OF:
+        assert not _private_names(tree)
+    elif PRIVATE_NAMES_OF[name] != "pyiceberg":
+        assert _private_names(tree), "it uses none: take it out of the table"
+        assert "pyiceberg" not in OURS[name].read_text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "transaction._updates",
+        "self.table._metadata",
+        "from pyiceberg.io.pyarrow import _read_deletes",
+        "from pyiceberg._core import read",
+        'getattr(catalog, "_session")',
+        "from pyiceberg.io import FileIO\nclass Ours(FileIO):\n  def open(self): self._files",
+    ],
+)
+def test_a_private_name_is_seen(text: str) -> None:
+    assert _private_names(ast.parse(text))

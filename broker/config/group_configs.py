@@ -12,56 +12,32 @@ computed.
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.config import values
 from broker.config.changes import Rules
+from broker.config.config_row import ConfigRow, Kind, refusal
+from broker.config.entries import ConfigEntry, Source, describe
 from broker.config.group_settings import MINUTE_MS, GroupSettings
 from broker.config.kafka_settings import KafkaSettings
-from broker.config.kafka_table import INT_MAX, Kind
-from broker.config.topic_configs import ConfigEntry, Source, Synonym
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 COMMIT_OWNER_ONLY: Final = "frazil.commit.owner.only"
 
 
-class GroupConfig(NamedTuple):
-    """One config that a group can have."""
-
-    name: str
-    kind: Kind
-    default: str
-    documentation: str
-    synonym: str | None
-    """The broker's setting that stands in for it."""
-
-
 _ROWS = (
-    GroupConfig(
-        HEARTBEAT_INTERVAL,
-        Kind.INT,
-        "5000",
-        "How often members of KIP-848 are told to send heartbeats.",
-        "group.consumer.heartbeat.interval.ms",
-    ),
-    GroupConfig(
-        SESSION_TIMEOUT,
-        Kind.INT,
-        "45000",
-        "How long a member of KIP-848 may be silent before it is taken for dead.",
-        "group.consumer.session.timeout.ms",
-    ),
-    GroupConfig(
-        COMMIT_OWNER_ONLY,
-        Kind.BOOLEAN,
-        "false",
-        "Refuse a member's commit of a partition that another member owns.",
-        None,
-    ),
-)
+    ConfigRow(HEARTBEAT_INTERVAL, Kind.INT, "5000",
+              "How often members of KIP-848 are told to send heartbeats.",
+              1, synonyms=("group.consumer.heartbeat.interval.ms",)),
+    ConfigRow(SESSION_TIMEOUT, Kind.INT, "45000",
+              "How long a member of KIP-848 may be silent before it is taken for dead.",
+              1, synonyms=("group.consumer.session.timeout.ms",)),
+    ConfigRow(COMMIT_OWNER_ONLY, Kind.BOOLEAN, "false",
+              "Refuse a member's commit of a partition that another member owns."),
+)  # fmt: skip
 
-TABLE_OF_GROUPS: Final[dict[str, GroupConfig]] = {row.name: row for row in _ROWS}
+TABLE_OF_GROUPS: Final[dict[str, ConfigRow]] = {row.name: row for row in _ROWS}
 """By name, sorted."""
 
 _NO_SHARE = "there are no share groups here"
@@ -94,19 +70,13 @@ def check(name: str, value: str, kafka: KafkaSettings) -> str | None:
     row = TABLE_OF_GROUPS.get(name)
     if row is None:
         return f"Unknown group config name: {name}{values.did_you_mean(name, TABLE_OF_GROUPS)}"
-    try:
-        if row.kind is Kind.BOOLEAN:
-            values.boolean(value)
-            return None
-        number = values.whole_number(value, minimum=1, maximum=INT_MAX)
-    except ValueError as error:
-        return f"Invalid value {value} for configuration {name}: {error}"
-    least, most = _bounds(name, kafka)
-    what = name.removeprefix("consumer.")
-    if number < least:
-        return f"{name} must be greater than or equal to group.consumer.min.{what}"
-    if number > most:
-        return f"{name} must be less than or equal to group.consumer.max.{what}"
+    if (reason := refusal(row, value)) is not None or row.kind is not Kind.INT:
+        return reason
+    least, most = _bounds(name)
+    if int(value) < kafka.number(least):
+        return f"{name} must be greater than or equal to {least}"
+    if int(value) > kafka.number(most):
+        return f"{name} must be less than or equal to {most}"
     return None
 
 
@@ -124,7 +94,7 @@ def rules(kafka: KafkaSettings) -> Rules:
         check=lambda name, value: check(name, value, kafka),
         check_together=lambda configs: check_together(configs, kafka),
         is_list=lambda _: False,
-        inherited=lambda name: TABLE_OF_GROUPS[name].default,
+        inherited=lambda name: TABLE_OF_GROUPS[name].default_text,
     )
 
 
@@ -136,12 +106,8 @@ def group_settings(kafka: KafkaSettings, configs: Mapping[str, str]) -> GroupSet
         max_session_timeout_ms=kafka.group_max_session_timeout_ms,
         initial_rebalance_delay_ms=kafka.group_initial_rebalance_delay_ms,
         consumer_max_size=kafka.group_consumer_max_size,
-        consumer_session_timeout_ms=_within_bounds(
-            SESSION_TIMEOUT, configs, kafka.group_consumer_session_timeout_ms, kafka
-        ),
-        consumer_heartbeat_interval_ms=_within_bounds(
-            HEARTBEAT_INTERVAL, configs, kafka.group_consumer_heartbeat_interval_ms, kafka
-        ),
+        consumer_session_timeout_ms=_in_force(SESSION_TIMEOUT, configs, kafka),
+        consumer_heartbeat_interval_ms=_in_force(HEARTBEAT_INTERVAL, configs, kafka),
         consumer_assignors=kafka.group_consumer_assignors,
         consumer_migration_policy=kafka.group_consumer_migration_policy,
         offset_metadata_max_bytes=kafka.offset_metadata_max_bytes,
@@ -152,27 +118,7 @@ def group_settings(kafka: KafkaSettings, configs: Mapping[str, str]) -> GroupSet
 
 def describe_group(configs: Mapping[str, str], kafka: KafkaSettings) -> list[ConfigEntry]:
     """All configs of a group id, sorted by name, with their sources and synonyms."""
-    entries = []
-    for row in TABLE_OF_GROUPS.values():
-        synonyms = []
-        if row.name in configs:
-            synonyms.append(Synonym(row.name, configs[row.name], Source.GROUP))
-        if row.synonym is not None and row.synonym in kafka.given:
-            synonyms.append(Synonym(row.synonym, kafka.given[row.synonym], Source.STATIC_BROKER))
-        synonyms.append(Synonym(row.synonym or row.name, row.default, Source.DEFAULT))
-        entries.append(
-            ConfigEntry(
-                name=row.name,
-                value=synonyms[0].value,
-                source=synonyms[0].source,
-                kind=row.kind,
-                documentation=row.documentation,
-                synonyms=tuple(synonyms),
-                read_only=False,
-                sensitive=False,
-            )
-        )
-    return entries
+    return describe(TABLE_OF_GROUPS.values(), configs, Source.GROUP, kafka)
 
 
 def consumer_protocol_enabled(kafka: KafkaSettings) -> bool:
@@ -180,19 +126,15 @@ def consumer_protocol_enabled(kafka: KafkaSettings) -> bool:
     return "consumer" in kafka.group_coordinator_rebalance_protocols
 
 
-def _bounds(name: str, kafka: KafkaSettings) -> tuple[int, int]:
-    if name == SESSION_TIMEOUT:
-        least = kafka.group_consumer_min_session_timeout_ms
-        return least, kafka.group_consumer_max_session_timeout_ms
-    assert name == HEARTBEAT_INTERVAL
-    least = kafka.group_consumer_min_heartbeat_interval_ms
-    return least, kafka.group_consumer_max_heartbeat_interval_ms
+def _bounds(name: str) -> tuple[str, str]:
+    """The settings of the agent that bound a group's config from below and above."""
+    what = name.removeprefix("consumer.")
+    return f"group.consumer.min.{what}", f"group.consumer.max.{what}"
 
 
-def _within_bounds(
-    name: str, configs: Mapping[str, str], otherwise: int, kafka: KafkaSettings
-) -> int:
+def _in_force(name: str, configs: Mapping[str, str], kafka: KafkaSettings) -> int:
+    """A group's number within the agent's bounds; the agent's own when the group has none."""
     if name not in configs:
-        return otherwise
-    least, most = _bounds(name, kafka)
-    return min(max(values.whole_number(configs[name]), least), most)
+        return kafka.number(f"group.{name}")
+    least, most = _bounds(name)
+    return min(max(values.whole_number(configs[name]), kafka.number(least)), kafka.number(most))

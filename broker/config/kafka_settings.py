@@ -1,137 +1,135 @@
 """Kafka's broker settings: the ones served, as values, and a judgement of all the others. Pure.
 
-Invariant: every field of `KafkaSettings` but `given` is named like a setting of
-`broker.config.kafka_table.SERVED` (dots for underscores) and has Kafka's default. A setting that is
-known and not served is taken with a warning; a name that Kafka does not have is a mistake.
+A field of `KafkaSettings` is the row of a served setting: its name is the setting's (dots for
+underscores), its type, default and limits are Kafka's. A setting that is known and not served
+(`broker.config.kafka_table`) is taken with a warning; a name that Kafka does not have is a mistake.
 
 Left out: dynamic changes. An agent's settings are its own; they change when it is started again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from broker.config import values
-from broker.config.kafka_table import (
-    ANY_CASE,
-    DISTINCT,
-    INT_MAX,
-    LONG_MAX,
-    PREFIXES,
-    SERVED,
-    UNSERVED,
-    Kind,
-    Stance,
-)
+from broker.config.config_row import ConfigRow, Kind, Stance, value_of
+from broker.config.kafka_table import PREFIXES, UNSERVED
 
-_LIMITS = {
-    Kind.SHORT: (-(1 << 15), (1 << 15) - 1),
-    Kind.INT: (-(1 << 31), INT_MAX),
-    Kind.LONG: (-(1 << 63), LONG_MAX),
-}
+COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+CLEANUP_POLICIES = ("compact", "delete")
 
 
-class KafkaSetting(NamedTuple):
-    """One row of the table of all settings that Kafka 4.3 has."""
-
-    name: str
-    kind: Kind
-    default: str | None
-    """In Kafka's spelling; None when Kafka has none."""
-    stance: Stance
-    reason: str
-    """Why it is not served; "" when it is."""
-    minimum: int | None = None
-    maximum: int | None = None
-    choices: tuple[str, ...] = ()
+def _served(kind: Kind, default: str | None, **rest: Any) -> Any:
+    """A field of `KafkaSettings`. Its default is Kafka's, in Kafka's spelling (None: unset)."""
+    row = ConfigRow("", kind, default, **rest)
+    value = None if default is None else value_of(row, default)
+    return field(default=value, metadata={"row": row})
 
 
-def _table() -> dict[str, KafkaSetting]:
-    rows = []
-    for name, kind, default, least, greatest in SERVED:
-        choices = least if isinstance(least, tuple) else ()
-        minimum = least if isinstance(least, int) else None
-        rows.append(
-            KafkaSetting(name, kind, default, Stance.SERVED, "", minimum, greatest, choices)
-        )
-    for (stance, reason), unserved in UNSERVED.items():
-        rows.extend(
-            KafkaSetting(name, kind, default, stance, reason) for name, kind, default in unserved
-        )
-    return {row.name: row for row in sorted(rows)}
+def _boolean(default: str) -> bool:
+    served: bool = _served(Kind.BOOLEAN, default)
+    return served
 
 
-TABLE: dict[str, KafkaSetting] = _table()
-"""By name, sorted."""
+def _int(default: str | None, minimum: int | None = None, maximum: int | None = None) -> int:
+    served: int = _served(Kind.INT, default, minimum=minimum, maximum=maximum)
+    return served
+
+
+def _long(default: str | None, minimum: int | None = None, maximum: int | None = None) -> int:
+    served: int = _served(Kind.LONG, default, minimum=minimum, maximum=maximum)
+    return served
+
+
+def _double(default: str) -> float:
+    served: float = _served(Kind.DOUBLE, default)
+    return served
+
+
+def _word(default: str, choices: tuple[str, ...], *, any_case: bool = False) -> str:
+    served: str = _served(Kind.STRING, default, choices=choices, any_case=any_case)
+    return served
+
+
+def _list(default: str, choices: tuple[str, ...], *, distinct: bool = False) -> tuple[str, ...]:
+    served: tuple[str, ...] = _served(Kind.LIST, default, choices=choices, distinct=distinct)
+    return served
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """The settings that have an effect, with Kafka's defaults. Times in ms, sizes in bytes."""
+    """The settings that have an effect; one row each. Times in ms, sizes in bytes."""
 
-    auto_create_topics_enable: bool = True
-    compression_gzip_level: int = -1
-    compression_lz4_level: int = 9
-    compression_type: str = "producer"
-    compression_zstd_level: int = 3
-    connections_max_idle_ms: int = 600_000
+    auto_create_topics_enable: bool = _boolean("true")
+    compression_gzip_level: int = _int("-1", -1, 9)
+    compression_lz4_level: int = _int("9", 1, 17)
+    compression_type: str = _word("producer", COMPRESSION_TYPES)
+    compression_zstd_level: int = _int("3", -131072, 22)
+    connections_max_idle_ms: int = _long("600000")
     """Negative: connections are never closed for idleness."""
-    delete_topic_enable: bool = True
-    fetch_max_bytes: int = 57_671_680
-    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    delete_topic_enable: bool = _boolean("true")
+    fetch_max_bytes: int = _int("57671680", 1024)
+    group_consumer_assignors: tuple[str, ...] = _list(
+        "uniform,range", ("uniform", "range"), distinct=True
+    )
     """The first one is the default."""
-    group_consumer_heartbeat_interval_ms: int = 5_000
-    group_consumer_max_heartbeat_interval_ms: int = 15_000
-    group_consumer_max_session_timeout_ms: int = 60_000
-    group_consumer_max_size: int = INT_MAX
-    group_consumer_migration_policy: str = "bidirectional"
-    group_consumer_min_heartbeat_interval_ms: int = 5_000
-    group_consumer_min_session_timeout_ms: int = 45_000
-    group_consumer_session_timeout_ms: int = 45_000
-    group_coordinator_rebalance_protocols: tuple[str, ...] = ("classic", "consumer", "streams")
+    group_consumer_heartbeat_interval_ms: int = _int("5000", 1)
+    group_consumer_max_heartbeat_interval_ms: int = _int("15000", 1)
+    group_consumer_max_session_timeout_ms: int = _int("60000", 1)
+    group_consumer_max_size: int = _int("2147483647", 1)
+    group_consumer_migration_policy: str = _word(
+        "bidirectional", ("disabled", "downgrade", "upgrade", "bidirectional"), any_case=True
+    )
+    group_consumer_min_heartbeat_interval_ms: int = _int("5000", 1)
+    group_consumer_min_session_timeout_ms: int = _int("45000", 1)
+    group_consumer_session_timeout_ms: int = _int("45000", 1)
+    group_coordinator_rebalance_protocols: tuple[str, ...] = _list(
+        "classic,consumer,streams", ("classic", "consumer", "share", "streams"), distinct=True
+    )
     """Of these, "consumer" has an effect, by its absence: KIP-848 is refused."""
-    group_initial_rebalance_delay_ms: int = 3_000
-    group_max_session_timeout_ms: int = 1_800_000
-    group_max_size: int = INT_MAX
-    group_min_session_timeout_ms: int = 6_000
-    log_cleaner_backoff_ms: int = 15_000
-    log_cleaner_dedupe_buffer_size: int = 134_217_728
-    log_cleaner_delete_retention_ms: int = 86_400_000
-    log_cleaner_enable: bool = True
-    log_cleaner_io_max_bytes_per_second: float = 1.7976931348623157e308
-    log_cleaner_max_compaction_lag_ms: int = LONG_MAX
-    log_cleaner_min_cleanable_ratio: float = 0.5
-    log_cleaner_min_compaction_lag_ms: int = 0
-    log_cleanup_policy: tuple[str, ...] = ("delete",)
-    log_message_timestamp_after_max_ms: int = 3_600_000
-    log_message_timestamp_before_max_ms: int = LONG_MAX
-    log_message_timestamp_type: str = "CreateTime"
-    log_retention_bytes: int = -1
-    log_retention_check_interval_ms: int = 300_000
-    log_retention_hours: int = 168
+    group_initial_rebalance_delay_ms: int = _int("3000")
+    group_max_session_timeout_ms: int = _int("1800000")
+    group_max_size: int = _int("2147483647", 1)
+    group_min_session_timeout_ms: int = _int("6000")
+    log_cleaner_backoff_ms: int = _long("15000", 0)
+    log_cleaner_dedupe_buffer_size: int = _long("134217728")
+    log_cleaner_delete_retention_ms: int = _long("86400000", 0)
+    log_cleaner_enable: bool = _boolean("true")
+    log_cleaner_io_max_bytes_per_second: float = _double("1.7976931348623157E308")
+    log_cleaner_max_compaction_lag_ms: int = _long("9223372036854775807", 1)
+    log_cleaner_min_cleanable_ratio: float = _double("0.5")
+    log_cleaner_min_compaction_lag_ms: int = _long("0", 0)
+    log_cleanup_policy: tuple[str, ...] = _list("delete", CLEANUP_POLICIES)
+    log_message_timestamp_after_max_ms: int = _long("3600000", 0)
+    log_message_timestamp_before_max_ms: int = _long("9223372036854775807", 0)
+    log_message_timestamp_type: str = _word("CreateTime", TIMESTAMP_TYPES)
+    log_retention_bytes: int = _long("-1")
+    log_retention_check_interval_ms: int = _long("300000", 1)
+    log_retention_hours: int = _int("168")
     """Of the three only `given` is asked, by the topics' configs (`broker.config.topic_configs`)."""
-    log_retention_minutes: int | None = None
-    log_retention_ms: int | None = None
-    log_segment_delete_delay_ms: int = 60_000
+    log_retention_minutes: int | None = _int(None)
+    log_retention_ms: int | None = _long(None)
+    log_segment_delete_delay_ms: int = _long("60000", 0)
     """For so long objects stay that nothing points at any more."""
-    max_connections: int = INT_MAX
-    max_incremental_fetch_session_cache_slots: int = 1000
-    max_request_partition_size_limit: int = 2000
-    message_max_bytes: int = 1_048_588
-    num_partitions: int = 1
-    offset_metadata_max_bytes: int = 4_096
+    max_connections: int = _int("2147483647", 0)
+    max_incremental_fetch_session_cache_slots: int = _int("1000", 0)
+    max_request_partition_size_limit: int = _int("2000", 1)
+    message_max_bytes: int = _int("1048588", 0)
+    num_partitions: int = _int("1", 1)
+    offset_metadata_max_bytes: int = _int("4096")
     """Characters, in fact, as in Kafka."""
-    offsets_commit_timeout_ms: int = 5_000
-    offsets_retention_check_interval_ms: int = 600_000
-    offsets_retention_minutes: int = 10_080
-    producer_id_expiration_check_interval_ms: int = 600_000
-    producer_id_expiration_ms: int = 86_400_000
-    socket_listen_backlog_size: int = 50
-    socket_request_max_bytes: int = 104_857_600
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
-    transaction_max_timeout_ms: int = 900_000
-    transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
-    transactional_id_expiration_ms: int = 604_800_000
+    offsets_commit_timeout_ms: int = _int("5000", 1)
+    offsets_retention_check_interval_ms: int = _long("600000", 1)
+    offsets_retention_minutes: int = _int("10080", 1)
+    producer_id_expiration_check_interval_ms: int = _int("600000", 1)
+    producer_id_expiration_ms: int = _int("86400000", 1)
+    socket_listen_backlog_size: int = _int("50", 1)
+    socket_request_max_bytes: int = _int("104857600", 1)
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = _int("10000", 1)
+    transaction_max_timeout_ms: int = _int("900000", 1)
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = _int("3600000", 1)
+    transactional_id_expiration_ms: int = _int("604800000", 1)
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What was set explicitly, served or not, in Kafka's spelling; for DescribeConfigs."""
 
@@ -141,6 +139,30 @@ class KafkaSettings:
         Raises KeyError for a name that Kafka does not have.
         """
         return self.given[name] if name in self.given else TABLE[name].default
+
+    def number(self, name: str) -> int:
+        """A served setting that is a number, by its name in Kafka."""
+        value = getattr(self, _field_of(name))
+        assert isinstance(value, int)
+        return value
+
+
+def _field_of(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _rows() -> Iterator[ConfigRow]:
+    for item in fields(KafkaSettings):
+        if item.metadata:
+            row: ConfigRow = item.metadata["row"]
+            yield row._replace(name=item.name.replace("_", "."))
+    for (stance, reason), unserved in UNSERVED.items():
+        for name, kind, default in unserved:
+            yield ConfigRow(name, kind, default, stance=stance, reason=reason)
+
+
+TABLE: dict[str, ConfigRow] = {row.name: row for row in sorted(_rows(), key=lambda row: row.name)}
+"""All settings that Kafka 4.3 has, by name, sorted."""
 
 
 class Parsed(NamedTuple):
@@ -157,7 +179,6 @@ def parse(given: Mapping[str, str]) -> Parsed:
     warnings: list[str] = []
     taken: dict[str, str] = {}
     parsed: dict[str, object] = {}
-    served = {item.name for item in fields(KafkaSettings)}
     for name, text in given.items():
         row = TABLE.get(name) or _by_prefix(name)
         if row is None:
@@ -171,8 +192,7 @@ def parse(given: Mapping[str, str]) -> Parsed:
             continue
         taken[name] = text
         if row.stance is Stance.SERVED:
-            assert name.replace(".", "_") in served
-            parsed[name.replace(".", "_")] = value
+            parsed[_field_of(name)] = value
         else:
             warnings.append(f"{name}: {row.stance.value}: {row.reason}")
     settings = KafkaSettings(given=taken, **parsed)  # type: ignore[arg-type]
@@ -185,64 +205,23 @@ def _contradictions(settings: KafkaSettings) -> list[str]:
     mistakes = [
         f"{name} must be unlimited (-1) or, equal or greater than 1"
         for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
-        if getattr(settings, name.replace(".", "_")) == 0
+        if getattr(settings, _field_of(name)) == 0
     ]
     for what in ("heartbeat.interval.ms", "session.timeout.ms"):
         least, middle, most = (f"group.consumer.{each}{what}" for each in ("min.", "", "max."))
         for lower, upper in ((least, most), (least, middle), (middle, most)):
-            if _number(settings, lower) > _number(settings, upper):
+            if settings.number(lower) > settings.number(upper):
                 mistakes.append(f"{upper} must be greater than or equal to {lower}")
     heartbeat, session = "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"
-    if _number(settings, heartbeat) >= _number(settings, session):
+    if settings.number(heartbeat) >= settings.number(session):
         mistakes.append(f"{heartbeat} must be less than {session}")
     if "classic" not in settings.group_coordinator_rebalance_protocols:
         mistakes.append("group.coordinator.rebalance.protocols: classic cannot be disabled")
     return mistakes
 
 
-def _number(settings: KafkaSettings, name: str) -> int:
-    value = getattr(settings, name.replace(".", "_"))
-    assert isinstance(value, int)
-    return value
-
-
-def value_of(row: KafkaSetting, text: str) -> bool | int | float | str | tuple[str, ...]:
-    """`text` as the value of the row's type. Raises ValueError with the end of a sentence."""
-    match row.kind:
-        case Kind.BOOLEAN:
-            return values.boolean(text)
-        case Kind.SHORT | Kind.INT | Kind.LONG:
-            least, greatest = _LIMITS[row.kind]
-            return values.whole_number(
-                text,
-                minimum=least if row.minimum is None else row.minimum,
-                maximum=greatest if row.maximum is None else row.maximum,
-            )
-        case Kind.DOUBLE:
-            try:
-                return float(text)
-            except ValueError:
-                raise ValueError(f'"{text}" is not a number') from None
-        case Kind.LIST:
-            items = tuple(item.strip() for item in text.split(",") if item.strip())
-            _check_choices(row, items)
-            if row.name in DISTINCT and not 0 < len(items) == len(dict.fromkeys(items)):
-                raise ValueError(f'"{text}" is empty or names one twice')
-            return items
-        case Kind.STRING | Kind.CLASS | Kind.PASSWORD:
-            word = text.lower() if row.name in ANY_CASE else text
-            _check_choices(row, (word,))
-            return word
-
-
-def _check_choices(row: KafkaSetting, items: tuple[str, ...]) -> None:
-    for item in items:
-        if row.choices and item not in row.choices:
-            raise ValueError(f'"{item}" is none of {", ".join(row.choices)}')
-
-
-def _by_prefix(name: str) -> KafkaSetting | None:
+def _by_prefix(name: str) -> ConfigRow | None:
     for prefix, stance, reason in PREFIXES:
         if name.startswith(prefix) and len(name) > len(prefix):
-            return KafkaSetting(name, Kind.STRING, None, stance, reason)
+            return ConfigRow(name, Kind.STRING, None, stance=stance, reason=reason)
     return None

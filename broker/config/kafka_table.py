@@ -1,120 +1,16 @@
-"""All broker settings of Apache Kafka 4.3: name, type, default, and where Frazil stands on each.
+"""The broker settings of Apache Kafka 4.3 that have no effect: name, type, default, and the reason.
 
-`SERVED` rows have an effect; their limits are checked. The others are accepted, so that a
-`server.properties` can be brought along, and answered with a warning that gives the reason
-they stand under. The table is data only; `broker.config.kafka_settings` reads it.
+They are accepted, so that a `server.properties` can be brought along, and answered with a warning
+that gives the reason they stand under. The table is data only; `broker.config.kafka_settings` reads
+it and has the settings that are served.
 
 Left out: prefixed names (`listener.name.….`), which `broker.config.kafka_settings` judges by prefix.
 """
 
-from enum import Enum, IntEnum
-
-
-class Stance(Enum):
-    SERVED = "served"
-    NOTHING = "means nothing here"
-    NOT_YET = "not yet"
-
-
-class Kind(IntEnum):
-    """Types of settings, with the numbers that DescribeConfigs v3+ sends (KIP-569)."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
-
-
-LONG_MAX = (1 << 63) - 1
-INT_MAX = (1 << 31) - 1
-
-COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
-CLEANUP_POLICIES = ("compact", "delete")
-ASSIGNORS = ("uniform", "range")
-MIGRATION_POLICIES = ("disabled", "downgrade", "upgrade", "bidirectional")
-REBALANCE_PROTOCOLS = ("classic", "consumer", "share", "streams")
-
-ANY_CASE = frozenset({"group.consumer.migration.policy"})
-"""Settings whose words Kafka takes in any case."""
-DISTINCT = frozenset({"group.consumer.assignors", "group.coordinator.rebalance.protocols"})
-"""Lists that Kafka wants to have an item, and none of them twice."""
+from broker.config.config_row import Kind, Stance
 
 Row = tuple[str, Kind, str | None]
 """Name, type, default in Kafka's spelling (None: Kafka has none)."""
-
-SERVED: tuple[tuple[str, Kind, str | None, int | tuple[str, ...] | None, int | None], ...] = (
-    # Name, type, default (None: Kafka has none), least value or the words that it may be,
-    # greatest value.
-    ("auto.create.topics.enable", Kind.BOOLEAN, "true", None, None),
-    ("compression.gzip.level", Kind.INT, "-1", -1, 9),
-    ("compression.lz4.level", Kind.INT, "9", 1, 17),
-    ("compression.type", Kind.STRING, "producer", COMPRESSION_TYPES, None),
-    ("compression.zstd.level", Kind.INT, "3", -131072, 22),
-    ("connections.max.idle.ms", Kind.LONG, "600000", None, None),
-    ("delete.topic.enable", Kind.BOOLEAN, "true", None, None),
-    ("fetch.max.bytes", Kind.INT, "57671680", 1024, None),
-    ("group.consumer.assignors", Kind.LIST, "uniform,range", ASSIGNORS, None),
-    ("group.consumer.heartbeat.interval.ms", Kind.INT, "5000", 1, None),
-    ("group.consumer.max.heartbeat.interval.ms", Kind.INT, "15000", 1, None),
-    ("group.consumer.max.session.timeout.ms", Kind.INT, "60000", 1, None),
-    ("group.consumer.max.size", Kind.INT, "2147483647", 1, None),
-    ("group.consumer.migration.policy", Kind.STRING, "bidirectional", MIGRATION_POLICIES, None),
-    ("group.consumer.min.heartbeat.interval.ms", Kind.INT, "5000", 1, None),
-    ("group.consumer.min.session.timeout.ms", Kind.INT, "45000", 1, None),
-    ("group.consumer.session.timeout.ms", Kind.INT, "45000", 1, None),
-    (
-        "group.coordinator.rebalance.protocols",
-        Kind.LIST,
-        "classic,consumer,streams",
-        REBALANCE_PROTOCOLS,
-        None,
-    ),
-    ("group.initial.rebalance.delay.ms", Kind.INT, "3000", None, None),
-    ("group.max.session.timeout.ms", Kind.INT, "1800000", None, None),
-    ("group.max.size", Kind.INT, "2147483647", 1, None),
-    ("group.min.session.timeout.ms", Kind.INT, "6000", None, None),
-    ("log.cleaner.backoff.ms", Kind.LONG, "15000", 0, None),
-    ("log.cleaner.dedupe.buffer.size", Kind.LONG, "134217728", None, None),
-    ("log.cleaner.delete.retention.ms", Kind.LONG, "86400000", 0, None),
-    ("log.cleaner.enable", Kind.BOOLEAN, "true", None, None),
-    ("log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, "1.7976931348623157E308", None, None),
-    ("log.cleaner.max.compaction.lag.ms", Kind.LONG, "9223372036854775807", 1, None),
-    ("log.cleaner.min.cleanable.ratio", Kind.DOUBLE, "0.5", None, None),
-    ("log.cleaner.min.compaction.lag.ms", Kind.LONG, "0", 0, None),
-    ("log.cleanup.policy", Kind.LIST, "delete", CLEANUP_POLICIES, None),
-    ("log.message.timestamp.after.max.ms", Kind.LONG, "3600000", 0, None),
-    ("log.message.timestamp.before.max.ms", Kind.LONG, "9223372036854775807", 0, None),
-    ("log.message.timestamp.type", Kind.STRING, "CreateTime", TIMESTAMP_TYPES, None),
-    ("log.retention.bytes", Kind.LONG, "-1", None, None),
-    ("log.retention.check.interval.ms", Kind.LONG, "300000", 1, None),
-    ("log.retention.hours", Kind.INT, "168", None, None),
-    ("log.retention.minutes", Kind.INT, None, None, None),
-    ("log.retention.ms", Kind.LONG, None, None, None),
-    ("log.segment.delete.delay.ms", Kind.LONG, "60000", 0, None),
-    ("max.connections", Kind.INT, "2147483647", 0, None),
-    ("max.incremental.fetch.session.cache.slots", Kind.INT, "1000", 0, None),
-    ("max.request.partition.size.limit", Kind.INT, "2000", 1, None),
-    ("message.max.bytes", Kind.INT, "1048588", 0, None),
-    ("num.partitions", Kind.INT, "1", 1, None),
-    ("offset.metadata.max.bytes", Kind.INT, "4096", None, None),
-    ("offsets.commit.timeout.ms", Kind.INT, "5000", 1, None),
-    ("offsets.retention.check.interval.ms", Kind.LONG, "600000", 1, None),
-    ("offsets.retention.minutes", Kind.INT, "10080", 1, None),
-    ("producer.id.expiration.check.interval.ms", Kind.INT, "600000", 1, None),
-    ("producer.id.expiration.ms", Kind.INT, "86400000", 1, None),
-    ("socket.listen.backlog.size", Kind.INT, "50", 1, None),
-    ("socket.request.max.bytes", Kind.INT, "104857600", 1, None),
-    ("transaction.abort.timed.out.transaction.cleanup.interval.ms", Kind.INT, "10000", 1, None),
-    ("transaction.max.timeout.ms", Kind.INT, "900000", 1, None),
-    ("transaction.remove.expired.transaction.cleanup.interval.ms", Kind.INT, "3600000", 1, None),
-    ("transactional.id.expiration.ms", Kind.INT, "604800000", 1, None),
-)
 
 UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
     (Stance.NOT_YET, "share groups and streams groups are not served"): (

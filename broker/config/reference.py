@@ -8,13 +8,12 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
+from broker.config.config_row import ConfigRow, Stance
 from broker.config.group_configs import TABLE_OF_GROUPS
 from broker.config.kafka_settings import TABLE as KAFKA_TABLE
-from broker.config.kafka_settings import KafkaSetting
-from broker.config.kafka_table import PREFIXES, Stance
+from broker.config.kafka_table import PREFIXES
 from broker.config.settings import TABLE
 from broker.config.table_configs import TABLE_CONFIGS
-from broker.config.topic_config import TopicConfig
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 
@@ -91,24 +90,16 @@ be committed, as cooperative consumers do with what they have just given up.
 def page() -> str:
     """The whole page, as Markdown."""
     lines = [
-        f"| `{row.name}` | {f'`{row.default}`' if row.default else ''} | {row.kind} | {row.doc} |"
-        for row in TABLE
+        f"| `{row.name}` | {f'`{row.default}`' if row.default else ''} | {row.type.kind} | {row.doc} |"
+        for row in TABLE.values()
     ]
     lines += ["", "## Kafka's: served", "", "| name | default | type |", "|---|---|---|"]
-    lines += [_row(row) for row in KAFKA_TABLE.values() if row.stance is Stance.SERVED]
+    lines += [_served(row) for row in KAFKA_TABLE.values() if row.stance is Stance.SERVED]
     lines += _TABLES.rstrip("\n").split("\n")
-    lines += [
-        f"| `{row.name}` | `{row.default}` | {_kind(row)} | {row.documentation} |"
-        if row.default
-        else f"| `{row.name}` | | {_kind(row)} | {row.documentation} |"
-        for row in TABLE_CONFIGS
-    ]
+    lines += [_config(row) for row in TABLE_CONFIGS]
     lines += _HOLD.rstrip("\n").split("\n")
     lines += _GROUPS.rstrip("\n").split("\n")
-    lines += [
-        f"| `{row.name}` | `{row.default}` | {row.kind.name.lower()} | {row.documentation} |"
-        for row in TABLE_OF_GROUPS.values()
-    ]
+    lines += [_config(row) for row in TABLE_OF_GROUPS.values()]
     lines += _OWNER_ONLY.rstrip("\n").split("\n")
     for stance, title in (
         (Stance.NOT_YET, "Kafka's: not yet"),
@@ -130,11 +121,13 @@ def page() -> str:
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def _kind(row: TopicConfig) -> str:
-    return ", ".join(row.choices) if row.choices else row.kind.name.lower()
+def _config(row: ConfigRow) -> str:
+    default = f"`{row.default}` |" if row.default else "|"
+    kind = ", ".join(row.choices) if row.choices else row.kind.name.lower()
+    return f"| `{row.name}` | {default} {kind} | {row.documentation} |"
 
 
-def _row(row: KafkaSetting) -> str:
+def _served(row: ConfigRow) -> str:
     default = "" if row.default is None else f"`{row.default}`"
     return f"| `{row.name}` | {default} | {row.kind.name.lower()} |"
 

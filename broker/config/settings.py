@@ -1,9 +1,10 @@
 """Settings of an agent: defaults < TOML file < environment < flags, parsed once, then frozen. Pure.
 
-One table, `TABLE`, holds every name with its default, its parser and its sentence; the reference
-in `docs/settings.md` is generated from it. All mistakes are reported together, each with where it
-came from and the nearest right name. Kafka's own broker settings are taken under their own names
-(`[kafka]` in the file, `--set`, `FRAZIL_KAFKA_…`) and judged by `broker.config.kafka_settings`.
+A field of `Settings` is the row of a setting: its name, its default, its type and its sentence. What
+may be written, what is checked, and the reference in `docs/settings.md` follow from it. All mistakes
+are reported together, each with where it came from and the nearest right name. Kafka's own broker
+settings are taken under their own names (`[kafka]` in the file, `--set`, `FRAZIL_KAFKA_…`) and judged
+by `broker.config.kafka_settings`.
 
 Left out: reading files and the environment (the command line does), and opening anything.
 """
@@ -11,13 +12,15 @@ Left out: reading files and the environment (the command line does), and opening
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from broker.config import kafka_settings, values
 from broker.config.kafka_settings import KafkaSettings
 from coordinator.commands.entries import Listener
 from coordinator.tables.incarnations import NODE_NAME_MAX
+
+T = TypeVar("T")
 
 KiB = 1 << 10
 MiB = 1 << 20
@@ -61,77 +64,31 @@ class NamedAddress(NamedTuple):
     """None (only when advertised): the port that is listened on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Everything an agent is told. Times in ms, sizes in bytes."""
+class ValueType(NamedTuple, Generic[T]):
+    """What a setting may be."""
 
-    listen: tuple[NamedAddress, ...]
-    advertise: tuple[NamedAddress, ...]
-    http: Address | None
-    cluster_id: str
-    node_id: int
-    """-1: the one this node name had, else the smallest free."""
-    node_name: str
-    """Empty: see `name_of`."""
-    zone: str
-    store_url: str
-    store_endpoint: str | None
-    store_region: str | None
-    store_access_key: str | None
-    store_secret_key: str | None = field(repr=False)
-    store_ca: str | None
-    store_path_style: bool | None
-    """None: by the endpoint (path style for an endpoint of one's own)."""
-    log_url: str
-    log_user: str | None
-    log_password: str | None = field(repr=False)
-    log_ca: str | None
-    log_cert: str | None
-    log_key: str | None
-    log_compact: bool
-    log_bytes_max: int
-    cache_bytes: int
-    produce_buffer_bytes: int
-    chunk_bytes_max: int
-    linger_ms: int
-    puts_per_second: int
-    puts_in_flight_max: int
-    lease_ttl_ms: int
-    session_deadline_ms: int
-    session_read_ms: int
-    stall_ms: int
-    drain_ms: int
-    jobs_enabled: bool
-    jobs_start_delay_ms: int
-    jobs_bytes_per_second: int
-    snapshot_interval_ms: int
-    snapshot_log_bytes: int
-    merge_interval_ms: int
-    merge_age_ms: int
-    segment_bytes_max: int
-    spill_interval_ms: int
-    spill_age_ms: int
-    spill_rows: int
-    collect_interval_ms: int
-    logs_level: str
-    logs_format: str
-    registry_listen: tuple[Address, ...]
-    registry_users: tuple[tuple[str, str], ...] = field(repr=False)
-    """Names and passwords; none: nobody is asked."""
-    kafka: KafkaSettings
+    kind: str
+    """For the reference."""
+    parse: Callable[[str], T]
+    """Raises ValueError with the end of a sentence."""
 
 
 class Setting(NamedTuple):
-    """One row: a name, the field it fills, and how its text is read."""
+    """One row."""
 
     name: str
-    field: str
     default: str
-    parse: Callable[[str], Any]
-    kind: str
-    """What may be written, for the reference."""
+    type: ValueType[Any]
     doc: str
-    secret: bool = False
+    secret: bool
+
+
+def _setting(
+    name: str, default: str, value_type: ValueType[T], doc: str, *, secret: bool = False
+) -> T:
+    """A field of `Settings`."""
+    row = Setting(name, default, value_type, doc, secret)
+    return field(default=value_type.parse(default), repr=not secret, metadata={"row": row})
 
 
 class Given(NamedTuple):
@@ -142,26 +99,17 @@ class Given(NamedTuple):
     """For messages: "frazil.toml", "FRAZIL_ZONE", "--set"."""
 
 
-class Loaded(NamedTuple):
-    settings: Settings
-    warnings: tuple[str, ...]
-
-
-def _text(text: str) -> str:
-    return text.strip()
-
-
 def _optional(text: str) -> str | None:
     return text.strip() or None
 
 
-def _one_of(*words: str) -> Callable[[str], str]:
+def _one_of(*words: str) -> ValueType[str]:
     def parse(text: str) -> str:
         if text.strip().lower() not in words:
             raise ValueError(f'"{text}" is none of {", ".join(words)}')
         return text.strip().lower()
 
-    return parse
+    return ValueType(" / ".join(words), parse)
 
 
 def _name(text: str) -> str:
@@ -174,23 +122,27 @@ def _optional_name(text: str) -> str:
     return _name(text) if text.strip() else ""
 
 
-def _number(minimum: int, maximum: int) -> Callable[[str], int]:
-    return lambda text: values.whole_number(text, minimum=minimum, maximum=maximum)
+def _bounded(kind: str, read: Callable[[str], int], minimum: int, maximum: int) -> ValueType[int]:
+    return ValueType(kind, lambda text: values.within(read(text), minimum=minimum, maximum=maximum))
 
 
-def _bytes(minimum: int, maximum: int) -> Callable[[str], int]:
-    return lambda text: values.within(values.byte_count(text), minimum=minimum, maximum=maximum)
+def _number(minimum: int, maximum: int) -> ValueType[int]:
+    return _bounded("number", values.whole_number, minimum, maximum)
 
 
-def _ms(minimum: int, maximum: int) -> Callable[[str], int]:
-    return lambda text: values.within(values.milliseconds(text), minimum=minimum, maximum=maximum)
+def _bytes(minimum: int, maximum: int) -> ValueType[int]:
+    return _bounded("bytes", values.byte_count, minimum, maximum)
+
+
+def _ms(minimum: int, maximum: int) -> ValueType[int]:
+    return _bounded("ms", values.milliseconds, minimum, maximum)
 
 
 def _optional_boolean(text: str) -> bool | None:
     return None if text.strip().lower() in ("", "auto") else values.boolean(text)
 
 
-def _url(*schemes: str) -> Callable[[str], str]:
+def _url(*schemes: str) -> ValueType[str]:
     def parse(text: str) -> str:
         scheme, colon, _ = text.strip().partition("://")
         if text.strip() and (not colon or scheme not in schemes):
@@ -198,7 +150,7 @@ def _url(*schemes: str) -> Callable[[str], str]:
             raise ValueError(f'"{text}" is not one of {examples}')
         return text.strip()
 
-    return parse
+    return ValueType("URL", parse)
 
 
 def _http_url(text: str) -> str | None:
@@ -265,124 +217,155 @@ def _addresses(text: str) -> tuple[NamedAddress, ...]:
     return tuple(addresses)
 
 
-_LEVELS = ("debug", "info", "warning", "error")
+TEXT = ValueType("text", _optional)
+FILE = ValueType("file", _optional)
+NAME = ValueType("name", _name)
+OPTIONAL_NAME = ValueType("name", _optional_name)
+BOOLEAN = ValueType("true or false", values.boolean)
+BOOLEAN_OR_AUTO = ValueType("true, false or auto", _optional_boolean)
+HTTP_URL = ValueType("URL", _http_url)
+ADDRESSES = ValueType("addresses", _addresses)
+LISTENERS = ValueType("addresses", _listeners)
+ADDRESS_OR_OFF = ValueType("address or `off`", _http_address)
+HTTP_LISTENERS = ValueType("addresses", _http_listeners)
+USERS = ValueType("name:password", _users)
 
-TABLE: tuple[Setting, ...] = (
-    Setting("listen", "listen", "0.0.0.0:9092", _listeners, "addresses",
-            "Where Kafka clients connect: `host:port`, or several `NAME://host:port` with commas."
-            " Port 0 picks a free one."),
-    Setting("advertise", "advertise", "", _addresses, "addresses",
-            "What clients are told to connect to, by listener name. Without a port: the port"
-            " listened on. Empty: the listen address, or this machine's name for 0.0.0.0."),
-    Setting("http", "http", "127.0.0.1:9094", _http_address, "address or `off`",
-            "Metrics, health and the exporter's endpoints. They ask for no password: do not open"
-            " them to strangers."),
-    Setting("cluster.id", "cluster_id", "frazil", _name, "name",
-            "Name of the cluster; store and log are marked with it, and refused when it differs."),
-    Setting("node.id", "node_id", "-1", _number(-1, (1 << 31) - 1), "number",
-            "This agent's id in Kafka's protocol. -1: the one its name had, else a free one."),
-    Setting("node.name", "node_name", "", _optional_name, "name",
-            "This agent's name, kept over restarts: a new agent of a name replaces the old one."
-            " Empty: the address that clients are told of the first listener, with the machine's"
-            " name before it where that is loopback."),
-    Setting("zone", "zone", "", _optional_name, "name",
-            "Availability zone of this agent. Consumers whose client.rack it is are sent here by Fetch"
-            " (KIP-392), and clients whose client.id says it (`app,zone=eu-1a`) by Metadata."),
-    Setting("store", "store_url", "", _url(*STORE_SCHEMES), "URL",
-            "Object storage: `s3://bucket/prefix` or `file:///directory`."),
-    Setting("store.endpoint", "store_endpoint", "", _http_url, "URL",
-            "S3 server other than Amazon's: `http://host:9000`."),
-    Setting("store.region", "store_region", "", _optional, "text",
-            "Region of the bucket; empty: from the environment's AWS configuration."),
-    Setting("store.access.key", "store_access_key", "", _optional, "text",
-            "Access key; empty: found as AWS tools do (environment, profile, web identity, role)."),
-    Setting("store.secret.key", "store_secret_key", "", _optional, "text",
-            "Secret of store.access.key.", secret=True),
-    Setting("store.ca", "store_ca", "", _optional, "file",
-            "Certificates (PEM) to trust for store.endpoint."),
-    Setting("store.path.style", "store_path_style", "auto", _optional_boolean,
-            "true, false or auto",
-            "Bucket in the path instead of the host name; auto: yes with store.endpoint."),
-    Setting("log", "log_url", "", _url(*LOG_SCHEMES), "URL",
-            "Metadata log: `etcd://h1:2379,h2:2379/prefix`, or `sqlite:///file` for one agent."),
-    Setting("log.user", "log_user", "", _optional, "text", "User of etcd."),
-    Setting("log.password", "log_password", "", _optional, "text", "Password of log.user.",
-            secret=True),
-    Setting("log.ca", "log_ca", "", _optional, "file",
-            "Certificates (PEM) to trust for etcd; switches TLS on."),
-    Setting("log.cert", "log_cert", "", _optional, "file", "Client certificate (PEM) for etcd."),
-    Setting("log.key", "log_key", "", _optional, "file", "Key (PEM) of log.cert."),
-    Setting("log.compact", "log_compact", "true", values.boolean, "true or false",
-            "Compact etcd's history after entries of the log were deleted; false when somebody else"
-            " does it, or etcd is shared."),
-    Setting("log.bytes.max", "log_bytes_max", "512MiB", _bytes(MiB, 1 << 40), "bytes",
-            "Of the log since the older of two snapshots: beyond it, only jobs write, and clients"
-            " are refused until the log was cut."),
-    Setting("cache.bytes", "cache_bytes", "256MiB", _bytes(MiB, 1 << 44), "bytes",
-            "Memory for chunks read and for records just written."),
-    Setting("produce.buffer.bytes", "produce_buffer_bytes", "256MiB", _bytes(MiB, 1 << 44), "bytes",
-            "Memory for records that wait to become durable; at the bound the agent stops reading"
-            " from producers."),
-    Setting("chunk.bytes", "chunk_bytes_max", "8MiB", _bytes(64 * KiB, GiB), "bytes",
-            "A chunk is written when it has this size."),
-    Setting("chunk.linger.ms", "linger_ms", "0", _ms(0, 60_000), "ms",
-            "How long a chunk waits for more. 0: no longer than the write before it takes."),
-    Setting("puts.per.second", "puts_per_second", "10", _number(1, 10_000), "number",
-            "Objects per second that a lightly loaded agent may write (object stores charge per"
-            " PUT); chunks of 64 KiB and more are not held back."),
-    Setting("puts.in.flight", "puts_in_flight_max", "8", _number(1, 256), "number",
-            "Objects being written at the same time."),
-    Setting("lease.ttl.ms", "lease_ttl_ms", "3000", _ms(1000, 600_000), "ms",
-            "How long the log keeps an agent's session without hearing from it: with session.read.ms"
-            " it decides how soon other agents take over what a dead one coordinated."),
-    Setting("session.deadline.ms", "session_deadline_ms", "2000", _ms(500, 600_000), "ms",
-            "How long an agent itself trusts its session; must be less than lease.ttl.ms."),
-    Setting("session.read.ms", "session_read_ms", "500", _ms(100, 600_000), "ms",
-            "How often an agent asks the log whether its session lives."),
-    Setting("stall.ms", "stall_ms", "1000", _ms(100, 600_000), "ms",
-            "After a stall longer than this, changes that clients may have given up are refused."),
-    Setting("drain.ms", "drain_ms", "10000", _ms(0, 600_000), "ms",
-            "How long a leaving agent waits for requests under way."),
-    Setting("jobs.enabled", "jobs_enabled", "true", values.boolean, "true or false",
-            "Whether this agent may run the jobs that keep the cluster bounded (snapshots,"
-            " retention, merging, compaction, collection). One agent of a cluster does."),
-    Setting("jobs.start.delay.ms", "jobs_start_delay_ms", "60000", _ms(0, 86_400_000), "ms",
-            "How long the agent that has them waits before it starts the process that runs them."),
-    Setting("jobs.bytes.per.second", "jobs_bytes_per_second", "50MiB", _bytes(64 * KiB, 1 << 40),
-            "bytes", "How much all jobs together read and write, per second."),
-    Setting("snapshot.interval.ms", "snapshot_interval_ms", "600000", _ms(1000, 86_400_000), "ms",
-            "A snapshot is made this often, if there is anything new."),
-    Setting("snapshot.log.bytes", "snapshot_log_bytes", "128MiB", _bytes(64 * KiB, GiB), "bytes",
-            "A snapshot is made after so much of the metadata log, however soon that is."),
-    Setting("merge.interval.ms", "merge_interval_ms", "60000", _ms(1000, 86_400_000), "ms",
-            "How often small spans of partitions are merged into segments."),
-    Setting("merge.age.ms", "merge_age_ms", "60000", _ms(0, LONG_MS), "ms",
-            "Only records older than this are merged."),
-    Setting("segment.bytes.max", "segment_bytes_max", "8MiB", _bytes(64 * KiB, GiB), "bytes",
-            "Of one partition's adjacent records in a segment, about: what a reader fetches at once."),
-    Setting("spill.interval.ms", "spill_interval_ms", "60000", _ms(1000, 86_400_000), "ms",
-            "How often is looked whether rows of partitions should leave the memory."),
-    Setting("spill.age.ms", "spill_age_ms", "600000", _ms(0, LONG_MS), "ms",
-            "Only rows of records older than this leave the memory."),
-    Setting("spill.rows", "spill_rows", "2000000", _number(1000, 8_000_000), "number",
-            "Rows of all partitions that agents keep in memory before the oldest leave it."),
-    Setting("collect.interval.ms", "collect_interval_ms", "60000", _ms(1000, 86_400_000), "ms",
-            "How often objects that nothing points at any more are deleted."),
-    Setting("logs.level", "logs_level", "info", _one_of(*_LEVELS), " / ".join(_LEVELS),
-            "What this agent writes to standard error."),
-    Setting("logs.format", "logs_format", "text", _one_of("text", "json"), "text / json",
-            "`key=value` lines, or a JSON object per line."),
-    Setting("schema.registry.listeners", "registry_listen", "", _http_listeners, "addresses",
-            "Where the embedded schema registry answers: `http://0.0.0.0:8081`, several with commas."
-            " Empty: nowhere. All agents that have it answer alike."),
-    Setting("schema.registry.basic.auth.user.info", "registry_users", "", _users,
-            "name:password", "Who may use the schema registry, several with commas. Empty:"
-            " everybody.", secret=True),
-)  # fmt: skip
-BY_NAME: dict[str, Setting] = {row.name: row for row in TABLE}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything an agent is told, a row each. Times in ms, sizes in bytes.
+
+    None is what was left empty, `off` or `auto`.
+    """
+
+    # fmt: off
+    listen: tuple[NamedAddress, ...] = _setting("listen", "0.0.0.0:9092", LISTENERS,
+        "Where Kafka clients connect: `host:port`, or several `NAME://host:port` with commas."
+        " Port 0 picks a free one.")
+    advertise: tuple[NamedAddress, ...] = _setting("advertise", "", ADDRESSES,
+        "What clients are told to connect to, by listener name. Without a port: the port"
+        " listened on. Empty: the listen address, or this machine's name for 0.0.0.0.")
+    http: Address | None = _setting("http", "127.0.0.1:9094", ADDRESS_OR_OFF,
+        "Metrics, health and the exporter's endpoints. They ask for no password: do not open"
+        " them to strangers.")
+    cluster_id: str = _setting("cluster.id", "frazil", NAME,
+        "Name of the cluster; store and log are marked with it, and refused when it differs.")
+    node_id: int = _setting("node.id", "-1", _number(-1, (1 << 31) - 1),
+        "This agent's id in Kafka's protocol. -1: the one its name had, else a free one.")
+    node_name: str = _setting("node.name", "", OPTIONAL_NAME,
+        "This agent's name, kept over restarts: a new agent of a name replaces the old one."
+        " Empty: the address that clients are told of the first listener, with the machine's name"
+        " before it where that is loopback.")
+    zone: str = _setting("zone", "", OPTIONAL_NAME,
+        "Availability zone of this agent. Consumers whose client.rack it is are sent here by"
+        " Fetch (KIP-392), and clients whose client.id says it (`app,zone=eu-1a`) by Metadata.")
+    store_url: str = _setting("store", "", _url(*STORE_SCHEMES),
+        "Object storage: `s3://bucket/prefix` or `file:///directory`.")
+    store_endpoint: str | None = _setting("store.endpoint", "", HTTP_URL,
+        "S3 server other than Amazon's: `http://host:9000`.")
+    store_region: str | None = _setting("store.region", "", TEXT,
+        "Region of the bucket; empty: from the environment's AWS configuration.")
+    store_access_key: str | None = _setting("store.access.key", "", TEXT,
+        "Access key; empty: found as AWS tools do (environment, profile, web identity, role).")
+    store_secret_key: str | None = _setting("store.secret.key", "", TEXT,
+        "Secret of store.access.key.", secret=True)
+    store_ca: str | None = _setting("store.ca", "", FILE,
+        "Certificates (PEM) to trust for store.endpoint.")
+    store_path_style: bool | None = _setting("store.path.style", "auto", BOOLEAN_OR_AUTO,
+        "Bucket in the path instead of the host name; auto: yes with store.endpoint.")
+    log_url: str = _setting("log", "", _url(*LOG_SCHEMES),
+        "Metadata log: `etcd://h1:2379,h2:2379/prefix`, or `sqlite:///file` for one agent.")
+    log_user: str | None = _setting("log.user", "", TEXT, "User of etcd.")
+    log_password: str | None = _setting("log.password", "", TEXT,
+        "Password of log.user.", secret=True)
+    log_ca: str | None = _setting("log.ca", "", FILE,
+        "Certificates (PEM) to trust for etcd; switches TLS on.")
+    log_cert: str | None = _setting("log.cert", "", FILE, "Client certificate (PEM) for etcd.")
+    log_key: str | None = _setting("log.key", "", FILE, "Key (PEM) of log.cert.")
+    log_compact: bool = _setting("log.compact", "true", BOOLEAN,
+        "Compact etcd's history after entries of the log were deleted; false when somebody else"
+        " does it, or etcd is shared.")
+    log_bytes_max: int = _setting("log.bytes.max", "512MiB", _bytes(MiB, 1 << 40),
+        "Of the log since the older of two snapshots: beyond it, only jobs write, and clients"
+        " are refused until the log was cut.")
+    cache_bytes: int = _setting("cache.bytes", "256MiB", _bytes(MiB, 1 << 44),
+        "Memory for chunks read and for records just written.")
+    produce_buffer_bytes: int = _setting("produce.buffer.bytes", "256MiB", _bytes(MiB, 1 << 44),
+        "Memory for records that wait to become durable; at the bound the agent stops reading"
+        " from producers.")
+    chunk_bytes_max: int = _setting("chunk.bytes", "8MiB", _bytes(64 * KiB, GiB),
+        "A chunk is written when it has this size.")
+    linger_ms: int = _setting("chunk.linger.ms", "0", _ms(0, 60_000),
+        "How long a chunk waits for more. 0: no longer than the write before it takes.")
+    puts_per_second: int = _setting("puts.per.second", "10", _number(1, 10_000),
+        "Objects per second that a lightly loaded agent may write (object stores charge per"
+        " PUT); chunks of 64 KiB and more are not held back.")
+    puts_in_flight_max: int = _setting("puts.in.flight", "8", _number(1, 256),
+        "Objects being written at the same time.")
+    lease_ttl_ms: int = _setting("lease.ttl.ms", "3000", _ms(1000, 600_000),
+        "How long the log keeps an agent's session without hearing from it: with session.read.ms"
+        " it decides how soon other agents take over what a dead one coordinated.")
+    session_deadline_ms: int = _setting("session.deadline.ms", "2000", _ms(500, 600_000),
+        "How long an agent itself trusts its session; must be less than lease.ttl.ms.")
+    session_read_ms: int = _setting("session.read.ms", "500", _ms(100, 600_000),
+        "How often an agent asks the log whether its session lives.")
+    stall_ms: int = _setting("stall.ms", "1000", _ms(100, 600_000),
+        "After a stall longer than this, changes that clients may have given up are refused.")
+    drain_ms: int = _setting("drain.ms", "10000", _ms(0, 600_000),
+        "How long a leaving agent waits for requests under way.")
+    jobs_enabled: bool = _setting("jobs.enabled", "true", BOOLEAN,
+        "Whether this agent may run the jobs that keep the cluster bounded (snapshots,"
+        " retention, merging, compaction, collection). One agent of a cluster does.")
+    jobs_start_delay_ms: int = _setting("jobs.start.delay.ms", "60000", _ms(0, 86_400_000),
+        "How long the agent that has them waits before it starts the process that runs them.")
+    jobs_bytes_per_second: int = _setting("jobs.bytes.per.second", "50MiB",
+        _bytes(64 * KiB, 1 << 40),
+        "How much all jobs together read and write, per second.")
+    snapshot_interval_ms: int = _setting("snapshot.interval.ms", "600000", _ms(1000, 86_400_000),
+        "A snapshot is made this often, if there is anything new.")
+    snapshot_log_bytes: int = _setting("snapshot.log.bytes", "128MiB", _bytes(64 * KiB, GiB),
+        "A snapshot is made after so much of the metadata log, however soon that is.")
+    merge_interval_ms: int = _setting("merge.interval.ms", "60000", _ms(1000, 86_400_000),
+        "How often small spans of partitions are merged into segments.")
+    merge_age_ms: int = _setting("merge.age.ms", "60000", _ms(0, LONG_MS),
+        "Only records older than this are merged.")
+    segment_bytes_max: int = _setting("segment.bytes.max", "8MiB", _bytes(64 * KiB, GiB),
+        "Of one partition's adjacent records in a segment, about: what a reader fetches at once.")
+    spill_interval_ms: int = _setting("spill.interval.ms", "60000", _ms(1000, 86_400_000),
+        "How often is looked whether rows of partitions should leave the memory.")
+    spill_age_ms: int = _setting("spill.age.ms", "600000", _ms(0, LONG_MS),
+        "Only rows of records older than this leave the memory.")
+    spill_rows: int = _setting("spill.rows", "2000000", _number(1000, 8_000_000),
+        "Rows of all partitions that agents keep in memory before the oldest leave it.")
+    collect_interval_ms: int = _setting("collect.interval.ms", "60000", _ms(1000, 86_400_000),
+        "How often objects that nothing points at any more are deleted.")
+    logs_level: str = _setting("logs.level", "info", _one_of("debug", "info", "warning", "error"),
+        "What this agent writes to standard error.")
+    logs_format: str = _setting("logs.format", "text", _one_of("text", "json"),
+        "`key=value` lines, or a JSON object per line.")
+    registry_listen: tuple[Address, ...] = _setting("schema.registry.listeners", "", HTTP_LISTENERS,
+        "Where the embedded schema registry answers: `http://0.0.0.0:8081`, several with commas."
+        " Empty: nowhere. All agents that have it answer alike.")
+    registry_users: tuple[tuple[str, str], ...] = _setting(
+        "schema.registry.basic.auth.user.info", "", USERS,
+        "Who may use the schema registry, several with commas. Empty: everybody.", secret=True)
+    # fmt: on
+    kafka: KafkaSettings
+
+
+TABLE: dict[str, Setting] = {
+    item.name: item.metadata["row"] for item in fields(Settings) if item.metadata
+}
+"""By the field that it fills."""
+BY_NAME: dict[str, Setting] = {row.name: row for row in TABLE.values()}
 
 _ALIASES = {"store.url": "store", "log.url": "log"}
 """In TOML a name cannot be both a text and a table, so the tables spell it with `url`."""
+
+
+class Loaded(NamedTuple):
+    settings: Settings
+    warnings: tuple[str, ...]
 
 
 def load(
@@ -406,18 +389,18 @@ def load(
     ours, kafkas = _sort_out(given, mistakes)
     parsed = kafka_settings.parse({name: item.text for name, item in kafkas.items()})
     mistakes += parsed.mistakes
-    fields: dict[str, Any] = {}
-    for row in TABLE:
+    parsed_ours: dict[str, Any] = {}
+    for name, row in TABLE.items():
         item = ours.get(row.name, Given(row.default, "default"))
         try:
-            fields[row.field] = row.parse(item.text)
+            parsed_ours[name] = row.type.parse(item.text)
         except ValueError as error:
             shown = "the value is not usable" if row.secret else error
             mistakes.append(f"{row.name} (from {item.origin}): {shown}")
-    mistakes += _contradictions(fields, parsed.settings)
+    mistakes += _contradictions(parsed_ours, parsed.settings)
     if mistakes:
         raise SettingsError(mistakes)
-    return Loaded(Settings(kafka=parsed.settings, **fields), tuple(parsed.warnings))
+    return Loaded(Settings(kafka=parsed.settings, **parsed_ours), tuple(parsed.warnings))
 
 
 def advertised(
@@ -448,14 +431,14 @@ def name_of(settings: Settings, *, listeners: Sequence[Listener], host_name: str
     return name[-NODE_NAME_MAX:]
 
 
-def _contradictions(fields: Mapping[str, Any], kafka: KafkaSettings) -> list[str]:
+def _contradictions(ours: Mapping[str, Any], kafka: KafkaSettings) -> list[str]:
     """Settings that are right one by one and wrong together, or needed and not there."""
     found = []
-    if fields.get("store_url") == "":
+    if ours.get("store_url") == "":
         found.append("store is not set (examples: s3://bucket/prefix, file:///var/lib/frazil)")
-    if fields.get("log_url") == "":
+    if ours.get("log_url") == "":
         found.append("log is not set (examples: etcd://host:2379/prefix, sqlite:///var/lib/f.db)")
-    deadline, ttl = fields.get("session_deadline_ms"), fields.get("lease_ttl_ms")
+    deadline, ttl = ours.get("session_deadline_ms"), ours.get("lease_ttl_ms")
     if deadline is not None and ttl is not None and deadline >= ttl:
         found.append(
             f"session.deadline.ms ({deadline}) must be less than lease.ttl.ms ({ttl}): an agent"
@@ -466,7 +449,7 @@ def _contradictions(fields: Mapping[str, Any], kafka: KafkaSettings) -> list[str
             f"session.deadline.ms ({deadline}) must be more than a third of lease.ttl.ms ({ttl}):"
             " the lease is renewed that often"
         )
-    buffer, chunk = fields.get("produce_buffer_bytes"), fields.get("chunk_bytes_max")
+    buffer, chunk = ours.get("produce_buffer_bytes"), ours.get("chunk_bytes_max")
     if buffer is not None and chunk is not None and buffer < 2 * chunk:
         found.append(
             f"produce.buffer.bytes ({buffer}) must be at least twice chunk.bytes ({chunk}):"
@@ -477,10 +460,10 @@ def _contradictions(fields: Mapping[str, Any], kafka: KafkaSettings) -> list[str
             f"socket.request.max.bytes ({kafka.socket_request_max_bytes}) must not be less than"
             f" message.max.bytes ({kafka.message_max_bytes})"
         )
-    names = [address.name for address in fields.get("listen", ())]
+    names = [address.name for address in ours.get("listen", ())]
     found.extend(
         f"advertise: no listener is called {address.name}; listen has {', '.join(names)}"
-        for address in fields.get("advertise", ())
+        for address in ours.get("advertise", ())
         if names and address.name not in names
     )
     return found

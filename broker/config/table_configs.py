@@ -9,8 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from broker.config.kafka_table import LONG_MAX, Kind
-from broker.config.topic_config import TopicConfig
+from broker.config.config_row import LONG_MAX, ConfigRow, Kind
 
 PREFIX: Final = "frazil.iceberg."
 ENABLE: Final = f"{PREFIX}enable"
@@ -37,178 +36,20 @@ _PLAIN_TRANSFORMS = ("year", "month", "day", "hour", "identity")
 _NUMBERED_TRANSFORMS = ("bucket", "truncate")
 _WIDTH_END = 1 << 31
 
-TABLE_CONFIGS: Final = (
-    TopicConfig(
-        f"{PREFIX}bad.records",
-        Kind.STRING,
-        "dlq",
-        "What becomes of a record that cannot be decoded: dlq keeps it in a table of its own, drop"
-        " leaves it out, fail stops the export.",
-        choices=("dlq", "drop", "fail"),
-    ),
-    TopicConfig(ENABLE, Kind.BOOLEAN, "true", "Whether the topic is exported at all."),
-    TopicConfig(
-        f"{PREFIX}key.mode",
-        Kind.STRING,
-        "raw",
-        "How keys are decoded.",
-        choices=_DECODERS,
-    ),
-    TopicConfig(
-        f"{PREFIX}key.schema",
-        Kind.STRING,
-        "by-id",
-        "As value.schema, for keys.",
-        choices=_SCHEMAS,
-    ),
-    TopicConfig(
-        f"{PREFIX}key.subject",
-        Kind.STRING,
-        "",
-        "Subject of the schema registry that has the schemas of keys; empty: the topic's name and"
-        " -key.",
-    ),
-    TopicConfig(
-        f"{PREFIX}layout",
-        Kind.STRING,
-        "flat",
-        "flat: a column for each field of a value; nested: one column that holds them all.",
-        choices=("flat", "nested"),
-    ),
-    TopicConfig(
-        f"{PREFIX}max.lag.ms",
-        Kind.LONG,
-        "300000",
-        "How long records may wait for an exporter that runs at an interval.",
-        0,
-    ),
-    TopicConfig(
-        f"{PREFIX}mode",
-        Kind.STRING,
-        "append",
-        "append: the table has every record; upsert: the newest of each key.",
-        choices=("append", "upsert"),
-    ),
-    TopicConfig(
-        _PARTITION_BY,
-        Kind.STRING,
-        "",
-        "How the table is partitioned: a list of day(column), hour(column), month(column),"
-        " year(column), bucket(N,column), truncate(W,column) or column, or none; empty: as the"
-        " exporter's settings say.",
-    ),
-    TopicConfig(
-        RETENTION_HOLD,
-        Kind.BOOLEAN,
-        "false",
-        "Whether retention keeps records until they are exported.",
-    ),
-    TopicConfig(
-        RETENTION_HOLD_MAX_MS,
-        Kind.LONG,
-        "604800000",
-        "How much longer than retention.ms records are kept for the export.",
-        0,
-    ),
-    TopicConfig(
-        f"{PREFIX}schema.evolution",
-        Kind.STRING,
-        "add",
-        "add: new fields become columns, and types grow wider; strict: the table stays as it is.",
-        choices=("add", "strict"),
-    ),
-    TopicConfig(
-        f"{PREFIX}table",
-        Kind.STRING,
-        "",
-        "Name of the table, or namespace and name with a dot between; empty: as the exporter names"
-        " it after the topic.",
-    ),
-    TopicConfig(
-        f"{PREFIX}value.mode",
-        Kind.STRING,
-        "raw",
-        "How values are decoded.",
-        choices=_DECODERS,
-    ),
-    TopicConfig(
-        f"{PREFIX}value.schema",
-        Kind.STRING,
-        "by-id",
-        "by-id: the schema that a value's frame or the record's header names (JSON without either is"
-        " read by the newest); latest: no value has a frame, all are read by the subject's newest"
-        " schema as it is when an export begins.",
-        choices=_SCHEMAS,
-    ),
-    TopicConfig(
-        f"{PREFIX}value.subject",
-        Kind.STRING,
-        "",
-        "Subject of the schema registry that has the schemas of values; empty: the topic's name and"
-        " -value.",
-    ),
-)
+
+def _check_table(value: str) -> None:
+    if value and (len(value) > _NAME_MAX or _TABLE.fullmatch(value) is None):
+        raise ValueError(f"a table has letters, digits, _ and -, dots between, at most {_NAME_MAX}")
 
 
-def check_value(name: str, value: str) -> None:
-    """What kind and choices do not say. Raises ValueError with the end of a sentence."""
-    match name.removeprefix(PREFIX):
-        case "table":
-            if value and (len(value) > _NAME_MAX or _TABLE.fullmatch(value) is None):
-                raise ValueError(
-                    f"a table has letters, digits, _ and -, dots between, at most {_NAME_MAX}"
-                )
-        case "key.subject" | "value.subject":
-            if len(value) > _NAME_MAX or any(each < " " or each == "\x7f" for each in value):
-                raise ValueError(f"a subject has no control characters, at most {_NAME_MAX}")
-        case "partition.by":
-            _terms(value)
-        case "retention.hold.max.ms":
-            if int(value) > LONG_MAX // 4:
-                raise ValueError(f"at most {LONG_MAX // 4}")
-        case _:
-            pass
+def _check_subject(value: str) -> None:
+    if len(value) > _NAME_MAX or any(each < " " or each == "\x7f" for each in value):
+        raise ValueError(f"a subject has no control characters, at most {_NAME_MAX}")
 
 
-def check_together(configs: Mapping[str, str]) -> str | None:
-    """Why a topic may not have all of these, each right alone; None when it may."""
-    holds = configs.get(RETENTION_HOLD, "false").strip().lower() == "true"
-    if holds and configs.get(ENABLE, "true").strip().lower() == "false":
-        return f"{RETENTION_HOLD}=true waits for an export that {ENABLE}=false forbids"
-    return _unpartitionable(in_force(configs))
-
-
-def _unpartitionable(held: Mapping[str, str]) -> str | None:
-    """Why a table whose columns need no schema cannot be partitioned so; None when it can."""
-    modes = {held[f"{PREFIX}value.mode"], held[f"{PREFIX}key.mode"]}
-    if not modes <= {"raw", "string"}:
-        return None
-    for transform, _, column in _terms(held[_PARTITION_BY]):
-        if column not in _COLUMNS:
-            return (
-                f"{_PARTITION_BY} names the column {column}; without a value.mode that makes columns of"
-                f" fields a table has {', '.join(_COLUMNS)}"
-            )
-        if not _takes(transform, _COLUMNS[column]):
-            return f"{_PARTITION_BY} says {transform} of {column}, which is a {_COLUMNS[column]}"
-    return None
-
-
-def _takes(transform: str, kind: str) -> bool:
-    if transform in ("identity", "bucket"):
-        return True
-    return (kind == "time") != (transform == "truncate")
-
-
-def in_force(configs: Mapping[str, str]) -> dict[str, str]:
-    """Every config of a table, as it is set or by default."""
-    return {row.name: configs.get(row.name, row.default).strip() for row in TABLE_CONFIGS}
-
-
-def hold_ms(configs: Mapping[str, str]) -> int:
-    """How much longer than retention.ms records are kept for the export; -1: it is not waited for."""
-    held = in_force(configs)
-    return int(held[RETENTION_HOLD_MAX_MS]) if held[RETENTION_HOLD].lower() == "true" else -1
+def _check_hold(value: str) -> None:
+    if int(value) > LONG_MAX // 4:
+        raise ValueError(f"at most {LONG_MAX // 4}")
 
 
 def _terms(text: str) -> list[tuple[str, int, str]]:
@@ -249,3 +90,91 @@ def _check_transform(transform: str, number: str | None) -> None:
     elif transform not in _PLAIN_TRANSFORMS or number is not None:
         known = ", ".join([f"{name}(column)" for name in _PLAIN_TRANSFORMS])
         raise ValueError(f"{transform!r} is none of {known}, bucket(N,column), truncate(W,column)")
+
+
+TABLE_CONFIGS: Final = (
+    ConfigRow(f"{PREFIX}bad.records", Kind.STRING, "dlq",
+              "What becomes of a record that cannot be decoded: dlq keeps it in a table of its"
+              " own, drop leaves it out, fail stops the export.", choices=("dlq", "drop", "fail")),
+    ConfigRow(ENABLE, Kind.BOOLEAN, "true", "Whether the topic is exported at all."),
+    ConfigRow(f"{PREFIX}key.mode", Kind.STRING, "raw", "How keys are decoded.", choices=_DECODERS),
+    ConfigRow(f"{PREFIX}key.schema", Kind.STRING, "by-id",
+              "As value.schema, for keys.", choices=_SCHEMAS),
+    ConfigRow(f"{PREFIX}key.subject", Kind.STRING, "",
+              "Subject of the schema registry that has the schemas of keys; empty: the topic's"
+              " name and -key.", check=_check_subject),
+    ConfigRow(f"{PREFIX}layout", Kind.STRING, "flat",
+              "flat: a column for each field of a value; nested: one column that holds them"
+              " all.", choices=("flat", "nested")),
+    ConfigRow(f"{PREFIX}max.lag.ms", Kind.LONG, "300000",
+              "How long records may wait for an exporter that runs at an interval.", 0),
+    ConfigRow(f"{PREFIX}mode", Kind.STRING, "append",
+              "append: the table has every record; upsert: the newest of each key.",
+              choices=("append", "upsert")),
+    ConfigRow(_PARTITION_BY, Kind.STRING, "",
+              "How the table is partitioned: a list of day(column), hour(column),"
+              " month(column), year(column), bucket(N,column), truncate(W,column) or column, or"
+              " none; empty: as the exporter's settings say.", check=_terms),
+    ConfigRow(RETENTION_HOLD, Kind.BOOLEAN, "false",
+              "Whether retention keeps records until they are exported."),
+    ConfigRow(RETENTION_HOLD_MAX_MS, Kind.LONG, "604800000",
+              "How much longer than retention.ms records are kept for the export.",
+              0, check=_check_hold),
+    ConfigRow(f"{PREFIX}schema.evolution", Kind.STRING, "add",
+              "add: new fields become columns, and types grow wider; strict: the table stays as"
+              " it is.", choices=("add", "strict")),
+    ConfigRow(f"{PREFIX}table", Kind.STRING, "",
+              "Name of the table, or namespace and name with a dot between; empty: as the"
+              " exporter names it after the topic.", check=_check_table),
+    ConfigRow(f"{PREFIX}value.mode", Kind.STRING, "raw",
+              "How values are decoded.", choices=_DECODERS),
+    ConfigRow(f"{PREFIX}value.schema", Kind.STRING, "by-id",
+              "by-id: the schema that a value's frame or the record's header names (JSON"
+              " without either is read by the newest); latest: no value has a frame, all are"
+              " read by the subject's newest schema as it is when an export begins.",
+              choices=_SCHEMAS),
+    ConfigRow(f"{PREFIX}value.subject", Kind.STRING, "",
+              "Subject of the schema registry that has the schemas of values; empty: the"
+              " topic's name and -value.", check=_check_subject),
+)  # fmt: skip
+
+
+def check_together(configs: Mapping[str, str]) -> str | None:
+    """Why a topic may not have all of these, each right alone; None when it may."""
+    holds = configs.get(RETENTION_HOLD, "false").strip().lower() == "true"
+    if holds and configs.get(ENABLE, "true").strip().lower() == "false":
+        return f"{RETENTION_HOLD}=true waits for an export that {ENABLE}=false forbids"
+    return _unpartitionable(in_force(configs))
+
+
+def _unpartitionable(held: Mapping[str, str]) -> str | None:
+    """Why a table whose columns need no schema cannot be partitioned so; None when it can."""
+    modes = {held[f"{PREFIX}value.mode"], held[f"{PREFIX}key.mode"]}
+    if not modes <= {"raw", "string"}:
+        return None
+    for transform, _, column in _terms(held[_PARTITION_BY]):
+        if column not in _COLUMNS:
+            return (
+                f"{_PARTITION_BY} names the column {column}; without a value.mode that makes columns of"
+                f" fields a table has {', '.join(_COLUMNS)}"
+            )
+        if not _takes(transform, _COLUMNS[column]):
+            return f"{_PARTITION_BY} says {transform} of {column}, which is a {_COLUMNS[column]}"
+    return None
+
+
+def _takes(transform: str, kind: str) -> bool:
+    if transform in ("identity", "bucket"):
+        return True
+    return (kind == "time") != (transform == "truncate")
+
+
+def in_force(configs: Mapping[str, str]) -> dict[str, str]:
+    """Every config of a table, as it is set or by default."""
+    return {row.name: configs.get(row.name, row.default_text).strip() for row in TABLE_CONFIGS}
+
+
+def hold_ms(configs: Mapping[str, str]) -> int:
+    """How much longer than retention.ms records are kept for the export; -1: it is not waited for."""
+    held = in_force(configs)
+    return int(held[RETENTION_HOLD_MAX_MS]) if held[RETENTION_HOLD].lower() == "true" else -1

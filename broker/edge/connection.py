@@ -22,44 +22,60 @@ request. Left out: what requests mean (`broker.edge.dispatch`), all connections 
 import asyncio
 import logging
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
 from typing_extensions import override
 
+from broker.calls.call import Call
 from broker.calls.challenges import Challenge, Challenges
-from broker.calls.stalls import Trust
-from broker.edge.dispatch import Call
+from broker.calls.stalls import StallWatch, Trust
+from broker.edge.dispatch import Dispatcher
+from broker.edge.limits import ServerLimits
 from broker.edge.unread import unread_bytes
+from broker.node import Node
 from protocol import apis
 from protocol.errors import ProtocolError
-from protocol.framing import FRAME_BYTES_MAX_DEFAULT, FrameSplitter, parse_header
+from protocol.framing import FrameSplitter, parse_header
 from protocol.types import POSITION_ZERO, Buffer
-
-if TYPE_CHECKING:
-    from broker.edge.server import KafkaServer
 
 logger = logging.getLogger(__name__)
 
 KiB: Final = 1 << 10
-MiB: Final = 1 << 20
 JOINED_BYTES_MAX: Final = 4 * KiB
 """Parts smaller than this are joined: one copy is cheaper than one more entry of a writev."""
 CLOSING_MS_MAX: Final = 5_000
 """A closed connection whose last answers nobody takes is cut off after this."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
-    """Bounds of one connection."""
+class Connections(Protocol):
+    """All connections of an agent, as one of them knows them (`broker.edge.server`)."""
 
-    frame_bytes_max: int = FRAME_BYTES_MAX_DEFAULT
-    """Kafka's socket.request.max.bytes."""
-    requests_max: int = 64
-    bytes_max: int = 16 * MiB
-    """Unanswered request bytes; one frame more may come on top."""
-    write_buffer_bytes: int = 512 * KiB
-    """Unsent answers; the answer that goes over comes on top."""
+    node: Node
+    limits: ServerLimits
+    dispatcher: Dispatcher
+    watch: StallWatch
+    scratch: memoryview
+    """What every connection receives into; emptied before anybody else receives."""
+    choked: bool
+    """All together hold too much: only `first_receiving` is read from."""
+
+    @property
+    def tasks(self) -> asyncio.TaskGroup: ...
+
+    @property
+    def first_receiving(self) -> "KafkaServerProtocol | None": ...
+
+    def admit(self, connection: "KafkaServerProtocol") -> int: ...
+
+    def forget(self, connection: "KafkaServerProtocol") -> None: ...
+
+    def mark(self, connection: "KafkaServerProtocol") -> None: ...
+
+    def hold(self, byte_count: int) -> None: ...
+
+    def set_receiving(self, connection: "KafkaServerProtocol", *, receiving: bool) -> None: ...
+
+    def block(self, connection: "KafkaServerProtocol") -> None: ...
 
 
 class KafkaServerProtocol(asyncio.BufferedProtocol):
@@ -95,7 +111,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "peer",
     )
 
-    def __init__(self, server: "KafkaServer", listener: str) -> None:
+    def __init__(self, server: Connections, listener: str) -> None:
         self.number = 0
         self.listener = listener
         self.peer = ""

@@ -12,13 +12,14 @@ import asyncio
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from broker.api import Api
 from broker.calls.stalls import TICK_MS, StallWatch
-from broker.edge.connection import ConnectionLimits, KafkaServerProtocol
-from broker.edge.dispatch import Dispatcher, Handlers
+from broker.edge.connection import KafkaServerProtocol
+from broker.edge.dispatch import Dispatcher
+from broker.edge.limits import ServerLimits, limits_of
 from broker.node import Node
 
 logger = logging.getLogger(__name__)
@@ -27,45 +28,15 @@ MiB: Final = 1 << 20
 SCRATCH_BYTES: Final = MiB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerLimits:
-    """Bounds of all connections together, and of each."""
-
-    connections_max: int
-    idle_ms_max: int
-    """Without a byte from the client, or without it taking one, a connection is closed.
-    Negative: never."""
-    held_bytes_max: int
-    """Requests being received or unanswered, all connections."""
-    frame_pause_ms_max: int = 30_000
-    """While others wait for memory, a frame under way must not pause for longer."""
-    connection: ConnectionLimits = field(default_factory=ConnectionLimits)
-
-    def __post_init__(self) -> None:
-        assert self.held_bytes_max >= self.connection.frame_bytes_max
-
-
-def limits_of(node: Node) -> ServerLimits:
-    """The bounds that an agent's settings ask for."""
-    kafka = node.settings.kafka
-    frame_bytes_max = kafka.socket_request_max_bytes
-    return ServerLimits(
-        connections_max=kafka.max_connections,
-        idle_ms_max=kafka.connections_max_idle_ms,
-        held_bytes_max=max(256 * MiB, 2 * frame_bytes_max),
-        connection=ConnectionLimits(frame_bytes_max=frame_bytes_max),
-    )
-
-
 class KafkaServer:
     """All connections of an agent."""
 
     def __init__(
-        self, node: Node, handlers: Handlers, *, limits: ServerLimits | None = None
+        self, node: Node, served: Mapping[int, Api], *, limits: ServerLimits | None = None
     ) -> None:
         self.node = node
         self.limits = limits_of(node) if limits is None else limits
-        self.dispatcher = Dispatcher(node, handlers)
+        self.dispatcher = Dispatcher(node, served)
         self.watch = StallWatch(node.boot_ms(), stall_ms_max=node.settings.stall_ms)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         """What every connection receives into; emptied before anybody else receives."""

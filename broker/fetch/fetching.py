@@ -25,10 +25,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from broker.calls.call import Call
 from broker.cluster.placement import Placement, zone_of_client
 from broker.config.settings import Settings
 from broker.config.topic_rules import TopicRules
-from broker.edge.dispatch import Call
 from broker.fetch.answers import (
     LOAD_BYTES_MAX,
     NOT_SERVING,

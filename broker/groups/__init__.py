@@ -1,13 +1,11 @@
 """Consumer groups: the decisions of a coordinator (pure), and the shell that carries them out.
 
-    the shell       coordinator ─▶ claims (shards), hosting (hosted, timers, loading); expiring
-    what all share  live, kinds, effects, writes, settings, group_configs, clock, stats
-    classic         classic ─▶ classic_joins ─▶ classic_phases ─▶ classic_members;
-                    classic_rows, classic_views
-    KIP-848         consumer ─▶ consumer_steps ─▶ reconciliation, assignors (uniform);
-                    consumer_requests, consumer_changes, consumer_picture, consumer_members,
-                    consumer_topics (subscriptions), consumer_rows, consumer_description, deadlines
-    in between      migration ─▶ classic_in_consumer, migrated_members
+    the shell       coordinator ─▶ claims (shards), hosting (hosted, timers, loading)
+    group/          what every group is, whatever its protocol: live, effects, writes, deadlines
+    classic/        group ─▶ joins ─▶ phases ─▶ members; rows, views
+    consumer/       KIP-848: group ─▶ steps ─▶ reconciliation, assignors (uniform); requests,
+                    changes, picture, members, topics (subscriptions), rows, description
+    migration/      between both: protocol_change ─▶ classic_in_consumer, members
     offsets         commits, expiry
 
 Hard state is what the log holds: rows of `coordinator.tables.groups`. Soft state is the rest: timers,
@@ -15,6 +13,7 @@ joins in progress, parked requests. A live group is made from its row when its s
 or when it is first heard of, and dropped when the shard is lost or a write failed; its members
 then find the group, elsewhere or here, as the row has it.
 
-In reading order: `effects`, `live`, then one of the protocols from its first module on; `hosting`
-and `claims` for what happens around them.
+In reading order: `group/`, then one of the protocols from its module `group` on; `hosting` and
+`claims` for what happens around them. Touches the log by proposals and the loop by timers. Called
+by the handlers of the APIs of groups, and by the upkeep.
 """

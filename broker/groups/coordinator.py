@@ -16,19 +16,20 @@ import random
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar
 
+from broker.calls.call import Call
 from broker.calls.clock import GroupClock
+from broker.calls.outcomes import outcome_of
 from broker.calls.stalls import TICK_MS
 from broker.config.group_configs import group_settings
 from broker.config.group_settings import GroupSettings
 from broker.config.settings import Settings
-from broker.edge.dispatch import Call
 from broker.groups.claims import Claims
 from broker.groups.group.effects import Caller, Effects
 from broker.groups.group.live import Kinds, LiveGroup
 from broker.groups.hosted import Asked
 from broker.groups.hosting import NOT_OURS, Hosting
 from broker.groups.stats import GroupStats
-from coordinator.commands.entries import Outcome, Rejected
+from coordinator.commands.entries import Outcome
 from coordinator.commands.group_commands import (
     CommitOffsets,
     DeleteGroup,
@@ -39,8 +40,6 @@ from coordinator.commands.group_commands import (
 )
 from coordinator.commands.transaction_commands import CommitTransactionOffsets
 from coordinator.coordinator import Coordinator
-from coordinator.log.metadata_log import LogError
-from coordinator.proposer import MisfitError, NotDoneError
 from coordinator.tables.groups import shard_of
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
@@ -204,20 +203,17 @@ class GroupCoordinator:
             self.coordinates(command.group_id)
         try:
             async with asyncio.timeout(self._settings.kafka.offsets_commit_timeout_ms / 1000):
-                outcome = await asyncio.shield(await self._proposed(command))
-        except MisfitError as error:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.reason) from error
-        except NotDoneError as error:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"not done: {error.reason}") from error
-        except LogError as error:
-            reason = f"it may still happen: {error}"
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, reason) from error
+                proposal = await self._proposed(command)
+                await asyncio.wait([proposal])
         except TimeoutError as error:
             reason = "not yet in the metadata log; it may still be"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, reason) from error
-        if isinstance(outcome, Rejected) and outcome.error in NOT_OURS:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, outcome.message)
-        return outcome
+        return outcome_of(
+            proposal,
+            ErrorCode.NOT_COORDINATOR,
+            lost=NOT_OURS,
+            misfit=ErrorCode.UNKNOWN_SERVER_ERROR,
+        )
 
     async def _proposed(
         self, command: GroupCommand | CommitTransactionOffsets

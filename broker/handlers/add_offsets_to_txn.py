@@ -6,8 +6,12 @@ offsets topic. Whether there is such a group does not matter yet.
 Errors: 14, 42, 44, 47 (before v2) or 90, 49, 51. A fate that stays open closes the connection.
 """
 
-from broker.edge.dispatch import Call
+from typing import Final
+
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.node import Node
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from txn import error_codes
@@ -31,3 +35,15 @@ def refusal(
     call: Call, request: AddOffsetsToTxnRequest, error: KafkaError
 ) -> AddOffsetsToTxnResponse:
     return AddOffsetsToTxnResponse(error_code=error.code)
+
+
+API: Final = Api(
+    key=apis.ADD_OFFSETS_TO_TXN,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=True,
+    rights=(
+        Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, ("transactional_id",)),
+        Right(Operation.READ, Resource.GROUP, ("group_id",)),
+    ),
+)

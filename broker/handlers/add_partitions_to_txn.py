@@ -9,9 +9,13 @@ Errors: 3 with 55 for all other partitions; else the same for all: 14, 42, 44, 4
 49, 51 (the transaction moved again and again). A fate that stays open closes the connection.
 """
 
-from broker.edge.dispatch import Call
+from typing import Final
+
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.node import Node
 from broker.transactions.service import ATTEMPTS_MAX
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     AddPartitionsToTxnPartitionResult,
@@ -47,6 +51,18 @@ def refusal(
 ) -> AddPartitionsToTxnResponse:
     count = sum(len(topic.partitions) for topic in request.v3_and_below_topics)
     return _answer(request, [error.code] * count)
+
+
+API: Final = Api(
+    key=apis.ADD_PARTITIONS_TO_TXN,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=True,
+    rights=(
+        Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, ("v3_and_below_transactional_id",)),
+        Right(Operation.WRITE, Resource.TOPIC, ("v3_and_below_topics[].name",)),
+    ),
+)
 
 
 def _answer(

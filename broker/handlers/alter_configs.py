@@ -16,24 +16,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
+from broker.calls.outcomes import accepted, outcome_of, wait_for
 from broker.config import group_configs, topic_configs
 from broker.config.changes import Changes, Rules, replaced
-from broker.edge.dispatch import Call
 from broker.handlers.describe_configs import ResourceType
-from broker.handling import (
-    live_incarnation,
-    outcome_of,
-    refuse_tables_of_some,
-    shut_out_older,
-    wait_for,
-)
+from broker.handling import live_incarnation, refuse_tables_of_some, shut_out_older
 from broker.node import Node
 from coordinator.commands.codec import encoded_size
 from coordinator.commands.encoding import CodecError
-from coordinator.commands.entries import Outcome, Rejected
+from coordinator.commands.entries import Outcome
 from coordinator.commands.group_commands import SetGroupConfigs, SetTopicConfigs
 from coordinator.proposer import COMMAND_BYTES_MAX
 from coordinator.tables.topics import name_error
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     AlterConfigsRequest,
@@ -93,6 +90,19 @@ def refusal(call: Call, request: AlterConfigsRequest, error: KafkaError) -> Alte
             for resource in request.resources
         ]
     )
+
+
+API: Final = Api(
+    key=apis.ALTER_CONFIGS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.NOT_CONTROLLER,
+    changes=True,
+    rights=(
+        Right(Operation.ALTER_CONFIGS, Resource.TOPIC, ("resources[].resource_name",)),
+        Right(Operation.ALTER_CONFIGS, Resource.GROUP, ("resources[].resource_name",)),
+        Right(Operation.ALTER_CONFIGS, Resource.CLUSTER),
+    ),
+)
 
 
 def refused(resource_type: int, name: str, error: KafkaError) -> AlterConfigsResourceResponse:
@@ -176,21 +186,11 @@ def _result(item: Alteration) -> AlterConfigsResourceResponse:
         if item.refused is not None:
             raise item.refused
         if item.future is not None:
-            _raise_refusal(outcome_of(item.future, ErrorCode.NOT_CONTROLLER))
+            outcome = outcome_of(item.future, ErrorCode.NOT_CONTROLLER)
+            gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no topic of this id")
+            accepted(outcome, {ErrorCode.UNKNOWN_TOPIC_ID: gone})
     except KafkaError as error:
         return refused(item.resource_type, item.resource_name, error)
     return AlterConfigsResourceResponse(
         resource_type=item.resource_type, resource_name=item.resource_name
     )
-
-
-def _raise_refusal(outcome: Outcome) -> None:
-    match outcome:
-        case Rejected(ErrorCode.UNKNOWN_TOPIC_ID, message):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-        case Rejected(ErrorCode.STALE_BROKER_EPOCH, message):
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, message)
-        case Rejected(error, message):
-            raise KafkaError(error, message)
-        case _:
-            return

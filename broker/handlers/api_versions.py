@@ -10,8 +10,9 @@ version can carry, are `protocol.messages.codec`'s to leave out (KAFKA-17011).
 import re
 from typing import Final
 
+from broker.api import Api, Cold
+from broker.calls.call import Call
 from broker.cluster import features
-from broker.edge.dispatch import Call
 from broker.node import Node
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
@@ -53,3 +54,12 @@ async def handle(node: Node, call: Call, request: ApiVersionsRequest) -> ApiVers
 
 def refusal(call: Call, request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=error.code)
+
+
+API: Final = Api(
+    key=apis.API_VERSIONS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.REQUEST_TIMED_OUT,
+    changes=False,
+    rights=(),
+)

@@ -6,11 +6,15 @@ which sends tools to DescribeGroups. Between the changes of a group, and behind 
 Errors, per group: 14, 15, 16, 24, 35 (the protocol is switched off), 69.
 """
 
+from typing import Final
+
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.config.group_configs import consumer_protocol_enabled
-from broker.edge.dispatch import Call
 from broker.groups.consumer.group import ConsumerGroup
 from broker.handlers.describe_groups import GROUP_OPERATIONS
 from broker.node import Node
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     ConsumerGroupDescribeRequest,
@@ -45,6 +49,15 @@ def refusal(
     return ConsumerGroupDescribeResponse(
         groups=[_refused(group_id, error) for group_id in request.group_ids]
     )
+
+
+API: Final = Api(
+    key=apis.CONSUMER_GROUP_DESCRIBE,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=False,
+    rights=(Right(Operation.DESCRIBE, Resource.GROUP, ("group_ids[]",)),),
+)
 
 
 async def _describe(node: Node, group_id: str) -> DescribedConsumerGroup:

@@ -9,12 +9,14 @@ Errors: 14 (refused unread, or too many wait: send again), 15, 16, 24, 25, 35 (s
 """
 
 from functools import partial
+from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Hot, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.handling import Reply
 from broker.node import Node
-from protocol import messages
-from protocol.errors import KafkaError
+from protocol import apis, messages
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 
@@ -24,7 +26,19 @@ def start(node: Node, call: Call) -> None:
 
 
 def refuse(node: Node, call: Call, error: KafkaError) -> None:
-    Reply(call, partial(_refusal, call, _request(call))).refuse_stale(error)
+    Reply(call, partial(_refusal, call, _request(call))).refuse(error)
+
+
+API: Final = Api(
+    key=apis.CONSUMER_GROUP_HEARTBEAT,
+    handler=Hot(start, refuse),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=True,
+    rights=(
+        Right(Operation.READ, Resource.GROUP, ("group_id",)),
+        Right(Operation.DESCRIBE, Resource.TOPIC, ("subscribed_topic_names[]",)),
+    ),
+)
 
 
 def _request(call: Call) -> ConsumerGroupHeartbeatRequest:

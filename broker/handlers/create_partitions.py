@@ -11,12 +11,16 @@ than there are, or too many), 39, 41 (no session: send it elsewhere), 42 (named 
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
-from broker.edge.dispatch import Call
-from broker.handling import live_incarnation, outcome_of, wait_for
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
+from broker.calls.outcomes import accepted, outcome_of, wait_for
+from broker.handling import live_incarnation
 from broker.node import Node
-from coordinator.commands.entries import Outcome, Rejected
+from coordinator.commands.entries import Outcome
 from coordinator.commands.table_commands import TABLES_LEVEL, GrowTopic
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     CreatePartitionsAssignment,
@@ -73,6 +77,15 @@ def refusal(
     )
 
 
+API: Final = Api(
+    key=apis.CREATE_PARTITIONS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.NOT_CONTROLLER,
+    changes=True,
+    rights=(Right(Operation.ALTER, Resource.TOPIC, ("topics[].name",)),),
+)
+
+
 def _command(node: Node, wanted: CreatePartitionsTopic) -> GrowTopic:
     """Raises KafkaError; the log judges the numbers again."""
     machine = node.coordinator.machine
@@ -118,23 +131,13 @@ def _result(item: _Wanted) -> CreatePartitionsTopicResult:
         if item.refused is not None:
             raise item.refused
         if item.future is not None:
-            _raise_refusal(item.name, outcome_of(item.future, ErrorCode.NOT_CONTROLLER))
+            reason = f"The topic '{item.name}' does not exist."
+            gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
+            outcome = outcome_of(item.future, ErrorCode.NOT_CONTROLLER)
+            accepted(outcome, {ErrorCode.UNKNOWN_TOPIC_ID: gone})
     except KafkaError as error:
         return _refused(item.name, error)
     return CreatePartitionsTopicResult(name=item.name)
-
-
-def _raise_refusal(name: str, outcome: Outcome) -> None:
-    match outcome:
-        case Rejected(ErrorCode.UNKNOWN_TOPIC_ID, _):
-            reason = f"The topic '{name}' does not exist."
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
-        case Rejected(ErrorCode.STALE_BROKER_EPOCH, message):
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, message)
-        case Rejected(error, message):
-            raise KafkaError(error, message)
-        case _:
-            return
 
 
 def _refused(name: str, error: KafkaError) -> CreatePartitionsTopicResult:

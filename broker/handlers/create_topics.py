@@ -16,18 +16,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
+from broker.calls.outcomes import accepted, outcome_of, wait_for
 from broker.config import topic_configs
-from broker.edge.dispatch import Call
-from broker.handling import (
-    live_incarnation,
-    outcome_of,
-    refuse_tables_of_some,
-    shut_out_older,
-    wait_for,
-)
+from broker.handling import live_incarnation, refuse_tables_of_some, shut_out_older
 from broker.node import Node
-from coordinator.commands.entries import CreateTopic, Outcome, Rejected, TopicCreated
+from coordinator.commands.entries import CreateTopic, Outcome, TopicCreated
 from coordinator.tables.topics import name_error
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     CreatableReplicaAssignment,
@@ -77,6 +74,22 @@ async def handle(node: Node, call: Call, request: CreateTopicsRequest) -> Create
 
 def refusal(call: Call, request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
     return CreateTopicsResponse(topics=[_refused(topic.name, error) for topic in request.topics])
+
+
+API: Final = Api(
+    key=apis.CREATE_TOPICS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.NOT_CONTROLLER,
+    changes=True,
+    rights=(
+        Right(
+            Operation.CREATE,
+            Resource.CLUSTER,
+            instead=Right(Operation.CREATE, Resource.TOPIC, ("topics[].name",)),
+        ),
+        Right(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, ("topics[].name",)),
+    ),
+)
 
 
 def _once(wanted: list[_Wanted]) -> list[_Wanted]:
@@ -196,15 +209,9 @@ def _settle(node: Node, item: _Wanted) -> TopicId:
         if rejected is not None:
             raise KafkaError(rejected.error, rejected.message)
         return TOPIC_ID_ZERO
-    match outcome_of(item.future, ErrorCode.NOT_CONTROLLER):
-        case TopicCreated(topic_id):
-            return topic_id
-        case Rejected(ErrorCode.STALE_BROKER_EPOCH, message):
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, message)
-        case Rejected(error, message):
-            raise KafkaError(error, message)
-        case outcome:
-            raise AssertionError(f"CreateTopic cannot come to {outcome}")
+    outcome = accepted(outcome_of(item.future, ErrorCode.NOT_CONTROLLER))
+    assert isinstance(outcome, TopicCreated)
+    return outcome.topic_id
 
 
 def _refused(name: str, error: KafkaError) -> CreatableTopicResult:

@@ -9,10 +9,12 @@ Errors, per group: 7 (may still happen), 14, 15, 16, 24, 68, 69.
 import asyncio
 from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.node import Node
 from coordinator.commands.entries import Rejected
 from coordinator.commands.group_commands import DeleteGroup
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DeletableGroupResult,
@@ -39,6 +41,15 @@ def refusal(call: Call, request: DeleteGroupsRequest, error: KafkaError) -> Dele
             for group_id in dict.fromkeys(request.groups_names)
         ]
     )
+
+
+API: Final = Api(
+    key=apis.DELETE_GROUPS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=True,
+    rights=(Right(Operation.DELETE, Resource.GROUP, ("groups_names[]",)),),
+)
 
 
 async def _delete(node: Node, group_id: str) -> DeletableGroupResult:

@@ -15,13 +15,16 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
+from broker.calls.outcomes import accepted, outcome_of, wait_for
 from broker.config.topic_configs import TopicSettings, effective
-from broker.edge.dispatch import Call
-from broker.handling import live_incarnation, outcome_of, wait_for
+from broker.handling import live_incarnation
 from broker.node import Node
-from coordinator.commands.entries import Outcome, Rejected
+from coordinator.commands.entries import Outcome
 from coordinator.commands.job_commands import JOBS_LEVEL, LogsTrimmed, Trim, TrimLogs
 from coordinator.tables.partition import Partition
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DeleteRecordsPartitionResult,
@@ -77,6 +80,15 @@ def refusal(call: Call, request: DeleteRecordsRequest, error: KafkaError) -> Del
     )
 
 
+API: Final = Api(
+    key=apis.DELETE_RECORDS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    changes=True,
+    rights=(Right(Operation.DELETE, Resource.TOPIC, ("topics[].name",)),),
+)
+
+
 def _judge(node: Node, request: DeleteRecordsRequest) -> Wanted:
     """What is to be done for each partition; only behind a barrier."""
     machine = node.coordinator.machine
@@ -129,18 +141,12 @@ async def _carry_out(node: Node, incarnation: Incarnation, wanted: Wanted, timeo
 
 def _settle(items: list[_Wanted], future: asyncio.Future[Outcome]) -> None:
     try:
-        match outcome_of(future, ErrorCode.NOT_LEADER_OR_FOLLOWER):
-            case LogsTrimmed(results):
-                for item, result in zip(items, results, strict=True):
-                    item.error = result.error
-                    if result.error is ErrorCode.NONE:
-                        item.low_watermark = result.log_start
-            case Rejected(ErrorCode.STALE_BROKER_EPOCH, message):
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
-            case Rejected(error, message):
-                raise KafkaError(error, message)
-            case outcome:
-                raise AssertionError(f"TrimLogs cannot come to {outcome}")
+        outcome = accepted(outcome_of(future, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        assert isinstance(outcome, LogsTrimmed)
+        for item, result in zip(items, outcome.results, strict=True):
+            item.error = result.error
+            if result.error is ErrorCode.NONE:
+                item.low_watermark = result.log_start
     except KafkaError as error:
         for item in items:
             item.error = error.code

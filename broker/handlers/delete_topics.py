@@ -1,7 +1,7 @@
 """DeleteTopics, v1-6: by name, or from v6 on by id; takes effect when it is answered.
 
 KIP-516 (ids), KIP-599 left out (no quotas). What is not found is looked for again behind a
-barrier (P8). Rows of a deleted topic go in slices afterwards (`broker.cluster.purging`); its objects
+barrier (P8). Rows of a deleted topic go in slices afterwards (`broker.upkeep.deleted_topics`); its objects
 go when nothing points at them any more.
 
 Errors: 3, 100 (unknown name, id), 7 (may still happen), 41 (no session: send it elsewhere),
@@ -11,12 +11,16 @@ Errors: 3, 100 (unknown name, id), 7 (may still happen), 41 (no session: send it
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
-from broker.edge.dispatch import Call
-from broker.handling import live_incarnation, outcome_of, wait_for
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
+from broker.calls.outcomes import accepted, outcome_of, wait_for
+from broker.handling import live_incarnation
 from broker.node import Node
-from coordinator.commands.entries import DeleteTopic, Outcome, Rejected
+from coordinator.commands.entries import DeleteTopic, Outcome
 from coordinator.tables.topics import Topic
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DeletableTopicResult,
@@ -71,6 +75,25 @@ def refusal(call: Call, request: DeleteTopicsRequest, error: KafkaError) -> Dele
     )
 
 
+API: Final = Api(
+    key=apis.DELETE_TOPICS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.NOT_CONTROLLER,
+    changes=True,
+    rights=(
+        Right(
+            Operation.DELETE,
+            Resource.TOPIC,
+            (
+                "topics[].name",
+                "topics[].topic_id",
+                "topic_names[]",
+            ),
+        ),
+    ),
+)
+
+
 def _states(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
     if request.topic_names:
         return [DeleteTopicState(name=name) for name in request.topic_names]
@@ -111,15 +134,9 @@ def _result(item: _Wanted) -> DeletableTopicResult:
         if item.topic is None:
             raise _unknown(by_name=by_name)
         assert item.future is not None
-        match outcome_of(item.future, ErrorCode.NOT_CONTROLLER):
-            case Rejected(ErrorCode.UNKNOWN_TOPIC_ID, _):
-                raise _unknown(by_name=by_name)
-            case Rejected(ErrorCode.STALE_BROKER_EPOCH, message):
-                raise KafkaError(ErrorCode.NOT_CONTROLLER, message)
-            case Rejected(error, message):
-                raise KafkaError(error, message)
-            case _:
-                return DeletableTopicResult(name=item.topic.name, topic_id=item.topic.topic_id)
+        gone = {ErrorCode.UNKNOWN_TOPIC_ID: _unknown(by_name=by_name)}
+        accepted(outcome_of(item.future, ErrorCode.NOT_CONTROLLER), gone)
+        return DeletableTopicResult(name=item.topic.name, topic_id=item.topic.topic_id)
     except KafkaError as error:
         return DeletableTopicResult(
             name=item.state.name,

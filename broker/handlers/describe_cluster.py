@@ -8,10 +8,12 @@ Errors: 7 (no barrier to be had), 114, 115.
 
 from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Cold
+from broker.calls.call import Call
 from broker.handlers.metadata import controller_id
 from broker.handling import CLUSTER_OPERATIONS
 from broker.node import Node
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     NOT_ASKED,
@@ -57,3 +59,12 @@ def refusal(
         error_message=error.message,
         endpoint_type=request.endpoint_type,
     )
+
+
+API: Final = Api(
+    key=apis.DESCRIBE_CLUSTER,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.REQUEST_TIMED_OUT,
+    changes=False,
+    rights=(),
+)

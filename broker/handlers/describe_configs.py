@@ -9,12 +9,16 @@ Errors, per resource: 3, 7 (no barrier to be had), 17, 42.
 """
 
 from enum import IntEnum
+from typing import Final
 
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
+from broker.config.entries import ConfigEntry, describe_broker
 from broker.config.group_configs import describe_group
-from broker.config.topic_configs import ConfigEntry, describe_broker, describe_topic
-from broker.edge.dispatch import Call
+from broker.config.topic_configs import describe_topic
 from broker.node import Node
 from coordinator.tables.topics import name_error
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DescribeConfigsRequest,
@@ -53,6 +57,19 @@ def refusal(
     return DescribeConfigsResponse(
         results=[_refused(resource, error) for resource in request.resources]
     )
+
+
+API: Final = Api(
+    key=apis.DESCRIBE_CONFIGS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.REQUEST_TIMED_OUT,
+    changes=False,
+    rights=(
+        Right(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, ("resources[].resource_name",)),
+        Right(Operation.DESCRIBE_CONFIGS, Resource.GROUP, ("resources[].resource_name",)),
+        Right(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER),
+    ),
+)
 
 
 def _describe(

@@ -9,8 +9,10 @@ Errors, per group: 14, 15, 16, 24, 69 (v6+).
 
 from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.node import Node
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DescribedGroup,
@@ -46,6 +48,15 @@ def refusal(
     call: Call, request: DescribeGroupsRequest, error: KafkaError
 ) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(groups=[_refused(group_id, error) for group_id in request.groups])
+
+
+API: Final = Api(
+    key=apis.DESCRIBE_GROUPS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=False,
+    rights=(Right(Operation.DESCRIBE, Resource.GROUP, ("groups[]",)),),
+)
 
 
 async def _describe(node: Node, group_id: str) -> DescribedGroup:

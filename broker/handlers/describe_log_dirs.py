@@ -18,11 +18,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.cluster.placement import Placement, zone_of_client
-from broker.edge.dispatch import Call
 from broker.node import Node
 from coordinator.tables.topics import Topic
-from protocol.errors import KafkaError
+from protocol import apis
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -75,6 +77,15 @@ def refusal(
     if call.version >= ERRORS_OF_THEIR_OWN_SINCE:
         return DescribeLogDirsResponse(error_code=error.code)
     return DescribeLogDirsResponse(results=[DescribeLogDirsResult(error_code=error.code)])
+
+
+API: Final = Api(
+    key=apis.DESCRIBE_LOG_DIRS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.REQUEST_TIMED_OUT,
+    changes=False,
+    rights=(Right(Operation.DESCRIBE, Resource.CLUSTER),),
+)
 
 
 def log_dir(store_url: str) -> str:

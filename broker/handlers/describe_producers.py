@@ -10,9 +10,11 @@ Errors, per partition: 3, 6 (no barrier to be had).
 import asyncio
 from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.node import Node
 from coordinator.tables.partitions import Partition
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DescribedProducersPartition,
@@ -59,6 +61,15 @@ def refusal(
             for topic in request.topics
         ]
     )
+
+
+API: Final = Api(
+    key=apis.DESCRIBE_PRODUCERS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    changes=False,
+    rights=(Right(Operation.READ, Resource.TOPIC, ("topics[].name",)),),
+)
 
 
 def _refused(partition: int, error: KafkaError) -> DescribedProducersPartition:

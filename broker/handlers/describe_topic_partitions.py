@@ -7,11 +7,15 @@ topic that is gone goes on with the next name. There are no eligible leader repl
 Errors, per topic: 3, 5 (no barrier to be had), 17; 42 for a cursor at a negative partition.
 """
 
+from typing import Final
+
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.cluster.placement import Placement, zone_of_client
-from broker.edge.dispatch import Call
 from broker.handling import TOPIC_OPERATIONS
 from broker.node import Node
 from coordinator.tables.topics import Topic, name_error
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     Cursor,
@@ -63,6 +67,15 @@ def refusal(
     return DescribeTopicPartitionsResponse(
         topics=[_refused(topic.name, error.code) for topic in request.topics]
     )
+
+
+API: Final = Api(
+    key=apis.DESCRIBE_TOPIC_PARTITIONS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.LEADER_NOT_AVAILABLE,
+    changes=False,
+    rights=(Right(Operation.DESCRIBE, Resource.TOPIC, ("topics[].name",)),),
+)
 
 
 def _missing(name: str) -> ErrorCode:

@@ -7,9 +7,13 @@ of offsets that they would have there (`broker.transactions.views`).
 Errors, per id: 14 (no barrier to be had), 42 ("" is no id), 105.
 """
 
-from broker.edge.dispatch import Call
+from typing import Final
+
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.node import Node
 from broker.transactions.views import described
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     DescribedTransaction,
@@ -33,6 +37,15 @@ def refusal(
     return DescribeTransactionsResponse(
         transaction_states=[_refused(each, error.code) for each in request.transactional_ids]
     )
+
+
+API: Final = Api(
+    key=apis.DESCRIBE_TRANSACTIONS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=False,
+    rights=(Right(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, ("transactional_ids[]",)),),
+)
 
 
 def _refused(transactional_id: str, code: ErrorCode) -> DescribedTransaction:

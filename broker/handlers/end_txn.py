@@ -14,13 +14,17 @@ Never 15 or 16: librdkafka and sarama come with a new connection then, each time
 open closes the connection.
 """
 
+from typing import Final
+
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.calls.challenges import Challenge
-from broker.edge.dispatch import Call
 from broker.node import Node
 from broker.transactions.service import ATTEMPTS_MAX
 from broker.transactions.stats import Ending
 from coordinator.commands.entries import Rejected
 from coordinator.commands.transaction_commands import ClientProof, EndTransaction, TransactionEnded
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import EndTxnRequest, EndTxnResponse
 from protocol.types import Incarnation
@@ -49,6 +53,15 @@ async def handle(node: Node, call: Call, request: EndTxnRequest) -> EndTxnRespon
 
 def refusal(call: Call, request: EndTxnRequest, error: KafkaError) -> EndTxnResponse:
     return EndTxnResponse(error_code=error.code)
+
+
+API: Final = Api(
+    key=apis.END_TXN,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=True,
+    rights=(Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, ("transactional_id",)),),
+)
 
 
 async def _end(

@@ -8,11 +8,34 @@ offset. Waiting, barriers and what happens without the log or the store: `broker
 Not served: followers (who tells a replica id is served as a consumer without a rack).
 """
 
-from broker.edge.dispatch import Call
+from typing import Final
+
+from broker.api import Api, Hot, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.node import Node
+from protocol import apis
+from protocol.errors import ErrorCode
 from protocol.fetch import parse_request
 
 
 def start(node: Node, call: Call) -> None:
     """Take a request; its answer comes now or by callback. Raises ProtocolError when malformed."""
     node.fetching.start(call, parse_request(call.version, call.body))
+
+
+API: Final = Api(
+    key=apis.FETCH,
+    handler=Hot(start),
+    unavailable=ErrorCode.REQUEST_TIMED_OUT,
+    changes=False,
+    rights=(
+        Right(
+            Operation.READ,
+            Resource.TOPIC,
+            (
+                "topics[].topic",
+                "topics[].topic_id",
+            ),
+        ),
+    ),
+)

@@ -15,9 +15,11 @@ Errors: 15; 42 for a key type that does not exist, or not yet in the request's v
 
 from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.node import Node
 from broker.transactions import placement
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -54,6 +56,32 @@ def refusal(
         host=none.host,
         port=none.port,
     )
+
+
+API: Final = Api(
+    key=apis.FIND_COORDINATOR,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    changes=False,
+    rights=(
+        Right(
+            Operation.DESCRIBE,
+            Resource.GROUP,
+            (
+                "key",
+                "coordinator_keys[]",
+            ),
+        ),
+        Right(
+            Operation.DESCRIBE,
+            Resource.TRANSACTIONAL_ID,
+            (
+                "key",
+                "coordinator_keys[]",
+            ),
+        ),
+    ),
+)
 
 
 def _answer(node: Node, call: Call, request: FindCoordinatorRequest, key: str) -> Coordinator:

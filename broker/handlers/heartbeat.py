@@ -9,9 +9,12 @@ Errors: 15, 16, 22, 24, 25, 27, 82. When too many wait there is none, as from a 
 group: Java's consumers would take 14 for final, and no heartbeat has to be sent again.
 """
 
-from broker.edge.dispatch import Call
+from typing import Final
+
+from broker.api import Api, Hot, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.node import Node
-from protocol import heartbeat
+from protocol import apis, heartbeat
 from protocol.errors import ErrorCode
 
 
@@ -27,3 +30,12 @@ def start(node: Node, call: Call) -> None:
     code = node.groups.heartbeat(group_id, member_id, generation, instance_id, respond)
     if code is not None:
         respond(code)
+
+
+API: Final = Api(
+    key=apis.HEARTBEAT,
+    handler=Hot(start),
+    unavailable=ErrorCode.REQUEST_TIMED_OUT,
+    changes=False,
+    rights=(Right(Operation.READ, Resource.GROUP, ("group_id",)),),
+)

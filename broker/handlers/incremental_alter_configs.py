@@ -7,12 +7,15 @@ Errors, per resource: 3, 7, 17, 40, 41, 42 (also an unknown operation), 44.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.config.changes import Changes, Rules, Wish, changed
-from broker.edge.dispatch import Call
 from broker.handlers.alter_configs import Alteration, alter, refused
 from broker.node import Node
-from protocol.errors import KafkaError
+from protocol import apis
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -45,3 +48,16 @@ def refusal(
             for resource in request.resources
         ]
     )
+
+
+API: Final = Api(
+    key=apis.INCREMENTAL_ALTER_CONFIGS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.NOT_CONTROLLER,
+    changes=True,
+    rights=(
+        Right(Operation.ALTER_CONFIGS, Resource.TOPIC, ("resources[].resource_name",)),
+        Right(Operation.ALTER_CONFIGS, Resource.GROUP, ("resources[].resource_name",)),
+        Right(Operation.ALTER_CONFIGS, Resource.CLUSTER),
+    ),
+)

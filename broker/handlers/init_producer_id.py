@@ -9,12 +9,16 @@ Errors: 14 (no session, no barrier, no block of ids: clients ask again), 42, 44 
 47 (before v4) or 90 (fenced), 50. A fate that stays open closes the connection.
 """
 
-from broker.edge.dispatch import Call
+from typing import Final
+
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.handling import live_incarnation
 from broker.node import Node
 from broker.transactions.stats import Ending
 from coordinator.commands.entries import Rejected
 from coordinator.commands.transaction_commands import InitProducer, ProducerInitialized
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import InitProducerIdRequest, InitProducerIdResponse
 from txn import error_codes
@@ -34,6 +38,22 @@ def refusal(
     call: Call, request: InitProducerIdRequest, error: KafkaError
 ) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
+
+
+API: Final = Api(
+    key=apis.INIT_PRODUCER_ID,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=True,
+    rights=(
+        Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, ("transactional_id",)),
+        Right(
+            Operation.IDEMPOTENT_WRITE,
+            Resource.CLUSTER,
+            instead=Right(Operation.WRITE, Resource.TOPIC),
+        ),
+    ),
+)
 
 
 async def _init(

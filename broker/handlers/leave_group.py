@@ -7,12 +7,14 @@ Errors: 14 (refused unread, or too many wait: send again), 15, 16, 24, 25, 82.
 """
 
 from functools import partial
+from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Hot, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.handling import Reply
 from broker.node import Node
-from protocol import messages
-from protocol.errors import KafkaError
+from protocol import apis, messages
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import LeaveGroupRequest, LeaveGroupResponse
 
 
@@ -22,7 +24,16 @@ def start(node: Node, call: Call) -> None:
 
 
 def refuse(node: Node, call: Call, error: KafkaError) -> None:
-    Reply(call, partial(_refusal, call, _request(call))).refuse_stale(error)
+    Reply(call, partial(_refusal, call, _request(call))).refuse(error)
+
+
+API: Final = Api(
+    key=apis.LEAVE_GROUP,
+    handler=Hot(start, refuse),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=True,
+    rights=(Right(Operation.READ, Resource.GROUP, ("group_id",)),),
+)
 
 
 def _request(call: Call) -> LeaveGroupRequest:

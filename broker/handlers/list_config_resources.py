@@ -8,9 +8,11 @@ Errors: 7 (no barrier to be had), 35 (an unknown kind).
 
 from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.handlers.describe_configs import ResourceType
 from broker.node import Node
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     ConfigResource,
@@ -44,6 +46,15 @@ def refusal(
     call: Call, request: ListConfigResourcesRequest, error: KafkaError
 ) -> ListConfigResourcesResponse:
     return ListConfigResourcesResponse(error_code=error.code)
+
+
+API: Final = Api(
+    key=apis.LIST_CONFIG_RESOURCES,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.REQUEST_TIMED_OUT,
+    changes=False,
+    rights=(Right(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER),),
+)
 
 
 def _names(node: Node, kind: ResourceType) -> list[str]:

@@ -10,10 +10,12 @@ Errors: 14 (no barrier to be had), 15 (no session, or leaving: another agent wil
 import asyncio
 from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.handling import live_incarnation
 from broker.node import Node
 from coordinator.commands.group_commands import GroupKind
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     ListedGroup,
@@ -51,6 +53,19 @@ async def handle(node: Node, call: Call, request: ListGroupsRequest) -> ListGrou
 
 def refusal(call: Call, request: ListGroupsRequest, error: KafkaError) -> ListGroupsResponse:
     return ListGroupsResponse(error_code=error.code)
+
+
+API: Final = Api(
+    key=apis.LIST_GROUPS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=False,
+    rights=(
+        Right(
+            Operation.DESCRIBE, Resource.CLUSTER, instead=Right(Operation.DESCRIBE, Resource.GROUP)
+        ),
+    ),
+)
 
 
 def _group_ids(node: Node) -> list[str]:

@@ -25,10 +25,12 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, NamedTuple
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.handlers.offset_for_leader_epoch import check_epoch
 from broker.node import Node
 from coordinator.tables.partitions import Partition
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.messages import (
     ListOffsetsPartition,
@@ -130,6 +132,15 @@ def refusal(call: Call, request: ListOffsetsRequest, error: KafkaError) -> ListO
             for topic in request.topics
         ]
     )
+
+
+API: Final = Api(
+    key=apis.LIST_OFFSETS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    changes=False,
+    rights=(Right(Operation.DESCRIBE, Resource.TOPIC, ("topics[].name",)),),
+)
 
 
 def _refused(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:

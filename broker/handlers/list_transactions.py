@@ -10,10 +10,12 @@ Errors: 14 (no barrier to be had), 15 (no session: another agent will list them)
 import asyncio
 from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.handling import live_incarnation
 from broker.node import Node
 from broker.transactions.views import Filter, listed, unknown_states
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     ListTransactionsRequest,
@@ -49,3 +51,12 @@ def refusal(
     call: Call, request: ListTransactionsRequest, error: KafkaError
 ) -> ListTransactionsResponse:
     return ListTransactionsResponse(error_code=error.code)
+
+
+API: Final = Api(
+    key=apis.LIST_TRANSACTIONS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=False,
+    rights=(Right(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID),),
+)

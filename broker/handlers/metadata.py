@@ -14,21 +14,17 @@ INVALID_PARTITIONS (no room in the cluster); LEADER_NOT_AVAILABLE when the log d
 import asyncio
 from typing import Final
 
+from broker.api import Api, Cold, Encoded, Operation, Resource, Right
+from broker.calls.call import Call
+from broker.calls.outcomes import forget, outcome_of, wait_for
 from broker.cluster.placement import Placement, zone_of_client
 from broker.cluster.topic_bytes import encode_metadata
-from broker.edge.dispatch import Call, Encoded
-from broker.handling import (
-    CLUSTER_OPERATIONS,
-    TOPIC_OPERATIONS,
-    caught_up,
-    forget,
-    outcome_of,
-    wait_for,
-)
+from broker.handling import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, caught_up
 from broker.node import Node
 from coordinator.commands.entries import CreateTopic, Outcome, Rejected
 from coordinator.log.metadata_log import LogError
 from coordinator.tables.topics import Topic, name_error
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     NOT_ASKED,
@@ -90,6 +86,24 @@ def refusal(call: Call, request: MetadataRequest, error: KafkaError) -> Metadata
             for topic in request.topics or ()
         ],
     )
+
+
+API: Final = Api(
+    key=apis.METADATA,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.LEADER_NOT_AVAILABLE,
+    changes=False,
+    rights=(
+        Right(
+            Operation.DESCRIBE,
+            Resource.TOPIC,
+            (
+                "topics[].name",
+                "topics[].topic_id",
+            ),
+        ),
+    ),
+)
 
 
 def controller_id(node: Node, placement: Placement) -> int:

@@ -11,14 +11,17 @@ into no entry), 35 (a member of KIP-848 before v9), 44 (more than a cluster keep
 """
 
 import asyncio
+from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.groups import commits
 from broker.groups.commits import Committer, Wanted
 from broker.node import Node
 from coordinator.commands.encoding import CodecError
 from coordinator.commands.entries import Rejected
 from coordinator.commands.group_commands import CommitOffsets, CommittedOffset, OffsetsCommitted
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     OffsetCommitRequest,
@@ -49,6 +52,25 @@ def refusal(call: Call, request: OffsetCommitRequest, error: KafkaError) -> Offs
     return OffsetCommitResponse(
         topics=[_answer(topic, [error.code] * len(topic.partitions)) for topic in request.topics]
     )
+
+
+API: Final = Api(
+    key=apis.OFFSET_COMMIT,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=True,
+    rights=(
+        Right(Operation.READ, Resource.GROUP, ("group_id",)),
+        Right(
+            Operation.READ,
+            Resource.TOPIC,
+            (
+                "topics[].name",
+                "topics[].topic_id",
+            ),
+        ),
+    ),
+)
 
 
 def _answer(topic: OffsetCommitRequestTopic, codes: list[ErrorCode]) -> OffsetCommitResponseTopic:

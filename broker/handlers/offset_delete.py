@@ -8,15 +8,18 @@ Errors, of the request: 7 (may still happen), 14, 15, 16, 24, 68 (members, and n
 """
 
 import asyncio
+from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
+from broker.calls.outcomes import accepted
 from broker.groups.commits import places
 from broker.groups.group.live import LiveGroup
 from broker.node import Node
-from coordinator.commands.entries import Rejected
 from coordinator.commands.group_commands import DeleteOffsets
 from coordinator.tables.groups import GroupRow
 from coordinator.tables.topics import Topic
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     OffsetDeleteRequest,
@@ -64,6 +67,18 @@ def refusal(call: Call, request: OffsetDeleteRequest, error: KafkaError) -> Offs
     return OffsetDeleteResponse(error_code=error.code)
 
 
+API: Final = Api(
+    key=apis.OFFSET_DELETE,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=True,
+    rights=(
+        Right(Operation.DELETE, Resource.GROUP, ("group_id",)),
+        Right(Operation.READ, Resource.TOPIC, ("topics[].name",)),
+    ),
+)
+
+
 def _exist(node: Node, request: OffsetDeleteRequest) -> list[bool]:
     topics = node.coordinator.machine.topics
     return [topics.by_name(topic.name) is not None for topic in request.topics]
@@ -85,5 +100,4 @@ async def _forget(node: Node, group_id: str, partitions: list[tuple[TopicId, int
     """Raises KafkaError; then some may be forgotten, which the next attempt will find."""
     commands = [DeleteOffsets(group_id, slice_) for slice_ in places(partitions)]
     for outcome in await asyncio.gather(*map(node.groups.propose, commands)):
-        if isinstance(outcome, Rejected):
-            raise KafkaError(outcome.error, outcome.message)
+        accepted(outcome)

@@ -10,11 +10,15 @@ Errors, per group (v1: per partition): 14, 15, 16, 24, 25 and 113 (v9+); per par
 100 (v10).
 """
 
-from broker.edge.dispatch import Call
+from typing import Final
+
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.groups.commits import SINCE_TOPIC_IDS
 from broker.node import Node
 from coordinator.tables.groups import GroupOffsets, OffsetRow
 from coordinator.tables.topics import Topic
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     OffsetFetchRequest,
@@ -47,6 +51,33 @@ def refusal(call: Call, request: OffsetFetchRequest, error: KafkaError) -> Offse
         for wanted in _groups(call, request)
     ]
     return _response(call, request, groups)
+
+
+API: Final = Api(
+    key=apis.OFFSET_FETCH,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=False,
+    rights=(
+        Right(
+            Operation.DESCRIBE,
+            Resource.GROUP,
+            (
+                "group_id",
+                "groups[].group_id",
+            ),
+        ),
+        Right(
+            Operation.DESCRIBE,
+            Resource.TOPIC,
+            (
+                "topics[].name",
+                "groups[].topics[].name",
+                "groups[].topics[].topic_id",
+            ),
+        ),
+    ),
+)
 
 
 def _groups(call: Call, request: OffsetFetchRequest) -> list[OffsetFetchRequestGroup]:

@@ -7,8 +7,12 @@ do not exist, later ones are unknown: both are answered with -1, -1.
 Errors: 3, 6 (no barrier to be had), 74 and 75 for a current leader epoch that is not 0.
 """
 
-from broker.edge.dispatch import Call
+from typing import Final
+
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.node import Node
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     EpochEndOffset,
@@ -59,6 +63,15 @@ def refusal(
             for topic in request.topics
         ]
     )
+
+
+API: Final = Api(
+    key=apis.OFFSET_FOR_LEADER_EPOCH,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    changes=False,
+    rights=(Right(Operation.DESCRIBE, Resource.TOPIC, ("topics[].topic",)),),
+)
 
 
 def _answer(node: Node, name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:

@@ -15,7 +15,8 @@ Not served: v0 to v2 (never parsed).
 
 from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Hot, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.node import Node
 from broker.produce.commit_queue import WITHOUT_LOG_START, Ticket
 from broker.produce.producing import NO_SESSION
@@ -29,6 +30,7 @@ from broker.transactions.transactional import (
     producer_of,
 )
 from coordinator.tables.topics import Topic
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.produce import (
     TOPIC_IDS_FROM,
@@ -78,6 +80,25 @@ def refuse(node: Node, call: Call, error: KafkaError) -> None:
         for name, topic_id, partitions in parsed.topics
     ]
     call.answer([encode_response(call.version, topics)])
+
+
+API: Final = Api(
+    key=apis.PRODUCE,
+    handler=Hot(start, refuse),
+    unavailable=ErrorCode.NOT_ENOUGH_REPLICAS,
+    changes=True,
+    rights=(
+        Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, ("transactional_id",)),
+        Right(
+            Operation.WRITE,
+            Resource.TOPIC,
+            (
+                "topic_data[].name",
+                "topic_data[].topic_id",
+            ),
+        ),
+    ),
+)
 
 
 def _find(node: Node, topic: ProduceTopic) -> Topic | None:

@@ -9,11 +9,13 @@ of 14 (refused unread, or too many wait), which Java's consumers take for final,
 """
 
 from functools import partial
+from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Hot, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.handling import Reply
 from broker.node import Node
-from protocol import messages
+from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import SyncGroupRequest, SyncGroupResponse
 
@@ -24,7 +26,16 @@ def start(node: Node, call: Call) -> None:
 
 
 def refuse(node: Node, call: Call, error: KafkaError) -> None:
-    Reply(call, partial(_refusal, call, _request(call))).refuse_stale(error)
+    Reply(call, partial(_refusal, call, _request(call))).refuse(error)
+
+
+API: Final = Api(
+    key=apis.SYNC_GROUP,
+    handler=Hot(start, refuse),
+    unavailable=ErrorCode.REBALANCE_IN_PROGRESS,
+    changes=True,
+    rights=(Right(Operation.READ, Resource.GROUP, ("group_id",)),),
+)
 
 
 def _request(call: Call) -> SyncGroupRequest:

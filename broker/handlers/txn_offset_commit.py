@@ -12,8 +12,10 @@ entry), 42 (no transactional id), 44, 47, 48 (the group takes no part), 49, 82, 
 """
 
 import asyncio
+from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.groups import commits
 from broker.groups.commits import Committer, Wanted
 from broker.node import Node
@@ -21,6 +23,7 @@ from coordinator.commands.encoding import CodecError
 from coordinator.commands.entries import Rejected
 from coordinator.commands.group_commands import CommittedOffset, OffsetsCommitted
 from coordinator.commands.transaction_commands import CommitTransactionOffsets
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     TxnOffsetCommitRequest,
@@ -67,6 +70,19 @@ def refusal(
 ) -> TxnOffsetCommitResponse:
     count = sum(len(topic.partitions) for topic in request.topics)
     return _answer(call, request, [error.code] * count)
+
+
+API: Final = Api(
+    key=apis.TXN_OFFSET_COMMIT,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    changes=True,
+    rights=(
+        Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, ("transactional_id",)),
+        Right(Operation.READ, Resource.GROUP, ("group_id",)),
+        Right(Operation.READ, Resource.TOPIC, ("topics[].name",)),
+    ),
+)
 
 
 def _answer(

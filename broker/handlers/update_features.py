@@ -7,12 +7,17 @@ of the whole request, at the top and nowhere else; rows of features come in v0-1
 Errors: 7 (may still happen), 41 (no session: send it elsewhere), 95.
 """
 
+from typing import Final
+
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
+from broker.calls.outcomes import accepted, outcome_of, wait_for
 from broker.cluster import features
-from broker.edge.dispatch import Call
-from broker.handling import live_incarnation, outcome_of, wait_for
+from broker.handling import live_incarnation
 from broker.node import Node
 from coordinator.commands.entries import Rejected
 from coordinator.commands.transaction_commands import SetFeatureLevel
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     UpdatableFeatureResult,
@@ -51,18 +56,22 @@ def refusal(
     return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
 
 
+API: Final = Api(
+    key=apis.UPDATE_FEATURES,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.NOT_CONTROLLER,
+    changes=True,
+    rights=(Right(Operation.ALTER, Resource.CLUSTER),),
+)
+
+
 async def _set(
     node: Node, incarnation: Incarnation, each: features.Wanted, *, timeout_ms: int
 ) -> None:
     """Only one feature can change, so this is done once. Raises KafkaError."""
     future = node.coordinator.propose(SetFeatureLevel(each.feature, each.level), incarnation)
     await wait_for([future], timeout_ms)
-    match outcome_of(future, ErrorCode.NOT_CONTROLLER):
-        case Rejected(ErrorCode.STALE_BROKER_EPOCH, message):
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, message)
-        case Rejected(ErrorCode.INVALID_UPDATE_VERSION, message):
-            raise features.invalid(each, message)
-        case Rejected(error, message):
-            raise KafkaError(error, message)
-        case _:
-            return
+    outcome = outcome_of(future, ErrorCode.NOT_CONTROLLER)
+    if isinstance(outcome, Rejected) and outcome.error is ErrorCode.INVALID_UPDATE_VERSION:
+        raise features.invalid(each, outcome.message)
+    accepted(outcome)

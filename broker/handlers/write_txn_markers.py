@@ -11,12 +11,15 @@ newer epoch). Nothing open there: 0. A fate that stays open closes the connectio
 """
 
 from collections.abc import Iterator
+from typing import Final
 
-from broker.edge.dispatch import Call
+from broker.api import Api, Cold, Operation, Resource, Right
+from broker.calls.call import Call
 from broker.node import Node
 from broker.transactions.service import ATTEMPTS_MAX
 from broker.transactions.views import OFFSETS_PARTITIONS, OFFSETS_TOPIC, offsets_partition
 from coordinator.tables.transactions import TransactionRow
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     WritableTxnMarker,
@@ -49,6 +52,21 @@ def refusal(
         len(topic.partition_indexes) for marker in request.markers for topic in marker.topics
     )
     return _answer(request, iter([error.code] * count))
+
+
+API: Final = Api(
+    key=apis.WRITE_TXN_MARKERS,
+    handler=Cold(handle, refusal),
+    unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    changes=True,
+    rights=(
+        Right(
+            Operation.ALTER,
+            Resource.CLUSTER,
+            instead=Right(Operation.CLUSTER_ACTION, Resource.CLUSTER),
+        ),
+    ),
+)
 
 
 def _answer(request: WriteTxnMarkersRequest, codes: Iterator[ErrorCode]) -> WriteTxnMarkersResponse:

@@ -10,7 +10,9 @@ Recursive types: a pair that is being compared is taken as compatible within its
 
 from typing import Final
 
-from broker.registry.avro_schema import (
+from broker.registry.differences import PAIRS_MAX, Difference
+from protocol.schemas import SchemaError
+from protocol.schemas.avro import (
     MISSING,
     Array,
     AvroSchema,
@@ -22,7 +24,6 @@ from broker.registry.avro_schema import (
     Union,
     type_name,
 )
-from broker.registry.differences import PAIRS_MAX, Difference, SchemaError
 
 PROMOTIONS: Final = {
     "long": ("int",),

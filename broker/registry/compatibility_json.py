@@ -15,9 +15,10 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from broker.patterns import compiled
-from broker.registry.differences import PAIRS_MAX, Difference, SchemaError
-from broker.registry.json_schema import Node
+from broker.registry.differences import PAIRS_MAX, Difference
+from broker.registry.json_nodes import Node
 from protocol.errors import KafkaError
+from protocol.schemas import SchemaError
 
 _HARMLESS = """
     ID_CHANGED DESCRIPTION_CHANGED TITLE_CHANGED DEFAULT_CHANGED SCHEMA_REMOVED TYPE_EXTENDED

@@ -13,7 +13,10 @@ is being compared counts as compatible within itself (recursive messages).
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker.registry.differences import PAIRS_MAX, Difference, SchemaError
+from google.protobuf import descriptor_pb2
+
+from broker.registry.differences import PAIRS_MAX, Difference
+from protocol.schemas import SchemaError
 
 HARMLESS: Final = frozenset(
     (
@@ -55,6 +58,24 @@ class ProtoSchema(NamedTuple):
 
     file: Any
     imported: Sequence[Any] = ()
+
+
+def proto_schema(descriptor: Any) -> ProtoSchema:
+    """Returns a FileDescriptor as the messages that are compared."""
+    imported: dict[str, Any] = {}
+    _collect(descriptor, imported)
+    return ProtoSchema(_proto_of(descriptor), tuple(imported.values()))
+
+
+def _collect(descriptor: Any, imported: dict[str, Any]) -> None:
+    for dependency in descriptor.dependencies:
+        if dependency.name not in imported:
+            imported[dependency.name] = _proto_of(dependency)
+            _collect(dependency, imported)
+
+
+def _proto_of(descriptor: Any) -> descriptor_pb2.FileDescriptorProto:
+    return descriptor_pb2.FileDescriptorProto.FromString(descriptor.serialized_pb)
 
 
 class Change(NamedTuple):

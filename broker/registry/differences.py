@@ -1,14 +1,10 @@
-"""What may be wrong with a schema, alone or beside another one."""
+"""What may be wrong with a schema beside another one."""
 
 from typing import Final, NamedTuple
 
 PAIRS_MAX: Final = 50_000
 """Types compared with types in one comparison: unions within unions multiply, and an agent has
 other things to do. Real schemas take hundreds."""
-
-
-class SchemaError(Exception):
-    """The text is no schema of its kind; the sentence says why."""
 
 
 class Difference(NamedTuple):

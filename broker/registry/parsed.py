@@ -10,14 +10,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from broker.registry.avro_schema import AvroSchema, canonical_avro, parse_avro
+from broker.registry.canonical import canonical_avro, canonical_json, canonical_protobuf
 from broker.registry.compatibility_avro import avro_differences
 from broker.registry.compatibility_json import json_differences
-from broker.registry.compatibility_protobuf import ProtoSchema, protobuf_differences
-from broker.registry.differences import Difference, SchemaError
-from broker.registry.json_schema import Node, canonical_json, parse_json
-from broker.registry.proto_schema import parse_protobuf
+from broker.registry.compatibility_protobuf import ProtoSchema, proto_schema, protobuf_differences
+from broker.registry.differences import Difference
+from broker.registry.json_nodes import Node, read_json
 from coordinator.commands.table_commands import Reference, SchemaKind
+from protocol.schemas import SchemaError
+from protocol.schemas.avro import AvroSchema, Check, parse_avro
+from protocol.schemas.protobuf import parse_protobuf
 
 LEVELS: Final = (
     "NONE",
@@ -35,7 +37,7 @@ class Parsed(NamedTuple):
     canonical: str
     schema: AvroSchema | Node | ProtoSchema
     serialized: bytes = b""
-    """Of Protobuf: its FileDescriptorProto."""
+    """Of Protobuf: its FileDescriptorProto, with all names resolved."""
 
 
 class Earlier(NamedTuple):
@@ -67,13 +69,16 @@ def _parse(
     kind: SchemaKind, text: str, references: Mapping[str, str], *, is_new: bool, normalize: bool
 ) -> Parsed:
     if kind == SchemaKind.AVRO:
-        avro = parse_avro(text, list(references.values()), strict=is_new)
+        check = Check.DEFAULTS if is_new else Check.NAMES
+        avro = parse_avro(text, tuple(references.values()), check=check)
         return Parsed(kind, canonical_avro(avro, normalize=normalize), avro)
     if kind == SchemaKind.JSON:
-        node = parse_json(text, references)
+        node = read_json(text, references)
         return Parsed(kind, canonical_json(text, normalize=normalize), node)
-    proto = parse_protobuf(text, references)
-    return Parsed(kind, proto.canonical, proto.schema, proto.serialized)
+    file = parse_protobuf(text, references)
+    proto = proto_schema(file.descriptor)
+    canonical = canonical_protobuf(file.text)
+    return Parsed(kind, canonical, proto, proto.file.SerializeToString())
 
 
 def fingerprint(kind: SchemaKind, canonical: str, references: Sequence[Reference]) -> bytes:

@@ -9,7 +9,6 @@ from typing import Final
 
 from aiohttp import web
 
-from broker.registry.differences import SchemaError
 from broker.registry.errors import (
     INVALID_LEVEL,
     INVALID_MODE,
@@ -33,6 +32,7 @@ from broker.registry.subjects import subject_not_found, version_number
 from coordinator.commands.entries import Rejected
 from coordinator.commands.table_commands import SetSubjectRules
 from coordinator.tables.schemas import GLOBAL
+from protocol.schemas import SchemaError
 
 MODES: Final = ("READWRITE", "READONLY", "IMPORT")
 

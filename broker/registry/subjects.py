@@ -12,8 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker.registry.avro_schema import AvroSchema, canonical_avro
-from broker.registry.differences import SchemaError
+from broker.registry.canonical import canonical_avro
 from broker.registry.errors import (
     INCOMPATIBLE,
     INVALID_REQUEST,
@@ -45,6 +44,8 @@ from coordinator.tables.schemas import (
     SchemaVersion,
     subject_error,
 )
+from protocol.schemas import SchemaError
+from protocol.schemas.avro import AvroSchema
 from protocol.types import Position
 
 DEFAULT_LEVEL: Final = "BACKWARD"

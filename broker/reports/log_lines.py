@@ -1,19 +1,17 @@
 """Entries of the metadata log as plain values and as lines for people. Pure.
 
 `describe` gives what JSON can carry (the admin endpoint `/log` sends it), `lines` what
-`frazil log tail` prints. A chunk's items are summed up per span: their number, bytes and records,
-and how many belong to transactions; of the body of a group, a member, a page or a schema, the
-length is told; objects are told by their keys.
+`frazil log tail` prints: the fields of a command as it is declared. A chunk's items are summed up
+per span: their number, bytes and records, and how many belong to transactions; of a field `body`
+the length is told; objects are told by their keys, members of enums by their names.
 """
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from enum import IntEnum
 from typing import Any
 
 from coordinator.commands.entries import ChunkSpan, Command, Entry
-from coordinator.commands.group_commands import GroupKind
-from coordinator.commands.job_commands import JobKind
-from coordinator.commands.table_commands import SchemaKind
 from protocol.types import Position, era_of, revision_of
 from storage.formats.spans import ObjectId
 from txn.transactions import NO_TRANSACTION
@@ -72,7 +70,7 @@ def _plain(value: Any) -> Any:
             "records": sum(item.records for item in value.items),
             "transactional": sum(item.instance != NO_TRANSACTION for item in value.items),
         }
-    if isinstance(value, GroupKind | JobKind | SchemaKind):
+    if isinstance(value, IntEnum):
         return value.name
     if isinstance(value, ObjectId):
         return value.key

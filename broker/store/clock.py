@@ -20,12 +20,15 @@ from storage.stores.object_store import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from storage.stores.retry import until_done
+from storage.stores.retry_policy import RetryPolicy
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "clock/"
 EVERY_S = 3600.0
-AGAIN_S = 60.0
+RETRY = RetryPolicy(first_s=60.0, longest_s=60.0)
+"""Each measurement costs a put and two listings, and clocks do not go wrong in a minute."""
 LEFT_BEHIND_MS = 3_600_000
 """An object this old is nobody's any more: no measurement takes so long."""
 
@@ -81,18 +84,9 @@ class StoreTime:
 
     async def run(self) -> None:
         """Measure hourly, for ever."""
-        pause_s = EVERY_S
         while True:
-            await asyncio.sleep(pause_s)
-            pause_s = EVERY_S if await self._measured() else AGAIN_S
-
-    async def _measured(self) -> bool:
-        try:
-            await self.measure()
-        except StoreError as error:
-            logger.warning("the object store's clock could not be read: %s", error)
-            return False
-        return True
+            await asyncio.sleep(EVERY_S)
+            await until_done(self.measure, RETRY, tell=_tell, passing=(StoreError,))
 
     async def _delete(self, keys: Sequence[str]) -> None:
         try:
@@ -105,3 +99,7 @@ class StoreTime:
     async def _left_behind(self, store_ms: int) -> list[str]:
         page = await self._store.list_after(PREFIX, "")
         return [info.key for info in page if info.modified_ms < store_ms - LEFT_BEHIND_MS]
+
+
+def _tell(error: Exception, _failures: int) -> None:
+    logger.warning("the object store's clock could not be read: %s", error)

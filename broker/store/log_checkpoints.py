@@ -18,13 +18,15 @@ from coordinator.coordinator import Applied, Coordinator
 from protocol.types import Incarnation, Position
 from storage.formats.log_checkpoint import LogCheckpoint
 from storage.stores.object_store import ObjectStore, StoreError
+from storage.stores.retry import until_done
+from storage.stores.retry_policy import RetryPolicy
 
 logger = logging.getLogger(__name__)
 
 EVERY_S: Final = 10.0
 LAST_S_MAX: Final = 2.0
-AGAIN_S: Final = 1.0
-"""After a put that failed."""
+RETRY: Final = RetryPolicy()
+"""Nobody waits for it, but until then the store tells less of an older log."""
 
 
 class LogCheckpoints:
@@ -48,20 +50,11 @@ class LogCheckpoints:
 
     async def run(self) -> None:
         """Put checkpoints, for ever."""
-        failures = 0
         while True:
             await self._work.wait()
             self._work.clear()
-            try:
-                await self._advance()
-            except StoreError as error:
-                if not failures:
-                    logger.warning("the store does not know yet how far the log is: %s", error)
-                failures += 1
-                self._work.set()
-            else:
-                failures = 0
-            await asyncio.sleep(AGAIN_S if failures else EVERY_S)
+            await until_done(self._advance, RETRY, tell=_tell, passing=(StoreError,))
+            await asyncio.sleep(EVERY_S)
 
     async def put_last(self) -> None:
         """The agent has appended all that it will; a store that is away is not waited for."""
@@ -102,3 +95,8 @@ class LogCheckpoints:
 
     async def _write(self, checkpoint: LogCheckpoint) -> None:
         await self._store.put_new(checkpoint.key, [checkpoint.encode(cluster_id=self._cluster_id)])
+
+
+def _tell(error: Exception, failures: int) -> None:
+    if failures == 1:
+        logger.warning("the store does not know yet how far the log is: %s", error)

@@ -13,5 +13,6 @@ an id is only whom clients are told to ask (FindCoordinator), who lists it (List
 who ends its transactions when they have timed out.
 
 Handlers: init_producer_id, add_partitions_to_txn, add_offsets_to_txn, txn_offset_commit, end_txn,
-write_txn_markers. The connection's part of EndTxn, the challenge, is `broker.calls.challenges`.
+write_txn_markers. The connection's part of EndTxn, the challenge, is `broker.calls.challenges`. Called
+by them, by the produce path (`transactional`) and by the upkeep (`expiry`).
 """

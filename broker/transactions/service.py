@@ -20,11 +20,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from broker.calls.call import Call
 from broker.calls.clock import GroupClock
+from broker.calls.outcomes import outcome_of, wait_for
 from broker.calls.stalls import TICK_MS
 from broker.config.settings import Settings
-from broker.edge.dispatch import Call
-from broker.handling import outcome_of, wait_for
 from broker.transactions import placement
 from broker.transactions.stats import Ending, TransactionStats
 from broker.transactions.timeouts import OpenTransactions
@@ -111,8 +111,6 @@ class TransactionService:
                 self.stats.open_fates += 1
                 call.close(f"nobody knows yet what became of {call!r}")
             raise
-        if isinstance(outcome, Rejected) and outcome.error is ErrorCode.STALE_BROKER_EPOCH:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, outcome.message)
         return outcome
 
     async def add(

@@ -6,12 +6,16 @@ position decides. So `Machine.apply` answers every command with an outcome, and 
 groups is in `group_commands`, what concerns transactions in `transaction_commands`, what jobs do in
 `job_commands`, what concerns tables in `table_commands`.
 
-Topics are named by id, never by name. Strings are bounded by the codec.
+Topics are named by id, never by name. The types of a command's fields are its layout in an entry
+(`layout`), with all their bounds.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, Final, NamedTuple
 
+from coordinator.commands.chunk_spans import spans_of
+from coordinator.commands.declaration import command, outcome
+from coordinator.commands.encoding import CONFIGS_MAX, U31
 from coordinator.commands.group_commands import (
     GroupCommand,
     OffsetsCommitted,
@@ -19,6 +23,15 @@ from coordinator.commands.group_commands import (
     ShardsClaimed,
 )
 from coordinator.commands.job_commands import JobCommand, JobOutcome
+from coordinator.commands.layout import (
+    Int64,
+    UInt16,
+    UInt31,
+    UInt32,
+    UInt63,
+    at_most,
+    number,
+)
 from coordinator.commands.table_commands import TableCommand, TableOutcome
 from coordinator.commands.transaction_commands import (
     ProducerInitialized,
@@ -29,15 +42,18 @@ from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position, TopicId
 from storage.formats.spans import Item
 
+LISTENERS_MAX: Final = 64
+
 
 class Listener(NamedTuple):
     """An address under which clients reach an agent."""
 
     name: str
     host: str
-    port: int
+    port: UInt16
 
 
+@command(1, changes_state=False)
 @dataclass(frozen=True, slots=True)
 class Open:
     """Begin an incarnation; only ever the single command of an entry with n = 0.
@@ -45,39 +61,43 @@ class Open:
     A live incarnation of the same node name is closed by it: a restarted pod waits for no lease.
     """
 
-    session: int
+    session: UInt63
     """Id of the session in the log (etcd's lease id), under which others can ask if it lives."""
     node_name: str
-    node_id: int
+    node_id: Annotated[int, number(U31 - 1, least=-1)]
     """Wanted node id; -1: the one this name had, else the smallest free."""
     zone: str
-    listeners: tuple[Listener, ...]
+    listeners: Annotated[tuple[Listener, ...], at_most(LISTENERS_MAX)]
     software_version: str
-    feature_level_max: int
+    feature_level_max: UInt31
 
 
+@command(2, bounds_log=True, changes_state=False)
 @dataclass(frozen=True, slots=True)
 class Close:
     """End an incarnation, by itself or by whoever read that its session is gone."""
 
     incarnation: Incarnation
-    last: int
+    last: Int64
     """n of its newest entry, final since its session cannot come back."""
 
 
+@command(3, bounds_log=True, changes_state=False)
 @dataclass(frozen=True, slots=True)
 class Tick:
     """Only the writer's clock in the entry's header (docs/design/log-and-sessions.md §10)."""
 
 
+@command(4)
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
     name: str
-    partition_count: int
-    configs: tuple[tuple[str, str], ...]
+    partition_count: Int64
+    configs: Annotated[tuple[tuple[str, str], ...], at_most(CONFIGS_MAX)]
     """What was set for the topic, also where it equals the default, sorted by name."""
 
 
+@command(5)
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
     """Take the topic's name and stop reads and writes; its rows go by `PurgePartitions`."""
@@ -85,20 +105,22 @@ class DeleteTopic:
     topic_id: TopicId
 
 
+@command(6, bounds_log=True)
 @dataclass(frozen=True, slots=True)
 class PurgePartitions:
     """Drop rows of a deleted topic: partitions [first, first + count). Resumable slices."""
 
     topic_id: TopicId
-    first: int
-    count: int
+    first: UInt31
+    count: UInt31
 
 
+@command(7)
 @dataclass(frozen=True, slots=True)
 class AllocateProducerIds:
     """A block of `count` producer ids for the agent that asks."""
 
-    count: int
+    count: Int64
 
 
 class ChunkSpan(NamedTuple):
@@ -110,16 +132,18 @@ class ChunkSpan(NamedTuple):
     items: tuple[Item, ...]
 
 
+@command(8)
 @dataclass(frozen=True, slots=True)
 class CommitChunk:
     """Chunk `number` of the entry's incarnation is durable and holds these spans."""
 
-    number: int
-    length: int
+    number: UInt32
+    length: UInt32
     """Bytes of the object."""
-    spans: tuple[ChunkSpan, ...]
+    spans: Annotated[tuple[ChunkSpan, ...], spans_of(ChunkSpan._make)]
 
 
+@command(9)
 @dataclass(frozen=True, slots=True)
 class Pin:
     """Keep every object that is reachable at this command's position until it expires.
@@ -128,9 +152,10 @@ class Pin:
     """
 
     name: str
-    lifetime_ms: int
+    lifetime_ms: Int64
 
 
+@command(10)
 @dataclass(frozen=True, slots=True)
 class Unpin:
     name: str
@@ -168,6 +193,7 @@ class Entry:
     commands: tuple[Command, ...]
 
 
+@outcome(3, "h", besides=["message"])
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """The command changed nothing, for the reason given."""
@@ -176,6 +202,7 @@ class Rejected:
     message: str = ""
 
 
+@outcome(2)
 @dataclass(frozen=True, slots=True)
 class Done:
     """Carried out (or already so), and there is nothing to tell."""
@@ -184,6 +211,7 @@ class Done:
 DONE = Done()
 
 
+@outcome(4, "QII")
 @dataclass(frozen=True, slots=True)
 class Opened:
     incarnation: Incarnation
@@ -192,11 +220,13 @@ class Opened:
     """Smallest number that no live incarnation of the zone had; for rendezvous hashing."""
 
 
+@outcome(5, "16s")
 @dataclass(frozen=True, slots=True)
 class TopicCreated:
     topic_id: TopicId
 
 
+@outcome(6, "qq")
 @dataclass(frozen=True, slots=True)
 class ProducerIdsAllocated:
     first: int
@@ -216,6 +246,7 @@ class ItemResult(NamedTuple):
     """Of a duplicate: the newest timestamp of the original batch."""
 
 
+@outcome(1, rows="qqqqq")
 @dataclass(frozen=True, slots=True)
 class ChunkCommitted:
     """One result for every item of the command, spans in order, items in order."""
@@ -223,6 +254,7 @@ class ChunkCommitted:
     results: tuple[ItemResult, ...]
 
 
+@outcome(7, "Qq")
 @dataclass(frozen=True, slots=True)
 class Pinned:
     position: Position

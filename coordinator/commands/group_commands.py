@@ -15,8 +15,12 @@ lets them rebalance. Each of them is whole in itself.
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from coordinator.commands.declaration import command, outcome
+from coordinator.commands.encoding import CONFIGS_MAX
+from coordinator.commands.layout import Int32, UInt63, at_most, bits_of, byte_of
+from coordinator.commands.runs import Places, offsets_of
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, TopicId
 
@@ -25,6 +29,11 @@ GROUP_NEW = -1
 """As `epoch_before`: the group must not exist."""
 EPOCH_NONE = -1
 """Of a commit by no member."""
+
+Shards = Annotated[tuple[int, ...], bits_of(range(GROUP_SHARDS))]
+"""Ascending."""
+ConfigChanges = Annotated[tuple[tuple[str, str | None], ...], at_most(CONFIGS_MAX)]
+"""Values by name; null removes one."""
 
 
 class GroupKind(IntEnum):
@@ -36,40 +45,41 @@ class GroupKind(IntEnum):
     """KIP-848."""
 
 
+@command(11)
 @dataclass(frozen=True, slots=True)
 class ClaimShards:
     """Be the coordinator of those of the shards that nobody holds. Outcome: `ShardsClaimed`."""
 
-    shards: tuple[int, ...]
-    """Ascending."""
+    shards: Shards
 
 
+@command(12)
 @dataclass(frozen=True, slots=True)
 class ReleaseShards:
     """Give up those of the shards that the writer holds, to a live successor or to nobody."""
 
-    shards: tuple[int, ...]
-    """Ascending."""
+    shards: Shards
     successor: Incarnation
     """INCARNATION_NONE, or one that is not live: the shards are free."""
 
 
 class GroupMember(NamedTuple):
     member_id: str
-    epoch: int
+    epoch: Int32
     """Classic: the generation it is in; KIP-848: its member epoch."""
     body: bytes
 
 
+@command(13)
 @dataclass(frozen=True, slots=True)
 class ChangeGroup:
     """Create or change a group: put members, remove members, set kind, epoch and body."""
 
     group_id: str
-    kind: GroupKind
-    epoch_before: int
+    kind: Annotated[GroupKind, byte_of(GroupKind)]
+    epoch_before: Int32
     """The epoch that the group has, or GROUP_NEW."""
-    epoch: int
+    epoch: Int32
     """Not less than `epoch_before`. Classic: the generation; KIP-848: the group epoch."""
     body: bytes
     put: tuple[GroupMember, ...]
@@ -79,6 +89,7 @@ class ChangeGroup:
     back behind all others."""
 
 
+@command(14)
 @dataclass(frozen=True, slots=True)
 class DeleteGroup:
     """Delete a group without members, with its offsets."""
@@ -97,6 +108,10 @@ class CommittedOffset(NamedTuple):
     metadata: str
 
 
+CommittedOffsets = Annotated[tuple[CommittedOffset, ...], offsets_of(CommittedOffset._make)]
+
+
+@command(15)
 @dataclass(frozen=True, slots=True)
 class CommitOffsets:
     """Commit offsets, fenced by member and epoch. Outcome: `OffsetsCommitted`, or all refused.
@@ -107,18 +122,20 @@ class CommitOffsets:
 
     group_id: str
     member_id: str
-    epoch: int
-    offsets: tuple[CommittedOffset, ...]
+    epoch: Int32
+    offsets: CommittedOffsets
 
 
+@command(16)
 @dataclass(frozen=True, slots=True)
 class DeleteOffsets:
     """Forget offsets, whether or not they are there."""
 
     group_id: str
-    partitions: tuple[tuple[TopicId, int], ...]
+    partitions: Places
 
 
+@command(17)
 @dataclass(frozen=True, slots=True)
 class ExpireOffsets:
     """Forget those of the offsets that are as old as the retention, by the machine's time.
@@ -128,10 +145,11 @@ class ExpireOffsets:
     """
 
     group_id: str
-    retention_ms: int
-    partitions: tuple[tuple[TopicId, int], ...]
+    retention_ms: UInt63
+    partitions: Places
 
 
+@command(18)
 @dataclass(frozen=True, slots=True)
 class SetGroupConfigs:
     """Set configs of a group id, whether or not there is such a group; null removes one.
@@ -140,15 +158,16 @@ class SetGroupConfigs:
     """
 
     group_id: str
-    configs: tuple[tuple[str, str | None], ...]
+    configs: ConfigChanges
 
 
+@command(19)
 @dataclass(frozen=True, slots=True)
 class SetTopicConfigs:
     """Set configs of a topic; null removes one."""
 
     topic_id: TopicId
-    configs: tuple[tuple[str, str | None], ...]
+    configs: ConfigChanges
 
 
 GroupCommand = (
@@ -163,6 +182,7 @@ GroupCommand = (
 )
 
 
+@outcome(8, rows="B")
 @dataclass(frozen=True, slots=True)
 class ShardsClaimed:
     """Of the shards asked for, those that the writer holds now."""
@@ -170,6 +190,7 @@ class ShardsClaimed:
     shards: tuple[int, ...]
 
 
+@outcome(9, rows="h")
 @dataclass(frozen=True, slots=True)
 class OffsetsCommitted:
     """What became of each offset.

@@ -11,10 +11,15 @@ and `ExpireRecords` (retention).
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
+from coordinator.commands.declaration import command, outcome
+from coordinator.commands.layout import Int64, UInt31, UInt32, UInt63, bits_of, fixed
+from coordinator.commands.object_rows import Objects, pages, replacements_of
+from coordinator.commands.runs import Places, rows_of
 from protocol.errors import ErrorCode
 from protocol.types import POSITION_ZERO, Incarnation, Position, TopicId
+from storage.formats.page import DIGEST_BYTES
 from storage.formats.spans import ObjectId
 
 JOB_ROWS_MAX: Final = 1_000
@@ -43,33 +48,43 @@ class JobKind(IntEnum):
     COLLECT = 6
 
 
+Jobs = Annotated[tuple[JobKind, ...], bits_of([*JobKind])]
+"""Ascending."""
+
+
+@command(40, bounds_log=True, changes_state=False)
 @dataclass(frozen=True, slots=True)
 class ClaimJobs:
     """Hold these jobs from now on, those of them that are free."""
 
-    jobs: tuple[JobKind, ...]
+    jobs: Jobs
 
 
+@command(41, bounds_log=True, changes_state=False)
 @dataclass(frozen=True, slots=True)
 class ReleaseJobs:
     """Give jobs that the writer holds to another incarnation; free, if that is not live."""
 
-    jobs: tuple[JobKind, ...]
+    jobs: Jobs
     successor: Incarnation
 
 
+@command(
+    42, order=("job", "running", "done", "total", "note"), bounds_log=True, changes_state=False
+)
 @dataclass(frozen=True, slots=True)
 class ReportJob:
     """How far a job is, for people; by its holder, now and then."""
 
     job: JobKind
-    done: int
-    total: int
+    done: UInt63
+    total: UInt63
     """0: not known. What is counted, each job says for itself (`note`)."""
     running: bool
     note: str
 
 
+@command(43, bounds_log=True, changes_state=False)
 @dataclass(frozen=True, slots=True)
 class RequestJob:
     """Somebody wants the job to run now, whether or not it is due."""
@@ -77,17 +92,19 @@ class RequestJob:
     job: JobKind
 
 
+@command(44, bounds_log=True, changes_state=False)
 @dataclass(frozen=True, slots=True)
 class BeginSnapshot:
     """The state at this command's position is to be written down (job SNAPSHOT)."""
 
 
+@command(45, bounds_log=True, changes_state=False)
 @dataclass(frozen=True, slots=True)
 class PublishSnapshot:
     """The snapshot begun at `position` is in the store, read back and verified (job SNAPSHOT)."""
 
     position: Position
-    digest: bytes
+    digest: Annotated[bytes, fixed(DIGEST_BYTES, "a digest")]
     """`Machine.digest()` at that position, as the snapshot has it."""
     key: str
     """Of its manifest in the object store."""
@@ -95,33 +112,35 @@ class PublishSnapshot:
 
 class Trim(NamedTuple):
     topic_id: TopicId
-    partition: int
-    offset: int
+    partition: UInt31
+    offset: Int64
     """First offset that stays; -1: none does (the end offset, whatever it is by then)."""
 
 
+@command(46)
 @dataclass(frozen=True, slots=True)
 class TrimLogs:
     """Records before these offsets are deleted, by a client's wish. Offsets that are gone
     already are no error. Rows that lie wholly before them go at once as far as JOB_ROWS_MAX and
     pages allow; the rest by DropRows."""
 
-    trims: tuple[Trim, ...]
+    trims: Annotated[tuple[Trim, ...], rows_of(Trim)]
 
 
 class Expiry(NamedTuple):
     """What retention lets go of in one partition."""
 
     topic_id: TopicId
-    partition: int
-    offset: int
+    partition: UInt31
+    offset: UInt63
     """First offset that stays; a row begins there, or the log ends."""
-    retention_ms: int
+    retention_ms: Int64
     """-1: no limit. What goes must be older than this by the machine's time..."""
-    retention_bytes: int
+    retention_bytes: Int64
     """-1: no limit. ...or what stays must have at least so many bytes."""
 
 
+@command(47, bounds_log=True)
 @dataclass(frozen=True, slots=True)
 class ExpireRecords:
     """Rows before these offsets are over their topic's limits (job RETENTION).
@@ -133,14 +152,15 @@ class ExpireRecords:
     seen: Position
     """Position of the replica that found them; a topic whose configs have changed since is left
     alone."""
-    expiries: tuple[Expiry, ...]
+    expiries: Annotated[tuple[Expiry, ...], rows_of(Expiry)]
 
 
+@command(48, bounds_log=True)
 @dataclass(frozen=True, slots=True)
 class DropRows:
     """Drop rows that lie wholly before their log's start: the next slice (job RETENTION)."""
 
-    partitions: tuple[tuple[TopicId, int], ...]
+    partitions: Places
 
 
 class NewSpan(NamedTuple):
@@ -156,7 +176,7 @@ class Replacement(NamedTuple):
     """Rows of one partition, from `base_offset` to `next_offset`, and what takes their place."""
 
     topic_id: TopicId
-    partition: int
+    partition: UInt31
     base_offset: int
     next_offset: int
     rows: int
@@ -169,15 +189,16 @@ class Replacement(NamedTuple):
     """Compaction: all below has been compared with all below. -1: nothing is said about that."""
 
 
+@command(49, order=("job", "number", "length", "seen", "replacements"), bounds_log=True)
 @dataclass(frozen=True, slots=True)
 class ReplaceRows:
     """Segment `number` of the incarnation is durable; rows move into it (job MERGE or COMPACT)."""
 
     job: JobKind
-    number: int
-    length: int
+    number: UInt32
+    length: UInt32
     """Bytes of the object."""
-    replacements: tuple[Replacement, ...]
+    replacements: Annotated[tuple[Replacement, ...], rows_of(Replacement, replacements_of(NewSpan))]
     seen: Position = POSITION_ZERO
     """Compaction: position at which it looked what is set for the topics; one whose configs have
     changed since is left alone. A merge goes by no settings that could lose anything."""
@@ -187,7 +208,7 @@ class NewPage(NamedTuple):
     """Rows of one partition, from `base_offset` to `next_offset`, that go into a page."""
 
     topic_id: TopicId
-    partition: int
+    partition: UInt31
     base_offset: int
     next_offset: int
     rows: int
@@ -197,15 +218,17 @@ class NewPage(NamedTuple):
     """Of the body, which is that of the rows."""
 
 
+@command(50, bounds_log=True)
 @dataclass(frozen=True, slots=True)
 class SpillRows:
     """Index object `number` of the incarnation is durable; rows leave the memory (job SPILL)."""
 
-    number: int
-    length: int
-    pages: tuple[NewPage, ...]
+    number: UInt32
+    length: UInt32
+    pages: Annotated[tuple[NewPage, ...], rows_of(NewPage, pages)]
 
 
+@command(51, bounds_log=True)
 @dataclass(frozen=True, slots=True)
 class RecallPage:
     """A page's rows come back into memory, since a job is about to change them (any job).
@@ -214,27 +237,29 @@ class RecallPage:
     """
 
     topic_id: TopicId
-    partition: int
-    base_offset: int
+    partition: UInt31
+    base_offset: UInt63
     body: bytes
     """As it was read from the index object."""
 
 
+@command(52, bounds_log=True, changes_state=False)
 @dataclass(frozen=True, slots=True)
 class DoomObjects:
     """These objects will be deleted: nothing points at them, and nobody may still need them (job
     COLLECT)."""
 
-    grace_ms: int
+    grace_ms: UInt63
     """For so long, by the machine's time, nothing must have pointed at them."""
-    objects: tuple[ObjectId, ...]
+    objects: Objects
 
 
+@command(53, bounds_log=True, changes_state=False)
 @dataclass(frozen=True, slots=True)
 class ForgetObjects:
     """Doomed objects are deleted, or the store refused to (job COLLECT)."""
 
-    objects: tuple[ObjectId, ...]
+    objects: Objects
 
 
 JobCommand = (
@@ -255,6 +280,7 @@ JobCommand = (
 )
 
 
+@outcome(12, rows="B")
 @dataclass(frozen=True, slots=True)
 class JobsClaimed:
     """Jobs of the command that the writer holds now."""
@@ -268,6 +294,7 @@ class Trimmed(NamedTuple):
     """After the command; -1 when there is no such partition."""
 
 
+@outcome(13, rows="qq")
 @dataclass(frozen=True, slots=True)
 class LogsTrimmed:
     """One for each trim or expiry, in order.
@@ -280,6 +307,7 @@ class LogsTrimmed:
     results: tuple[Trimmed, ...]
 
 
+@outcome(14, rows="h")
 @dataclass(frozen=True, slots=True)
 class RowsMoved:
     """What became of each replacement or page, in order; one may be refused alone.
@@ -291,6 +319,7 @@ class RowsMoved:
     errors: tuple[ErrorCode, ...]
 
 
+@outcome(15, rows="QQQ")
 @dataclass(frozen=True, slots=True)
 class ObjectsDoomed:
     """The objects that may be deleted now; the others of the command have to wait, or are used."""

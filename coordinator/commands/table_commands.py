@@ -12,8 +12,11 @@ was seen (`seen`) and changes nothing when the subject has changed since.
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
+from coordinator.commands.declaration import command, outcome
+from coordinator.commands.job_commands import JOB_ROWS_MAX
+from coordinator.commands.layout import Int64, UInt31, UInt63, at_most, fixed
 from protocol.types import Position, TopicId
 
 TABLES_LEVEL: Final = 3
@@ -52,16 +55,17 @@ SCHEMA_BODIES_MAX: Final = 64 * 1024 * 1024
 class ExportEnd(NamedTuple):
     """Everything before `offset` is in the table, or never will be."""
 
-    partition: int
-    offset: int
+    partition: UInt31
+    offset: UInt63
 
 
+@command(60)
 @dataclass(frozen=True, slots=True)
 class ReportExport:
     """How far the table of a topic is. Offsets may go back: tables can be rolled back."""
 
     topic_id: TopicId
-    ends: tuple[ExportEnd, ...]
+    ends: Annotated[tuple[ExportEnd, ...], at_most(EXPORT_ENDS_MAX)]
 
 
 class SchemaKind(IntEnum):
@@ -77,9 +81,25 @@ class Reference(NamedTuple):
 
     name: str
     subject: str
-    version: int
+    version: Int64
 
 
+References = Annotated[tuple[Reference, ...], at_most(REFERENCES_MAX)]
+
+
+@command(
+    61,
+    order=(
+        "subject",
+        "kind",
+        "body",
+        "fingerprint",
+        "seen",
+        "schema_id",
+        "version",
+        "references",
+    ),
+)
 @dataclass(frozen=True, slots=True)
 class RegisterSchema:
     """A new version of a subject; the version that it is, when the subject has this schema already."""
@@ -88,18 +108,19 @@ class RegisterSchema:
     kind: SchemaKind
     body: bytes
     """Its text in UTF-8, by zlib."""
-    fingerprint: bytes
+    fingerprint: Annotated[bytes, fixed(32, "a fingerprint")]
     """SHA-256 of kind, text and references: schemas with the same one share an id."""
-    references: tuple[Reference, ...]
+    references: References
     seen: Position
     """The subject and the rules as they were at this position have been obeyed; POSITION_ZERO: the
     caller asks for no check (compatibility NONE)."""
-    schema_id: int = 0
+    schema_id: UInt31 = 0
     """The id that it must get (mode IMPORT); 0: any."""
-    version: int = 0
+    version: UInt31 = 0
     """The same of the version."""
 
 
+@command(62)
 @dataclass(frozen=True, slots=True)
 class DeleteSubject:
     """One version, or all of them, is hidden; `permanent`: hidden ones are forgotten.
@@ -109,11 +130,12 @@ class DeleteSubject:
     """
 
     subject: str
-    version: int
+    version: Int64
     """-1: all."""
     permanent: bool
 
 
+@command(63)
 @dataclass(frozen=True, slots=True)
 class SetSubjectRules:
     """Compatibility level and mode of a subject, or of all that have none of their own ("")."""
@@ -125,35 +147,37 @@ class SetSubjectRules:
     """One of MODES; "": none of its own, None: what it was."""
 
 
+@command(64)
 @dataclass(frozen=True, slots=True)
 class GrowTopic:
     """The topic has this many partitions from now on (Kafka's CreatePartitions)."""
 
     topic_id: TopicId
-    partition_count: int
+    partition_count: Int64
 
 
 class HeldExpiry(NamedTuple):
     """What retention lets go of in one partition of a topic that waits for its export."""
 
     topic_id: TopicId
-    partition: int
-    offset: int
+    partition: UInt31
+    offset: UInt63
     """First offset that stays; a row begins there, or the log ends."""
-    retention_ms: int
+    retention_ms: Int64
     """As in `job_commands.Expiry`: what goes is over this limit..."""
-    retention_bytes: int
+    retention_bytes: Int64
     """...or over this one."""
-    held_ms: int
+    held_ms: Int64
     """What goes is exported, or older than this."""
 
 
+@command(65, bounds_log=True)
 @dataclass(frozen=True, slots=True)
 class ExpireHeldRecords:
     """ExpireRecords for topics with `frazil.iceberg.retention.hold` (job RETENTION)."""
 
     seen: Position
-    expiries: tuple[HeldExpiry, ...]
+    expiries: Annotated[tuple[HeldExpiry, ...], at_most(JOB_ROWS_MAX)]
 
 
 TableCommand = (
@@ -161,12 +185,14 @@ TableCommand = (
 )
 
 
+@outcome(16, "qq")
 @dataclass(frozen=True, slots=True)
 class SchemaRegistered:
     schema_id: int
     version: int
 
 
+@outcome(17, rows="q")
 @dataclass(frozen=True, slots=True)
 class SubjectDeleted:
     versions: tuple[int, ...]

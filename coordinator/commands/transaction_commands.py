@@ -10,24 +10,30 @@ offsets need the group's coordinator, as in `group_commands`.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, Final, NamedTuple
 
-from coordinator.commands.group_commands import CommittedOffset
+from coordinator.commands.declaration import command, outcome
+from coordinator.commands.encoding import CodecError
+from coordinator.commands.group_commands import CommittedOffsets
+from coordinator.commands.layout import Int16, Int32, Int64, Layout, UInt63, layout_of
+from coordinator.commands.runs import Places, producers_of
 from protocol.types import Position, TopicId
 from txn.transactions import State
 
 
+@command(20)
 @dataclass(frozen=True, slots=True)
 class InitProducer:
     """InitProducerId of a transactional id. Outcome: `ProducerInitialized`."""
 
     transactional_id: str
-    timeout_ms: int
-    producer_id: int
+    timeout_ms: Int64
+    producer_id: Int64
     """-1 and -1: a new producer takes over."""
-    producer_epoch: int
+    producer_epoch: Int16
 
 
+@command(21)
 @dataclass(frozen=True, slots=True)
 class AddToTransaction:
     """Partitions and groups take part from now on, all or none. Outcome: Done, or refused.
@@ -36,16 +42,17 @@ class AddToTransaction:
     """
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    instance: int
+    producer_id: Int64
+    producer_epoch: Int16
+    instance: UInt63
     """The transaction to join, or to start: that was so for the agent that proposed it."""
-    connection: int
+    connection: UInt63
     """Number of the client's connection at the writer."""
-    partitions: tuple[tuple[TopicId, int], ...]
+    partitions: Places
     group_ids: tuple[str, ...]
 
 
+@command(22)
 @dataclass(frozen=True, slots=True)
 class CommitTransactionOffsets:
     """Offsets that become visible when the transaction is committed. Outcome: `OffsetsCommitted`.
@@ -56,35 +63,69 @@ class CommitTransactionOffsets:
 
     group_id: str
     member_id: str
-    epoch: int
-    producer_id: int
-    producer_epoch: int
-    instance: int
+    epoch: Int32
+    producer_id: Int64
+    producer_epoch: Int16
+    instance: Int64
     """Or OF_EPOCH, which adds the group."""
-    offsets: tuple[CommittedOffset, ...]
+    offsets: CommittedOffsets
 
 
 class ClientProof(NamedTuple):
     """`txn.transactions.Proof`, but for the writer's incarnation, which the entry names."""
 
-    instance: int
-    connection: int
+    instance: UInt63
+    connection: UInt63
     clock: Position
     challenged: bool
 
 
+_COMMIT, _PROOF, _CHALLENGED = 1, 2, 4
+"""Flags of EndTransaction: they come first, since there may be no proof."""
+_ENDED: Final = layout_of(tuple[str, Int64, Int16])
+_PROOF_FIELDS: Final = layout_of(tuple[UInt63, UInt63, Position])
+
+
+def _put_end(out: bytearray, end: "EndTransaction") -> None:
+    flags = _COMMIT if end.commit else 0
+    if end.proof is not None:
+        flags |= _PROOF | (_CHALLENGED if end.proof.challenged else 0)
+    out.append(flags)
+    _ENDED.put(out, (end.transactional_id, end.producer_id, end.producer_epoch))
+    if end.proof is not None:
+        _PROOF_FIELDS.put(out, end.proof[:3])
+
+
+def _read_end(data: bytes, at: int) -> tuple["EndTransaction", int]:
+    flags = data[at]
+    if flags >= _CHALLENGED << 1 or (flags & _CHALLENGED and not flags & _PROOF):
+        raise CodecError(f"an end with flags {flags:#x}")
+    (transactional_id, producer_id, epoch), at = _ENDED.read(data, at + 1)
+    proof = None
+    if flags & _PROOF:
+        (instance, connection, clock), at = _PROOF_FIELDS.read(data, at)
+        proof = ClientProof(instance, connection, clock, bool(flags & _CHALLENGED))
+    commit = bool(flags & _COMMIT)
+    return EndTransaction(transactional_id, producer_id, epoch, commit, proof), at
+
+
+@command(23, layout=Layout(_put_end, _read_end))
 @dataclass(frozen=True, slots=True)
 class EndTransaction:
     """EndTxn. Outcome: `TransactionEnded`, also when it was ended so before; or refused."""
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
+    producer_id: Int64
+    producer_epoch: Int16
     commit: bool
     proof: ClientProof | None
     """None: of a TV2 client (EndTxn v5), which is told the next epoch."""
 
 
+@command(
+    24,
+    order=("timed_out", "transactional_id", "producer_id", "producer_epoch", "instance"),
+)
 @dataclass(frozen=True, slots=True)
 class GiveUpTransaction:
     """Abort exactly this transaction: an agent saw it open for too long, or an admin wants it.
@@ -93,13 +134,14 @@ class GiveUpTransaction:
     """
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    instance: int
+    producer_id: Int64
+    producer_epoch: Int16
+    instance: UInt63
     timed_out: bool
     """Else an admin's wish. For what is counted."""
 
 
+@command(25)
 @dataclass(frozen=True, slots=True)
 class ExpireTransactionalIds:
     """Forget those of the ids, none with an open transaction, unused for so long.
@@ -107,7 +149,7 @@ class ExpireTransactionalIds:
     By the machine's time, since the newest change of each.
     """
 
-    expiration_ms: int
+    expiration_ms: UInt63
     transactional_ids: tuple[str, ...]
 
 
@@ -117,6 +159,7 @@ class PartitionProducers(NamedTuple):
     producer_ids: tuple[int, ...]
 
 
+@command(26)
 @dataclass(frozen=True, slots=True)
 class ExpireProducers:
     """Forget what partitions know of those producers that wrote nothing for so long.
@@ -124,16 +167,17 @@ class ExpireProducers:
     By the machine's time; never of one with an open transaction there.
     """
 
-    expiration_ms: int
-    producers: tuple[PartitionProducers, ...]
+    expiration_ms: UInt63
+    producers: Annotated[tuple[PartitionProducers, ...], producers_of(PartitionProducers._make)]
 
 
+@command(27)
 @dataclass(frozen=True, slots=True)
 class SetFeatureLevel:
     """Finalize `transaction.version` at a level that every live incarnation can (KIP-584)."""
 
     feature: str
-    level: int
+    level: Int64
 
 
 TransactionCommand = (
@@ -156,6 +200,7 @@ class Marked(NamedTuple):
     offset: int
 
 
+@outcome(10, "qh", rows="16sIq")
 @dataclass(frozen=True, slots=True)
 class ProducerInitialized:
     producer_id: int
@@ -164,6 +209,7 @@ class ProducerInitialized:
     """Of the transaction that was aborted by it."""
 
 
+@outcome(11, "qhB", rows="16sIq")
 @dataclass(frozen=True, slots=True)
 class TransactionEnded:
     producer_id: int

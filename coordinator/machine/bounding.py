@@ -62,6 +62,8 @@ from protocol.types import POSITION_ZERO, Incarnation, Position, TopicId
 from storage.formats.page import PAGE_ROWS_MAX, PageFormatError, decode_rows, digest, encode_rows
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
 
+BoundingCommand = JobCommand | ExpireHeldRecords
+
 _Place = tuple[TopicId, int]
 
 
@@ -91,7 +93,7 @@ class Bounding:
 
     def carry_out(
         self,
-        command: JobCommand | ExpireHeldRecords,
+        command: BoundingCommand,
         *,
         writer: IncarnationRow,
         moment: Moment,
@@ -152,9 +154,7 @@ class Bounding:
             case _:
                 assert_never(command)
 
-    def _judge_holder(
-        self, command: JobCommand | ExpireHeldRecords, writer: Incarnation
-    ) -> Rejected | None:
+    def _judge_holder(self, command: BoundingCommand, writer: Incarnation) -> Rejected | None:
         match command:
             case ReplaceRows(job=(JobKind.MERGE | JobKind.COMPACT) as kind):
                 return self._jobs.judge_holder(kind, writer)

@@ -37,52 +37,16 @@ from coordinator.commands.entries import (
     TopicCreated,
     Unpin,
 )
-from coordinator.commands.group_commands import (
-    ChangeGroup,
-    ClaimShards,
-    CommitOffsets,
-    DeleteGroup,
-    DeleteOffsets,
-    ExpireOffsets,
-    ReleaseShards,
-    SetGroupConfigs,
-    SetTopicConfigs,
-)
-from coordinator.commands.job_commands import (
-    BeginSnapshot,
-    ClaimJobs,
-    DoomObjects,
-    DropRows,
-    ExpireRecords,
-    ForgetObjects,
-    PublishSnapshot,
-    RecallPage,
-    ReleaseJobs,
-    ReplaceRows,
-    ReportJob,
-    RequestJob,
-    SpillRows,
-    TrimLogs,
-)
+from coordinator.commands.group_commands import GroupCommand, SetTopicConfigs
 from coordinator.commands.table_commands import (
     DeleteSubject,
-    ExpireHeldRecords,
     GrowTopic,
     RegisterSchema,
     ReportExport,
     SetSubjectRules,
 )
-from coordinator.commands.transaction_commands import (
-    AddToTransaction,
-    CommitTransactionOffsets,
-    EndTransaction,
-    ExpireProducers,
-    ExpireTransactionalIds,
-    GiveUpTransaction,
-    InitProducer,
-    SetFeatureLevel,
-)
-from coordinator.machine.bounding import Bounding
+from coordinator.commands.transaction_commands import TransactionCommand
+from coordinator.machine.bounding import Bounding, BoundingCommand
 from coordinator.machine.transacting import Transacting
 from coordinator.tables.exports import Exports
 from coordinator.tables.features import Features
@@ -206,61 +170,25 @@ class Machine:
     def _carry_out(
         self, position: Position, index: int, writer: IncarnationRow, command: Command
     ) -> Outcome:
+        if isinstance(command, CommitChunk):
+            return self._commit_chunk(position, writer, command)
+        if isinstance(command, GroupCommand):
+            return self.groups.carry_out(
+                command, writer=writer.incarnation, position=position, time_ms=self.time_ms
+            )
+        if isinstance(command, TransactionCommand):
+            return self._transacting.carry_out(
+                command, writer=writer, position=position, time_ms=self.time_ms
+            )
+        moment = Moment(position, self.time_ms)
+        if isinstance(command, BoundingCommand):
+            return self._bounding.carry_out(command, writer=writer, moment=moment)
         match command:
-            case CommitChunk():
-                return self._commit_chunk(position, writer, command)
-            case (
-                CommitOffsets()
-                | ChangeGroup()
-                | DeleteGroup()
-                | DeleteOffsets()
-                | ExpireOffsets()
-                | SetGroupConfigs()
-                | ClaimShards()
-                | ReleaseShards()
-            ):
-                return self.groups.carry_out(
-                    command, writer=writer.incarnation, position=position, time_ms=self.time_ms
-                )
-            case (
-                InitProducer()
-                | AddToTransaction()
-                | CommitTransactionOffsets()
-                | EndTransaction()
-                | GiveUpTransaction()
-                | ExpireTransactionalIds()
-                | ExpireProducers()
-                | SetFeatureLevel()
-            ):
-                return self._transacting.carry_out(
-                    command, writer=writer, position=position, time_ms=self.time_ms
-                )
-            case (
-                ClaimJobs()
-                | ReleaseJobs()
-                | ReportJob()
-                | RequestJob()
-                | BeginSnapshot()
-                | PublishSnapshot()
-                | TrimLogs()
-                | ExpireRecords()
-                | DropRows()
-                | ReplaceRows()
-                | SpillRows()
-                | RecallPage()
-                | DoomObjects()
-                | ForgetObjects()
-                | ExpireHeldRecords()
-            ):
-                return self._bounding.carry_out(
-                    command, writer=writer, moment=Moment(position, self.time_ms)
-                )
             case Tick():
                 return DONE
             case AllocateProducerIds():
                 return self.producer_ids.allocate(command)
             case ReportExport():
-                moment = Moment(position, self.time_ms)
                 return self.exports.report(command, self.partitions, moment)
             case RegisterSchema() | DeleteSubject() | SetSubjectRules():
                 return self.schemas.carry_out(command, position)

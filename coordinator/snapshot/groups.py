@@ -6,26 +6,43 @@ is written once, by producer.
 """
 
 from collections.abc import Generator
+from typing import Final
 
 from coordinator.commands.encoding import (
     put_bytes,
-    put_signed,
     put_string,
     put_topic_id,
     put_varint,
     read_bytes,
-    read_signed,
     read_string,
     read_topic_id,
     read_varint,
 )
 from coordinator.commands.group_commands import GROUP_SHARDS, CommittedOffset, GroupKind
-from coordinator.snapshot.rows import put_strings, read, read_strings, write
+from coordinator.commands.layout import (
+    Layout,
+    attributes_of,
+    fields_of,
+    mapping_of,
+    member_of,
+    tuple_of,
+)
+from coordinator.snapshot.rows import (
+    BYTES,
+    INT,
+    POSITION,
+    STRING,
+    STRINGS,
+    TOPIC_ID,
+    UINT,
+    read,
+    write,
+)
 from coordinator.snapshot.stream import In, Out
 from coordinator.tables.group_offsets import OFFSET_ROW_BYTES, GroupOffsets, _Column
 from coordinator.tables.groups import GroupRow, Groups, MemberRow, shard_of
 from coordinator.tables.pending_offsets import Pending, PendingOffsets
-from protocol.types import INCARNATION_NONE, Incarnation, Position
+from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation
 
 
 def dump_groups(out: Out, groups: Groups) -> None:
@@ -36,8 +53,8 @@ def dump_groups(out: Out, groups: Groups) -> None:
         put_varint(head, count)
     out.block(head)
     rows = (row for shard in groups._shards for row in shard.values())
-    write(out, rows, groups._count, _put_group)
-    write(out, groups._configs.items(), len(groups._configs), _put_configs)
+    write(out, rows, groups._count, _GROUP)
+    write(out, groups._configs.items(), len(groups._configs), _CONFIGS)
 
 
 def restore_groups(parts: In, groups: Groups) -> Generator[None, None, None]:
@@ -54,57 +71,11 @@ def restore_groups(parts: In, groups: Groups) -> Generator[None, None, None]:
     groups.size, at = read_varint(head, at)
     groups._shards = [{} for _ in range(GROUP_SHARDS)]
     groups._count = 0
-    for row in read(parts, _read_group):
+    for row in read(parts, _GROUP):
         groups._shards[shard_of(row.group_id)][row.group_id] = row
         groups._count += 1
         yield
-    groups._configs = dict(read(parts, _read_configs))
-
-
-def _put_configs(data: bytearray, configs: tuple[str, dict[str, str]]) -> None:
-    put_string(data, configs[0])
-    put_strings(data, configs[1])
-
-
-def _read_configs(data: bytes, at: int) -> tuple[tuple[str, dict[str, str]], int]:
-    group_id, at = read_string(data, at)
-    configs, at = read_strings(data, at)
-    return (group_id, configs), at
-
-
-def _put_group(data: bytearray, row: GroupRow) -> None:
-    put_string(data, row.group_id)
-    put_varint(data, row.kind)
-    put_varint(data, row.epoch)
-    put_bytes(data, row.body)
-    put_signed(data, row.empty_since_ms)
-    put_varint(data, row.changed)
-    put_varint(data, len(row.members))
-    for member_id, member in row.members.items():
-        put_string(data, member_id)
-        put_signed(data, member.epoch)
-        put_bytes(data, member.body)
-    _put_offsets(data, row.offsets)
-
-
-def _read_group(data: bytes, at: int) -> tuple[GroupRow, int]:
-    group_id, at = read_string(data, at)
-    kind, at = read_varint(data, at)
-    epoch, at = read_varint(data, at)
-    body, at = read_bytes(data, at)
-    empty_since_ms, at = read_signed(data, at)
-    changed, at = read_varint(data, at)
-    row = GroupRow(group_id, Position(changed), empty_since_ms)
-    row.kind = GroupKind(kind)
-    row.epoch = epoch
-    row.body = body
-    count, at = read_varint(data, at)
-    for _ in range(count):
-        member_id, at = read_string(data, at)
-        epoch, at = read_signed(data, at)
-        body, at = read_bytes(data, at)
-        row.members[member_id] = MemberRow(epoch, body)
-    return row, _read_offsets(data, at, row.offsets)
+    groups._configs = dict(read(parts, _CONFIGS))
 
 
 def _put_offsets(data: bytearray, offsets: GroupOffsets) -> None:
@@ -122,8 +93,8 @@ def _put_offsets(data: bytearray, offsets: GroupOffsets) -> None:
         _put_pending(data, offsets._pending)
 
 
-def _read_offsets(data: bytes, at: int, offsets: GroupOffsets) -> int:
-    """Into offsets that are new; the place behind them."""
+def _read_offsets(data: bytes, at: int) -> tuple[GroupOffsets, int]:
+    offsets = GroupOffsets()
     offsets._count, at = read_varint(data, at)
     offsets._metadata_size, at = read_varint(data, at)
     count, at = read_varint(data, at)
@@ -145,20 +116,14 @@ def _read_offsets(data: bytes, at: int, offsets: GroupOffsets) -> int:
     has_pending, at = read_varint(data, at)
     if has_pending:
         offsets._pending, at = _read_pending(data, at)
-    return at
+    return offsets, at
 
 
 def _put_pending(data: bytearray, pending: PendingOffsets) -> None:
     put_varint(data, pending._order)
     put_varint(data, pending._count)
-    for producer_id, (order, committed) in pending:
-        put_varint(data, producer_id)
-        put_varint(data, order)
-        put_topic_id(data, committed.topic_id)
-        put_varint(data, committed.partition)
-        put_signed(data, committed.offset)
-        put_signed(data, committed.leader_epoch)
-        put_string(data, committed.metadata)
+    for row in pending:
+        _PENDING.put(data, row)
 
 
 def _read_pending(data: bytes, at: int) -> tuple[PendingOffsets, int]:
@@ -166,16 +131,41 @@ def _read_pending(data: bytes, at: int) -> tuple[PendingOffsets, int]:
     pending._order, at = read_varint(data, at)
     pending._count, at = read_varint(data, at)
     for _ in range(pending._count):
-        producer_id, at = read_varint(data, at)
-        order, at = read_varint(data, at)
-        topic_id, at = read_topic_id(data, at)
-        partition, at = read_varint(data, at)
-        offset, at = read_signed(data, at)
-        leader_epoch, at = read_signed(data, at)
-        metadata, at = read_string(data, at)
-        committed = CommittedOffset(topic_id, partition, offset, leader_epoch, metadata)
-        place = (topic_id, partition)
+        (producer_id, order, committed), at = _PENDING.read(data, at)
+        place = (committed.topic_id, committed.partition)
         pending._places.setdefault(place, {})[producer_id] = Pending(order, committed)
         pending._producers.setdefault(producer_id, {})[place] = None
-        pending.metadata_size += len(metadata)
+        pending.metadata_size += len(committed.metadata)
     return pending, at
+
+
+# Rows.
+
+
+_PENDING: Final = tuple_of(
+    {
+        "[0]": UINT,
+        "[1].order": UINT,
+        "[1].committed": fields_of(
+            CommittedOffset,
+            topic_id=TOPIC_ID,
+            partition=UINT,
+            offset=INT,
+            leader_epoch=INT,
+            metadata=STRING,
+        ),
+    }
+)
+"""Of a producer."""
+_GROUP: Final = attributes_of(
+    lambda: GroupRow("", POSITION_ZERO, 0),
+    group_id=STRING,
+    kind=member_of(GroupKind),
+    epoch=UINT,
+    body=BYTES,
+    empty_since_ms=INT,
+    changed=POSITION,
+    members=mapping_of(STRING, fields_of(MemberRow, epoch=INT, body=BYTES)),
+    offsets=Layout(_put_offsets, _read_offsets),
+)
+_CONFIGS: Final = tuple_of({"[0]": STRING, "[1]": STRINGS})

@@ -23,13 +23,15 @@ from coordinator.snapshot.stream import SnapshotError, head_of_all
 from coordinator.stats import CoordinatorStats
 from protocol.types import Buffer
 from storage.stores.object_store import StoreError, StoreUnavailableError
+from storage.stores.retry import until_done
+from storage.stores.retry_policy import NO_LIMIT, RetryPolicy
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-RETRY_S: Final = 0.5
-REFUSED_RETRY_S: Final = 5.0
+RETRY: Final = RetryPolicy(attempt_s_max=NO_LIMIT)
+"""A snapshot takes as long as it takes; `SnapshotStore` bounds the calls that it is read by."""
 
 
 class SnapshotSource(Protocol):
@@ -108,14 +110,11 @@ def _without_collector() -> Iterator[None]:
 
 
 async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
-    """What a call on the log or the store gives, however long they are away."""
-    while True:
-        pause_s = RETRY_S
-        try:
-            return await call()
-        except (LogUnavailableError, StoreUnavailableError) as error:
-            logger.info("waiting, to load a snapshot: %s", error)
-        except (LogRefusedError, StoreError) as error:
-            logger.warning("waiting, to load a snapshot: %s", error)
-            pause_s = REFUSED_RETRY_S
-        await asyncio.sleep(pause_s)
+    """What a call on the log or the store gives, however long they are away or refuse."""
+    passing = (LogUnavailableError, LogRefusedError, StoreError)
+    return await until_done(call, RETRY, tell=_tell, passing=passing)
+
+
+def _tell(error: Exception, _failures: int) -> None:
+    away = isinstance(error, LogUnavailableError | StoreUnavailableError)
+    logger.log(logging.INFO if away else logging.WARNING, "waiting, to load a snapshot: %s", error)

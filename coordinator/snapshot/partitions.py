@@ -15,14 +15,13 @@ from typing import Final, NamedTuple
 from coordinator.commands.encoding import (
     put_bytes,
     put_signed,
-    put_topic_id,
     put_varint,
     read_bytes,
     read_signed,
-    read_topic_id,
     read_varint,
 )
-from coordinator.snapshot.rows import read, write
+from coordinator.commands.layout import Layout, fields_of
+from coordinator.snapshot.rows import FLAG, TOPIC_ID, UINT, read, write
 from coordinator.snapshot.stream import In, Out, SnapshotError
 from coordinator.tables.aborted import RANGE_BYTES
 from coordinator.tables.objects import _KIND_BITS, Objects, _Writer
@@ -53,6 +52,11 @@ class _TopicHead(NamedTuple):
     is_deleted: bool
 
 
+_TOPIC_HEAD: Final = fields_of(
+    _TopicHead, topic_id=TOPIC_ID, partition_count=UINT, written=UINT, is_deleted=FLAG
+)
+
+
 # Objects.
 
 
@@ -64,7 +68,7 @@ def dump_objects(out: Out, objects: Objects) -> None:
     for index in objects._free:
         put_varint(data, index)
     out.block(data)
-    write(out, objects._writers, len(objects._writers), _put_writer)
+    write(out, objects._writers, len(objects._writers), _WRITER)
 
 
 def restore_objects(parts: In, objects: Objects) -> None:
@@ -76,7 +80,7 @@ def restore_objects(parts: In, objects: Objects) -> None:
     for _ in range(count):
         index, at = read_varint(data, at)
         objects._free.append(index)
-    objects._writers = list(read(parts, _read_writer))
+    objects._writers = list(read(parts, _WRITER))
     objects._slots = {
         (writer.incarnation, writer.kind): index << _KIND_BITS | writer.kind
         for index, writer in enumerate(objects._writers)
@@ -119,6 +123,9 @@ def _read_writer(data: bytes, at: int) -> tuple[_Writer | None, int]:
     return writer, at
 
 
+_WRITER: Final = Layout(_put_writer, _read_writer)
+
+
 # Partitions.
 
 
@@ -141,7 +148,7 @@ def dump_partitions(out: Out, partitions: Partitions) -> None:
         _TopicHead(topic_id, len(table.partitions), table.written, topic_id in partitions._deleted)
         for topic_id, table in tables
     ]
-    write(out, heads, len(heads), _put_topic_head)
+    write(out, heads, len(heads), _TOPIC_HEAD)
     rows: list[Partition] = []
     size = 0
     for _, table in tables:
@@ -155,21 +162,6 @@ def dump_partitions(out: Out, partitions: Partitions) -> None:
                 rows, size = [], 0
     if rows:
         _dump_slice(out, rows)
-
-
-def _put_topic_head(data: bytearray, head: _TopicHead) -> None:
-    put_topic_id(data, head.topic_id)
-    put_varint(data, head.partition_count)
-    put_varint(data, head.written)
-    put_varint(data, head.is_deleted)
-
-
-def _read_topic_head(data: bytes, at: int) -> tuple[_TopicHead, int]:
-    topic_id, at = read_topic_id(data, at)
-    partition_count, at = read_varint(data, at)
-    written, at = read_varint(data, at)
-    is_deleted, at = read_varint(data, at)
-    return _TopicHead(topic_id, partition_count, written, bool(is_deleted)), at
 
 
 def _dump_slice(out: Out, rows: list[Partition]) -> None:
@@ -228,7 +220,7 @@ def restore_partitions(
     ) = counts
     partitions._topics, partitions._deleted = {}, {}
     places: list[tuple[TopicId, _Rows, int]] = []
-    for topic_id, partition_count, written, is_deleted in read(parts, _read_topic_head):
+    for topic_id, partition_count, written, is_deleted in read(parts, _TOPIC_HEAD):
         table = _Rows(partition_count)
         table.written = written
         (partitions._deleted if is_deleted else partitions._topics)[topic_id] = table

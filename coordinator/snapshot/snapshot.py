@@ -5,11 +5,11 @@ dumped from. A machine is restored in place: its tables stay the objects that th
 is in them is replaced. Nothing of it is touched before all parts were found to be whole, of one
 snapshot and of a known format; should it still fail, the machine is empty again, never half.
 
-Every field of every table is written by the friend module of its family (`snapshot_tables`,
-`snapshot_groups`, `snapshot_partitions`, `snapshot_schemas`); whoever adds a field adds it there and raises
-`snapshot_stream.VERSION`. `tests/coordinator/snapshot/test_fields.py` notices who forgets.
+Every field of every table is written by the friend module of its family (`tables`, `groups`,
+`partitions`, `schemas`); whoever adds a field adds it there and raises `stream.VERSION`.
+`tests/coordinator/snapshot/test_fields.py` notices who forgets.
 
-Left out: where snapshots lie (`snapshot_store`), and when one is made (the job).
+Left out: where snapshots lie (`store`), and when one is made (the job).
 """
 
 import struct
@@ -56,7 +56,7 @@ __all__ = ["SnapshotError", "dump", "is_dump_of", "restore", "restoring", "time_
 
 
 def dump(machine: Machine) -> list[bytes]:
-    """The machine as parts of at most `snapshot_stream.PART_BYTES`."""
+    """The machine as parts of at most `stream.PART_BYTES`."""
     out = Parts()
     _write(out, machine)
     return out.parts(machine.position, machine.digest())

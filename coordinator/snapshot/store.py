@@ -27,14 +27,16 @@ from coordinator.snapshot.snapshot import is_dump_of, restoring, time_ms_of
 from coordinator.snapshot.stream import Head, SnapshotError, head_of_all
 from protocol.types import Buffer
 from storage.formats.marker import ClusterIdentity
-from storage.stores.object_store import ObjectNotFoundError, ObjectStore, StoreUnavailableError
+from storage.stores.object_store import ObjectNotFoundError, ObjectStore
+from storage.stores.retry import until_done
+from storage.stores.retry_policy import RetryPolicy
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-ATTEMPTS_MAX: Final = 5
-RETRY_S: Final = 0.5
+RETRY: Final = RetryPolicy(first_s=0.5, attempts_max=5)
+"""For some seconds only: whoever writes or reads a snapshot begins again."""
 READS_AT_ONCE: Final = 4
 STEP_S: Final = 0.01
 """Longest time that work on a snapshot keeps the loop before others may run."""
@@ -122,12 +124,12 @@ class SnapshotStore:
 
     async def _put(self, key: str, data: bytes) -> None:
         await self._paced(len(data))
-        await _answered(lambda: self._store.put_new(key, [data]))
+        await until_done(lambda: self._store.put_new(key, [data]), RETRY, tell=_tell)
 
     async def _get(self, key: str, length: int = 0) -> Buffer:
         await self._paced(length)
         try:
-            return await _answered(lambda: self._store.get(key))
+            return await until_done(lambda: self._store.get(key), RETRY, tell=_tell)
         except ObjectNotFoundError as error:
             raise SnapshotError(f"{key} is not in the store") from error
 
@@ -153,11 +155,5 @@ async def take(steps: Generator[None, None, T]) -> T:
                 turn_s = loop.time()
 
 
-async def _answered(call: Callable[[], Awaitable[T]]) -> T:
-    for attempt in range(1, ATTEMPTS_MAX):
-        try:
-            return await call()
-        except StoreUnavailableError as error:
-            logger.info("the store is away, attempt %d: %s", attempt, error)
-            await asyncio.sleep(RETRY_S * attempt)
-    return await call()
+def _tell(error: Exception, failures: int) -> None:
+    logger.info("the store is away, attempt %d: %s", failures, error)

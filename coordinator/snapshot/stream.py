@@ -8,7 +8,7 @@ missing one and two that changed places are told from what was written.
 
 Columns are in the byte order of the machine that wrote them, which must be little-endian.
 
-Left out: what the blocks say (`snapshot_tables`, `snapshot_groups`, `snapshot_partitions`).
+Left out: what the blocks say (`tables`, `groups`, `partitions`, `schemas`).
 """
 
 from abc import ABC, abstractmethod

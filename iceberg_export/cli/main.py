@@ -2,7 +2,7 @@
 a code.
 
 The composition root of this package: clock, streams and signals are named here. Commands that
-change tables by hand are in `cli_tables`.
+change tables by hand are in `table_commands`.
 Exit codes are `EXIT_CODES`; 130 when it was interrupted.
 """
 
@@ -11,20 +11,17 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 
+from iceberg_export.cli.arguments import add_options, one_topic, opened
 from iceberg_export.cli.preview import preview_topic, render_preview
+from iceberg_export.cli.table_commands import add_commands
 from iceberg_export.errors import ExportError, StateError
-from iceberg_export.plan.agent_client import Topic
-from iceberg_export.progress import Progress
 from iceberg_export.runs import failures, metrics
-from iceberg_export.runs.job import Job, locate
+from iceberg_export.runs.job import locate
 from iceberg_export.runs.loop import Clock, Runner, Stop
-from iceberg_export.runs.session import Session, chosen, named
+from iceberg_export.runs.session import chosen
 from iceberg_export.runs.status import render, render_json, topic_status
-from iceberg_export.settings import parse
 from iceberg_export.table.catalog import find_table
 from iceberg_export.table.catalog_view import create_latest_view
 from iceberg_export.table.latest_view import QUOTES, create_view_statement
@@ -84,44 +81,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--master", metavar="URL", help="where Spark runs (local[*])")
     for command in (run, plan, status, verify, view):
         add_options(command)
-    # Here, since it uses what stands below.
-    from iceberg_export.cli.table_commands import add_commands
-
     add_commands(commands)
     return parser
-
-
-def add_options(command: argparse.ArgumentParser) -> None:
-    """What every command takes."""
-    command.add_argument("--agent", metavar="URL", help="admin address of an agent")
-    command.add_argument(
-        "--data", metavar="DIR", type=Path, default=Path("frazil-data"),
-        help="folder of the embedded warehouse (default: ./frazil-data)",
-    )  # fmt: skip
-    command.add_argument("--config", metavar="FILE", type=Path, help="TOML file of settings")
-    command.add_argument("--set", metavar="NAME=VALUE", action="append", default=[])
-
-
-@contextmanager
-def opened(arguments: argparse.Namespace) -> Iterator[Session]:
-    """The session that the arguments ask for. Raises ExportError."""
-    assignments = list(arguments.set)
-    if arguments.agent:
-        assignments.append(f"agent={arguments.agent}")
-    if master := getattr(arguments, "master", None):
-        assignments.append(f"spark.master={master}")
-    settings = parse(data=arguments.data, config=arguments.config, assignments=assignments)
-    session = Session(settings, Progress(sys.stderr, time.perf_counter))
-    try:
-        yield session
-    finally:
-        session.close()
-
-
-def one_topic(session: Session, name: str) -> tuple[Job, Topic]:
-    """A job over the cluster, and its topic of that name. Raises ExportError."""
-    topics = session.client.topics()
-    return session.job(topics.cluster_id), named(topics, name)
 
 
 def _wall_ms() -> int:

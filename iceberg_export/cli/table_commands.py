@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from iceberg_export.cli.main import add_options, one_topic, opened
+from iceberg_export.cli.arguments import add_options, one_topic, opened
 from iceberg_export.cli.reset_preview import preview_reset
 from iceberg_export.errors import AgentError, ExportError, SettingsError, SparkError
 from iceberg_export.letters.dead_letters import dead_identifier

@@ -26,7 +26,7 @@ from pyiceberg.typedef import Record
 from iceberg_export import names
 from iceberg_export.files.metrics import file_metrics
 from iceberg_export.files.partition_values import hashable, partition_columns, split_rows
-from iceberg_export.table.library_mends import mend
+from iceberg_export.table.pyiceberg_internals import mend
 
 mend()
 OPEN_FILES_MAX = 128

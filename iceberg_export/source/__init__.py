@@ -6,5 +6,5 @@ and `filters` are pure; `planning` asks the agent and the catalog; `reading` is 
 snapshot and the rest from chunks, so that each record is there once.
 
 Left out: writing (produce to the topic), and tables in upsert mode (newest per key cannot be
-told from a table and a log side by side without reading both whole).
+told from a table and a log side by side without reading both whole). Called by Spark.
 """

@@ -26,7 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from iceberg_export.errors import CatalogError
 from iceberg_export.table.durable_io import NAME as DURABLE_IO
-from iceberg_export.table.library_mends import mend
+from iceberg_export.table.pyiceberg_internals import mend
 from iceberg_export.table.rest_catalog import adapt, nested
 from iceberg_export.table.state import OFFSETS, SnapshotView, TableView, tells_state
 

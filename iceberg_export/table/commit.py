@@ -54,11 +54,13 @@ from iceberg_export.table.catalog import (
     stage_table,
     view_of,
 )
+from iceberg_export.table.pyiceberg_internals import append_producer, staged_table, updates_of
 from iceberg_export.table.state import FOLLOWS_NOTHING, Follows, State
+from storage.stores.retry_policy import RetryPolicy
 
 ATTEMPTS_MAX = 10
-BACKOFF_S_MIN = 0.1
-BACKOFF_S_MAX = 5.0
+RETRY = RetryPolicy(first_s=0.2, longest_s=5.0)
+"""Another exporter's commit is under way for seconds; nobody waits for this one."""
 
 
 class RecreatedError(StateError):
@@ -73,8 +75,7 @@ class Pause(NamedTuple):
 
     def before(self, attempt: int) -> None:
         """Wait longer each time, never in step with another exporter."""
-        longest = min(BACKOFF_S_MAX, BACKOFF_S_MIN * 2.0**attempt)
-        self.sleep(longest * (0.5 + self.rng.random() / 2))
+        self.sleep(RETRY.delay_s(attempt, chance=self.rng.random()))
 
 
 class Change(NamedTuple):
@@ -105,7 +106,7 @@ def _send(table: Table, change: Change, keys: _Keys, at: Hook, steps: tuple[Step
     if change.removed or change.fence:
         producer = transaction.update_snapshot(dict(keys.summary)).overwrite()
     else:
-        producer = transaction._append_snapshot_producer(dict(keys.summary))  # noqa: SLF001
+        producer = append_producer(transaction, keys.summary)
     with producer:
         for file in change.added:
             producer.append_data_file(file)
@@ -121,7 +122,7 @@ def _send(table: Table, change: Change, keys: _Keys, at: Hook, steps: tuple[Step
                     {"ref": "main", "snapshot-id": head.snapshot_id if head else None}
                 ),
             ),
-            transaction._updates,  # noqa: SLF001
+            updates_of(transaction),
         )
     except ValueError as error:
         # What the updates do to newer metadata than they were made for, PyIceberg's catalogs find
@@ -421,12 +422,12 @@ def _create(
         partition_spec=new.partition_spec,
         properties=properties,
     )
-    with made._append_snapshot_producer(dict(keys.summary)):  # noqa: SLF001
+    with append_producer(made, keys.summary):
         pass
     at(Step.INIT_WRITTEN)
     try:
-        table = made._table  # noqa: SLF001
-        table.catalog.commit_table(table, (AssertCreate(),), made._updates)  # noqa: SLF001
+        table = staged_table(made)
+        table.catalog.commit_table(table, (AssertCreate(),), updates_of(made))
     except ValueError as error:
         raise CommitStateUnknownException(first_line(error)) from error
     at(Step.INIT_ANSWERED)

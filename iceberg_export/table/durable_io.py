@@ -15,6 +15,8 @@ from pyarrow.fs import LocalFileSystem
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from typing_extensions import override
 
+from iceberg_export.table.pyiceberg_internals import where_it_lies
+
 
 def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -50,9 +52,10 @@ class DurableFile(PyArrowFile):
     @override
     def create(self, overwrite: bool = False) -> Any:
         """A stream to write the file. Raises FileExistsError unless `overwrite`."""
-        if not isinstance(self._filesystem, LocalFileSystem):
+        location, filesystem, _ = where_it_lies(self)
+        if not isinstance(filesystem, LocalFileSystem):
             return super().create(overwrite)
-        path = Path(self._path)
+        path = Path(location)
         _make_folder(path.parent)
         raw = _SyncedFile(path, "w" if overwrite else "x")
         return cast("BinaryIO", io.BufferedWriter(raw, 1 << 20))
@@ -64,12 +67,7 @@ class DurableFileIO(PyArrowFileIO):
     @override
     def new_output(self, location: str) -> DurableFile:
         found = super().new_output(location)
-        return DurableFile(
-            found.location,
-            found._path,  # noqa: SLF001
-            found._filesystem,  # noqa: SLF001
-            found._buffer_size,  # noqa: SLF001
-        )
+        return DurableFile(found.location, *where_it_lies(found))
 
 
 NAME = f"{DurableFileIO.__module__}.{DurableFileIO.__qualname__}"

@@ -18,6 +18,7 @@ from requests.adapters import HTTPAdapter
 from typing_extensions import override
 
 from iceberg_export.errors import SettingsError
+from iceberg_export.table.pyiceberg_internals import session_of
 
 CONNECT_MS_MAX = 10_000
 ANSWER_MS_MAX = 300_000
@@ -80,4 +81,4 @@ def adapt(catalog: RestCatalog) -> None:
         int(told.get("rest.client.socket-timeout-ms", ANSWER_MS_MAX)) / 1000,
     )
     for scheme in ("http://", "https://"):
-        catalog._session.mount(scheme, _Adapter(*seconds))  # noqa: SLF001
+        session_of(catalog).mount(scheme, _Adapter(*seconds))

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids, schema_to_pyarrow
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table
@@ -56,6 +56,11 @@ from iceberg_export.names import (
 )
 from iceberg_export.table.catalog import CATALOG_ERRORS, Identifier, guarded
 from iceberg_export.table.evolve import plain
+from iceberg_export.table.pyiceberg_internals import (
+    requirements_of,
+    schema_without_ids,
+    updates_of,
+)
 from iceberg_export.table.topic_settings import PartitionTerm
 
 TABLE_SCHEMA = Schema(
@@ -162,8 +167,7 @@ def table_schema(columns: pa.Schema) -> Schema:
 
 def _iceberg(columns: pa.Schema) -> Schema:
     """Arrow's types as Iceberg's, all optional. The ids are not those of `TABLE_SCHEMA`."""
-    found = _pyarrow_to_schema_without_ids(columns, format_version=2)
-    return assign_fresh_schema_ids(found, itertools.count(1000).__next__)
+    return assign_fresh_schema_ids(schema_without_ids(columns), itertools.count(1000).__next__)
 
 
 def table_properties(columns: Schema) -> dict[str, str]:
@@ -201,8 +205,8 @@ def grow(catalog: Catalog, identifier: Identifier, table: Table, columns: pa.Sch
     with contextlib.suppress(CommitFailedException, ValueError, *CATALOG_ERRORS):
         catalog.commit_table(
             table,
-            (AssertTableUUID(uuid=table.metadata.table_uuid), *transaction._requirements),  # noqa: SLF001
-            transaction._updates,  # noqa: SLF001
+            (AssertTableUUID(uuid=table.metadata.table_uuid), *requirements_of(transaction)),
+            updates_of(transaction),
         )
     return guarded(f"load table {'.'.join(identifier)}", lambda: catalog.load_table(identifier))
 

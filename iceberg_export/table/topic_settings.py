@@ -8,10 +8,12 @@ be made again. Pure; leaves out the columns that a partitioning names (`schema`)
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple, TypeVar
 
 from iceberg_export.errors import SettingsError
+
+T = TypeVar("T")
 
 PREFIX = "frazil.iceberg."
 
@@ -34,44 +36,6 @@ class PartitionTerm(NamedTuple):
     """A struct's field is written `struct.field`."""
     number: int = 0
     """Of bucket and truncate."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicTable:
-    """The settings of one topic, checked."""
-
-    enable: bool = True
-    table: str = ""
-    """`name` or `namespace.name`; empty: as the exporter names tables."""
-    mode: str = "append"
-    value_mode: str = "raw"
-    key_mode: str = "raw"
-    layout: str = "flat"
-    value_subject: str = ""
-    """Never empty after `parse`."""
-    key_subject: str = ""
-    """Never empty after `parse`."""
-    value_schema: str = "by-id"
-    key_schema: str = "by-id"
-    partition_by: tuple[PartitionTerm, ...] | None = None
-    """None: as the exporter's own settings say; (): not partitioned."""
-    bad_records: str = "dlq"
-    schema_evolution: str = "add"
-    max_lag_ms: int = 300_000
-    retention_hold: bool = False
-    retention_hold_max_ms: int = 604_800_000
-
-    @property
-    def typed(self) -> bool:
-        """Keys or values are decoded, so that some of them may turn out not to be decodable."""
-        return self.value_mode != "raw" or self.key_mode != "raw"
-
-    def identifier(self, namespace: str, default: str) -> tuple[str, str]:
-        """Namespace and name of the table."""
-        if not self.table:
-            return namespace, default
-        before, dot, name = self.table.rpartition(".")
-        return (before, name) if dot else (namespace, name)
 
 
 def parse_partition_by(text: str) -> tuple[PartitionTerm, ...]:
@@ -138,24 +102,51 @@ def _milliseconds(value: str) -> int:
     return int(value)
 
 
-_PARTS: dict[str, Callable[[str], object]] = {
-    "enable": _boolean,
-    "table": str,
-    "mode": _choice("append", "upsert"),
-    "value.mode": _choice(*MODES),
-    "key.mode": _choice(*MODES),
-    "layout": _choice("flat", "nested"),
-    "value.subject": str,
-    "key.subject": str,
-    "value.schema": _choice(*SCHEMA_CHOICES),
-    "key.schema": _choice(*SCHEMA_CHOICES),
-    "partition.by": lambda text: parse_partition_by(text) if text.strip() else None,
-    "bad.records": _choice("dlq", "fail", "drop"),
-    "schema.evolution": _choice("add", "strict"),
-    "max.lag.ms": _milliseconds,
-    "retention.hold": _boolean,
-    "retention.hold.max.ms": _milliseconds,
-}
+def _partition_by(text: str) -> tuple[PartitionTerm, ...] | None:
+    return parse_partition_by(text) if text.strip() else None
+
+
+def _setting(read: Callable[[str], T], *, default: T) -> T:
+    """A field of `TopicTable`; `read` raises ValueError with the end of a sentence."""
+    return field(default=default, metadata={"read": read})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTable:
+    """The settings of one topic, checked. A field is named like its setting, without the prefix."""
+
+    enable: bool = _setting(_boolean, default=True)
+    table: str = _setting(str, default="")
+    """`name` or `namespace.name`; empty: as the exporter names tables."""
+    mode: str = _setting(_choice("append", "upsert"), default="append")
+    value_mode: str = _setting(_choice(*MODES), default="raw")
+    key_mode: str = _setting(_choice(*MODES), default="raw")
+    layout: str = _setting(_choice("flat", "nested"), default="flat")
+    value_subject: str = _setting(str, default="")
+    """Never empty after `parse`."""
+    key_subject: str = _setting(str, default="")
+    """Never empty after `parse`."""
+    value_schema: str = _setting(_choice(*SCHEMA_CHOICES), default="by-id")
+    key_schema: str = _setting(_choice(*SCHEMA_CHOICES), default="by-id")
+    partition_by: tuple[PartitionTerm, ...] | None = _setting(_partition_by, default=None)
+    """None: as the exporter's own settings say; (): not partitioned."""
+    bad_records: str = _setting(_choice("dlq", "fail", "drop"), default="dlq")
+    schema_evolution: str = _setting(_choice("add", "strict"), default="add")
+    max_lag_ms: int = _setting(_milliseconds, default=300_000)
+    retention_hold: bool = _setting(_boolean, default=False)
+    retention_hold_max_ms: int = _setting(_milliseconds, default=604_800_000)
+
+    @property
+    def typed(self) -> bool:
+        """Keys or values are decoded, so that some of them may turn out not to be decodable."""
+        return self.value_mode != "raw" or self.key_mode != "raw"
+
+    def identifier(self, namespace: str, default: str) -> tuple[str, str]:
+        """Namespace and name of the table."""
+        if not self.table:
+            return namespace, default
+        before, dot, name = self.table.rpartition(".")
+        return (before, name) if dot else (namespace, name)
 
 
 def parse(configs: Mapping[str, str], topic: str) -> TopicTable:
@@ -164,16 +155,15 @@ def parse(configs: Mapping[str, str], topic: str) -> TopicTable:
     Names that are not known here are left alone: agents may be newer than the exporter.
     """
     values: dict[str, object] = {}
-    for name, check in _PARTS.items():
-        if PREFIX + name not in configs:
+    for item in fields(TopicTable):
+        name = PREFIX + item.name.replace("_", ".")
+        if name not in configs:
             continue
-        text = configs[PREFIX + name].strip()
+        text = configs[name].strip()
         try:
-            values[name.replace(".", "_")] = check(text)
+            values[item.name] = item.metadata["read"](text)
         except ValueError as error:
-            raise SettingsError(
-                f"topic {topic}: {PREFIX}{name} must be {error}, not {text!r}"
-            ) from error
+            raise SettingsError(f"topic {topic}: {name} must be {error}, not {text!r}") from error
         except SettingsError as error:
             raise SettingsError(f"topic {topic}: {error}") from error
     values["value_subject"] = values.get("value_subject") or f"{topic}-value"

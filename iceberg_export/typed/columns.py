@@ -93,7 +93,7 @@ def as_columns(shape: Shape, column: pa.Array) -> list[pa.Array]:
 
 
 def by_reference(shape: Shape, fields: pa.Schema, payloads: Payloads) -> Rows:
-    """Record by record in plain Python."""
+    """Record by record, as `reference` says."""
     decode = decoder_of(shape)
     rows: list[dict[str, object] | None] = []
     bad: dict[int, str] = {}

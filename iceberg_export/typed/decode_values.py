@@ -36,7 +36,8 @@ from iceberg_export.typed.framing import (
     whole_values,
 )
 from iceberg_export.typed.heads import GUID, NO_HEAD, Heads, read_head
-from iceberg_export.typed.types import AVRO, JSON, PROTOBUF, Schema, SchemaError
+from iceberg_export.typed.types import AVRO, JSON, PROTOBUF, Schema
+from protocol.schemas import SchemaError
 
 NOT_FRAMED = "NOT_FRAMED"
 SCHEMA_UNKNOWN = "SCHEMA_UNKNOWN"

@@ -10,11 +10,12 @@ from functools import lru_cache
 import pyarrow as pa
 
 from iceberg_export.typed import types
-from iceberg_export.typed.avro_schema import AvroType, parse_avro
+from iceberg_export.typed.avro_schema import AvroType, read_avro
 from iceberg_export.typed.framing import FIRST_MESSAGE
-from iceberg_export.typed.json_schema import JsonType, parse_json_schema
-from iceberg_export.typed.proto_schema import ProtoMessage, parse_protobuf
-from iceberg_export.typed.types import AVRO, JSON, PROTOBUF, Schema, SchemaError
+from iceberg_export.typed.json_schema import JsonType, read_json
+from iceberg_export.typed.proto_schema import ProtoMessage, read_protobuf
+from iceberg_export.typed.types import AVRO, JSON, PROTOBUF, Schema
+from protocol.schemas import SchemaError
 
 __all__ = ["AVRO", "JSON", "PROTOBUF", "Schema", "SchemaError", "fields_of", "shape_of"]
 
@@ -57,9 +58,9 @@ def _parsed(
 ) -> Shape:
     names: Mapping[str, str] = dict(references)
     if kind == AVRO:
-        return parse_avro(text, names)
+        return read_avro(text, names)
     if kind == JSON:
-        return parse_json_schema(text, names)
+        return read_json(text, names)
     if kind == PROTOBUF:
-        return parse_protobuf(Schema(0, kind, text, names), indexes)
+        return read_protobuf(Schema(0, kind, text, names), indexes)
     raise SchemaError(f"schemas of type {kind} are not known")

@@ -1,4 +1,4 @@
-"""Protobuf schemas to a tree of types, each with the Arrow type of its column.
+"""Protobuf messages as trees of types, each with the Arrow type of its column.
 
 Scalars are themselves: unsigned 32 bits a long, unsigned 64 bits a decimal of 20 digits. Enums are
 strings (a number without a name stays a number, in digits), fields with presence are null where
@@ -14,8 +14,9 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from iceberg_export.typed import types
 from iceberg_export.typed.framing import FIRST_MESSAGE
-from iceberg_export.typed.types import Schema, SchemaError
-from protocol.proto_text import ProtoTextError, load_files
+from iceberg_export.typed.types import Schema
+from protocol.schemas import SchemaError
+from protocol.schemas.protobuf import parse_protobuf
 
 UINT64 = pa.decimal128(20, 0)
 
@@ -83,15 +84,15 @@ class ProtoMessage(NamedTuple):
     descriptor: Any
 
 
-def parse_protobuf(schema: Schema, indexes: tuple[int, ...] = FIRST_MESSAGE) -> ProtoMessage:
-    """The message that these indexes name in the schema's file. Raises SchemaError."""
-    descriptor = _find(_load(schema), indexes)
+def read_protobuf(schema: Schema, indexes: tuple[int, ...] = FIRST_MESSAGE) -> ProtoMessage:
+    """Returns the message that these indexes name in the schema's file. Raises SchemaError."""
+    descriptor = _find(_file(schema), indexes)
     return ProtoMessage(_message(descriptor, ()), descriptor)
 
 
 def message_paths(schema: Schema) -> list[tuple[int, ...]]:
     """The indexes of all messages of a schema's file. Raises SchemaError."""
-    file = _load(schema)
+    file = _file(schema)
     paths: list[tuple[int, ...]] = []
     todo: list[tuple[tuple[int, ...], list[Any]]] = [
         ((), list(file.message_types_by_name.values()))
@@ -104,12 +105,8 @@ def message_paths(schema: Schema) -> list[tuple[int, ...]]:
     return paths
 
 
-def _load(schema: Schema) -> Any:
-    try:
-        _, file = load_files(schema.text, schema.references)
-    except ProtoTextError as error:
-        raise SchemaError(f"the Protobuf schema cannot be read: {error}") from error
-    return file
+def _file(schema: Schema) -> Any:
+    return parse_protobuf(schema.text, schema.references).descriptor
 
 
 def _find(file: Any, indexes: tuple[int, ...]) -> Any:

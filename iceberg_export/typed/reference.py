@@ -1,27 +1,32 @@
-"""One record at a time, in plain Python: what a payload says, by its schema.
+"""One record at a time, by libraries of others: what a payload says, by its schema.
 
 This is the definition; the fast decoders must give the same and are tested against it. It shares
-with them the trees of types, no code that reads bytes. Values are what `pyarrow.array` takes for
+with them the trees of types, no code that reads bytes: fastavro, Python's json and Protobuf's
+runtime do that, and are held to what their formats allow. Values are what `pyarrow.array` takes for
 the column's type: structs as dicts, maps as lists of pairs in order of their keys (the last of
 equal keys counts), instants as whole microseconds.
 """
 
 import json
 import re
-import struct
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+
+# The reader in Python: the compiled one takes no decoder of ours, and its own reads over damage.
+from fastavro._read_py import read_data
+from fastavro.io.binary_decoder import BinaryDecoder
 from google.protobuf import json_format, message_factory
 from google.protobuf.message import DecodeError
+from typing_extensions import override
 
 from iceberg_export.typed.avro_schema import AvroType
 from iceberg_export.typed.fields import Shape, shape_is_record
 from iceberg_export.typed.json_schema import JsonType
 from iceberg_export.typed.proto_schema import ProtoField, ProtoMessage, ProtoType
-from iceberg_export.typed.types import VALUE
+from iceberg_export.typed.types import TEXT, VALUE
 
 LONG_MAX = (1 << 63) - 1
 DAY_MICROS = 86_400_000_000
@@ -43,8 +48,8 @@ def decoder_of(shape: Shape) -> Decoder:
     is_record = shape_is_record(shape)
     read: Callable[[bytes], Any]
     if isinstance(shape, AvroType):
-        avro = shape
-        read = lambda payload: _read_avro(avro, payload)  # noqa: E731
+        avro, schema = shape, _plain_schema(shape)
+        read = lambda payload: _read_avro(avro, schema, payload)  # noqa: E731
     else:
         json_type = shape
         read = lambda payload: _read_json(json_type, payload)  # noqa: E731
@@ -59,110 +64,139 @@ def decoder_of(shape: Shape) -> Decoder:
     return decode
 
 
-# Avro (specification 1.12, "Binary Encoding").
+# Avro: fastavro reads, we take its values over.
 
 
-class _Bytes:
+class _Payload:
+    """The bytes of one value as fastavro's file, which never gives fewer than it is asked for."""
+
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0
 
-    def take(self, count: int) -> bytes:
+    def read(self, count: int) -> bytes:
         if count < 0 or count > len(self.data) - self.at:
             raise UndecodableError(f"the value ends at byte {len(self.data)}, too early")
         self.at += count
         return self.data[self.at - count : self.at]
 
-    def long(self, bits: int = 64) -> int:
-        value = shift = 0
-        while True:
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-            if shift >= 70:
-                raise UndecodableError("a number has over 64 bits")
-        if value >> bits:
+
+class _Decoder(BinaryDecoder):
+    """fastavro's, but with the bounds of the specification, over which it reads on.
+
+    It takes numbers of any length, any byte for true, and counts negative branches from the end;
+    compiled, it lets numbers wrap around as well. Such bytes are damage, and no value.
+    """
+
+    index = 0
+    """The branch of a union that was read last."""
+
+    @override
+    def read_boolean(self) -> bool:
+        byte: int = self.fo.read(1)[0]
+        if byte > 1:
+            raise UndecodableError(f"{byte} is no boolean")
+        return byte == 1
+
+    @override
+    def read_long(self) -> int:
+        return self._number(64)
+
+    @override
+    def read_int(self) -> int:
+        return self._number(32)
+
+    def _number(self, bits: int) -> int:
+        # Seen beforehand: a number of a million bytes would take minutes.
+        head = self.fo.data[self.fo.at : self.fo.at + 10]
+        if len(head) == 10 and min(head) >= 0x80:
+            raise UndecodableError("a number has over 64 bits")
+        value: int = super().read_long()  # type: ignore[no-untyped-call]
+        if not -(1 << bits - 1) <= value < 1 << bits - 1:
             raise UndecodableError(f"a number has over {bits} bits")
-        return (value >> 1) ^ -(value & 1)
+        return value
+
+    @override
+    def read_utf8(self, handle_unicode_errors: str = "strict") -> str:
+        return _text(self.read_bytes())  # type: ignore[no-untyped-call]
+
+    @override
+    def read_index(self) -> int:
+        self.index = self.read_long()
+        if self.index < 0:
+            raise IndexError
+        return self.index
 
 
-def _read_avro(shape: AvroType, payload: bytes) -> Any:
-    data = _Bytes(payload)
-    value = _avro(shape, data)
+def _read_avro(shape: AvroType, schema: Any, payload: bytes) -> Any:
+    data = _Payload(payload)
+    decoder = _Decoder(data)  # type: ignore[no-untyped-call]
+    try:
+        value = read_data(decoder, schema, None)  # type: ignore[no-untyped-call]
+    except IndexError as error:
+        raise UndecodableError(f"a union has no branch {decoder.index}") from error
     if data.at != len(payload):
         raise UndecodableError(f"{len(payload) - data.at} bytes are left over")
-    return value
+    return _avro(shape, value)
 
 
-def _avro(shape: AvroType, data: _Bytes) -> Any:
+def _plain_schema(shape: AvroType) -> Any:
+    """A schema of the same bytes, as fastavro has parsed ones.
+
+    Without logical types and symbols, since what they may say is ours to judge. A branch is a
+    record of one field, so that the value tells which branch it is of; a map is an array of its
+    entries, so that those are judged, too, whose key comes again.
+    """
     match shape.kind:
         case "record":
-            values = {name: _avro(one, data) for name, one in shape.fields}
-            nulls = {name for name, one in shape.fields if one.arrow == pa.null()}
-            fields = {name: value for name, value in values.items() if name not in nulls}
-            return fields or True
+            return _plain_record(shape.fields)
         case "union":
-            index = data.long()
-            if not 0 <= index < len(shape.fields):
-                raise UndecodableError(f"a union has no branch {index}")
-            name, branch = shape.fields[index]
-            value = _avro(branch, data)
-            if shape.branch is not None or branch.kind == "null":
-                return value
-            return {name: value}
+            return [_plain_record((branch,)) for branch in shape.fields]
         case "array":
-            return list(_blocks(shape.fields[0][1], data, with_keys=False))
+            return {"type": "array", "items": _plain_schema(shape.fields[0][1])}
         case "map":
-            return sorted(dict(_blocks(shape.fields[0][1], data, with_keys=True)).items())
-        case _:
-            return _avro_scalar(shape, data)
-
-
-def _blocks(shape: AvroType, data: _Bytes, *, with_keys: bool) -> Any:
-    while count := data.long():
-        if count < 0:
-            count = -count
-            data.long()
-        # Each element takes a byte at least.
-        if count > len(data.data) - data.at:
-            raise UndecodableError("an array or map is longer than the value")
-        for _ in range(count):
-            if with_keys:
-                key = _text(data.take(data.long()))
-                yield key, _avro(shape, data)
-            else:
-                yield _avro(shape, data)
-
-
-def _avro_scalar(shape: AvroType, data: _Bytes) -> Any:
-    match shape.kind:
-        case "null":
-            return None
-        case "boolean":
-            byte = data.take(1)[0]
-            if byte > 1:
-                raise UndecodableError(f"{byte} is no boolean")
-            return byte == 1
-        case "int":
-            return _instant(shape.logical, data.long(32))
-        case "long":
-            return _instant(shape.logical, data.long())
-        case "float":
-            return struct.unpack("<f", data.take(4))[0]
-        case "double":
-            return struct.unpack("<d", data.take(8))[0]
+            entry = (("key", AvroType("string", TEXT)), *shape.fields)
+            return {"type": "array", "items": _plain_record(entry)}
+        case "fixed":
+            return {"type": "fixed", "size": shape.size}
         case "enum":
-            index = data.long(32)
-            if not 0 <= index < len(shape.symbols):
-                raise UndecodableError(f"the enum {shape.name} has no symbol {index}")
-            return shape.symbols[index]
-        case "string":
-            return _text(data.take(data.long()))
+            return "int"
         case _:
-            raw = data.take(shape.size if shape.kind == "fixed" else data.long())
-            return _from_bytes(shape, raw)
+            return shape.kind
+
+
+def _plain_record(fields: tuple[tuple[str, AvroType], ...]) -> Any:
+    return {
+        "type": "record",
+        "fields": [{"name": name, "type": _plain_schema(one)} for name, one in fields],
+    }
+
+
+def _avro(shape: AvroType, value: Any) -> Any:
+    match shape.kind:
+        case "record":
+            columns = [(name, one) for name, one in shape.fields if one.arrow != pa.null()]
+            return {name: _avro(one, value[name]) for name, one in columns} or True
+        case "union":
+            ((name, of_branch),) = value.items()
+            branch = dict(shape.fields)[name]
+            found = _avro(branch, of_branch)
+            return found if shape.branch is not None or branch.kind == "null" else {name: found}
+        case "array":
+            return [_avro(shape.fields[0][1], one) for one in value]
+        case "map":
+            ((what, inner),) = shape.fields
+            return sorted({one["key"]: _avro(inner, one[what]) for one in value}.items())
+        case "int" | "long":
+            return _instant(shape.logical, value)
+        case "enum":
+            if not 0 <= value < len(shape.symbols):
+                raise UndecodableError(f"the enum {shape.name} has no symbol {value}")
+            return shape.symbols[value]
+        case "bytes" | "fixed":
+            return _from_bytes(shape, value)
+        case _:
+            return value
 
 
 def _from_bytes(shape: AvroType, raw: bytes) -> Any:

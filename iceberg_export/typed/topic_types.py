@@ -31,7 +31,8 @@ from iceberg_export.typed.heads import GUID, guid_number, guid_text
 from iceberg_export.typed.proto_schema import message_paths
 from iceberg_export.typed.registry_client import RegistryClient
 from iceberg_export.typed.typed_rows import Refusal, RowTyping, Side, column_name, side_columns
-from iceberg_export.typed.types import Schema, SchemaError
+from iceberg_export.typed.types import Schema
+from protocol.schemas import SchemaError
 
 GROW_ATTEMPTS_MAX = 10
 _NONE = 0

@@ -34,10 +34,6 @@ NODES_MAX = 5_000
 """How many types a schema may be made of, each counted as often as it is used."""
 
 
-class SchemaError(ValueError):
-    """A schema cannot be read or cannot be a table. The message is one sentence."""
-
-
 class Schema(NamedTuple):
     """A schema as the registry has it."""
 

@@ -13,9 +13,7 @@ Layouts are made when first used and kept.
 import dataclasses
 import functools
 import importlib
-import re
 import struct
-import types
 import typing
 from collections.abc import Callable
 from operator import attrgetter
@@ -23,15 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from protocol import apis
 from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages import (
-    group_requests,
-    group_responses,
-    hot,
-    requests,
-    responses,
-    txn_requests,
-    txn_responses,
-)
+from protocol.messages import schemas, shapes
 from protocol.primitives import (
     MALFORMED,
     array_count,
@@ -60,6 +50,7 @@ _FIXED: Final = {
     "bool": "?",
     "int8": "b",
     "int16": "h",
+    "uint16": "H",
     "int32": "i",
     "int64": "q",
     "error_code": "h",
@@ -72,94 +63,6 @@ _FIXED: Final = {
 
 _SHORT_ARRAY: Final = 8
 """Lists of nodes shorter than this, so nearly all, are packed together with their length."""
-
-_SHAPES: Final[dict[int, tuple[type, type]]] = {
-    apis.PRODUCE: (hot.ProduceRequest, hot.ProduceResponse),
-    apis.FETCH: (hot.FetchRequest, hot.FetchResponse),
-    apis.LIST_OFFSETS: (requests.ListOffsetsRequest, responses.ListOffsetsResponse),
-    apis.METADATA: (requests.MetadataRequest, responses.MetadataResponse),
-    apis.FIND_COORDINATOR: (requests.FindCoordinatorRequest, responses.FindCoordinatorResponse),
-    apis.API_VERSIONS: (requests.ApiVersionsRequest, responses.ApiVersionsResponse),
-    apis.CREATE_TOPICS: (requests.CreateTopicsRequest, responses.CreateTopicsResponse),
-    apis.DELETE_TOPICS: (requests.DeleteTopicsRequest, responses.DeleteTopicsResponse),
-    apis.DELETE_RECORDS: (requests.DeleteRecordsRequest, responses.DeleteRecordsResponse),
-    apis.CREATE_PARTITIONS: (requests.CreatePartitionsRequest, responses.CreatePartitionsResponse),
-    apis.INIT_PRODUCER_ID: (requests.InitProducerIdRequest, responses.InitProducerIdResponse),
-    apis.OFFSET_FOR_LEADER_EPOCH: (
-        requests.OffsetForLeaderEpochRequest,
-        responses.OffsetForLeaderEpochResponse,
-    ),
-    apis.DESCRIBE_CONFIGS: (requests.DescribeConfigsRequest, responses.DescribeConfigsResponse),
-    apis.DESCRIBE_LOG_DIRS: (requests.DescribeLogDirsRequest, responses.DescribeLogDirsResponse),
-    apis.DESCRIBE_CLUSTER: (requests.DescribeClusterRequest, responses.DescribeClusterResponse),
-    apis.DESCRIBE_TOPIC_PARTITIONS: (
-        requests.DescribeTopicPartitionsRequest,
-        responses.DescribeTopicPartitionsResponse,
-    ),
-    apis.OFFSET_COMMIT: (group_requests.OffsetCommitRequest, group_responses.OffsetCommitResponse),
-    apis.OFFSET_FETCH: (group_requests.OffsetFetchRequest, group_responses.OffsetFetchResponse),
-    apis.JOIN_GROUP: (group_requests.JoinGroupRequest, group_responses.JoinGroupResponse),
-    apis.HEARTBEAT: (group_requests.HeartbeatRequest, group_responses.HeartbeatResponse),
-    apis.LEAVE_GROUP: (group_requests.LeaveGroupRequest, group_responses.LeaveGroupResponse),
-    apis.SYNC_GROUP: (group_requests.SyncGroupRequest, group_responses.SyncGroupResponse),
-    apis.DESCRIBE_GROUPS: (
-        group_requests.DescribeGroupsRequest,
-        group_responses.DescribeGroupsResponse,
-    ),
-    apis.LIST_GROUPS: (group_requests.ListGroupsRequest, group_responses.ListGroupsResponse),
-    apis.ALTER_CONFIGS: (requests.AlterConfigsRequest, responses.AlterConfigsResponse),
-    apis.DELETE_GROUPS: (group_requests.DeleteGroupsRequest, group_responses.DeleteGroupsResponse),
-    apis.INCREMENTAL_ALTER_CONFIGS: (
-        requests.IncrementalAlterConfigsRequest,
-        responses.IncrementalAlterConfigsResponse,
-    ),
-    apis.OFFSET_DELETE: (group_requests.OffsetDeleteRequest, group_responses.OffsetDeleteResponse),
-    apis.CONSUMER_GROUP_HEARTBEAT: (
-        group_requests.ConsumerGroupHeartbeatRequest,
-        group_responses.ConsumerGroupHeartbeatResponse,
-    ),
-    apis.CONSUMER_GROUP_DESCRIBE: (
-        group_requests.ConsumerGroupDescribeRequest,
-        group_responses.ConsumerGroupDescribeResponse,
-    ),
-    apis.LIST_CONFIG_RESOURCES: (
-        requests.ListConfigResourcesRequest,
-        responses.ListConfigResourcesResponse,
-    ),
-    apis.ADD_PARTITIONS_TO_TXN: (
-        txn_requests.AddPartitionsToTxnRequest,
-        txn_responses.AddPartitionsToTxnResponse,
-    ),
-    apis.ADD_OFFSETS_TO_TXN: (
-        txn_requests.AddOffsetsToTxnRequest,
-        txn_responses.AddOffsetsToTxnResponse,
-    ),
-    apis.END_TXN: (txn_requests.EndTxnRequest, txn_responses.EndTxnResponse),
-    apis.WRITE_TXN_MARKERS: (
-        txn_requests.WriteTxnMarkersRequest,
-        txn_responses.WriteTxnMarkersResponse,
-    ),
-    apis.TXN_OFFSET_COMMIT: (
-        txn_requests.TxnOffsetCommitRequest,
-        txn_responses.TxnOffsetCommitResponse,
-    ),
-    apis.UPDATE_FEATURES: (
-        txn_requests.UpdateFeaturesRequest,
-        txn_responses.UpdateFeaturesResponse,
-    ),
-    apis.DESCRIBE_PRODUCERS: (
-        txn_requests.DescribeProducersRequest,
-        txn_responses.DescribeProducersResponse,
-    ),
-    apis.DESCRIBE_TRANSACTIONS: (
-        txn_requests.DescribeTransactionsRequest,
-        txn_responses.DescribeTransactionsResponse,
-    ),
-    apis.LIST_TRANSACTIONS: (
-        txn_requests.ListTransactionsRequest,
-        txn_responses.ListTransactionsResponse,
-    ),
-}
 
 
 class Layout(NamedTuple):
@@ -181,19 +84,6 @@ class _Step(NamedTuple):
 
     names: tuple[str, ...]
     layout: Layout
-
-
-class _Field(NamedTuple):
-    """What kio says about a field, in our terms."""
-
-    name: str
-    kafka_type: str | None
-    """None for structs."""
-    struct: type | None
-    """kio's class of a struct."""
-    is_array: bool
-    is_nullable: bool
-    tag: int | None
 
 
 def decode_request(key: int, version: int, body: Buffer) -> Any:
@@ -229,10 +119,10 @@ def unsupported_api_versions() -> bytes:
     and nothing but the versions of ApiVersions itself (KIP-511).
     """
     row = apis.APIS[apis.API_VERSIONS]
-    response = responses.ApiVersionsResponse(
+    response = shapes.ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[
-            responses.ApiVersion(
+            shapes.ApiVersion(
                 api_key=row.key, min_version=row.min_version, max_version=row.max_version
             )
         ],
@@ -240,19 +130,25 @@ def unsupported_api_versions() -> bytes:
     return encode_response(apis.API_VERSIONS, 0, response)
 
 
+def shape_of(key: int, kind: str) -> type:
+    """Returns the shape of an API's "Request" or "Response"; KeyError for unknown keys."""
+    hot = key in {apis.PRODUCE, apis.FETCH}
+    module = importlib.import_module("protocol.messages.hot") if hot else shapes
+    shape: type = getattr(module, apis.APIS[key].name + kind)
+    return shape
+
+
 @functools.cache
 def request_layout(key: int, version: int) -> Layout:
-    return _message_layout(key, version, "request", _SHAPES[key][0])
+    return _message_layout(key, version, "Request")
 
 
 @functools.cache
 def response_layout(key: int, version: int) -> Layout:
-    return _message_layout(key, version, "response", _SHAPES[key][1])
+    return _message_layout(key, version, "Response")
 
 
-def _features_for(
-    version: int, response: responses.ApiVersionsResponse
-) -> responses.ApiVersionsResponse:
+def _features_for(version: int, response: shapes.ApiVersionsResponse) -> shapes.ApiVersionsResponse:
     """Clients older than v4 choke on features from level 0 on (KAFKA-17011); none at 0 is final."""
     return dataclasses.replace(
         response,
@@ -274,11 +170,9 @@ def _decode(layout: Layout, key: int, body: Buffer) -> Any:
         raise malformed(f"a message of {apis.APIS[key].name}", error) from error
 
 
-def _message_layout(key: int, version: int, kind: str, shape: type) -> Layout:
-    name = apis.APIS[key].name
-    folder = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-    module = importlib.import_module(f"kio.schema.{folder}.v{version}.{kind}")
-    return _struct_layout(getattr(module, f"{name}{kind.capitalize()}"), shape)
+def _message_layout(key: int, version: int, kind: str) -> Layout:
+    schema = schemas.message_class(apis.APIS[key].name, version, kind)
+    return _struct_layout(schema, shape_of(key, kind))
 
 
 def _struct_layout(schema: type, shape: type) -> Layout:
@@ -288,8 +182,8 @@ def _struct_layout(schema: type, shape: type) -> Layout:
     defaults = _defaults(shape)
     steps: list[_Step] = []
     tagged: list[_Tagged] = []
-    run: list[_Field] = []
-    for field in _fields(schema):
+    run: list[schemas.Field] = []
+    for field in schemas.fields(schema):
         if field.name not in defaults:
             raise TypeError(f"{shape.__name__} has no field {field.name}")
         nested = shapes.get(field.name)
@@ -366,37 +260,6 @@ def _write_tagged(out: bytearray, tagged: list[_Tagged], value: Any) -> None:
     out += uvarint(count) + contents
 
 
-def _fields(schema: type) -> list[_Field]:
-    """kio's dataclass fields in our terms, in wire order."""
-    hints = typing.get_type_hints(schema)
-    fields = []
-    for field in dataclasses.fields(schema):
-        hint = hints[field.name]
-        is_nullable = isinstance(hint, types.UnionType)
-        if is_nullable:
-            hint = next(arg for arg in typing.get_args(hint) if arg is not types.NoneType)
-        is_array = typing.get_origin(hint) is tuple
-        if is_array:
-            hint = typing.get_args(hint)[0]
-        kafka_type: str | None = field.metadata.get("kafka_type")
-        name = field.name
-        if kafka_type is not None and kafka_type.startswith(("timedelta", "datetime")):
-            name += "_ms"
-        is_struct = dataclasses.is_dataclass(hint)
-        assert is_struct == (kafka_type is None)
-        fields.append(
-            _Field(
-                name=name,
-                kafka_type=kafka_type,
-                struct=hint if is_struct else None,
-                is_array=is_array,
-                is_nullable=is_nullable,
-                tag=field.metadata.get("tag"),
-            )
-        )
-    return fields
-
-
 def _nested_shapes(shape: type) -> dict[str, type]:
     """The shapes inside the fields of a shape."""
     nested = {}
@@ -415,7 +278,7 @@ def _defaults(shape: type) -> dict[str, Any]:
     return {field.name: getattr(empty, field.name) for field in dataclasses.fields(empty)}
 
 
-def _close_run(run: list[_Field], steps: list[_Step]) -> None:
+def _close_run(run: list[schemas.Field], steps: list[_Step]) -> None:
     """Fields of fixed length that follow one another are packed at once."""
     if not run:
         return
@@ -446,7 +309,7 @@ def _fixed_layout(codes: list[str]) -> Layout:
     return Layout(read, write)
 
 
-def _field_layout(field: _Field, nested: type | None, *, flexible: bool) -> Layout:
+def _field_layout(field: schemas.Field, nested: type | None, *, flexible: bool) -> Layout:
     if field.struct is not None:
         assert nested is not None, field.name
         layout = _struct_layout(field.struct, nested)

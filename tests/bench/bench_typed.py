@@ -17,7 +17,7 @@ from google.protobuf import message_factory
 from iceberg_export.typed.decode_values import decode
 from iceberg_export.typed.fields import AVRO, JSON, PROTOBUF, Schema, fields_of
 from iceberg_export.typed.framing import frame
-from iceberg_export.typed.proto_schema import parse_protobuf
+from iceberg_export.typed.proto_schema import read_protobuf
 from tests.bench.report import machine, write_section
 
 TS = 1_790_000_000_123
@@ -88,7 +88,7 @@ def json_values(count: int, *, tags: bool) -> tuple[Schema, list[bytes]]:
 
 def protobuf(count: int, *, tags: bool) -> tuple[Schema, list[bytes]]:
     schema = Schema(1, PROTOBUF, PROTO.replace("TAGS", "repeated string tags = 7;" if tags else ""))
-    order = message_factory.GetMessageClass(parse_protobuf(schema).descriptor)
+    order = message_factory.GetMessageClass(read_protobuf(schema).descriptor)
     values = []
     for number in range(count):
         said = value(number)

@@ -15,7 +15,7 @@ from broker.config.settings import Settings, load
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import LogUnavailableError
 from protocol import apis, messages
-from protocol.messages import hot, requests
+from protocol.messages import CreatableTopic, CreateTopicsRequest, hot
 from protocol.records import Record, build_batch
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import StoreUnavailableError
@@ -196,8 +196,8 @@ class Client:
 
     async def create(self, topic: str, *, seconds: float = 10.0) -> int:
         """The error code of creating a topic of one partition."""
-        asked = requests.CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
-        request = requests.CreateTopicsRequest(topics=[asked], timeout_ms=5000)
+        asked = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
+        request = CreateTopicsRequest(topics=[asked], timeout_ms=5000)
         response = await self.ask(apis.CREATE_TOPICS, 5, request, seconds=seconds)
         return response.topics[0].error_code
 

@@ -13,7 +13,7 @@ from coordinator.commands.entries import Close, Open
 from coordinator.log.memory import MemoryLog
 from protocol import apis
 from protocol.errors import ErrorCode
-from protocol.messages import requests
+from protocol.messages import ApiVersionsRequest
 from tests.broker.harness import Away, Client, Place, Running, agent_of, settings_of
 from tests.parts.process import free_port
 
@@ -35,7 +35,7 @@ async def turned_away(port: int, *, host: str = "127.0.0.1") -> bool:
     except ConnectionRefusedError:
         return True
     try:
-        await client.ask(apis.API_VERSIONS, 0, requests.ApiVersionsRequest(), seconds=3)
+        await client.ask(apis.API_VERSIONS, 0, ApiVersionsRequest(), seconds=3)
     finally:
         await client.close()
     return False

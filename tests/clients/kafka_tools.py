@@ -19,6 +19,10 @@ FEATURES = "org.apache.kafka.tools.FeatureCommand"
 """kafka-features.sh"""
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 """kafka-topics.sh"""
+METADATA_QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+"""kafka-metadata-quorum.sh"""
+LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
+"""kafka-leader-election.sh"""
 
 
 class KafkaTools:

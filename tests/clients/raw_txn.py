@@ -14,11 +14,13 @@ from protocol.messages import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     EndTxnRequest,
+    FeatureUpdateKey,
     FindCoordinatorRequest,
     InitProducerIdRequest,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
+    UpdateFeaturesRequest,
 )
 from protocol.messages.hot import (
     FetchPartition,
@@ -28,7 +30,6 @@ from protocol.messages.hot import (
     ProduceRequest,
     TopicProduceData,
 )
-from protocol.messages.txn_requests import FeatureUpdateKey, UpdateFeaturesRequest
 from protocol.records import (
     CONTROL,
     TRANSACTIONAL,

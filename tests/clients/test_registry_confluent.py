@@ -13,7 +13,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
-from protocol.proto_text import load_files
+from protocol.schemas.proto_text import load_files
 from tests.parts.process import free_port
 from tests.parts.servers import FrazilDev
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from coordinator.commands.codec import ENTRY_BYTES_MAX, decode_entry
+from coordinator.commands.declaration import DECLARATIONS
 from coordinator.commands.entries import CreateTopic, Done, Pin, Rejected, Tick, TopicCreated
 from coordinator.commands.job_commands import (
     BeginSnapshot,
@@ -18,6 +19,7 @@ from coordinator.commands.job_commands import (
 )
 from coordinator.coordinator import LogUnavailableError, NotDoneError
 from coordinator.log.memory import MemoryLogCluster
+from coordinator.log.metadata_log import LogRefusedError
 from tests.coordinator.support import SETTINGS, Agent, Writer, now_s, play, running
 
 
@@ -91,6 +93,32 @@ def test_command_that_the_codec_cannot_write_is_not_done() -> None:
     play(scenario)
 
 
+def test_a_command_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[str] = []
+    declared = DECLARATIONS[CreateTopic]
+
+    def put(out: bytearray, command: CreateTopic) -> None:
+        encoded.append(command.name)
+        declared.layout.put(out, command)
+
+    counting = declared._replace(layout=declared.layout._replace(put=put))
+    monkeypatch.setitem(DECLARATIONS, CreateTopic, counting)
+
+    async def scenario() -> None:
+        encoded.clear()
+        agent = Agent(MemoryLogCluster())
+        async with running(agent):
+            await agent.ready()
+            agent.log.before["append"] = 2
+            futures = [agent.coordinator.propose(CreateTopic(name, 1, ())) for name in "ab"]
+            await asyncio.gather(*futures)
+            assert [topic.name for topic in agent.machine.topics] == ["a", "b"]
+            assert encoded == ["a", "b"]
+
+    play(scenario)
+
+
+@pytest.mark.promise("P3")
 @pytest.mark.promise("P3")
 def test_append_without_answer_is_repeated_unchanged_before_anything_else() -> None:
     async def scenario() -> None:
@@ -102,6 +130,35 @@ def test_append_without_answer_is_repeated_unchanged_before_anything_else() -> N
             await asyncio.sleep(0.05)
             second = agent.coordinator.propose(CreateTopic("two", 1, ()))
             await asyncio.gather(first, second)
+            sent = [(n, payload) for _, n, payload in agent.log.called("append")]
+            assert [n for n, _ in sent] == [1, 1, 1, 2]
+            assert sent[0] == sent[1] == sent[2]
+
+    play(scenario)
+
+
+@pytest.mark.promise("P3")
+def test_append_that_the_log_refuses_is_repeated_unchanged_before_anything_else() -> None:
+    """A full database, say: somebody may make room, and only a lost session is final."""
+
+    async def scenario() -> None:
+        agent = Agent(MemoryLogCluster())
+        append, refusals = agent.log.append, [LogRefusedError("the database is full")] * 2
+
+        async def refusing(session, n, payload):
+            if refusals:
+                agent.log.calls.append(("append", (session, n, payload)))
+                raise refusals.pop()
+            return await append(session, n, payload)
+
+        async with running(agent):
+            await agent.ready()
+            agent.log.append = refusing
+            first = agent.coordinator.propose(CreateTopic("one", 1, ()))
+            await asyncio.sleep(0.05)
+            second = agent.coordinator.propose(CreateTopic("two", 1, ()))
+            assert isinstance(await first, TopicCreated)
+            assert isinstance(await second, TopicCreated)
             sent = [(n, payload) for _, n, payload in agent.log.called("append")]
             assert [n for n, _ in sent] == [1, 1, 1, 2]
             assert sent[0] == sent[1] == sent[2]

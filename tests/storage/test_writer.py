@@ -14,7 +14,7 @@ from storage.stores.object_store import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from storage.writer import ATTEMPT_SECONDS_MAX, Writer
+from storage.writer import RETRY, Writer
 from tests.storage.build import CHUNK, CLUSTER, batch, closed, object_of, run_virtual
 
 MADE = closed([(0, 1, batch()), (1, 2, batch(2))])
@@ -79,7 +79,7 @@ def test_attempt_that_hangs_is_given_up_and_made_anew() -> None:
     store = Flaky(["hang", None])
     writer = put(store)
     assert len(store.calls) == 2
-    assert writer.stats.put_seconds > ATTEMPT_SECONDS_MAX
+    assert writer.stats.put_seconds > RETRY.attempt_s_max
 
 
 def test_deadline_ends_the_attempts_as_unknown() -> None:

@@ -1,4 +1,5 @@
 """What every group is, whatever its protocol: requests in, effects out (answers, writes).
 
 Pure. The border between the protocols, which decide, and the shell in `broker.groups`, which waits.
+Called by both.
 """

@@ -12,7 +12,7 @@ waits, else a topic that is written now and then would be rewritten each time.
 
 from typing import Final, NamedTuple
 
-from broker.config.kafka_table import LONG_MAX
+from broker.config.config_row import LONG_MAX
 from broker.config.topic_configs import TopicSettings
 from broker.jobs.kinds.walk import WIDTH_SHARE, data_bytes_of, timestamp_of
 from coordinator.tables.partition import Partition

@@ -3,7 +3,7 @@
 One round goes over all partitions, then again over those where something went, until nothing is
 due. What `retention_plan` finds is proposed many partitions at a time and judged again by apply.
 Before records go for their age, those that nobody has looked at yet are read.
-Also here: pages of deleted topics come back, so that the purge can go on (`broker.cluster.purging`).
+Also here: pages of deleted topics come back, so that the purge can go on (`broker.upkeep.deleted_topics`).
 """
 
 import asyncio

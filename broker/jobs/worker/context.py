@@ -28,7 +28,9 @@ from coordinator.replica import Applied
 from protocol.types import ERA, Buffer, Incarnation
 from storage.formats.marker import ClusterIdentity
 from storage.formats.spans import ObjectId, ObjectKind
-from storage.stores.object_store import ObjectStore, StoreUnavailableError
+from storage.stores.object_store import ObjectStore
+from storage.stores.retry import until_done
+from storage.stores.retry_policy import RetryPolicy
 
 T = TypeVar("T")
 
@@ -37,12 +39,10 @@ logger = logging.getLogger(__name__)
 REPORT_SECONDS: Final = 5.0
 NOTE_MAX: Final = 240
 """Characters; apply takes a few more."""
-RETRY_SECONDS_MIN: Final = 0.1
-RETRY_SECONDS_MAX: Final = 10.0
+RETRY: Final = RetryPolicy(longest_s=10.0)
+"""Nobody waits for a job, and a store in trouble need not hear of it."""
 REFUSED_MAX: Final = 10_000
 KEYS_PER_CALL: Final = 1000
-ATTEMPT_SECONDS_MAX: Final = 60.0
-"""A call on the store that takes longer is given up and made anew: connections do hang."""
 
 
 class JobStoppedError(Exception):
@@ -181,7 +181,7 @@ class JobContext:
         key = _key(place)
         length = sum([memoryview(part).nbytes for part in parts])
         await self.pace(length)
-        await self._until_answered(lambda: self.store.put_new(key, parts))
+        await _until_answered(lambda: self.store.put_new(key, parts))
         self.stats.bytes_written += length
 
     async def read(
@@ -194,12 +194,12 @@ class JobContext:
         key = _key(place)
         if length is None:
             assert start == 0
-            data = await self._until_answered(lambda: self.store.get(key))
+            data = await _until_answered(lambda: self.store.get(key))
             # Nobody knew how long it is; whoever reads next waits for that.
             await self.pace(len(data))
         else:
             await self.pace(length)
-            data = await self._until_answered(lambda: self.store.get_range(key, start, length))
+            data = await _until_answered(lambda: self.store.get_range(key, start, length))
         self.stats.bytes_read += len(data)
         return data
 
@@ -260,19 +260,14 @@ class JobContext:
             note = f"failed: {failure}"[:NOTE_MAX]
         return ReportJob(self.kind, done, total, running=False, note=note)
 
-    async def _until_answered(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Make a call on the store until it is answered; doubled pauses between."""
-        pause_s = RETRY_SECONDS_MIN
-        while True:
-            try:
-                async with asyncio.timeout(ATTEMPT_SECONDS_MAX):
-                    return await call()
-            except StoreUnavailableError as error:
-                logger.info("a call on the object store is made again: %s", error)
-            except TimeoutError:
-                logger.info("a call on the object store hung and is made again")
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_SECONDS_MAX)
+
+async def _until_answered(call: Callable[[], Awaitable[T]]) -> T:
+    """Make a call on the store until it is answered."""
+    return await until_done(call, RETRY, tell=_tell)
+
+
+def _tell(error: Exception, _failures: int) -> None:
+    logger.info("a call on the object store is made again: %s", error)
 
 
 def _key(place: ObjectId | str) -> str:

@@ -13,42 +13,17 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker.config.settings import Settings
-from coordinator.commands.entries import Close, Command, Open, Tick
-from coordinator.commands.job_commands import (
-    BeginSnapshot,
-    ClaimJobs,
-    DoomObjects,
-    ForgetObjects,
-    JobKind,
-    PublishSnapshot,
-    ReleaseJobs,
-    ReportJob,
-    RequestJob,
-)
+from coordinator.commands.declaration import DECLARATIONS
+from coordinator.commands.entries import Command
+from coordinator.commands.job_commands import JobKind
 from protocol.types import POSITION_ZERO, Position
+from storage.stores.retry_policy import RetryPolicy
 
-FAILED_MS_MIN: Final = 5_000
-FAILED_MS_MAX: Final = 600_000
+FAILED: Final = RetryPolicy(first_s=5.0, longest_s=600.0)
+"""Of whole rounds: each may have read and written much before it failed."""
 SNAPSHOTS_AFTER_CHANGE: Final = 2
 QUIET_ENTRIES_MAX: Final = 10_000
 """Of an idle cluster, since its newest snapshot: a week of ticks of one agent."""
-
-_NO_CHANGE: Final = frozenset(
-    {
-        Tick,
-        Open,
-        Close,
-        ClaimJobs,
-        ReleaseJobs,
-        ReportJob,
-        RequestJob,
-        BeginSnapshot,
-        PublishSnapshot,
-        DoomObjects,
-        ForgetObjects,
-    }
-)
-"""Commands that are no reason for a snapshot: an idle cluster makes none."""
 
 
 def intervals_ms(settings: Settings) -> dict[JobKind, int]:
@@ -105,7 +80,7 @@ class Schedule:
         """The machine has taken in an entry with these commands."""
         self._entries += 1
         for command in commands:
-            if type(command) not in _NO_CHANGE:
+            if DECLARATIONS[type(command)].changes_state:
                 self._since_change = 0
                 return
 
@@ -137,9 +112,8 @@ class Schedule:
         row = self._kinds[kind]
         row.running = False
         if failed:
-            pause_ms = min(FAILED_MS_MIN << min(row.failures, 10), FAILED_MS_MAX)
             row.failures += 1
-            row.due_ms = now_ms + pause_ms
+            row.due_ms = now_ms + int(1000 * FAILED.delay_s(row.failures))
             return
         row.failures = 0
         row.due_ms = now_ms + row.interval_ms

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.config.entries import Source
 from broker.config.group_configs import (
     TABLE_OF_GROUPS,
     WITHOUT_EFFECT,
@@ -13,7 +14,6 @@ from broker.config.group_configs import (
 )
 from broker.config.group_settings import GroupSettings
 from broker.config.kafka_settings import TABLE, KafkaSettings, parse
-from broker.config.topic_configs import Source
 
 SESSION = "consumer.session.timeout.ms"
 HEARTBEAT = "consumer.heartbeat.interval.ms"
@@ -34,7 +34,7 @@ def test_the_table_is_sorted_and_has_with_the_others_all_that_kafka_4_3_has() ->
 
 def test_every_synonym_is_a_setting_of_the_broker_with_the_same_default() -> None:
     for row in TABLE_OF_GROUPS.values():
-        assert row.synonym is None or TABLE[row.synonym].default == row.default, row.name
+        assert all(TABLE[name].default == row.default for name in row.synonyms), row.name
 
 
 def test_every_default_passes_its_own_check() -> None:

@@ -4,18 +4,13 @@ from dataclasses import fields
 
 import pytest
 
-from broker.config.kafka_settings import TABLE, KafkaSettings, parse, value_of
-from broker.config.kafka_table import Stance
+from broker.config.config_row import Stance, value_of
+from broker.config.kafka_settings import TABLE, KafkaSettings, parse
 
 
-def test_every_served_setting_has_a_field_with_kafkas_default() -> None:
-    served = {row.name for row in TABLE.values() if row.stance is Stance.SERVED}
-    named = {item.name: item for item in fields(KafkaSettings) if item.name != "given"}
-    assert {name.replace(".", "_") for name in served} == set(named)
-    for name in served:
-        row = TABLE[name]
-        default = None if row.default is None else value_of(row, row.default)
-        assert default == named[name.replace(".", "_")].default, name
+def test_a_served_setting_is_the_field_of_its_name() -> None:
+    served = {row.name.replace(".", "_") for row in TABLE.values() if row.stance is Stance.SERVED}
+    assert {item.name for item in fields(KafkaSettings)} == {*served, "given"}
 
 
 def test_every_default_of_the_table_is_of_its_type() -> None:

@@ -1,5 +1,7 @@
 """Settings: where they come from, which source wins, and what is said about mistakes."""
 
+from dataclasses import fields
+
 import pytest
 
 from broker.config import reference
@@ -42,7 +44,11 @@ def mistakes_of(
 
 def test_every_default_of_the_table_parses() -> None:
     assert settings_of().cluster_id == "frazil"
-    assert len({row.field for row in TABLE}) == len(TABLE) == len(BY_NAME)
+
+
+def test_every_field_is_the_row_of_a_setting_with_a_name_of_its_own() -> None:
+    assert {item.name for item in fields(Settings)} == {*TABLE, "kafka"}
+    assert len(BY_NAME) == len(TABLE)
 
 
 def test_file_wins_over_default() -> None:

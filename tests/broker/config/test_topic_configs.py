@@ -3,15 +3,13 @@
 import pyarrow as pa
 import pytest
 
+from broker.config.entries import ConfigEntry, Source, describe_broker
 from broker.config.kafka_settings import TABLE, KafkaSettings, parse
 from broker.config.table_configs import in_force
 from broker.config.topic_configs import (
     TABLE_OF_TOPICS,
-    ConfigEntry,
-    Source,
     check,
     check_together,
-    describe_broker,
     describe_topic,
     effective,
 )

@@ -5,12 +5,12 @@ What Kafka does there is in docs/design/kafka-semantics.md §1.
 
 import asyncio
 import struct
+from dataclasses import replace
 
 import pytest
 
-from broker.edge.connection import ConnectionLimits
-from broker.edge.dispatch import Cold
-from broker.edge.server import ServerLimits
+from broker.api import Cold
+from broker.edge.limits import ConnectionLimits, ServerLimits
 from protocol import apis, messages
 from protocol.errors import ErrorCode, ProtocolError
 from tests.broker.edge.wire import perform, settle
@@ -200,6 +200,10 @@ def test_what_came_before_a_malformed_request_is_still_answered():
     perform(play)
 
 
+def with_start(api, start):
+    return replace(api, handler=api.handler._replace(start=start))
+
+
 def test_a_body_that_a_hot_handler_cannot_parse_closes_the_connection():
     async def play(stage):
         def start(node, call):
@@ -207,8 +211,8 @@ def test_a_body_that_a_hot_handler_cannot_parse_closes_the_connection():
                 raise ProtocolError("malformed")
             stage.started.append(call)
 
-        table = stage.server.dispatcher._handlers
-        table[apis.PRODUCE] = table[apis.PRODUCE]._replace(start=start)
+        table = stage.server.dispatcher._served
+        table[apis.PRODUCE] = with_start(table[apis.PRODUCE], start)
         peer = stage.peer()
         peer.feed(peer.frame(*PRODUCE) + peer.frame(*PRODUCE) + peer.frame(*PRODUCE))
         stage.started[0].answer([b"x"])
@@ -255,9 +259,9 @@ def test_an_unforeseen_error_in_a_hot_handler_ends_its_connection_only():
             raise ZeroDivisionError
 
         stage.bugs_expected = True
-        table = stage.server.dispatcher._handlers
+        table = stage.server.dispatcher._served
         working = table[apis.PRODUCE]
-        table[apis.PRODUCE] = working._replace(start=start)
+        table[apis.PRODUCE] = with_start(working, start)
         peer, other = stage.peer(), stage.peer()
         with pytest.raises(ZeroDivisionError):
             peer.send(*PRODUCE)
@@ -274,7 +278,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0_without_bei
     """KIP-511."""
 
     async def play(stage):
-        table = stage.server.dispatcher._handlers
+        table = stage.server.dispatcher._served
         table[apis.API_VERSIONS] = table[apis.CREATE_TOPICS]
         peer = stage.peer()
         head = struct.pack(">hhih", apis.API_VERSIONS, 77, 5, -1) + b"\0"

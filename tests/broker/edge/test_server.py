@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.edge.connection import ConnectionLimits
-from broker.edge.server import ServerLimits
+from broker.edge.limits import ConnectionLimits, ServerLimits
 from protocol import apis
 from tests.broker.edge.wire import perform, settle
 

@@ -7,10 +7,12 @@
 import asyncio
 import contextlib
 import struct
+from dataclasses import replace
 from types import SimpleNamespace
 
-from broker.edge.dispatch import Cold, Hot
+from broker.api import Cold, Hot
 from broker.edge.server import KafkaServer
+from broker.handlers import SERVED
 from broker.node import EdgeStats
 from protocol import apis, messages
 from protocol.framing import parse_response_header, request_frame
@@ -207,10 +209,16 @@ class Stage:
             coordinator=SimpleNamespace(machine=SimpleNamespace(position=POSITION_ZERO)),
             boot_ms=lambda: int(loop.time() * 1000) + self.skew_ms,
         )
-        table = dict.fromkeys(apis.APIS, Hot(self._start))
-        table[apis.PRODUCE] = Hot(self._start, self._refuse)
-        table[apis.CREATE_TOPICS] = Cold(self._handle, self._refusal, changes=True)
-        table |= handlers or {}
+        table = {
+            key: replace(api, handler=Hot(self._start), changes=False)
+            for key, api in SERVED.items()
+        }
+        changed = {
+            apis.PRODUCE: Hot(self._start, self._refuse),
+            apis.CREATE_TOPICS: Cold(self._handle, self._refusal),
+        }
+        for key, handler in (changed | (handlers or {})).items():
+            table[key] = replace(SERVED[key], handler=handler)
         self.server = KafkaServer(self.node, table, limits=limits)
 
     def peer(self) -> Peer:

@@ -13,7 +13,7 @@ from broker.edge.server import KafkaServer
 from broker.fetch.fetching import FetchPath
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.kinds import KINDS
-from broker.handlers import HANDLERS
+from broker.handlers import SERVED
 from broker.node import Node
 from broker.produce.producing import ProducePath
 from broker.transactions.producer_ids import ProducerIds
@@ -91,7 +91,7 @@ class Agent:
             boot_ms=world.boot_ms,
             rng=rng,
         )
-        self.server = KafkaServer(self.node, HANDLERS)
+        self.server = KafkaServer(self.node, SERVED)
         tasks.create_task(self.coordinator.run())
         tasks.create_task(self.node.producing.run())
         tasks.create_task(self.node.groups.run())

@@ -47,6 +47,7 @@ async def rows(answer):
     return response.responses[0].partition_responses
 
 
+@pytest.mark.promise("P7")
 def test_who_reads_committed_records_stops_at_the_first_open_transaction() -> None:
     async def scenario(world: World) -> None:
         async with world.agents("a", "b") as (a, b):
@@ -54,15 +55,16 @@ def test_who_reads_committed_records_stops_at_the_first_open_transaction() -> No
             await a.produce("t", batch(bytes(1))).wait()
             await opened(a, Client(), 2, 3)
             await a.produce("t", batch(bytes(4))).wait()
+            await opened(a, Client("another"), 5)
             await b.coordinator.barrier()
             for agent in (a, b):
                 answer = await agent.fetch("t", 0, isolation=COMMITTED).partition()
                 assert given(answer.records) == [1]
-                assert (answer.high_watermark, answer.last_stable_offset) == (4, 1)
+                assert (answer.high_watermark, answer.last_stable_offset) == (5, 1)
                 assert aborted(answer) == []
                 answer = await agent.fetch("t", 0).partition()
-                assert given(answer.records) == [1, 2, 3, 4]
-                assert (answer.high_watermark, answer.last_stable_offset) == (4, 1)
+                assert given(answer.records) == [1, 2, 3, 4, 5]
+                assert (answer.high_watermark, answer.last_stable_offset) == (5, 1)
                 assert answer.aborted_transactions is None
 
     run(scenario)

@@ -9,12 +9,12 @@ from coordinator.commands.group_commands import GROUP_NEW, ChangeGroup, GroupKin
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (
+    NOT_ASKED,
     ConsumerGroupDescribeRequest,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     ListGroupsRequest,
 )
-from protocol.messages.responses import NOT_ASKED
 from tests.broker.groups.members import (
     classic_group,
     consumer_group,

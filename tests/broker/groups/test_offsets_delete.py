@@ -192,7 +192,7 @@ def test_more_than_a_command_may_name_goes_as_several():
             )
             answer = await deleted(one, "g", {"wide": list(range(2100))})
             assert set(answer.values()) == {0}
-            assert [len(command.partitions) for command in seen] == [1000, 1000, 100]
+            assert sorted(len(command.partitions) for command in seen) == [100, 1000, 1000]
             assert await fetched(one, "g", None) == {}
 
     run(scenario)

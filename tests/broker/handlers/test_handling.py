@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.handling import outcome_of
+from broker.calls.outcomes import outcome_of
 from coordinator.commands.entries import Done, Outcome
 from coordinator.log.metadata_log import LogUnavailableError
 from coordinator.proposer import NotDoneError

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.cluster import purging
+from broker.upkeep import deleted_topics
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (
@@ -324,11 +324,11 @@ def test_rows_of_a_deleted_topic_are_purged_by_one_agent_and_resumed_by_another(
             await one.ask(apis.DELETE_TOPICS, delete("logs"))
             await two.coordinator.barrier()
             assert two.machine.next_purge() is not None
-            await purging.purge(two.coordinator)
+            await deleted_topics.purge(two.coordinator)
             assert two.machine.next_purge() is not None, "it is the oldest agent's turn"
             await one.coordinator.leave()
             await two.coordinator.barrier()
-            await purging.purge(two.coordinator)
+            await deleted_topics.purge(two.coordinator)
             assert two.machine.next_purge() is None
             assert len(two.machine.partitions) == 0
 

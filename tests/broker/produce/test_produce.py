@@ -108,7 +108,8 @@ def test_a_chunk_that_the_store_never_takes_fails_for_certain_and_is_never_appen
         async with world.agents("a") as (agent,):
             await agent.create_topic("t")
             world.store.down = True
-            answer = await agent.produce("t", batch(), timeout_ms=60_000).partition()
+            # What Kafka's clients wait (request.timeout.ms); after that they know nothing for certain.
+            answer = await agent.produce("t", batch(), timeout_ms=30_000).partition()
             assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert answer.base_offset == -1
             world.store.down = False

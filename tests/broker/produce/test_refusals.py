@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from broker.edge.dispatch import Call
+from broker.calls.call import Call
 from broker.handlers import produce as produce_handler
 from coordinator.commands.entries import CommitChunk
 from coordinator.proposer import NotDoneError
@@ -124,6 +124,27 @@ def test_what_waits_in_the_open_chunk_when_the_session_ends_fails_and_never_come
             assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             gate.set()
             await asyncio.sleep(30)
+            assert agent.row("t").end_offset == 0
+
+    run(scenario)
+
+
+@pytest.mark.promise("P3")
+def test_what_waits_for_its_linger_when_the_session_ends_fails_and_never_comes() -> None:
+    """It is due when there is a session again; that is of another incarnation than it was taken in."""
+
+    async def scenario(world: World) -> None:
+        async with world.agents("a", chunk_linger_ms="60000") as (agent,):
+            await agent.create_topic("t")
+            before = agent.coordinator.incarnation()
+            answer = agent.produce("t", batch(), timeout_ms=120_000)
+            await asyncio.sleep(0.1)
+            world.cluster.expire(next(iter(world.cluster._leases)))
+            while agent.coordinator.incarnation() in {before, None}:
+                await asyncio.sleep(0.1)
+            result = answer.now().responses[0].partition_responses[0]
+            assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            await asyncio.sleep(120)
             assert agent.row("t").end_offset == 0
 
     run(scenario)

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
+from broker.calls.call import Call
 from broker.cluster.placement import Placements
 from broker.config import settings as config
-from broker.edge.dispatch import Call
 from broker.fetch.fetching import FetchPath
 from broker.handlers import fetch as fetch_handler
 from broker.handlers import produce as produce_handler

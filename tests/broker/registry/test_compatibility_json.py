@@ -10,9 +10,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from broker.registry.canonical import canonical_json
 from broker.registry.compatibility_json import HARMLESS, json_changes, json_differences
-from broker.registry.differences import SchemaError
-from broker.registry.json_schema import canonical_json, parse_json
+from broker.registry.json_nodes import read_json
+from protocol.schemas import SchemaError
 
 NUMBER, TEXT = {"type": "number"}, {"type": "string"}
 OPEN = {"type": "object", "properties": {"a": TEXT}}
@@ -149,7 +150,7 @@ TABLE = [
 @pytest.mark.parametrize(("before", "after", "wanted"), [row[1:] for row in TABLE],
                          ids=[row[0] for row in TABLE])  # fmt: skip
 def test_changes_are_found_and_judged(before: object, after: object, wanted: str) -> None:
-    old, new = parse_json(json.dumps(before)), parse_json(json.dumps(after))
+    old, new = read_json(json.dumps(before)), read_json(json.dumps(after))
     harmless, _, harmful = wanted.partition("!") if "!" in wanted else (wanted, "", "")
     found = {f"{each.kind} #{each.path}" for each in json_changes(original=old, update=new)}
     words = (harmless + harmful).split()
@@ -166,12 +167,12 @@ def test_references_are_other_documents_by_name_by_id_or_beside_this_one() -> No
     )
     for ref in ("other.json#/definitions/d", "http://x.org/s/other.json#/definitions/d"):
         text = json.dumps({"$id": "http://x.org/s/this.json", "properties": {"a": {"$ref": ref}}})
-        old = parse_json(text, {"other.json": other})
-        new = parse_json(text, {"other.json": other.replace('"string"', '"number"')})
+        old = read_json(text, {"other.json": other})
+        new = read_json(text, {"other.json": other.replace('"string"', '"number"')})
         (found,) = json_differences(reader=new, writer=old)
         assert (found.kind, found.path) == ("TYPE_CHANGED", "#/properties/a")
         with pytest.raises(SchemaError, match="leads nowhere"):
-            parse_json(text)
+            read_json(text)
 
 
 @pytest.mark.parametrize(
@@ -189,11 +190,11 @@ def test_references_are_other_documents_by_name_by_id_or_beside_this_one() -> No
 )  # fmt: skip
 def test_what_is_no_schema_is_refused_in_a_sentence(schema: str) -> None:
     with pytest.raises(SchemaError, match=r"\w"):
-        parse_json(schema)
+        read_json(schema)
 
 
 def test_references_that_only_lead_to_themselves_are_refused() -> None:
-    ring = parse_json('{"$ref": "#/definitions/a", "definitions": {"a": {"$ref": "#"}}}')
+    ring = read_json('{"$ref": "#/definitions/a", "definitions": {"a": {"$ref": "#"}}}')
     with pytest.raises(SchemaError, match="itself"):
         json_differences(reader=ring, writer=ring)
 
@@ -208,7 +209,7 @@ def test_schemas_that_multiply_are_refused_not_pondered(kind: str) -> None:
             "patternProperties": {f"(a|b)*x{number}": {} for number in range(300)},
         }
         before = after | {"properties": {f"{'a' * 30}{number}": {} for number in range(300)}}
-    old, new = parse_json(json.dumps(before)), parse_json(json.dumps(after))
+    old, new = read_json(json.dumps(before)), read_json(json.dumps(after))
     with pytest.raises(SchemaError, match="involved"):
         json_differences(reader=new, writer=old)
 
@@ -224,7 +225,7 @@ def test_patterns_of_properties_cover_those_that_they_mean() -> None:
 
     # RE2 has no look-ahead, so y_a is taken for an additional property: refused, to be safe.
     for name, kinds in (("x_a", []), ("y_a", ["TYPE_CHANGED", "PROPERTY_ADDED_NOT_COVERED"])):
-        old, new = parse_json(json.dumps(patterned())), parse_json(json.dumps(patterned(name)))
+        old, new = read_json(json.dumps(patterned())), read_json(json.dumps(patterned(name)))
         found = [each.kind for each in json_differences(reader=new, writer=old)]
         assert [kind.removesuffix("_BY_PARTIALLY_OPEN_CONTENT_MODEL") for kind in found] == kinds
 
@@ -283,7 +284,7 @@ _VALUES = st.recursive(
 def test_what_was_valid_stays_valid_under_a_schema_that_counts_as_compatible(
     before: object, after: object, values: list
 ) -> None:
-    old, new = parse_json(json.dumps(before)), parse_json(json.dumps(after))
+    old, new = read_json(json.dumps(before)), read_json(json.dumps(after))
     changes = json_changes(original=old, update=new)
     assume(all(change.kind in HARMLESS for change in changes))
     # What is required and no property is not looked at, as in Confluent's.
@@ -297,4 +298,4 @@ def test_what_was_valid_stays_valid_under_a_schema_that_counts_as_compatible(
 @given(schema=_SCHEMAS)
 def test_a_schema_is_compatible_with_itself(schema: object) -> None:
     text = json.dumps(schema)
-    assert json_differences(writer=parse_json(text), reader=parse_json(text)) == []
+    assert json_differences(writer=read_json(text), reader=read_json(text)) == []

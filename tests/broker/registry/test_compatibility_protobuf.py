@@ -14,9 +14,15 @@ from broker.registry.compatibility_protobuf import (
     protobuf_changes,
     protobuf_differences,
 )
-from broker.registry.differences import SchemaError
-from broker.registry.proto_schema import parse_protobuf
-from protocol.proto_text import load_files
+from broker.registry.parsed import Parsed, parse
+from coordinator.commands.table_commands import SchemaKind
+from protocol.schemas import SchemaError
+from protocol.schemas.proto_text import load_files
+
+
+def protobuf(text: str, references: dict[str, str]) -> Parsed:
+    return parse(SchemaKind.PROTOBUF, text, references)
+
 
 TWO = "message M { int32 a = 1; string b = 2; }"
 ONEOF = "message M { oneof o { int32 a = 1; string b = 2; } int32 c = 3; }"
@@ -119,7 +125,7 @@ def test_proto2_has_required_fields_and_labels_everywhere(
 
 
 def check(before: str, after: str, wanted: str) -> None:
-    old, new = parse_protobuf(before, {}).schema, parse_protobuf(after, {}).schema
+    old, new = protobuf(before, {}).schema, protobuf(after, {}).schema
     found = {f"{each.kind} {each.path}" for each in protobuf_changes(original=old, update=new)}
     harmless, _, harmful = wanted.partition("!") if "!" in wanted else (wanted, "", "")
     words = (harmless + harmful).split()
@@ -131,14 +137,14 @@ def check(before: str, after: str, wanted: str) -> None:
 def test_a_message_that_is_imported_is_compared_where_it_is_used() -> None:
     text = 'syntax = "proto3"; import "n.proto"; message M { n.N n = 1; n.N again = 2; }'
     other = 'syntax = "proto3"; package n; message N { int32 a = 1; N n = 2; }'
-    old = parse_protobuf(text, {"n.proto": other}).schema
-    wider = parse_protobuf(text, {"n.proto": other.replace("int32", "int64")}).schema
+    old = protobuf(text, {"n.proto": other}).schema
+    wider = protobuf(text, {"n.proto": other.replace("int32", "int64")}).schema
     assert protobuf_differences(reader=wider, writer=old) == []
-    broken = parse_protobuf(text, {"n.proto": other.replace("int32", "string")}).schema
+    broken = protobuf(text, {"n.proto": other.replace("int32", "string")}).schema
     kinds = [each.kind for each in protobuf_differences(reader=broken, writer=old)]
     assert kinds == ["FIELD_SCALAR_KIND_CHANGED", "FIELD_NAMED_TYPE_CHANGED"] * 2
     with pytest.raises(SchemaError, match=r"n\.proto"):
-        parse_protobuf(text, {})
+        protobuf(text, {})
 
 
 RICH = """// What nobody keeps.
@@ -155,24 +161,24 @@ service S { rpc Get (M) returns (stream M); }
 
 
 def test_a_text_is_laid_out_and_loses_nothing_but_comments() -> None:
-    canonical = parse_protobuf(RICH, {}).canonical
-    assert parse_protobuf(canonical, {}).canonical == canonical
+    canonical = protobuf(RICH, {}).canonical
+    assert protobuf(canonical, {}).canonical == canonical
     assert "".join(canonical.split()) == "".join(
         "".join(
             line for line in RICH.replace("/* nor this */", "").splitlines() if "What" not in line
         ).split()
     )
     squeezed = " ".join(RICH.split("\n", 1)[1].split())
-    assert parse_protobuf(squeezed, {}).canonical == canonical
+    assert protobuf(squeezed, {}).canonical == canonical
 
 
 def test_a_descriptor_is_kept_as_text_that_means_the_same() -> None:
-    text = parse_protobuf(RICH, {})
+    text = protobuf(RICH, {})
     sent = base64.b64encode(text.serialized).decode()
-    kept = parse_protobuf(sent, {})
+    kept = protobuf(sent, {})
     assert "message M {" in kept.canonical
     assert kept.serialized == text.serialized
-    assert parse_protobuf(kept.canonical, {}).serialized == text.serialized
+    assert protobuf(kept.canonical, {}).serialized == text.serialized
     assert protobuf_changes(original=text.schema, update=kept.schema) == []
 
 
@@ -186,7 +192,7 @@ def test_what_a_descriptor_reserves_and_defaults_stays_in_its_text() -> None:
     enum = file.enum_type.add(name="E")
     enum.value.add(name="A", number=0)
     enum.reserved_range.add(start=3, end=3)
-    kept = parse_protobuf(base64.b64encode(file.SerializeToString()).decode(), {}).canonical
+    kept = protobuf(base64.b64encode(file.SerializeToString()).decode(), {}).canonical
     for line in (
         'reserved 5 to 7;', 'reserved "gone";', "extensions 100 to max;", "reserved 3;",
         'optional string a = 1 [default = "say \\"hi\\"\\n"];',
@@ -205,7 +211,7 @@ def test_what_a_descriptor_reserves_and_defaults_stays_in_its_text() -> None:
 )  # fmt: skip
 def test_what_is_no_schema_is_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(SchemaError, match=r"\w"):
-        parse_protobuf(text, {})
+        protobuf(text, {})
 
 
 _TYPES = ["int32", "int64", "uint32", "sint32", "bool", "string", "bytes", "fixed32", "double"]
@@ -224,7 +230,7 @@ def test_bytes_are_read_without_loss_of_form_by_a_schema_that_counts_as_compatib
         for fields in (before, after)
     )
     changes = protobuf_changes(
-        original=parse_protobuf(old_text, {}).schema, update=parse_protobuf(new_text, {}).schema
+        original=protobuf(old_text, {}).schema, update=protobuf(new_text, {}).schema
     )
     if not all(change.kind in HARMLESS for change in changes):
         return

@@ -1,6 +1,7 @@
 """Whose store and whose log: nobody writes into the wrong place."""
 
 import asyncio
+import json
 import random
 
 import pytest
@@ -30,6 +31,24 @@ def test_empty_places_are_claimed_and_then_ours() -> None:
         await check(place, seed=1)
         await append_something(place)
         await check(place, seed=2)
+
+    asyncio.run(main())
+
+
+def test_identities_are_written_and_read_as_ever() -> None:
+    in_log = b'{"cluster_id": "ours", "era": 1, "format_version": 1, "life": "0123456789abcdef"}'
+    in_store = b'{"life": "0123456789abcdef"}\n'
+
+    async def main() -> None:
+        place = Place()
+        await MemoryLog(place.cluster).identify(in_log)
+        await check(place)
+        assert bytes(await place.objects.get(LIFE_KEY)) == in_store
+        fresh = Place()
+        await check(fresh)
+        written = await MemoryLog(fresh.cluster).identify(b"")
+        life = json.loads(written)["life"]
+        assert written == in_log.replace(b"0123456789abcdef", life.encode())
 
     asyncio.run(main())
 

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.transactions import expiring, expiry
+from broker.transactions import expiry
 from broker.transactions.expiry import (
     ID_BYTES_PER_COMMAND_MAX,
     IDS_PER_COMMAND_MAX,
     PRODUCERS_PER_COMMAND_MAX,
     Slices,
 )
+from broker.upkeep import transaction_expiration
 from coordinator.commands.entries import ChunkSpan, CommitChunk
 from coordinator.commands.transaction_commands import (
     ExpireProducers,
@@ -58,11 +59,11 @@ def test_an_id_is_forgotten_when_nobody_has_used_it_for_long():
     async def scenario(world):
         async with world.agents("one", **MINUTE) as (one,):
             await init(one, "old")
-            await expiring.sweep_ids(one.node)
+            await transaction_expiration.sweep_ids(one.node)
             assert ids_of(one) == ["old"]
             await asyncio.sleep(PAST_S)
             await init(one, "new")
-            await expiring.sweep_ids(one.node)
+            await transaction_expiration.sweep_ids(one.node)
             assert ids_of(one) == ["new"]
 
     run(scenario)
@@ -75,13 +76,13 @@ def test_an_id_with_an_open_transaction_is_never_forgotten():
             await add(one, "open", producer)
             await asyncio.sleep(PAST_S)
             seen = noted(one)
-            await expiring.sweep_ids(one.node)
+            await transaction_expiration.sweep_ids(one.node)
             assert (ids_of(one), seen) == (["open"], [])
             await end(one, "open", producer, commit=True)
-            await expiring.sweep_ids(one.node)
+            await transaction_expiration.sweep_ids(one.node)
             assert ids_of(one) == ["open"], "its end was a use of it"
             await asyncio.sleep(PAST_S)
-            await expiring.sweep_ids(one.node)
+            await transaction_expiration.sweep_ids(one.node)
             assert ids_of(one) == []
 
     run(scenario)
@@ -100,7 +101,7 @@ def test_producers_are_forgotten_per_partition_and_never_within_a_transaction():
             await asyncio.sleep(PAST_S)
             await write(one, "logs", producer_id=900, partition=1, sequence=1)
             seen = noted(one)
-            await expiring.sweep_producers(one.node)
+            await transaction_expiration.sweep_producers(one.node)
             (command,) = seen
             assert command.producers == (PartitionProducers(logs.topic_id, 0, (900,)),)
             assert producers_of(one, "logs", 0) == [producer_id]
@@ -127,8 +128,8 @@ def test_several_agents_share_the_work_and_nothing_is_left_over():
             seen = noted(*agents)
             # All look before anything has been proposed.
             await asyncio.gather(
-                *[expiring.sweep_ids(agent.node) for agent in agents],
-                *[expiring.sweep_producers(agent.node) for agent in agents],
+                *[transaction_expiration.sweep_ids(agent.node) for agent in agents],
+                *[transaction_expiration.sweep_producers(agent.node) for agent in agents],
             )
             await one.coordinator.barrier()
             assert ids_of(one) == []
@@ -158,8 +159,8 @@ def test_more_than_a_command_may_name_is_several():
                 count += len(items)
             await asyncio.sleep(PAST_S)
             seen = noted(one)
-            await expiring.sweep_ids(one.node)
-            await expiring.sweep_producers(one.node)
+            await transaction_expiration.sweep_ids(one.node)
+            await transaction_expiration.sweep_producers(one.node)
             assert ids_of(one) == []
             assert producers_of(one, "logs") == []
             assert [len(each.transactional_ids) for each in seen[:2]] == [IDS_PER_COMMAND_MAX, 1]
@@ -182,8 +183,8 @@ def test_the_machines_time_decides_and_not_the_clock_of_one_agent():
             await one.create_topic("written-by-a-wild-clock")
             seen = noted(one)
             for agent in (one, two):
-                await expiring.sweep_ids(agent.node)
-                await expiring.sweep_producers(agent.node)
+                await transaction_expiration.sweep_ids(agent.node)
+                await transaction_expiration.sweep_producers(agent.node)
             assert seen == []
             # Also when a sweep believed it: apply looks at its own time.
             await one.coordinator.propose(ExpireTransactionalIds(60_000, ("old",)))
@@ -203,13 +204,13 @@ def test_a_sweep_without_a_session_proposes_nothing_and_the_next_one_goes_on():
             await asyncio.sleep(PAST_S)
             seen = noted(one)
             await one.lose_session()
-            await expiring.sweep_ids(one.node)
-            await expiring.sweep_producers(one.node)
+            await transaction_expiration.sweep_ids(one.node)
+            await transaction_expiration.sweep_producers(one.node)
             one.log.down = False
             await one.ready()
             assert seen == []
-            await expiring.sweep_ids(one.node)
-            await expiring.sweep_producers(one.node)
+            await transaction_expiration.sweep_ids(one.node)
+            await transaction_expiration.sweep_producers(one.node)
             assert (ids_of(one), producers_of(one, "logs")) == ([], [])
 
     run(scenario)
@@ -226,7 +227,7 @@ def test_the_jobs_run_by_themselves():
             await one.create_topic("logs")
             await init(one, "old")
             await write(one, "logs", producer_id=900)
-            job = asyncio.create_task(expiring.run(one.node))
+            job = asyncio.create_task(transaction_expiration.run(one.node))
             await asyncio.sleep(PAST_S)
             assert (ids_of(one), producers_of(one, "logs")) == ([], [])
             job.cancel()

@@ -356,6 +356,32 @@ def test_session_that_ends_in_the_middle_of_its_cut_ends_the_cut(
     asyncio.run(scenario())
 
 
+@pytest.mark.promise("P14")
+def test_session_that_ends_while_it_publishes_publishes_nothing(etcd: EtcdServer) -> None:
+    """Between the look at what is published and the put the holder may be over."""
+
+    async def scenario() -> None:
+        async with Logs(etcd) as logs:
+            (log, client), (other, _) = logs.connect(), logs.connect()
+            session = await opened(log)
+            await log.publish(session, b"before", older=session.incarnation)
+            newer = await append(log, session, 1)
+            txn = client.txn
+
+            async def ending(request: pb.TxnRequest) -> pb.TxnResponse:
+                response = await txn(request)
+                await other.revoke(session.id)
+                return response
+
+            client.txn = ending
+            with pytest.raises(SessionLostError) as lost:
+                await log.publish(session, b"after", older=newer)
+            assert lost.value.last == 1
+            assert await other.snapshots() == b"before"
+
+    asyncio.run(scenario())
+
+
 @pytest.fixture
 def small_etcd(tmp_path: Path) -> Iterator[EtcdServer]:
     """An etcd whose database may not grow far."""

@@ -540,6 +540,7 @@ def test_an_agent_that_starts_from_a_snapshot_is_like_one_that_replayed() -> Non
     play(scenario)
 
 
+@pytest.mark.promise("P12")
 def test_an_agent_joins_only_when_it_has_loaded_and_caught_up() -> None:
     """Nobody is sent to it before, and no lease runs out while it loads."""
 
@@ -557,10 +558,22 @@ def test_an_agent_joins_only_when_it_has_loaded_and_caught_up() -> None:
             )
         )
         head = world.cluster.head()
+        tail, caught_up = agent.log.tail, asyncio.Event()
+
+        async def lagging(after: int):
+            await caught_up.wait()
+            async for batch in tail(after):
+                yield batch
+
+        agent.log.tail = lagging
         async with running(agent):
             await asyncio.sleep(40)
             assert not agent.log.called("grant")
+            await asyncio.sleep(12)
+            assert agent.machine.position == world.published[0].position, "it has loaded"
+            assert not agent.log.called("grant")
             assert world.cluster.head() == head
+            caught_up.set()
             await agent.ready()
             assert agent.coordinator.stats.sessions_opened == 1
             assert len(opened) == 1

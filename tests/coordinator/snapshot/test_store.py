@@ -1,5 +1,6 @@
 """SnapshotStore: what is written was read back, and what is read is what was written (P14)."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from hashlib import blake2b
@@ -16,7 +17,7 @@ from coordinator.snapshot.names import (
     position_of,
 )
 from coordinator.snapshot.snapshot import dump
-from coordinator.snapshot.store import ATTEMPTS_MAX, SnapshotStore
+from coordinator.snapshot.store import RETRY, SnapshotStore
 from coordinator.snapshot.stream import SnapshotError
 from protocol.types import Buffer, position
 from storage.formats.marker import ClusterIdentity
@@ -202,7 +203,7 @@ def test_a_snapshot_that_makes_another_machine_is_not_written(
 class Failing(MemoryStore):
     """Every call fails so many times, before it takes effect or after."""
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, times: float) -> None:
         super().__init__()
         self.times = times
         self.failed: dict[str, int] = {}
@@ -223,7 +224,7 @@ class Failing(MemoryStore):
 
 def test_a_store_that_fails_now_and_then_is_asked_again() -> None:
     async def scenario() -> None:
-        store = Failing(ATTEMPTS_MAX - 1)
+        store = Failing(RETRY.attempts_max - 1)
         parts = parts_of(1)
         key = await SnapshotStore(store, IDENTITY).write(parts)
         assert len(store.failed) == 2 * (len(parts) + 1)
@@ -235,7 +236,26 @@ def test_a_store_that_fails_now_and_then_is_asked_again() -> None:
 def test_a_store_that_stays_away_is_said_to_be_away() -> None:
     async def scenario() -> None:
         with pytest.raises(StoreUnavailableError):
-            await SnapshotStore(Failing(ATTEMPTS_MAX), IDENTITY).write(parts_of(1))
+            await SnapshotStore(Failing(RETRY.attempts_max), IDENTITY).write(parts_of(1))
+
+    play(scenario)
+
+
+def test_a_call_that_hangs_is_given_up_and_made_anew() -> None:
+    class Hanging(MemoryStore):
+        hung = False
+
+        async def get(self, key):
+            if not self.hung:
+                self.hung = True
+                await asyncio.sleep(1e6)
+            return await super().get(key)
+
+    async def scenario() -> None:
+        store = Hanging()
+        async with asyncio.timeout(1e5):
+            await SnapshotStore(store, IDENTITY).write(parts_of(1))
+        assert store.hung
 
     play(scenario)
 

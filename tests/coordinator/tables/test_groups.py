@@ -127,6 +127,27 @@ def test_groups_stay_when_their_shard_changes_hands():
 # Rows.
 
 
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        (GroupKind.CLASSIC, ErrorCode.ILLEGAL_GENERATION),
+        (GroupKind.CONSUMER, ErrorCode.STALE_MEMBER_EPOCH),
+    ],
+)
+@pytest.mark.promise("P5")
+def test_a_commit_under_another_epoch_than_the_members_changes_nothing(kind, error):
+    """Whoever proposed it knew the group as it was before."""
+    world = World()
+    members = (GroupMember("m1", 5, b""),)
+    world.done(ChangeGroup("g", kind, GROUP_NEW, 5, b"", members, ()))
+    offsets = (CommittedOffset(world.topic_id, 0, 7, -1, ""),)
+    for epoch in (4, 6):
+        assert world.refused(CommitOffsets("g", "m1", epoch, offsets)) is error
+    assert isinstance(
+        world.story.do(world.agent, CommitOffsets("g", "m1", 5, offsets)), OffsetsCommitted
+    )
+
+
 def test_groups_of_a_shard_are_in_order_of_creation():
     world = World()
     names = [f"group-{index}" for index in range(300)]

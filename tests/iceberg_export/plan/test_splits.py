@@ -154,6 +154,14 @@ def test_what_a_piece_says_of_offsets_before_its_own_fills_no_hole():
         work_of_pieces((0, 21, rows(10), [20], []), (0, 41, merged(0, 41), [], []))
 
 
+@pytest.mark.promise("P7")
+def test_a_plan_ends_where_records_went_before_its_next_piece_was_asked_for():
+    """What is left of the first piece is exported; the next plan begins with the gap, and says so."""
+    work = work_of_pieces((0, 10, rows(10)), (15, 25, rows(10, base=15)))
+    assert work.ends == {0: 10}
+    assert [(one.offset_from, one.offset_to) for one in work.spans] == [(0, 10)]
+
+
 def test_a_span_that_ends_before_the_piece_it_is_told_in_is_left_aside():
     work = work_of_pieces((0, 10, rows(10)), (0, 15, rows(4, 6, 5)))
     assert [(one.offset_from, one.offset_to) for one in work.spans] == [(0, 10), (10, 15)]

@@ -22,7 +22,7 @@ from iceberg_export.runs.job import Job, export_topic
 from iceberg_export.settings import parse
 from iceberg_export.table.catalog import open_catalog
 from iceberg_export.verify.proof import verify_topic
-from protocol.proto_text import load_files
+from protocol.schemas.proto_text import load_files
 from tests.iceberg_export.world import NO_PAUSE, HereRunner
 from tests.parts.process import free_port
 from tests.parts.servers import FrazilDev

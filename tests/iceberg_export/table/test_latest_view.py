@@ -7,7 +7,7 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.types import StringType
 
-from iceberg_export.cli import main
+from iceberg_export.cli.main import main
 from iceberg_export.errors import CatalogError, StateError
 from iceberg_export.runs.job import export_topic
 from iceberg_export.table.catalog import open_catalog

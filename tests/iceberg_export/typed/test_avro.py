@@ -209,6 +209,7 @@ def test_every_type_becomes_its_column():
         ("long", b"\x02\x02", "1 bytes are left over"),
         ("long", b"", "too early"),
         ("long", b"\xff" * 9 + b"\x02", "over 64 bits"),
+        ("long", b"\xff" * 100_000, "over 64 bits"),
         ("int", b"\x80\x80\x80\x80\x10", "over 32 bits"),
         ("boolean", b"\x02", "2 is no boolean"),
         ("string", b"\x02\xff", "not UTF-8"),
@@ -216,9 +217,17 @@ def test_every_type_becomes_its_column():
         ("string", b"\x04\xc0\x80", "not UTF-8"),
         ("string", b"\x01", "too early"),
         (["null", "int"], b"\x04", "no branch 2"),
+        (["null", "int"], b"\x01\x02", "no branch -1"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\x01", "no symbol -1"),
+        # The first of two equal keys does not count, and is read all the same.
+        (
+            {"type": "map", "values": {"type": "int", "logicalType": "time-millis"}},
+            b"\x04\x02a\x01\x02a\x02\x00",
+            "outside the day",
+        ),
         ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\x02", "no symbol 1"),
         ({"type": "int", "logicalType": "time-millis"}, b"\x01", "outside the day"),
-        ({"type": "array", "items": "int"}, b"\x10\x00", "longer than the value"),
+        ({"type": "array", "items": "int"}, b"\x10\x00", "too early"),
         ({"type": "array", "items": "int"}, b"\x01\x7e\x02", "too early"),
         (
             {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 0},
@@ -297,7 +306,7 @@ def test_types_of_references_are_known():
     item = {"type": "record", "name": "shop.Item", "fields": [{"name": "sku", "type": "Sku"}]}
     sku = {"type": "fixed", "name": "shop.Sku", "size": 2}
     order = {"type": "record", "name": "shop.Order", "fields": [{"name": "item", "type": "Item"}]}
-    names = {"shop.Item": json.dumps(item), "shop.Sku": json.dumps(sku)}
+    names = {"shop.Sku": json.dumps(sku), "shop.Item": json.dumps(item)}
     schema = Schema(7, AVRO, json.dumps(order), names)
     assert decode_both(schema, [b"ab"]).columns.to_pylist() == [{"item": {"sku": b"ab"}}]
 
@@ -306,19 +315,20 @@ def test_types_of_references_are_known():
     ("schema", "sentence"),
     [
         ("{", "not JSON"),
-        ('"nowhere"', "nowhere is not defined"),
-        ('["null", ["int"]]', "none of them a union"),
-        ('["int", "int"]', "two branches of one type"),
+        ('"nowhere"', 'nowhere" is not a defined name'),
+        ('["null", ["int"]]', "another union"),
+        ('["int", "int"]', "int is twice in a union"),
         (
             '{"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]}',
             "itself",
         ),
-        ('{"type": "record", "name": "R"}', "no list of fields"),
+        ('{"type": "record", "name": "R"}', "a list of fields"),
         ('{"type": "array", "items": "null"}', "holds nothing"),
         ('{"type": "fixed", "name": "F", "size": 0}', "no size"),
         ('{"type": "enum", "name": "E", "symbols": []}', "no symbols"),
         ('{"type": "bytes", "logicalType": "decimal", "precision": 39}', "over 38"),
-        ("[" * 70 + "]" * 70, "deep"),
+        ("[]", "no types"),
+        ('{"type": "array", "items":' * 70 + '"int"' + "}" * 70, "deep"),
     ],
 )
 def test_schemas_that_make_no_table_are_refused_with_the_reason(schema, sentence):
@@ -334,6 +344,12 @@ def test_a_schema_of_types_used_twice_at_every_level_is_refused_before_it_grows(
         definitions = f'{{"type": "record", "name": "R{level}", "fields": [{first}, {second}]}}'
     with pytest.raises(SchemaError, match="over 5000 columns"):
         fields_of(Schema(7, AVRO, definitions))
+
+
+def test_schemas_with_names_that_are_none_make_tables_all_the_same():
+    fields = [{"name": "a-b", "type": {"type": "enum", "name": "E", "symbols": ["x y"]}}]
+    schema = {"type": "record", "name": "R", "namespace": "my-app.events", "fields": fields}
+    assert decode_both(of(schema), [b"\0"]).columns.to_pylist() == [{"a-b": "x y"}]
 
 
 def test_unknown_and_misplaced_logical_types_are_ignored():

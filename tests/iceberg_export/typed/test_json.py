@@ -186,13 +186,22 @@ def test_references_to_other_schemas_and_into_them_are_followed():
     assert decoded.columns.to_pylist() == [{"buyer": {"age": 3}}]
 
 
+def test_references_by_anchor_and_by_id_are_followed():
+    person = {"$anchor": "person", "properties": {"age": {"type": "integer"}}}
+    names = {"person.json": json.dumps({"$id": "http://x/p.json", "$defs": {"p": person}})}
+    for ref in ("http://x/p.json#person", "person.json#/%24defs/p"):
+        text = json.dumps({"properties": {"buyer": {"$ref": ref}}})
+        decoded = decode_both(Schema(7, JSON, text, names), [b'{"buyer": {"age": 3}}'])
+        assert decoded.columns.to_pylist() == [{"buyer": {"age": 3}}]
+
+
 @pytest.mark.parametrize(
     ("schema", "sentence"),
     [
         ("{", "not JSON"),
-        ("3", "an object or a boolean"),
-        ('{"$ref": "elsewhere.json"}', "refers to elsewhere.json, which is not known"),
-        ('{"$ref": "#/$defs/none"}', "where nothing is"),
+        ("3", "an object, true or false"),
+        ('{"$ref": "elsewhere.json"}', "leads nowhere"),
+        ('{"$ref": "#/$defs/none"}', "leads nowhere"),
     ],
 )
 def test_schemas_that_make_no_table_are_refused_with_the_reason(schema, sentence):

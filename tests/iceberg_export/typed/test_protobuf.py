@@ -1,5 +1,6 @@
 """Protobuf: what the runtime writes is read, fast and by the reference alike, also broken."""
 
+import base64
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from iceberg_export.typed.decode_values import Told, decode
 from iceberg_export.typed.fields import PROTOBUF, Schema, SchemaError, fields_of
 from iceberg_export.typed.framing import frame
-from iceberg_export.typed.proto_schema import parse_protobuf
+from iceberg_export.typed.proto_schema import read_protobuf
 from tests.iceberg_export.typed.helpers import column, decode_both
 
 ORDER = """
@@ -46,7 +47,7 @@ message Old {
 """
 order, old = Schema(7, PROTOBUF, ORDER), Schema(8, PROTOBUF, OLD)
 Order, Old = (
-    message_factory.GetMessageClass(parse_protobuf(one).descriptor) for one in (order, old)
+    message_factory.GetMessageClass(read_protobuf(one).descriptor) for one in (order, old)
 )
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 int32s = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -202,7 +203,7 @@ def test_what_a_schema_does_not_allow_is_poison_with_its_reason(schema, payload,
 def test_structs_become_json_text():
     text = 'syntax = "proto3"; import "google/protobuf/struct.proto"; message A { google.protobuf.Struct s = 1; }'
     schema = Schema(7, PROTOBUF, text)
-    message = message_factory.GetMessageClass(parse_protobuf(schema).descriptor)()
+    message = message_factory.GetMessageClass(read_protobuf(schema).descriptor)()
     message.s["b"], message.s["a"] = 1, [None, "x"]
     decoded = decode_both(schema, [message.SerializeToString(), b""])
     assert decoded.columns["s"].to_pylist() == ['{"a":[null,"x"],"b":1.0}', None]
@@ -236,7 +237,7 @@ def test_each_message_of_a_file_is_decoded_as_itself_if_the_table_has_its_fields
     ("text", "sentence"),
     [
         ('syntax = "proto3"; message A { A a = 1; }', "A contains itself"),
-        ('syntax = "proto3"; message A { B b = 1; }', "cannot be read"),
+        ('syntax = "proto3"; message A { B b = 1; }', "couldn't resolve name 'B'"),
         ('syntax = "proto3"; import "other.proto";', "imports other.proto, which is not known"),
         ('syntax = "proto3";', r"no message \[0\]"),
     ],
@@ -244,6 +245,12 @@ def test_each_message_of_a_file_is_decoded_as_itself_if_the_table_has_its_fields
 def test_schemas_that_make_no_table_are_refused_with_the_reason(text, sentence):
     with pytest.raises(SchemaError, match=sentence):
         fields_of(Schema(7, PROTOBUF, text))
+
+
+def test_a_schema_that_was_registered_as_a_descriptor_is_read():
+    descriptor = read_protobuf(Schema(7, PROTOBUF, 'syntax = "proto3"; message A { int32 a = 1; }'))
+    text = base64.b64encode(descriptor.descriptor.file.serialized_pb).decode()
+    assert decode_both(Schema(7, PROTOBUF, text), [b"\x08\x05"]).columns.to_pylist() == [{"a": 5}]
 
 
 def test_imports_are_found_among_the_references():

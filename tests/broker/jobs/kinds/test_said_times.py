@@ -1,5 +1,6 @@
 """Retention and merging go by the records' timestamps, whatever their headers say of the newest."""
 
+import logging
 from contextlib import closing
 
 import pytest
@@ -182,6 +183,7 @@ def test_rows_without_a_timestamp_that_were_written_before_say_theirs_when_they_
 
 
 def test_records_that_cannot_be_read_go_by_their_row(caplog):
+    caplog.set_level(logging.WARNING)
     with opened() as world:
         place = topic(world)
         produce(world, place, batch(world, 500_000))

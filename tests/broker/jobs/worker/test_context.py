@@ -20,6 +20,7 @@ from storage.stores.object_store import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from storage.stores.retry_policy import RetryPolicy
 from tests.broker.harness import settings_of
 
 ME = Incarnation(1)
@@ -72,8 +73,7 @@ def context_of(store: MemoryStore | None = None, **more: object) -> JobContext:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RETRY_SECONDS_MIN", 0.001)
-    monkeypatch.setattr(module, "RETRY_SECONDS_MAX", 0.001)
+    monkeypatch.setattr(module, "RETRY", RetryPolicy(longest_s=0.001))
 
 
 def test_a_store_that_is_away_is_asked_again_until_it_answers() -> None:

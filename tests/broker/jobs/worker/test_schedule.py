@@ -2,11 +2,12 @@
 
 import pytest
 
-from broker.jobs.worker.schedule import FAILED_MS_MAX, FAILED_MS_MIN, QUIET_ENTRIES_MAX, Schedule
+from broker.jobs.worker.schedule import FAILED, QUIET_ENTRIES_MAX, Schedule
 from coordinator.commands.entries import CreateTopic, Tick
 from coordinator.commands.job_commands import BeginSnapshot, JobKind, ReportJob
 from protocol.types import POSITION_ZERO, Position
 
+FAILED_MS_MIN = int(1000 * FAILED.first_s)
 MERGE, SNAPSHOT = JobKind.MERGE, JobKind.SNAPSHOT
 INTERVALS = {MERGE: 60_000, SNAPSHOT: 600_000}
 CHANGE = [CreateTopic("t", 1, ())]
@@ -79,7 +80,7 @@ def test_failed_rounds_come_again_after_pauses_that_double_up_to_a_bound() -> No
             at.now_ms += FAILED_MS_MIN
         pauses.append(at.now_ms - before_ms)
     assert pauses[:4] == [FAILED_MS_MIN << each for each in range(4)]
-    assert pauses[-1] == FAILED_MS_MAX
+    assert pauses[-1] == 1000 * FAILED.longest_s
     at.round(MERGE)
     at.now_ms += INTERVALS[MERGE]
     assert at.due(MERGE)

@@ -1,0 +1,104 @@
+"""An API of Kafka as one declaration, beside its handler: `API` in `broker.handlers.<api>`.
+
+It says all that the rest of the agent has to know of an API: its key (which gives name, versions
+and shapes, `protocol.apis` and `protocol.messages`), who handles it, what says "nothing happened"
+to its clients, whether carrying it out late would do harm (P17), and which rights it asks for.
+The dispatcher, ApiVersions, the page `docs/apis.md` and the tests of what every API must do read
+the declarations; an API is added by writing one and listing it in `broker.handlers`.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from broker.calls.call import Call
+from broker.node import Node
+from protocol import apis
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import Buffer
+
+
+class Operation(IntEnum):
+    """What is done to a resource, as in Kafka (AclOperation)."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class Resource(IntEnum):
+    """What rights are about, as in Kafka (ResourceType)."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One right that a request asks for, as Kafka's authorizer has it."""
+
+    operation: Operation
+    resource: Resource
+    paths: tuple[str, ...] = ()
+    """Where the request names the resources, from its fields: "topics[].name". Every one there is
+    when the path is empty (a listing); the cluster has no name."""
+    instead: "Right | None" = None
+    """This right will do as well."""
+
+
+class Hot(NamedTuple):
+    """A handler that is called, not awaited; it answers the call from callbacks."""
+
+    start: Callable[[Node, Call], None]
+    """Raises ProtocolError for a malformed body."""
+    refuse: Callable[[Node, Call, KafkaError], None] | None = None
+    """Answers the call with this error everywhere. Given for what changes something."""
+
+
+class Cold(NamedTuple):
+    """A handler in neutral shapes."""
+
+    handle: Callable[[Node, Call, Any], Awaitable[Any]]
+    """From the decoded request to the response; raises KafkaError for a refusal of it all."""
+    refusal: Callable[[Call, Any, KafkaError], Any]
+    """The response that says so."""
+
+
+class Encoded(NamedTuple):
+    """A response body that a cold handler put together itself."""
+
+    parts: list[Buffer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """One API of Kafka, as this agent serves it."""
+
+    key: int
+    """One of `protocol.apis.APIS`."""
+    handler: Hot | Cold
+    unavailable: ErrorCode
+    """Says "nothing happened; ask again, or another agent" to the clients of this API."""
+    changes: bool
+    """Carrying it out late would do harm (P17)."""
+    rights: tuple[Right, ...]
+    """All of them are asked for, in this order; empty: anybody may."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.handler, Hot):
+            refusable = self.handler.refuse is not None
+            assert refusable == self.changes, f"{self.name}: what changes something can be refused"
+
+    @property
+    def name(self) -> str:
+        return apis.APIS[self.key].name

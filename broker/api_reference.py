@@ -1,0 +1,46 @@
+"""Writes `docs/apis.md`, the page of all APIs that are served: `python -m broker.api_reference`."""
+
+from pathlib import Path
+from typing import Final
+
+from broker.api import Api, Right
+from broker.handlers import SERVED
+from protocol import apis
+
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "apis.md"
+_HEAD: Final = """\
+# APIs of Kafka that are served
+
+Written by `python -m broker.api_reference` from the declarations in `broker/handlers/`. "Changes":
+the request is refused after a stall of the agent, since its client may have given up (P17).
+"Unavailable": what says that nothing happened when the metadata log cannot be asked. "Rights": what
+Kafka's authorizer asks for; every request may do everything so far.
+
+| key | API | versions | changes | unavailable | rights |
+|--:|--|--|--|--|--|
+"""
+
+
+def page() -> str:
+    return _HEAD + "".join(_row(api) for api in SERVED.values())
+
+
+def _row(api: Api) -> str:
+    row = apis.APIS[api.key]
+    versions = f"{row.min_version} to {row.max_version}"
+    rights = "; ".join(map(_right, api.rights)) or "none"
+    changes = "yes" if api.changes else ""
+    return (
+        f"| {api.key} | {api.name} | {versions} | {changes} | {api.unavailable.name} | {rights} |\n"
+    )
+
+
+def _right(right: Right) -> str:
+    words = f"{right.operation.name} {right.resource.name.lower()}"
+    if right.paths:
+        words += f" ({', '.join(f'`{path}`' for path in right.paths)})"
+    return words if right.instead is None else f"{words}, or {_right(right.instead)}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,136 @@
+"""A call: one request on one connection, until it is answered.
+
+It is answered, or its connection closed, exactly once. Left out: order of answers, back-pressure,
+bytes (`broker.edge`); what a request means (`broker.handlers`).
+"""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from typing_extensions import override
+
+from broker.calls.challenges import Challenge
+from protocol import apis
+from protocol.framing import response_head
+from protocol.types import POSITION_ZERO, Buffer, Position
+
+_RELEASED: Final = memoryview(b"")
+
+
+class Connection(Protocol):
+    """What handlers know of a connection; `broker.edge.server` implements it."""
+
+    number: int
+    """Unique in this process, from 1."""
+    listener: str
+    """Name of the listener it came in by: which addresses the client is told."""
+    peer: str
+    """The client's address, for logs."""
+    closed: bool
+    """Gone: nothing that is answered now reaches anybody."""
+
+    def call_answered(self, call: "Call") -> None:
+        """Called by `Call.answer`, once."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Close without answering what is open. `reason` is for the log."""
+        ...
+
+    def replied(self, call: "Call", challenge: Challenge) -> bool:
+        """Whether the call was read in reply to this challenge (`broker.calls.challenges`)."""
+        ...
+
+
+class Call:
+    """One request: header, body and where the answer goes."""
+
+    __slots__ = (
+        "answered",
+        "api_key",
+        "body",
+        "challenge",
+        "client_id",
+        "clock",
+        "connection",
+        "correlation_id",
+        "first_byte",
+        "frame_bytes",
+        "parts",
+        "received_ms",
+        "refused_stale",
+        "stale",
+        "version",
+    )
+
+    def __init__(
+        self,
+        *,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        body: memoryview,
+        connection: Connection,
+        received_ms: int,
+        frame_bytes: int = 0,
+        stale: bool = False,
+        clock: Position = POSITION_ZERO,
+        first_byte: int = 0,
+    ) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.body = body
+        """What follows the request header; owns its memory, read-only. Empty once answered."""
+        self.connection = connection
+        self.received_ms = received_ms
+        """Boot-time clock when the frame was complete."""
+        self.frame_bytes = frame_bytes
+        self.stale = stale
+        """Its client may have given up during a stall: it must not change anything (P17)."""
+        self.refused_stale = False
+        """The answer is a refusal because of `stale`; once written, it is a challenge."""
+        self.clock = clock
+        """The position applied when the first byte of its frame was read."""
+        self.first_byte = first_byte
+        """Number of that byte among all that came on the connection."""
+        self.challenge: Challenge | None = None
+        """The answer asks the client to confirm that it means this transaction."""
+        self.answered = False
+        self.parts: list[Buffer] | None = None
+        """The framed answer, for the connection; None before, and when there is none to send."""
+
+    def answer(self, body: Sequence[Buffer] | None) -> None:
+        """Answer with the parts of a response body, without header (which is added here).
+
+        None: there is no response (Produce with acks=0). The parts are not copied and must not
+        change until they are sent. Answers leave in the order of requests, whenever they come.
+        """
+        assert not self.answered
+        self.answered = True
+        self.body = _RELEASED
+        if body is not None:
+            size = sum(map(len, body))
+            head = response_head(self.api_key, self.version, self.correlation_id, size)
+            self.parts = [head, *body]
+        self.connection.call_answered(self)
+
+    def close(self, reason: str) -> None:
+        """Close the connection: the answer to what Kafka does not answer, or cannot (P4)."""
+        self.connection.close(reason)
+
+    @property
+    def abandoned(self) -> bool:
+        """Nobody waits for the answer any more; long polls may look and give up."""
+        return self.connection.closed
+
+    @override
+    def __repr__(self) -> str:
+        return f"<{api_name(self.api_key)} v{self.version} #{self.correlation_id}>"
+
+
+def api_name(api_key: int) -> str:
+    api = apis.APIS.get(api_key)
+    return f"API {api_key}" if api is None else api.name

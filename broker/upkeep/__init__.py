@@ -1,0 +1,6 @@
+"""What an agent does by the clock, beside requests: old offsets and transactional ids expire, rows
+of deleted topics go.
+
+Touches the metadata log by way of the node. Called by the composition root. What is heavy is no
+upkeep but a job (`broker.jobs`).
+"""

@@ -1,0 +1,47 @@
+"""Arguments that all commands of the exporter take, and the session that they ask for."""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from iceberg_export.plan.agent_client import Topic
+from iceberg_export.progress import Progress
+from iceberg_export.runs.job import Job
+from iceberg_export.runs.session import Session, named
+from iceberg_export.settings import parse
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """What every command takes."""
+    command.add_argument("--agent", metavar="URL", help="admin address of an agent")
+    command.add_argument(
+        "--data", metavar="DIR", type=Path, default=Path("frazil-data"),
+        help="folder of the embedded warehouse (default: ./frazil-data)",
+    )  # fmt: skip
+    command.add_argument("--config", metavar="FILE", type=Path, help="TOML file of settings")
+    command.add_argument("--set", metavar="NAME=VALUE", action="append", default=[])
+
+
+@contextmanager
+def opened(arguments: argparse.Namespace) -> Iterator[Session]:
+    """The session that the arguments ask for. Raises ExportError."""
+    assignments = list(arguments.set)
+    if arguments.agent:
+        assignments.append(f"agent={arguments.agent}")
+    if master := getattr(arguments, "master", None):
+        assignments.append(f"spark.master={master}")
+    settings = parse(data=arguments.data, config=arguments.config, assignments=assignments)
+    session = Session(settings, Progress(sys.stderr, time.perf_counter))
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def one_topic(session: Session, name: str) -> tuple[Job, Topic]:
+    """A job over the cluster, and its topic of that name. Raises ExportError."""
+    topics = session.client.topics()
+    return session.job(topics.cluster_id), named(topics, name)

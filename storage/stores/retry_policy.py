@@ -1,0 +1,33 @@
+"""When an operation that failed is made again: one rule for all who call the object store. Pure.
+
+Delays double from the first to the longest. What differs where is an argument there, and its reason
+stands beside it. `retry` is the shell that waits.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+NO_LIMIT: Final = math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """The defaults are for whoever has somebody waiting. Times in seconds."""
+
+    first_s: float = 0.05
+    """Delay after the first failure."""
+    longest_s: float = 2.0
+    attempts_max: float = NO_LIMIT
+    """After so many attempts the last error is the caller's."""
+    attempt_s_max: float = 60.0
+    """An attempt that takes longer is given up and made anew: connections do hang."""
+
+    def delay_s(self, failures: int, *, chance: float = 1.0) -> float:
+        """Seconds between the last of so many failures and the next attempt.
+
+        `chance` in [0, 1] spreads them over the upper half, so that agents do not march.
+        """
+        assert failures > 0
+        doubled_s = self.first_s * 2.0 ** min(failures - 1, 30)
+        return min(doubled_s, self.longest_s) * (0.5 + 0.5 * chance)

@@ -1,0 +1,309 @@
+"""Old offsets expire, deleted topics' go at once, groups that are nothing any more are deleted."""
+
+import asyncio
+
+import pytest
+
+from broker.upkeep import offset_expiration
+from coordinator.commands.group_commands import (
+    GROUP_NEW,
+    GROUP_SHARDS,
+    ChangeGroup,
+    CommittedOffset,
+    DeleteGroup,
+    ExpireOffsets,
+    GroupKind,
+    OffsetsCommitted,
+)
+from coordinator.commands.transaction_commands import (
+    CommitTransactionOffsets,
+    EndTransaction,
+    InitProducer,
+)
+from protocol import apis
+from protocol.messages import DeleteTopicsRequest, DeleteTopicState
+from tests.broker.edge.world import run
+from tests.broker.groups.members import (
+    classic_group,
+    consumer_group,
+    fetched,
+    join_request,
+    put,
+    scene,
+)
+from tests.broker.groups.world import group_of, until_held
+from txn.transactions import OF_EPOCH
+
+MINUTE = {"offsets_retention_minutes": "1"}
+PAST_S = 200.0
+"""Over the retention, however seldom an idle agent writes its clock."""
+
+
+def noted(agent) -> list:
+    """Expirations and deletions that are applied from now on."""
+    seen: list = []
+
+    def note(applied) -> None:
+        seen.extend(
+            each for each in applied.entry.commands if isinstance(each, ExpireOffsets | DeleteGroup)
+        )
+
+    agent.coordinator.on_applied(note)
+    return seen
+
+
+def test_old_offsets_expire_and_their_group_with_them():
+    async def play(one):
+        await put(one, "g", {"logs": {0: 1}})
+        await offset_expiration.sweep(one.node)
+        assert await fetched(one, "g", None) == {("logs", 0): 1}
+        await asyncio.sleep(PAST_S)
+        await offset_expiration.sweep(one.node)
+        assert await fetched(one, "g", None) == {}
+        assert one.machine.groups.get("g") is None
+
+    scene(play, **MINUTE)
+
+
+def test_young_offsets_keep_themselves_and_their_group():
+    async def play(one):
+        await put(one, "g", {"logs": {0: 1, 1: 2}})
+        await asyncio.sleep(PAST_S)
+        await put(one, "g", {"logs": {1: 3}})
+        await offset_expiration.sweep(one.node)
+        assert await fetched(one, "g", None) == {("logs", 1): 3}
+
+    scene(play, **MINUTE)
+
+
+def test_offsets_of_a_group_age_from_when_its_last_member_left():
+    async def play(one):
+        (member,) = await classic_group(one, "g", {"logs": [0]})
+        await member.commit({"logs": {0: 1}})
+        for _ in range(10):
+            await asyncio.sleep(20)
+            await member.heartbeat()
+        await member.leave()
+        await offset_expiration.sweep(one.node)
+        assert await fetched(one, "g", None) == {("logs", 0): 1}
+        await asyncio.sleep(PAST_S)
+        await offset_expiration.sweep(one.node)
+        assert await fetched(one, "g", None) == {}
+
+    scene(play, **MINUTE)
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+def test_while_a_group_has_members_what_they_subscribe_to_stays_and_the_rest_expires(kind):
+    async def play(one):
+        await one.create_topic("more")
+        if kind == "classic":
+            (member,) = await classic_group(one, "g", {"logs": [0]})
+            beat = member.heartbeat
+        else:
+            (member,) = await consumer_group(one, "g")
+            beat = member.beat
+        await member.commit({"logs": {0: 1}, "more": {0: 2}})
+        for _ in range(10):
+            await asyncio.sleep(20)
+            assert await beat() == 0
+        await offset_expiration.sweep(one.node)
+        assert await fetched(one, "g", None) == {("logs", 0): 1}
+        assert one.machine.groups.get("g").members
+
+    scene(play, **MINUTE)
+
+
+def test_while_a_group_rebalances_nothing_expires():
+    async def play(one):
+        await put(one, "g", {"logs": {0: 1}})
+        await asyncio.sleep(PAST_S)
+        one.peer().send(apis.JOIN_GROUP, 3, join_request("g"))
+        await asyncio.sleep(0.1)
+        await offset_expiration.sweep(one.node)
+        assert await fetched(one, "g", None) == {("logs", 0): 1}
+
+    scene(play, **MINUTE)
+
+
+def test_rows_of_a_deleted_topic_are_dropped_also_from_a_group_at_work():
+    async def play(one):
+        (member,) = await classic_group(one, "g", {"logs": [0]})
+        await member.commit({"logs": {0: 1, 1: 2}})
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="logs")], timeout_ms=1000)
+        await one.ask(apis.DELETE_TOPICS, request)
+        assert len(one.machine.groups.get("g").offsets) == 2
+        await offset_expiration.sweep(one.node)
+        assert len(one.machine.groups.get("g").offsets) == 0
+
+    scene(play)
+
+
+def test_a_group_without_offsets_is_deleted_not_before_it_has_been_empty_for_a_while():
+    async def play(one):
+        (member,) = await classic_group(one, "g", {"logs": [0]})
+        await offset_expiration.sweep(one.node)
+        await member.leave()
+        await offset_expiration.sweep(one.node)
+        assert one.machine.groups.get("g") is not None
+        await asyncio.sleep(PAST_S)
+        await offset_expiration.sweep(one.node)
+        assert one.machine.groups.get("g") is None
+
+    scene(play)
+
+
+def test_what_waits_for_the_end_of_a_transaction_keeps_its_place_and_its_group():
+    async def play(one):
+        await put(one, "g", {"logs": {0: 1, 1: 1}})
+        topic = one.machine.topics.by_name("logs")
+        coordinator = one.coordinator
+        begun = await coordinator.propose(InitProducer("orders", 900_000, -1, -1))
+        producer = (begun.producer_id, begun.producer_epoch)
+        for group_id, partition in (("g", 0), ("fresh", 1)):
+            offsets = (CommittedOffset(topic.topic_id, partition, 7, -1, ""),)
+            command = CommitTransactionOffsets(group_id, "", -1, *producer, OF_EPOCH, offsets)
+            assert isinstance(await coordinator.propose(command), OffsetsCommitted)
+        await asyncio.sleep(PAST_S)
+        seen = noted(one)
+        await offset_expiration.sweep(one.node)
+        assert seen == [ExpireOffsets("g", 60_000, ((topic.topic_id, 1),))]
+        await coordinator.propose(EndTransaction("orders", *producer, False, None))
+        await offset_expiration.sweep(one.node)
+        assert [one.machine.groups.get(group_id) for group_id in ("g", "fresh")] == [None, None]
+
+    scene(play, **MINUTE)
+
+
+def test_a_group_that_somebody_is_about_to_join_is_not_deleted():
+    async def play(one):
+        (member,) = await classic_group(one, "g", {"logs": [0]})
+        await member.leave()
+        await asyncio.sleep(PAST_S)
+        asked = await one.ask(apis.JOIN_GROUP, join_request("g"), version=4)
+        await offset_expiration.sweep(one.node)
+        assert one.machine.groups.get("g") is not None
+        joined = await one.ask(
+            apis.JOIN_GROUP, join_request("g", member_id=asked.member_id), version=4
+        )
+        assert joined.error_code == 0
+
+    scene(play)
+
+
+def test_an_agent_sweeps_the_groups_that_it_coordinates_and_no_others():
+    async def play(one, two):
+        mine, other = group_of(one), group_of(two)
+        await put(one, mine, {"logs": {0: 1}})
+        await put(two, other, {"logs": {0: 1}})
+        await asyncio.sleep(PAST_S)
+        seen = noted(one)
+        await offset_expiration.sweep(one.node)
+        await one.coordinator.barrier()
+        assert {command.group_id for command in seen} == {mine}
+
+    scene(play, "one", "two", **MINUTE)
+
+
+@pytest.mark.promise("P6")
+def test_the_machines_time_decides_and_not_the_clock_of_one_agent():
+    """P6: an agent whose clock is far ahead expires nothing."""
+
+    async def scenario(world):
+        async with world.agents("one", "two", **MINUTE) as (one, two):
+            await one.create_topic("logs", 4)
+            await until_held(one)
+            await put(one, "g", {"logs": {0: 1}})
+            (member,) = await classic_group(one, "without-offsets", {})
+            await member.leave()
+            one.node.now_ms = lambda: world.now_ms() + 10**12
+            one.coordinator._proposer._now_ms = one.node.now_ms
+            await one.create_topic("written-by-a-wild-clock")
+            seen = noted(one)
+            await offset_expiration.sweep(one.node)
+            assert seen == []
+            # Also when a sweep believed it: apply looks at its own time.
+            topic_id = one.machine.topics.by_name("logs").topic_id
+            command = ExpireOffsets("g", 60_000, ((topic_id, 0),))
+            await one.node.groups.propose(command)
+            assert len(one.machine.groups.get("g").offsets) == 1
+            assert two.coordinator.incarnation() is not None
+
+    run(scenario)
+
+
+def test_expirations_are_proposed_in_slices():
+    async def scenario(world):
+        async with world.agents("one", **MINUTE) as (one,):
+            await one.create_topic("wide", 2500)
+            await one.create_topic("narrow", 3)
+            await until_held(one)
+            await put(one, "g", {"wide": dict.fromkeys(range(2500), 1), "narrow": {0: 1}})
+            await asyncio.sleep(PAST_S)
+            seen = noted(one)
+            await offset_expiration.sweep(one.node)
+            sizes = [len(each.partitions) for each in seen if isinstance(each, ExpireOffsets)]
+            assert sizes == [1000, 1000, 501]
+            assert isinstance(seen[-1], DeleteGroup)
+            assert seen[-1].only_without_offsets
+            assert one.machine.groups.get("g") is None
+
+    run(scenario)
+
+
+def test_a_sweep_without_a_log_ends_and_the_next_one_goes_on():
+    async def play(one):
+        for number in range(3):
+            await put(one, f"g{number}", {"logs": {0: 1}})
+        await asyncio.sleep(PAST_S)
+        one.lag()
+        seen = noted(one)
+        await offset_expiration.sweep(one.node)
+        one.catch_up()
+        await one.coordinator.barrier()
+        await offset_expiration.sweep(one.node)
+        assert len(one.machine.groups) == 0
+        assert {command.group_id for command in seen} == {"g0", "g1", "g2"}
+
+    scene(play, **MINUTE, offsets_commit_timeout_ms="500")
+
+
+def test_a_group_that_cannot_be_read_keeps_no_other_from_being_swept():
+    async def play(one):
+        newer = ChangeGroup("newer", GroupKind.CLASSIC, GROUP_NEW, 1, b"\xff", (), ())
+        await one.coordinator.propose(newer, one.coordinator.incarnation())
+        for number in range(100):
+            await put(one, f"g{number}", {"logs": {0: 1}})
+        await asyncio.sleep(PAST_S)
+        await offset_expiration.sweep(one.node)
+        shards = range(GROUP_SHARDS)
+        left = [row.group_id for each in shards for row in one.machine.groups.of_shard(each)]
+        assert left == ["newer"]
+
+    scene(play, **MINUTE)
+
+
+def test_a_sweep_without_a_session_does_nothing():
+    """P5."""
+
+    async def play(one):
+        await put(one, "g", {"logs": {0: 1}})
+        await asyncio.sleep(PAST_S)
+        await one.lose_session()
+        await offset_expiration.sweep(one.node)
+        assert len(one.machine.groups.get("g").offsets) == 1
+
+    scene(play, **MINUTE)
+
+
+def test_agents_sweep_by_themselves_as_often_as_they_are_told():
+    async def play(one):
+        await put(one, "g", {"logs": {0: 1}})
+        job = asyncio.get_running_loop().create_task(offset_expiration.run(one.node))
+        await asyncio.sleep(50)
+        assert one.machine.groups.get("g") is not None
+        await asyncio.sleep(PAST_S)
+        job.cancel()
+        assert one.machine.groups.get("g") is None
+
+    scene(play, **MINUTE, offsets_retention_check_interval_ms="30000")

@@ -1,0 +1,74 @@
+"""Mutants of exports: each record once in its table, whatever catalogs answer (P3, P4, P7)."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        name="commit-demands-no-head",
+        promise="P3",
+        before="                AssertRefSnapshotId.model_validate(\n"
+        '                    {"ref": "main", "snapshot-id": head.snapshot_id if head else None}\n'
+        "                ),\n",
+        after="",
+        tests=("test_every_commit_demands_the_head_that_was_looked_at",),
+        why="Two exporters bring the same records into a table.",
+    ),
+    Mutant(
+        name="lost-answer-to-a-commit-is-sent-again",
+        promise="P3",
+        before="            if intent.landed(view):\n                return\n",
+        after="",
+        tests=("test_a_lost_answer_is_not_applied_twice",),
+        why="After a lost answer the exporter fences itself, or doubles records.",
+    ),
+    Mutant(
+        name="unknown-commit-is-called-refused",
+        promise="P4",
+        before="            unknown, reason = True, error",
+        after="            reason = error",
+        tests=("test_a_catalog_that_never_answers_leaves_the_outcome_open",),
+        why="Files are deleted as unused that a table names.",
+    ),
+    Mutant(
+        name="fenced-run-deletes-files-that-may-be-in",
+        promise="P4",
+        before="files_unused=found.seq == expected.seq + 1 and not unknown,",
+        after="files_unused=found.seq == expected.seq + 1,",
+        tests=("test_files_whose_fate_the_catalog_never_told_are_not_deleted_when_fenced",),
+        why="A commit without an answer lands later, and its files are gone.",
+    ),
+    Mutant(
+        name="second-exporter-is-not-fenced",
+        promise="P3",
+        before="    if found._replace(seams={}) == expected._replace(seams={}):",
+        after="    if True:",
+        tests=("test_a_second_exporter_is_fenced",),
+        why="Two exporters at once double every record.",
+    ),
+    Mutant(
+        name="seams-are-not-compared",
+        promise="P7",
+        before="        if found.get(span.partition) != seams[span.partition].digest:",
+        after="        if False:",
+        tests=(
+            "test_an_export_is_refused_when_the_log_has_grown_past_the_table_in_all_that_counts",
+        ),
+        why="A table goes on over a log that was put back: records are missing, others stay.",
+    ),
+    Mutant(
+        name="hole-in-a-plan-is-stepped-over",
+        promise="P7",
+        before="        if span.offset_from > at:\n            break",
+        after="        if False:\n            break",
+        tests=("test_a_hole_between_spans_is_refused",),
+        why="Offsets that no span holds are counted as exported.",
+    ),
+    Mutant(
+        name="pieces-of-a-plan-are-joined-over-a-gap",
+        promise="P7",
+        before="    if more.log_start > part.end:\n        return part",
+        after="    if False:\n        return part",
+        tests=("test_a_plan_ends_where_records_went_before_its_next_piece_was_asked_for",),
+        why="An export that retention overtakes is refused as a whole instead of ending at the gap.",
+    ),
+)

@@ -1,0 +1,133 @@
+"""Mutants of transactions: late requests, fences, timeouts (P4, P6, P7, P8, P11, P17)."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        name="late-batch-slides-into-the-next-transaction",
+        promise="P11",
+        before="return ErrorCode.NONE if instance == before.instance else ErrorCode.NOT_ENOUGH_REPLICAS",
+        after="return ErrorCode.NONE",
+        tests=("test_a_batch_held_up_while_another_transaction_begins_is_sent_back",),
+        why="A record of an aborted transaction is committed with the next one.",
+    ),
+    Mutant(
+        name="batch-read-before-an-end-is-of-the-next-transaction",
+        promise="P11",
+        before="return row.standing.instance - (row.ended_at > clock)",
+        after="return row.standing.instance",
+        tests=(
+            "test_a_frame_that_waits_for_its_turn_while_its_transaction_ends_is_not_of_the_next_one",
+        ),
+        why="A frame that waited for its turn is taken into a transaction begun since.",
+    ),
+    Mutant(
+        name="window-of-a-fenced-epoch-goes-on",
+        promise="P11",
+        before="    return _HEAD.pack(epoch, -1, updated_ms)",
+        after="    return _HEAD.pack(before, last, updated_ms) + window[_HEAD.size :]",
+        tests=(
+            "test_after_a_marker_of_a_newer_epoch_that_epoch_begins_at_0_and_the_old_one_is_fenced",
+        ),
+        why="A batch of the epoch before comes in behind the marker of its transaction.",
+    ),
+    Mutant(
+        name="older-epoch-may-write",
+        promise="P11",
+        before="    return None if epoch == before.epoch else ErrorCode.PRODUCER_FENCED",
+        after="    return None",
+        tests=("test_of_two_live_producers_the_older_is_fenced_everywhere",),
+        why="A producer that was replaced adds records to its successor's transaction.",
+    ),
+    Mutant(
+        name="end-needs-no-owner",
+        promise="P17",
+        before="        and (proof.challenged or proof.connection == adds.owner)\n",
+        after="",
+        tests=("test_an_end_on_another_connection_is_asked_once_to_come_again",),
+        why="An EndTxn that comes late on a dead connection ends a live transaction.",
+    ),
+    Mutant(
+        name="end-does-not-look-at-newer-adds",
+        promise="P17",
+        before="        and adds.newest_but_by(proof.connection) <= proof.clock\n",
+        after="",
+        tests=("test_an_end_that_was_read_before_another_connections_add_does_not_count",),
+        why="An EndTxn that was read before another connection's add ends what that began.",
+    ),
+    Mutant(
+        name="end-names-no-transaction",
+        promise="P17",
+        before="        proof.instance == standing.instance\n",
+        after="        True\n",
+        tests=("test_no_frame_ends_a_transaction_that_it_did_not_mean",),
+        why="A proposal that was left behind ends a transaction that began later.",
+    ),
+    Mutant(
+        name="newcomer-owns-the-transaction",
+        promise="P17",
+        before="owner = self.owner if by == self.owner else None",
+        after="owner = by",
+        tests=("test_hole_1_an_add_and_an_abort_behind_it_do_not_end_the_live_transaction",),
+        why="A late add and the abort behind it end a live transaction.",
+    ),
+    Mutant(
+        name="timeout-gives-up-the-next-transaction",
+        promise="P6",
+        before="if before.state is not State.ONGOING or before.instance != instance:",
+        after="if before.state is not State.ONGOING:",
+        tests=("test_a_transaction_that_is_another_by_the_time_its_end_is_written_is_left_alone",),
+        why="A transaction is aborted for the time that the one before it took.",
+    ),
+    Mutant(
+        name="time-without-a-session-times-transactions-out",
+        promise="P6",
+        before="        if self._coordinator.incarnation() is not None:\n            self._now_ms += ",
+        after="        if True:\n            self._now_ms += ",
+        tests=("test_a_time_without_a_session_is_no_time",),
+        why="An outage of the log aborts every open transaction.",
+    ),
+    Mutant(
+        name="producer-that-is-not-known-needs-no-barrier",
+        promise="P8",
+        before="    if row is None or row.standing.producer_id != producer.producer_id:\n        return False",
+        after="    if row is None or row.standing.producer_id != producer.producer_id:\n        return True",
+        tests=("test_an_agent_that_lags_behind_the_add_waits_for_a_barrier",),
+        why="A batch is refused at an agent that has not heard of its producer.",
+    ),
+    Mutant(
+        name="old-end-needs-no-barrier",
+        promise="P8",
+        before="    await node.coordinator.barrier()\n    code = _CONCURRENT",
+        after="    code = _CONCURRENT",
+        tests=("test_a_new_end_needs_no_barrier_and_an_old_one_does",),
+        why="A lagging agent tells a producer of a transaction that is none any more.",
+    ),
+    Mutant(
+        name="open-fate-of-an-end-is-answered",
+        promise="P4",
+        before='                call.close(f"nobody knows yet what became of {call!r}")\n',
+        after="                pass\n",
+        tests=(
+            "test_an_end_whose_fate_stays_open_closes_the_connection_and_is_told_when_asked_again",
+        ),
+        why="A producer is told that its commit failed, and it may be done.",
+    ),
+    Mutant(
+        name="abort-leaves-no-range",
+        promise="P7",
+        before="        if not commit:\n            if self._aborted is None:",
+        after="        if not commit and self._aborted is not None:\n            if self._aborted is None:",
+        tests=("test_exactly_the_transactions_aborted_in_what_is_given_are_named",),
+        why="Aborted records are read as committed ones.",
+    ),
+    Mutant(
+        name="transaction-is-open-from-its-second-batch-on",
+        promise="P7",
+        before="        if verdict is FRESH and not is_open:\n            partition.open(producer_id, offset)",
+        after="        if verdict is FRESH and not is_open:\n"
+        "            partition.open(producer_id, offset + item.records)",
+        tests=("test_who_reads_committed_records_stops_at_the_first_open_transaction",),
+        why="The first batch of a transaction is read before it is committed.",
+    ),
+)
