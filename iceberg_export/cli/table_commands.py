@@ -6,8 +6,8 @@ from typing import Any
 
 from iceberg_export.cli.arguments import add_options, one_topic, opened
 from iceberg_export.cli.reset_preview import preview_reset
+from iceberg_export.dead_letters.dead_letter_table import dead_identifier
 from iceberg_export.errors import AgentError, ExportError, SettingsError, SparkError
-from iceberg_export.letters.dead_letters import dead_identifier
 from iceberg_export.runs.job import Job, locate, open_tables, types_of
 from iceberg_export.runs.session import Session, chosen
 from iceberg_export.table.catalog import Identifier, find_table, keeps_branches

@@ -16,17 +16,17 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from iceberg_export.dead_letters import dead_letter_table
+from iceberg_export.dead_letters.dead_letter_table import Pending, encode_pending
+from iceberg_export.dead_letters.reconcile import Run, settle
 from iceberg_export.errors import CatalogError, FencedError, SettingsError
 from iceberg_export.files.partition_values import cuts_of, partition_columns
 from iceberg_export.files.rewrite import delete_files
 from iceberg_export.files.write import Target
-from iceberg_export.letters import dead_letters
-from iceberg_export.letters.dead_letters import Pending, encode_pending
-from iceberg_export.letters.settle import Run, settle
 from iceberg_export.names import KEY, TIMESTAMP_AHEAD_MS_MAX, TIMESTAMP_MS_MIN
 from iceberg_export.plan.agent_client import AgentClient, Topic
 from iceberg_export.plan.splits import TopicPlan, Work, check_not_ahead, make_splits, next_work
-from iceberg_export.records import seams
+from iceberg_export.records import last_records
 from iceberg_export.records.rows import TimestampLimits
 from iceberg_export.settings import Settings
 from iceberg_export.steps import Hook, Step, pass_by
@@ -36,7 +36,7 @@ from iceberg_export.table.commit import Pause, RecreatedError
 from iceberg_export.table.run_markers import RunMarker
 from iceberg_export.table.state import State, read_state
 from iceberg_export.table.topic_settings import PartitionTerm, TopicTable
-from iceberg_export.tasks.work import (
+from iceberg_export.tasks.export_split import (
     BadRecords,
     SplitResult,
     TaskSetup,
@@ -46,8 +46,8 @@ from iceberg_export.tasks.work import (
 from iceberg_export.typed.registry_client import RegistryClient
 from iceberg_export.typed.topic_types import TopicTypes
 from iceberg_export.typed.typed_rows import RowTyping
-from iceberg_export.upsert.files import bucket_column
-from iceberg_export.upsert.job import Means, merge_and_commit
+from iceberg_export.upsert.buckets import bucket_column
+from iceberg_export.upsert.merge import Means, merge_and_commit
 from iceberg_export.upsert.newest_records import BUCKETS_DEFAULT
 
 TASKS_PER_CORE = 2
@@ -204,7 +204,7 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
     may_be_bad = types is not None or told.mode == "upsert"
     wanted = (may_be_bad and told.bad_records == "dlq") or bool(state.dead_letters)
     # Letters of another time count as well: a rollback may lead back to their records.
-    if not wanted and not dead_letters.exist(job.catalog, identifier, topic.topic_id):
+    if not wanted and not dead_letter_table.exist(job.catalog, identifier, topic.topic_id):
         return state, None
     return _open_letters(job, topic, identifier)
 
@@ -216,7 +216,7 @@ def _open_letters(job: Job, topic: Topic, identifier: Identifier) -> tuple[State
     if table is None or main is None:
         raise CatalogError(f"table {'.'.join(identifier)} was dropped while it was exported to")
     # The letters are looked at last: what comes to them later, this look refuses.
-    dead = dead_letters.initialise(
+    dead = dead_letter_table.initialise(
         job.catalog,
         identifier,
         topic=topic.name,
@@ -297,7 +297,7 @@ def _plan(job: Job, topic: Topic, state: State, bytes_max: int) -> TopicPlan:
 
 def _check_seams(job: Job, plan: TopicPlan, state: State) -> None:
     """Is the log the one that the table's last records came from? Raises AheadError."""
-    spans = seams.moved(plan, state.seams)
+    spans = last_records.moved(plan, state.seams)
     if not spans:
         return
     runner = job.runner()
@@ -308,13 +308,13 @@ def _check_seams(job: Job, plan: TopicPlan, state: State) -> None:
     )
     options = job.settings.store_options
     found = runner.run(
-        seams.read_seams,
-        [seams.SeamTask(plan.store, options, split.spans) for split in splits],
+        last_records.read_seams,
+        [last_records.SeamTask(plan.store, options, split.spans) for split in splits],
         sizes=[split.byte_count for split in splits],
         title=f"{plan.topic}: the last records of {len(spans)} partitions",
     )
     digests = {number: digest for some in found for number, digest in some.items()}
-    seams.check_same(plan, state.seams, spans, digests)
+    last_records.check_same(plan, state.seams, spans, digests)
 
 
 class _Done(NamedTuple):
@@ -380,7 +380,7 @@ def _export_into(
     dead_files = [file for result in results for file in result.dead_files]
     paths = tuple(file.file_path for file in dead_files)
     pending = Pending(new.run_id, new.line, new.seq, paths)
-    last = seams.newest(result.seams for result in results)
+    last = last_records.newest(result.seams for result in results)
     new = new._replace(dead_letters=encode_pending(pending), seams={**state.seams, **last})
     job.at(Step.CHECKED)
     try:
@@ -393,7 +393,7 @@ def _export_into(
     job.at(Step.COMMITTED)
     if dead_files:
         assert dead is not None
-        dead = dead_letters.add(
+        dead = dead_letter_table.add(
             job.catalog, identifier, dead_files, expected=dead, main=new, pause=job.pause, at=job.at
         )
     return _Done(new, dead, rows, files, results)
@@ -436,8 +436,8 @@ def _bad_records(export: _Export, work: Work, dead: State | None) -> BadRecords:
     return BadRecords(
         export.topic.name,
         policy,
-        _target(job, dead_letters.load(job.catalog, export.identifier)),
-        dead_letters.already_dead(job.catalog, export.identifier, dead, work.starts),
+        _target(job, dead_letter_table.load(job.catalog, export.identifier)),
+        dead_letter_table.already_dead(job.catalog, export.identifier, dead, work.starts),
     )
 
 

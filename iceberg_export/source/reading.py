@@ -62,7 +62,7 @@ def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
 
 
 def _without(rows: pa.Table, offsets: Mapping[int, Any]) -> pa.Table:
-    from iceberg_export.tasks.work import is_among
+    from iceberg_export.tasks.export_split import is_among
 
     return rows.filter(pc.invert(is_among(rows, offsets)))
 
@@ -70,7 +70,7 @@ def _without(rows: pa.Table, offsets: Mapping[int, Any]) -> pa.Table:
 def _decoded(task: ChunkTask, rows: pa.Table) -> pa.Table:
     """The rows with decoded columns, as the exporter would write them; bad ones are left out, as
     they will not be in the table, are kept as they are, or are an error."""
-    from iceberg_export.typed.heads import GUID, guid_text
+    from iceberg_export.typed.schema_headers import GUID, guid_text
     from iceberg_export.typed.typed_rows import judge, reason_of, refusing
 
     typing = task.typing

@@ -19,10 +19,10 @@ from pyiceberg.types import BinaryType
 from pyiceberg.utils.datetime import to_human_timestamptz
 
 from iceberg_export import names
+from iceberg_export.dead_letters import dead_letter_table
 from iceberg_export.errors import CatalogError, SettingsError, StateError
 from iceberg_export.files.partition_values import cuts_of
 from iceberg_export.files.read import NullKeepingScan
-from iceberg_export.letters import dead_letters
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import check_not_ahead
 from iceberg_export.records.decode import Ints
@@ -152,13 +152,13 @@ def plan_table(
 def _dead_ahead(table: Table, topic_id: str, starts: Mapping[int, int]) -> Mapping[int, Ints]:
     """Dead letters at or above the table's offsets: after a rollback its export leaves them out."""
     namespace, name = table.name()[-2:]
-    if not starts or not dead_letters.exist(table.catalog, (namespace, name), topic_id):
+    if not starts or not dead_letter_table.exist(table.catalog, (namespace, name), topic_id):
         return {}
-    letters = dead_letters.load(table.catalog, (namespace, name))
+    letters = dead_letter_table.load(table.catalog, (namespace, name))
     state = read_state(view_of(letters))
     if state is None:
         return {}
-    return dead_letters.already_dead(table.catalog, (namespace, name), state, starts)
+    return dead_letter_table.already_dead(table.catalog, (namespace, name), state, starts)
 
 
 def _believed(options: ReadOptions) -> tuple[int, int] | None:

@@ -35,7 +35,7 @@ from iceberg_export.typed.framing import (
     split_frames,
     whole_values,
 )
-from iceberg_export.typed.heads import GUID, NO_HEAD, Heads, read_head
+from iceberg_export.typed.schema_headers import GUID, NO_HEAD, Heads, read_head
 from iceberg_export.typed.types import AVRO, JSON, PROTOBUF, Schema
 from protocol.schemas import SchemaError
 

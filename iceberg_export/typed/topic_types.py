@@ -27,9 +27,9 @@ from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.typed.decode_values import INCOMPATIBLE, SCHEMA_INVALID, SCHEMA_UNKNOWN, Message
 from iceberg_export.typed.fields import STRING_FIELDS, fields_of
 from iceberg_export.typed.framing import FIRST_MESSAGE
-from iceberg_export.typed.heads import GUID, guid_number, guid_text
 from iceberg_export.typed.proto_schema import message_paths
 from iceberg_export.typed.registry_client import RegistryClient
+from iceberg_export.typed.schema_headers import GUID, guid_number, guid_text
 from iceberg_export.typed.typed_rows import Refusal, RowTyping, Side, column_name, side_columns
 from iceberg_export.typed.types import Schema
 from protocol.schemas import SchemaError
@@ -53,7 +53,7 @@ class _Known(NamedTuple):
     newest: list[int]
     """Ids of the subject's versions, oldest first; of `latest` the newest alone."""
     guids: dict[int, int]
-    """Ids by GUIDs (`typed.heads`)."""
+    """Ids by GUIDs (`typed.schema_headers`)."""
     latest: bool
     """The newest schema decodes everything."""
 

@@ -31,7 +31,7 @@ from iceberg_export.typed.decode_values import (
     Told,
     decode,
 )
-from iceberg_export.typed.heads import KEY_HEADER, VALUE_HEADER, find_heads
+from iceberg_export.typed.schema_headers import KEY_HEADER, VALUE_HEADER, find_heads
 from iceberg_export.typed.types import Schema
 
 KEY_SCHEMA_ID = "kafka_key_schema_id"
@@ -78,7 +78,7 @@ class Side(NamedTuple):
     pinned: int | None = None
     """Schema id of everything: then nothing has a frame, and headers count for nothing."""
     guids: Mapping[int, int] = {}
-    """Schema ids by GUIDs, as `typed.heads` has them."""
+    """Schema ids by GUIDs, as `typed.schema_headers` has them."""
     target: pa.Schema = pa.schema([])
     """Fields of the schemas, with the types that the table's columns have."""
 

@@ -24,8 +24,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, RemoveSnapshotsUpdate
 
+from iceberg_export.dead_letters import dead_letter_table
 from iceberg_export.errors import CatalogError
-from iceberg_export.letters import dead_letters
 from iceberg_export.runs.job import Job
 from iceberg_export.steps import Hook, pass_by
 from iceberg_export.table import commit, state
@@ -242,14 +242,16 @@ def _joins(file: Listed) -> bool:
 
 def _owner(job: Job, identifier: Identifier) -> Table | None:
     """Of a table of dead letters the main table, whose commits bring in their files."""
-    name = identifier[1].removesuffix(dead_letters.SUFFIX)
+    name = identifier[1].removesuffix(dead_letter_table.SUFFIX)
     return find_table(job.catalog, (identifier[0], name)) if name != identifier[1] else None
 
 
 def _pending(owner: Table) -> set[str]:
     """Paths of dead letters that commits of the main table name: a crash may have left them
     uncommitted, and a rollback of either table may make them wanted again."""
-    told = [dead_letters.decode_pending(one.dead_letters) for one in state.lineage(view_of(owner))]
+    told = [
+        dead_letter_table.decode_pending(one.dead_letters) for one in state.lineage(view_of(owner))
+    ]
     return {_path(path) for pending in told if pending for path in pending.paths}
 
 

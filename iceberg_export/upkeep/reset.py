@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from pyiceberg.table import Table
 
+from iceberg_export.dead_letters import dead_letter_table
+from iceberg_export.dead_letters.reconcile import LostLettersError, Run, settle
 from iceberg_export.errors import CommitUnknownError, ExportError, SettingsError, StateError
 from iceberg_export.files.rewrite import (
     Rewrite,
@@ -26,8 +28,6 @@ from iceberg_export.files.rewrite import (
     scan_files,
     target_of,
 )
-from iceberg_export.letters import dead_letters
-from iceberg_export.letters.settle import LostLettersError, Run, settle
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.plan.splits import check_not_ahead
 from iceberg_export.runs.job import Job, locate
@@ -84,7 +84,7 @@ def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> Reset
     plan = job.client.plan(topic, {}, bytes_enough=0)
     bounds = {p: (part.log_start, part.stable) for p, part in plan.partitions.items()}
     offsets = checked(to, bounds)
-    dead = find_table(job.catalog, dead_letters.dead_identifier(identifier))
+    dead = find_table(job.catalog, dead_letter_table.dead_identifier(identifier))
     if dead is not None:
         # Where all is exported again nobody misses letters that are lost.
         with contextlib.suppress(*((LostLettersError,) if to is None else ())):
@@ -95,7 +95,7 @@ def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> Reset
     goal = _Goal(topic, offsets, plan.position)
     new, report = _reset_table(job, table, goal)
     if dead is not None:
-        letters = dead_letters.dead_identifier(identifier)
+        letters = dead_letter_table.dead_identifier(identifier)
         # Of a table that did not say where it stood the next export asks its letters again.
         follows = Follows(
             mark=new.mark if before is not None else "",

@@ -30,10 +30,10 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_export import names
+from iceberg_export.dead_letters import dead_letter_table
 from iceberg_export.errors import CorruptSpanError, PlanError, StateError
 from iceberg_export.files.partition_values import cuts_of
 from iceberg_export.files.read import NullKeepingScan
-from iceberg_export.letters import dead_letters
 from iceberg_export.names import KEY, VALUE
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.plan.splits import (
@@ -54,7 +54,7 @@ from iceberg_export.table import schema, topic_settings
 from iceberg_export.table.catalog import find_table, guarded, io_properties, view_of
 from iceberg_export.table.evolve import plain
 from iceberg_export.table.state import read_state
-from iceberg_export.tasks.work import is_among
+from iceberg_export.tasks.export_split import is_among
 from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.typed_rows import RowTyping, judge, reason_of, typed_columns, untyped
 from protocol import records
@@ -388,10 +388,12 @@ class _Sides:
         self._left_out = self._types.repinned if self._types is not None else frozenset[str]()
         self._fit()
         name, namespace = table.name()[-1], table.name()[:-1]
-        dead_name = dead_letters.dead_identifier((".".join(namespace), name))
+        dead_name = dead_letter_table.dead_identifier((".".join(namespace), name))
         self.dead_table = find_table(job.catalog, dead_name)
         self._dead = (
-            dead_letters.dead_offsets(self.dead_table, 0) if self.dead_table is not None else {}
+            dead_letter_table.dead_offsets(self.dead_table, 0)
+            if self.dead_table is not None
+            else {}
         )
 
     def _fit(self) -> None:

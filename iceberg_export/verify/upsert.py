@@ -36,9 +36,9 @@ from iceberg_export.table import topic_settings
 from iceberg_export.table.catalog import find_table, guarded, io_properties, view_of
 from iceberg_export.table.run_markers import RunMarker
 from iceberg_export.table.state import read_state
-from iceberg_export.tasks.work import BadRecords, SplitResult, TaskSetup, export_split
+from iceberg_export.tasks.export_split import BadRecords, SplitResult, TaskSetup, export_split
 from iceberg_export.typed.typed_rows import RowTyping
-from iceberg_export.upsert.files import (
+from iceberg_export.upsert.buckets import (
     ShuffleFile,
     bucket_column,
     read_group,

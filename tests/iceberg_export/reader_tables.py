@@ -8,7 +8,7 @@ tombstones and merged buckets. Rows are asked for in each engine's own words for
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from iceberg_export.letters.dead_letters import dead_identifier
+from iceberg_export.dead_letters.dead_letter_table import dead_identifier
 from iceberg_export.runs.job import export_topic
 from iceberg_export.upkeep.compact import compact
 from protocol.records import Record

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from iceberg_export import names
-from iceberg_export.letters.dead_letters import Pending, decode_pending, encode_pending
+from iceberg_export.dead_letters.dead_letter_table import Pending, decode_pending, encode_pending
+from iceberg_export.records.last_records import digest_of, place_of
 from iceberg_export.records.rows import ROW_SCHEMA
-from iceberg_export.records.seams import digest_of, place_of
 from iceberg_export.table.state import (
     PARTITIONS_PLAIN_MAX,
     Follows,

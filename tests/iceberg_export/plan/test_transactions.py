@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from iceberg_export.plan.splits import make_splits, next_work, parse_plan
 from iceberg_export.records.read_chunks import open_reader, span_bytes
 from iceberg_export.records.rows import span_rows
-from iceberg_export.tasks.work import SplitResult, check_complete
+from iceberg_export.tasks.export_split import SplitResult, check_complete
 from iceberg_export.verify.proof import _reference_rows
 from tests.iceberg_export.world import InTransaction, World, some_records
 

@@ -10,8 +10,8 @@ from iceberg_export.cli.preview import preview_topic
 from iceberg_export.cli.reset_preview import preview_reset
 from iceberg_export.errors import AheadError
 from iceberg_export.progress import Progress
+from iceberg_export.records.last_records import digest_of
 from iceberg_export.records.rows import ROW_SCHEMA
-from iceberg_export.records.seams import digest_of
 from iceberg_export.runs.job import export_topic
 from iceberg_export.runs.loop import Clock, Runner, Stop
 from iceberg_export.runs.session import Session

@@ -9,11 +9,11 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from iceberg_export.dead_letters.dead_letter_table import decode_pending
 from iceberg_export.errors import SettingsError, StateError
-from iceberg_export.letters.dead_letters import decode_pending
 from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
-from iceberg_export.tasks.work import BadRecordError
+from iceberg_export.tasks.export_split import BadRecordError
 from iceberg_export.typed.framing import frame
 from iceberg_export.typed.registry_client import RegistryError
 from iceberg_export.verify.proof import verify_topic

@@ -14,8 +14,8 @@ import pytest
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.expressions import EqualTo
 
+from iceberg_export.dead_letters.dead_letter_table import dead_identifier
 from iceberg_export.errors import CatalogError, FencedError, OvertakenError
-from iceberg_export.letters.dead_letters import dead_identifier
 from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
 from iceberg_export.table.catalog import view_of

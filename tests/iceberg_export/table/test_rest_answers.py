@@ -10,8 +10,8 @@ import pickle
 
 import pytest
 
+from iceberg_export.dead_letters.dead_letter_table import dead_identifier
 from iceberg_export.errors import CatalogError, ExportError, SettingsError
-from iceberg_export.letters.dead_letters import dead_identifier
 from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
 from iceberg_export.table.catalog import find_table, io_properties, open_catalog

@@ -11,7 +11,7 @@ from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
 from iceberg_export.table import commit
 from iceberg_export.table.catalog import find_table
-from iceberg_export.upsert import files
+from iceberg_export.upsert import buckets
 from iceberg_export.upsert.newest_records import newest
 from iceberg_export.verify import upsert
 from iceberg_export.verify.upsert import verify_upsert
@@ -259,7 +259,7 @@ def test_a_new_table_has_sixteen_buckets_unless_the_topic_says_otherwise(world, 
 def test_records_that_do_not_fit_into_memory_at_once_are_reduced_on_the_way(
     world, jobs, monkeypatch
 ):
-    monkeypatch.setattr(files, "GATHERED_BYTES_MAX", 1)
+    monkeypatch.setattr(buckets, "GATHERED_BYTES_MAX", 1)
     for step in range(3):
         world.commit("users", {0: [some(range(9), b"%d" % step)]})
     job = jobs()
@@ -305,7 +305,7 @@ def test_verify_finds_rows_that_are_not_the_newest_any_more(world, jobs, monkeyp
     export(job)
     world.commit("users", {0: [some([3], b"new"), some([4], None)]})
     # A merge that believes the older record.
-    monkeypatch.setattr(files, "newest", lambda rows: np.arange(rows.num_rows - 2))
+    monkeypatch.setattr(buckets, "newest", lambda rows: np.arange(rows.num_rows - 2))
     export(jobs())
     assert set(verify(job).problems) == {
         "1 keys have no row, or not that of their newest record",
@@ -320,7 +320,9 @@ def test_verify_finds_rows_that_are_there_twice_and_rows_that_were_changed(
     job = jobs()
     export(job)
     world.commit("users", {0: [some([3])]})
-    monkeypatch.setattr(files, "newest", lambda rows: np.array([0, *newest(rows)], dtype=np.int64))
+    monkeypatch.setattr(
+        buckets, "newest", lambda rows: np.array([0, *newest(rows)], dtype=np.int64)
+    )
     export(jobs())
     assert any("have another row" in problem for problem in verify(job).problems)
 

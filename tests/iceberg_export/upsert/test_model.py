@@ -21,8 +21,8 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import BinaryType
 
+from iceberg_export.dead_letters.dead_letter_table import dead_identifier
 from iceberg_export.errors import FencedError, OvertakenError, StateError
-from iceberg_export.letters.dead_letters import dead_identifier
 from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
 from iceberg_export.table.catalog import view_of

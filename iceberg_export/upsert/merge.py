@@ -22,7 +22,7 @@ from iceberg_export.table.catalog import (
     guarded,
     io_properties,
 )
-from iceberg_export.upsert.files import (
+from iceberg_export.upsert.buckets import (
     BucketResult,
     BucketTask,
     ShuffleFile,

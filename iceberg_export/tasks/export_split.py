@@ -20,9 +20,9 @@ from iceberg_export.errors import ExportError, PlanError
 from iceberg_export.files.write import FileWriter, Target
 from iceberg_export.plan.splits import Split, StoreAddress, Work
 from iceberg_export.records.decode import Ints, Tally
+from iceberg_export.records.last_records import LastRows
 from iceberg_export.records.read_chunks import open_reader, span_bytes
 from iceberg_export.records.rows import TimestampLimits, limit_timestamps, span_rows
-from iceberg_export.records.seams import LastRows
 from iceberg_export.table.state import Seam
 from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.typed_rows import (
@@ -33,7 +33,7 @@ from iceberg_export.typed.typed_rows import (
     reason_of,
     without_keyless,
 )
-from iceberg_export.upsert.files import ShuffleFile, ShuffleWriter, with_identity
+from iceberg_export.upsert.buckets import ShuffleFile, ShuffleWriter, with_identity
 
 
 class BadRecordError(ExportError):

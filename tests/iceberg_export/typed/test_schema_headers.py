@@ -18,7 +18,7 @@ from iceberg_export.records.rows import ROW_SCHEMA
 from iceberg_export.typed.decode_values import Naming, Told, decode
 from iceberg_export.typed.fields import PROTOBUF, Schema, fields_of
 from iceberg_export.typed.framing import FIRST_MESSAGE, NULL_VALUE, UNFRAMED, frame
-from iceberg_export.typed.heads import (
+from iceberg_export.typed.schema_headers import (
     GUID,
     KEY_HEADER,
     VALUE_HEADER,

@@ -5,7 +5,7 @@ Values are Avro; those of `LATE` are dead letters until the registry knows their
 
 from contextlib import contextmanager
 
-from iceberg_export.letters.dead_letters import dead_identifier
+from iceberg_export.dead_letters.dead_letter_table import dead_identifier
 from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import pass_by
 from iceberg_export.upkeep.reset import reset_offsets

@@ -20,12 +20,12 @@ from pyiceberg.expressions import And, EqualTo
 
 from iceberg_export.errors import FencedError, OvertakenError, StateError
 from iceberg_export.steps import Step
-from iceberg_export.tasks.work import BadRecordError
+from iceberg_export.tasks.export_split import BadRecordError
 from iceberg_export.upkeep.compact import CLOSED_MS, compact
 from iceberg_export.upkeep.maintain import delete_orphans
+from tests.iceberg_export.dead_letters.story import DEAD_TABLE, GOOD, LATE, NEVER, letters
 from tests.iceberg_export.direct import TABLE
 from tests.iceberg_export.hooks import Killed, Once
-from tests.iceberg_export.letters.story import DEAD_TABLE, GOOD, LATE, NEVER, letters
 
 FAR = 1 << 50
 TABLES = st.sampled_from([TABLE, DEAD_TABLE])

@@ -13,9 +13,9 @@ from iceberg_export.source.tables import plan_table
 from iceberg_export.steps import Step
 from iceberg_export.table import commit
 from iceberg_export.upkeep.maintain import delete_orphans
+from tests.iceberg_export.dead_letters.story import DEAD_TABLE, GOOD, LATE, NEVER, NUMBER, letters
 from tests.iceberg_export.direct import TABLE
 from tests.iceberg_export.hooks import Killed, Once
-from tests.iceberg_export.letters.story import DEAD_TABLE, GOOD, LATE, NEVER, NUMBER, letters
 
 COLUMNS = pa.schema([("kafka_offset", pa.int64())])
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from iceberg_export.dead_letters.dead_letter_table import dead_identifier
 from iceberg_export.errors import FencedError
-from iceberg_export.letters.dead_letters import dead_identifier
 from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
 from iceberg_export.upkeep.compact import compact

@@ -27,11 +27,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
 from iceberg_export import names
-from iceberg_export.errors import CommitUnknownError, ExportError, StateError
-from iceberg_export.files.read import NullKeepingScan
-from iceberg_export.files.rewrite import delete_files, scan_files, target_of
-from iceberg_export.files.write import FileWriter, describe_file
-from iceberg_export.letters.dead_letters import (
+from iceberg_export.dead_letters.dead_letter_table import (
     STEPS,
     Pending,
     dead_identifier,
@@ -41,6 +37,10 @@ from iceberg_export.letters.dead_letters import (
     following,
     load,
 )
+from iceberg_export.errors import CommitUnknownError, ExportError, StateError
+from iceberg_export.files.read import NullKeepingScan
+from iceberg_export.files.rewrite import delete_files, scan_files, target_of
+from iceberg_export.files.write import FileWriter, describe_file
 from iceberg_export.records.decode import Ints
 from iceberg_export.steps import Hook
 from iceberg_export.table import commit
@@ -48,7 +48,7 @@ from iceberg_export.table.catalog import Identifier, guarded, view_of
 from iceberg_export.table.commit import Pause
 from iceberg_export.table.run_markers import RunMarker
 from iceberg_export.table.state import State, TableView, lineage
-from iceberg_export.tasks.work import is_among
+from iceberg_export.tasks.export_split import is_among
 from iceberg_export.typed.typed_rows import RUN_ID
 
 FILE_BYTES_MAX = 512 * 1024 * 1024
