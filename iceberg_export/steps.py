@@ -13,7 +13,7 @@ from enum import StrEnum
 class Step(StrEnum):
     """In the order in which an export of one topic passes them."""
 
-    INIT_LOOKED = "init-looked"
+    INIT_LOADED = "init-loaded"
     """The table was looked for: there is none, or it has no snapshot yet."""
     INIT_WRITTEN = "init-written"
     """The empty snapshot's files are written, the catalog does not know."""
@@ -25,7 +25,7 @@ class Step(StrEnum):
     """All data files are written and nobody refers to them."""
     CHECKED = "checked"
     """Every offset is accounted for."""
-    COMMIT_LOOKED = "commit-looked"
+    COMMIT_LOADED = "commit-loaded"
     """The table was looked at again, its state is the expected one."""
     COMMIT_WRITTEN = "commit-written"
     """Manifests are written, the catalog does not know."""
@@ -33,14 +33,14 @@ class Step(StrEnum):
     """The catalog has taken the commit; this process has not heard it yet."""
     COMMITTED = "committed"
     """It has, too."""
-    LETTERS_LOOKED = "letters-looked"
+    DEAD_LETTERS_LOADED = "dead-letters-loaded"
     """Of the commit of dead letters, as of the table's own."""
-    LETTERS_WRITTEN = "letters-written"
-    LETTERS_ANSWERED = "letters-answered"
+    DEAD_LETTERS_WRITTEN = "dead-letters-written"
+    DEAD_LETTERS_ANSWERED = "dead-letters-answered"
 
 
 Hook = Callable[[Step], None]
 
 
-def pass_by(_step: Step) -> None:
+def no_hook(_step: Step) -> None:
     """The hook of every export that is not a test."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.progress import Progress
 from iceberg_export.runs.job import Job
-from iceberg_export.runs.session import Session, named
+from iceberg_export.runs.session import Session, topic_named
 from iceberg_export.settings import parse
 
 
@@ -26,7 +26,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def opened(arguments: argparse.Namespace) -> Iterator[Session]:
+def open_session(arguments: argparse.Namespace) -> Iterator[Session]:
     """The session that the arguments ask for. Raises ExportError."""
     assignments = list(arguments.set)
     if arguments.agent:
@@ -41,7 +41,7 @@ def opened(arguments: argparse.Namespace) -> Iterator[Session]:
         session.close()
 
 
-def one_topic(session: Session, name: str) -> tuple[Job, Topic]:
+def job_and_topic(session: Session, name: str) -> tuple[Job, Topic]:
     """A job over the cluster, and its topic of that name. Raises ExportError."""
     topics = session.client.topics()
-    return session.job(topics.cluster_id), named(topics, name)
+    return session.job(topics.cluster_id), topic_named(topics, name)

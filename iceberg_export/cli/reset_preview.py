@@ -8,21 +8,23 @@ from collections.abc import Mapping
 from iceberg_export.errors import StateError
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.plan.splits import check_not_ahead
-from iceberg_export.runs.job import Job, locate
+from iceberg_export.runs.job import Job, table_identifier
 from iceberg_export.table.catalog import find_table, view_of
 from iceberg_export.table.state import read_state
-from iceberg_export.upkeep.reset import checked
+from iceberg_export.upkeep.reset import check_offsets
 
 
 def preview_reset(job: Job, topic: Topic, to: Mapping[int, int] | None) -> str:
     """One sentence. Raises ExportError where the reset would."""
-    identifier = locate(job, topic)
+    identifier = table_identifier(job, topic)
     name = ".".join(identifier)
     table = find_table(job.catalog, identifier)
     if table is None:
         raise StateError(f"topic {topic.name} has no table {name} yet: there is nothing to reset")
     plan = job.client.plan(topic, {}, bytes_enough=0)
-    offsets = checked(to, {p: (part.log_start, part.stable) for p, part in plan.partitions.items()})
+    offsets = check_offsets(
+        to, {p: (part.log_start, part.stable) for p, part in plan.partitions.items()}
+    )
     try:
         state = read_state(view_of(table))
     except StateError:

@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from iceberg_export.cli.arguments import add_options, one_topic, opened
+from iceberg_export.cli.arguments import add_options, job_and_topic, open_session
 from iceberg_export.cli.reset_preview import preview_reset
-from iceberg_export.dead_letters.dead_letter_table import dead_identifier
+from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.errors import AgentError, ExportError, SettingsError, SparkError
-from iceberg_export.runs.job import Job, locate, open_tables, types_of
-from iceberg_export.runs.session import Session, chosen
+from iceberg_export.runs.job import Job, load_topic_types, open_tables, table_identifier
+from iceberg_export.runs.session import Session, matching_topics
 from iceberg_export.table.catalog import Identifier, find_table, keeps_branches
 from iceberg_export.units import parse_duration_ms
 from iceberg_export.upkeep.compact import compact
@@ -52,17 +52,17 @@ def add_commands(commands: Any) -> None:
 
 
 def _init(arguments: argparse.Namespace) -> int:
-    with opened(arguments) as session:
-        job, topic = one_topic(session, arguments.topic)
-        open_tables(job, topic, types_of(job, topic))
-        print(f"{topic.name}: table {'.'.join(locate(job, topic))} is ready")
+    with open_session(arguments) as session:
+        job, topic = job_and_topic(session, arguments.topic)
+        open_tables(job, topic, load_topic_types(job, topic))
+        print(f"{topic.name}: table {'.'.join(table_identifier(job, topic))} is ready")
     return 0
 
 
 def _reset(arguments: argparse.Namespace) -> int:
     to = parse_target(arguments.to)
-    with opened(arguments) as session:
-        job, topic = one_topic(session, arguments.topic)
+    with open_session(arguments) as session:
+        job, topic = job_and_topic(session, arguments.topic)
         if not arguments.yes:
             raise SettingsError(f"{preview_reset(job, topic, to)}; say --yes to do it")
         report = reset_offsets(job, topic, to)
@@ -93,13 +93,13 @@ def _maintain(arguments: argparse.Namespace) -> int:
         older_than_ms = arguments.older_than
         steps.append(lambda job, table, _now: _orphans(job, table, older_than_ms, asked=not every))
     code = 0
-    with opened(arguments) as session:
+    with open_session(arguments) as session:
         topics = session.client.topics()
-        for topic in chosen(topics, arguments.topics):
+        for topic in matching_topics(topics, arguments.topics):
             job = session.job(topics.cluster_id)
             try:
-                main = locate(job, topic)
-                tables = [main, dead_identifier(main)]
+                main = table_identifier(job, topic)
+                tables = [main, dead_letter_identifier(main)]
                 found = [one for one in tables if find_table(job.catalog, one) is not None]
             except (AgentError, SparkError):
                 raise

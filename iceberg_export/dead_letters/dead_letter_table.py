@@ -6,7 +6,7 @@ Every record is in exactly one of the two, whatever crashes and whatever the reg
   are committed to their own table (`add`).
 * Both states name each other: the dead letters which state of the main table they fit to, and this
   which dead letters its records were judged beside. Whoever exports next and finds that they do not
-  fit, after a crash or a rollback of either table, makes them fit before anything else (`settle`).
+  fit, after a crash or a rollback of either table, makes them fit before anything else (`reconcile`).
   That also refuses whoever is about to add to what was found.
 * After a rollback of the main table its records are judged anew. Those that lie among the dead
   letters already stay there alone (`already_dead`), whatever the topic says of bad records now.
@@ -33,7 +33,7 @@ from pyiceberg.types import IntegerType, NestedField, StringType
 from iceberg_export import names
 from iceberg_export.errors import StateError
 from iceberg_export.records.decode import Ints
-from iceberg_export.steps import Hook, Step, pass_by
+from iceberg_export.steps import Hook, Step, no_hook
 from iceberg_export.table import commit, schema
 from iceberg_export.table.catalog import Identifier, find_table, guarded
 from iceberg_export.table.commit import Pause
@@ -44,9 +44,9 @@ SUFFIX = "__dlq"
 LINES_MAX = 100
 """Of the main table, that dead letters remember: each rollback or reset begins one."""
 STEPS = {
-    Step.COMMIT_LOOKED: Step.LETTERS_LOOKED,
-    Step.COMMIT_WRITTEN: Step.LETTERS_WRITTEN,
-    Step.COMMIT_ANSWERED: Step.LETTERS_ANSWERED,
+    Step.COMMIT_LOADED: Step.DEAD_LETTERS_LOADED,
+    Step.COMMIT_WRITTEN: Step.DEAD_LETTERS_WRITTEN,
+    Step.COMMIT_ANSWERED: Step.DEAD_LETTERS_ANSWERED,
 }
 DEAD_TABLE_SCHEMA = Schema(
     *schema.TABLE_SCHEMA.fields,
@@ -57,12 +57,12 @@ DEAD_TABLE_SCHEMA = Schema(
 )
 
 
-def dead_identifier(identifier: Identifier) -> Identifier:
+def dead_letter_identifier(identifier: Identifier) -> Identifier:
     """The dead letters of a table."""
     return identifier[0], identifier[1] + SUFFIX
 
 
-class Pending(NamedTuple):
+class PendingDeadLetters(NamedTuple):
     """Dead letters that belong to a commit of the main table."""
 
     run_id: str
@@ -71,7 +71,7 @@ class Pending(NamedTuple):
     paths: tuple[str, ...]
 
 
-def encode_pending(pending: Pending) -> str:
+def encode_pending(pending: PendingDeadLetters) -> str:
     """For the main table's state, which may outlive the commit that it came with; "" for none."""
     if not pending.paths:
         return ""
@@ -79,13 +79,13 @@ def encode_pending(pending: Pending) -> str:
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def decode_pending(text: str) -> Pending | None:
+def decode_pending(text: str) -> PendingDeadLetters | None:
     """The inverse of `encode_pending`. Raises StateError."""
     if not text:
         return None
     try:
         run_id, line, seq, *paths = json.loads(zlib.decompress(base64.b64decode(text)))
-        return Pending(str(run_id), str(line), int(seq), tuple(map(str, paths)))
+        return PendingDeadLetters(str(run_id), str(line), int(seq), tuple(map(str, paths)))
     except (ValueError, zlib.error) as error:
         raise StateError(f"the list of dead letters cannot be read: {error}") from error
 
@@ -107,7 +107,7 @@ def initialise(
     """
     return commit.initialise(
         catalog,
-        dead_identifier(identifier),
+        dead_letter_identifier(identifier),
         topic=topic,
         topic_id=topic_id,
         cluster_id=cluster_id,
@@ -119,9 +119,9 @@ def initialise(
     )
 
 
-def exist(catalog: Catalog, identifier: Identifier, topic_id: str) -> bool:
+def exists(catalog: Catalog, identifier: Identifier, topic_id: str) -> bool:
     """Has the main table `identifier` of that topic a table of dead letters?"""
-    table = find_table(catalog, dead_identifier(identifier))
+    table = find_table(catalog, dead_letter_identifier(identifier))
     if table is None or table.metadata.properties.get(TOPIC_ID) != topic_id:
         return False
     return any(field.name == ERROR_CODE for field in table.schema().fields)
@@ -129,9 +129,9 @@ def exist(catalog: Catalog, identifier: Identifier, topic_id: str) -> bool:
 
 def load(catalog: Catalog, identifier: Identifier) -> Table:
     """The dead letters' table of the main table `identifier`."""
-    table = find_table(catalog, dead_identifier(identifier))
+    table = find_table(catalog, dead_letter_identifier(identifier))
     if table is None:
-        name = ".".join(dead_identifier(identifier))
+        name = ".".join(dead_letter_identifier(identifier))
         raise StateError(f"table {name} was dropped while it was needed; run again")
     return table
 
@@ -144,29 +144,29 @@ def add(
     expected: State,
     main: State,
     pause: Pause,
-    at: Hook = pass_by,
+    hook: Hook = no_hook,
 ) -> State:
     """Commit dead letters of the main table's commit `main`; the state of their table then."""
-    new = following(expected, main, f"{main.run_id}-dead", {main.line: main.seq})
+    new = next_state(expected, main, f"{main.run_id}-dead", {main.line: main.seq})
     commit.commit(
         catalog,
-        dead_identifier(identifier),
+        dead_letter_identifier(identifier),
         files,
         expected=expected,
         new=new,
         pause=pause,
-        at=lambda step: at(STEPS[step]),
+        hook=lambda step: hook(STEPS[step]),
     )
     return new
 
 
-def following(dead: State, main: State, run_id: str, brought: Mapping[str, int]) -> State:
+def next_state(dead: State, main: State, run_id: str, seq_by_line: Mapping[str, int]) -> State:
     """The state after `dead` that fits to `main`.
 
     Offsets never go back: `already_dead` asks by them whether any letters may lie ahead.
     """
     ahead = {p: max(o, dead.offsets.get(p, 0)) for p, o in main.offsets.items()}
-    lines = {**dead.follows.brought, **brought}
+    lines = {**dead.follows.seq_by_line, **seq_by_line}
     kept = dict(list(lines.items())[-LINES_MAX:])
     return dead._replace(
         offsets={**dead.offsets, **ahead},
@@ -176,11 +176,11 @@ def following(dead: State, main: State, run_id: str, brought: Mapping[str, int])
     )
 
 
-def fits(main: State, dead: State) -> bool:
+def is_consistent(main: State, dead: State) -> bool:
     """Has the table of dead letters all that belong to `main`, and nothing that may be in it?"""
     if dead.follows.mark == main.mark:
         return True
-    return main.judged_by == dead.mark and not main.dead_letters
+    return main.dead_letters_mark == dead.mark and not main.dead_letters
 
 
 def already_dead(

@@ -29,13 +29,13 @@ from pyiceberg.table import FileScanTask, Table
 from iceberg_export import names
 from iceberg_export.dead_letters.dead_letter_table import (
     STEPS,
-    Pending,
-    dead_identifier,
+    PendingDeadLetters,
+    dead_letter_identifier,
     dead_offsets,
     decode_pending,
-    fits,
-    following,
+    is_consistent,
     load,
+    next_state,
 )
 from iceberg_export.errors import CommitUnknownError, ExportError, StateError
 from iceberg_export.files.read import NullKeepingScan
@@ -46,8 +46,8 @@ from iceberg_export.steps import Hook
 from iceberg_export.table import commit
 from iceberg_export.table.catalog import Identifier, guarded, view_of
 from iceberg_export.table.commit import Pause
-from iceberg_export.table.run_markers import RunMarker
-from iceberg_export.table.state import State, TableView, lineage
+from iceberg_export.table.run_markers import RunMark
+from iceberg_export.table.state import State, TableView, ancestor_states
 from iceberg_export.tasks.export_split import is_among
 from iceberg_export.typed.typed_rows import RUN_ID
 
@@ -55,7 +55,7 @@ FILE_BYTES_MAX = 512 * 1024 * 1024
 ROWS_AT_ONCE = 10_000
 
 
-class LostLettersError(StateError):
+class LostDeadLettersError(StateError):
     """Dead letters that belong to the head are gone. A reset to earliest needs none."""
 
 
@@ -64,28 +64,28 @@ class Run(NamedTuple):
 
     run_id: str
     pause: Pause
-    at: Hook
+    hook: Hook
 
 
-def settle(catalog: Catalog, main_table: Table, main: State, dead: State, run: Run) -> State:
+def reconcile(catalog: Catalog, main_table: Table, main: State, dead: State, run: Run) -> State:
     """Make the dead letters, whose state is `dead`, fit `main`; their state then.
 
     `main` was read from `main_table`, before `dead`. Raises ExportError.
     """
-    if fits(main, dead):
+    if is_consistent(main, dead):
         return dead
     namespace, name = main_table.name()[-2:]
     identifier: Identifier = (namespace, name)
     table = load(catalog, identifier)
     view = view_of(main_table)
-    pending = unbrought(view, dead)
-    brought = {one.line: one.seq for one in pending}
-    new = following(dead, main, f"{run.run_id}-settle", {**brought, main.line: main.seq})
-    with RunMarker(table, run.run_id):
-        letters = _Letters(table, new.run_id)
+    pending = uncommitted_dead_letters(view, dead)
+    seq_by_line = {one.line: one.seq for one in pending}
+    new = next_state(dead, main, f"{run.run_id}-settle", {**seq_by_line, main.line: main.seq})
+    with RunMark(table, run.run_id):
+        letters = _DeadLetterRewriter(table, new.run_id)
         try:
-            added = letters.bring(pending)
-            removed = letters.without(_also_there(main_table, main, table, view))
+            added = letters.add_pending(pending)
+            removed = letters.remove(_in_both_tables(main_table, main, table, view))
             files = letters.files()
         except ExportError:
             letters.discard()
@@ -94,14 +94,14 @@ def settle(catalog: Catalog, main_table: Table, main: State, dead: State, run: R
         try:
             commit.commit(
                 catalog,
-                dead_identifier(identifier),
+                dead_letter_identifier(identifier),
                 [*added, *files],
                 expected=dead,
                 new=new,
                 pause=run.pause,
                 removed=removed,
                 base_id=head.snapshot_id if head and removed else None,
-                at=lambda step: run.at(STEPS[step]),
+                hook=lambda step: run.hook(STEPS[step]),
             )
         except CommitUnknownError:
             raise
@@ -111,42 +111,47 @@ def settle(catalog: Catalog, main_table: Table, main: State, dead: State, run: R
     return new
 
 
-def unbrought(view: TableView, dead: State) -> list[Pending]:
+def uncommitted_dead_letters(view: TableView, dead: State) -> list[PendingDeadLetters]:
     """Dead letters that commits among the head's ancestors name and that never came, oldest first.
 
     Raises LostLettersError when a reset has taken them out and nobody knows of which commits.
     """
-    brought = dead.follows.brought
-    found: dict[str, Pending] = {}
+    seq_by_line = dead.follows.seq_by_line
+    found: dict[str, PendingDeadLetters] = {}
     newer: State | None = None
-    for one in lineage(view):
+    for one in ancestor_states(view):
         if newer is not None and any(
             one.offsets.get(partition, 0) > end for partition, end in newer.offsets.items()
         ):
             # The newer one is a reset, which has settled what was before it.
             return list(found.values())[::-1]
-        if brought.get(one.line, -1) >= one.seq:
+        if seq_by_line.get(one.line, -1) >= one.seq:
             return list(found.values())[::-1]
         pending = decode_pending(one.dead_letters)
-        if pending is not None and brought.get(pending.line, -1) < pending.seq:
+        if pending is not None and seq_by_line.get(pending.line, -1) < pending.seq:
             found.setdefault(pending.run_id, pending)
         newer = one
-    if newer is not None and newer.seq > 0 and dead.follows.was_reset and newer.line not in brought:
-        raise LostLettersError(
+    if (
+        newer is not None
+        and newer.seq > 0
+        and dead.follows.was_reset
+        and newer.line not in seq_by_line
+    ):
+        raise LostDeadLettersError(
             f"table {view.name} was rolled back behind a reset of its offsets, and its history does "
             "not say any more which dead letters belong to it; reset its offsets to earliest"
         )
     return list(found.values())[::-1]
 
 
-class _Letters:
+class _DeadLetterRewriter:
     """What a table of dead letters gets, and what of it is written anew."""
 
     def __init__(self, table: Table, name: str) -> None:
         self._table = table
         self._writer = FileWriter(target_of(table, FILE_BYTES_MAX), name)
 
-    def bring(self, pending: Sequence[Pending]) -> list[DataFile]:
+    def add_pending(self, pending: Sequence[PendingDeadLetters]) -> list[DataFile]:
         """Files that come as they are; rows of others are written, without those that are here."""
         if not pending:
             return []
@@ -157,13 +162,13 @@ class _Letters:
             for path in one.paths
             for file in guarded(
                 "read a file of dead letters",
-                lambda path=path: self._bring_file(path, here),  # type: ignore[misc]
+                lambda path=path: self._add_file(path, here),  # type: ignore[misc]
             )
         ]
 
-    def _bring_file(self, path: str, here: dict[int, Ints]) -> list[DataFile]:
+    def _add_file(self, path: str, here: dict[int, Ints]) -> list[DataFile]:
         if not self._table.io.new_input(path).exists():
-            raise LostLettersError(
+            raise LostDeadLettersError(
                 f"{path}, a file of dead letters of table {'.'.join(self._table.name())}, is gone; "
                 "reset the topic's offsets to earliest"
             )
@@ -184,7 +189,7 @@ class _Letters:
                 self._writer.write(pa.Table.from_batches([batch]).filter(pc.invert(gone)))
         return []
 
-    def without(self, gone: Mapping[int, Ints]) -> list[DataFile]:
+    def remove(self, gone: Mapping[int, Ints]) -> list[DataFile]:
         """Files that have such rows; their other rows are written anew."""
         if not gone:
             return []
@@ -211,15 +216,15 @@ class _Letters:
         self._writer.discard()
 
 
-def _also_there(
+def _in_both_tables(
     main_table: Table, main: State, dead_table: Table, view: TableView
 ) -> dict[int, Ints]:
     """Dead letters that the main table has as rows, by partition.
 
     Letters of the head's own ancestors are not: these commits have judged them.
     """
-    known = {one.run_id for one in lineage(view)}
-    known |= {p.run_id for one in lineage(view) if (p := decode_pending(one.dead_letters))}
+    known = {one.run_id for one in ancestor_states(view)}
+    known |= {p.run_id for one in ancestor_states(view) if (p := decode_pending(one.dead_letters))}
     rows = guarded(
         "read the dead letters",
         dead_table.scan(selected_fields=(names.PARTITION, names.OFFSET, RUN_ID)).to_arrow,
@@ -231,13 +236,13 @@ def _also_there(
         some = rows.filter(pc.equal(rows.column(names.PARTITION), partition))
         offsets = np.unique(np.asarray(some.column(names.OFFSET)))
         offsets = offsets[offsets < main.offsets.get(partition, 0)]
-        both = _among_rows(main_table, partition, offsets) if offsets.size else offsets
+        both = _offsets_in_table(main_table, partition, offsets) if offsets.size else offsets
         if both.size:
             found[partition] = both
     return found
 
 
-def _among_rows(table: Table, partition: int, offsets: Ints) -> Ints:
+def _offsets_in_table(table: Table, partition: int, offsets: Ints) -> Ints:
     """Those of the offsets that the table has."""
     # Their constructors take terms by name, which their declared types do not know.
     equal: Any = EqualTo

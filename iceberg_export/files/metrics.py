@@ -30,12 +30,12 @@ class _Bounds(NamedTuple):
     most: Any
 
 
-def least_bound(value: Any, length: int) -> Any:
+def lower_bound(value: Any, length: int) -> Any:
     """The beginning of a text or of bytes: nothing that begins so lies below."""
     return value[:length]
 
 
-def most_bound(value: Any, length: int) -> Any:
+def upper_bound(value: Any, length: int) -> Any:
     """Of at most so many characters or bytes, and not below `value`; None: there is none."""
     if len(value) <= length:
         return value
@@ -63,7 +63,7 @@ def file_metrics(metadata: TableMetadata, footer: Any) -> dict[str, Any]:
     counts: dict[int, int] = {}
     nulls: dict[int, int] = {}
     bounds: dict[int, _Bounds | None] = {}
-    untold = set()
+    without_statistics = set()
     for place in range(footer.num_columns * footer.num_row_groups):
         group, number = divmod(place, footer.num_columns)
         column = footer.row_group(group).column(number)
@@ -75,12 +75,12 @@ def file_metrics(metadata: TableMetadata, footer: Any) -> dict[str, Any]:
         counts[field_id] = counts.get(field_id, 0) + column.num_values
         statistics = column.statistics
         if statistics is None or not statistics.has_null_count:
-            untold.add(field_id)
+            without_statistics.add(field_id)
             continue
         nulls[field_id] = nulls.get(field_id, 0) + statistics.null_count
         if mode != MetricModeTypes.COUNTS:
             _widen(bounds, plan[field_id], statistics)
-    for field_id in untold:
+    for field_id in without_statistics:
         nulls.pop(field_id, None)
         bounds.pop(field_id, None)
     return {
@@ -133,8 +133,8 @@ def _as_bytes(
         if found is None:
             continue
         kind, length = plan[field_id].iceberg_type, plan[field_id].mode.length
-        least = found.least if length is None else least_bound(found.least, length)
-        most = found.most if length is None else most_bound(found.most, length)
+        least = found.least if length is None else lower_bound(found.least, length)
+        most = found.most if length is None else upper_bound(found.most, length)
         lower[field_id] = to_bytes(kind, least)
         if most is not None:
             upper[field_id] = to_bytes(kind, most)

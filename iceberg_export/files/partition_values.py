@@ -33,7 +33,12 @@ from pyiceberg.transforms import (
 from pyiceberg.types import DecimalType, IcebergType, PrimitiveType
 
 from iceberg_export.errors import StateError
-from iceberg_export.table.partition_limits import Cut, column_at, truncated, unheld_rows
+from iceberg_export.table.partition_limits import (
+    DecimalTruncation,
+    column_at,
+    rows_without_partition,
+    truncated,
+)
 
 _UNITS: dict[type, str] = {
     YearTransform: "Y",
@@ -50,7 +55,7 @@ _SECOND_TICKS = {"us": 1_000_000, "ns": 1_000_000_000}
 Ints = npt.NDArray[np.int64]
 
 
-class Column(NamedTuple):
+class PartitionColumn(NamedTuple):
     """One field of a table's partitioning and where its values come from."""
 
     field: PartitionField
@@ -59,12 +64,12 @@ class Column(NamedTuple):
     kind: IcebergType
 
 
-def partition_columns(metadata: TableMetadata) -> tuple[Column, ...]:
+def partition_columns(metadata: TableMetadata) -> tuple[PartitionColumn, ...]:
     """The fields that the table is partitioned by. Raises StateError for what we cannot write."""
     return tuple(_column(field, metadata.schema()) for field in metadata.spec().fields)
 
 
-def _column(field: PartitionField, schema: Schema) -> Column:
+def _column(field: PartitionField, schema: Schema) -> PartitionColumn:
     source = schema.find_field(field.source_id)
     path = _path(schema, field.source_id)
     known = type(field.transform) in _UNITS or isinstance(field.transform, _OTHERS)
@@ -73,7 +78,7 @@ def _column(field: PartitionField, schema: Schema) -> Column:
         raise StateError(
             f"the exporter cannot write into partitions by {field.transform} of {source.name}"
         )
-    return Column(field, path, source.field_type)
+    return PartitionColumn(field, path, source.field_type)
 
 
 def _path(schema: Schema, field_id: int) -> tuple[str, ...]:
@@ -92,20 +97,20 @@ def _path(schema: Schema, field_id: int) -> tuple[str, ...]:
 
 
 def split_rows(
-    columns: tuple[Column, ...], rows: pa.Table
+    columns: tuple[PartitionColumn, ...], rows: pa.Table
 ) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
     """The rows of each partition with its values; `()` of a table that is not partitioned.
 
     Values are as Iceberg stores them: days and microseconds as numbers. Raises StateError for a
-    row that `partition_limits.unheld_rows` names.
+    row that `partition_limits.rows_without_partition` names.
     """
     if not columns:
         yield (), rows
         return
-    if (same := _only_values(columns, rows)) is not None:
+    if (same := _single_partition(columns, rows)) is not None:
         yield same, rows
         return
-    for said in unheld_rows(filter(None, map(_cut, columns)), rows).values():
+    for said in rows_without_partition(filter(None, map(_truncation, columns)), rows).values():
         raise StateError(f"a row of the table cannot be written into its partition: {said}")
     encoded = [_values(column, rows).dictionary_encode("encode") for column in columns]
     codes = np.zeros(rows.num_rows, np.int64)
@@ -114,26 +119,28 @@ def split_rows(
         codes = codes * len(one.dictionary) + np.asarray(one.indices)
         _, codes = np.unique(codes, return_inverse=True)
     if not codes.any():
-        yield _said(columns, encoded, 0), rows
+        yield _python_values(columns, encoded, 0), rows
         return
     order = np.argsort(codes, kind="stable")
     bounds = np.flatnonzero(np.diff(codes[order])) + 1
     for places in np.split(order, bounds):
-        yield _said(columns, encoded, int(places[0])), rows.take(pa.array(places))
+        yield _python_values(columns, encoded, int(places[0])), rows.take(pa.array(places))
 
 
-def cuts_of(metadata: TableMetadata) -> tuple[Cut, ...]:
+def decimal_truncations(metadata: TableMetadata) -> tuple[DecimalTruncation, ...]:
     """Partition fields that some decimals have no place in."""
     fields = metadata.spec().fields
     of_decimals = [one for one in fields if isinstance(one.transform, TruncateTransform)]
-    return tuple(filter(None, (_cut(_column(one, metadata.schema())) for one in of_decimals)))
+    return tuple(
+        filter(None, (_truncation(_column(one, metadata.schema())) for one in of_decimals))
+    )
 
 
-def _cut(column: Column) -> Cut | None:
+def _truncation(column: PartitionColumn) -> DecimalTruncation | None:
     transform, kind = column.field.transform, column.kind
     if not (isinstance(transform, TruncateTransform) and isinstance(kind, DecimalType)):
         return None
-    return Cut(column.path, transform.width, kind.precision, kind.scale)
+    return DecimalTruncation(column.path, transform.width, kind.precision, kind.scale)
 
 
 def hashable(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -141,7 +148,9 @@ def hashable(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(repr(one) if isinstance(one, float) else one for one in values)
 
 
-def _said(columns: tuple[Column, ...], encoded: list[pa.Array], row: int) -> tuple[Any, ...]:
+def _python_values(
+    columns: tuple[PartitionColumn, ...], encoded: list[pa.Array], row: int
+) -> tuple[Any, ...]:
     """The partition's values in Python's types."""
     found = []
     for column, array in zip(columns, encoded, strict=True):
@@ -151,7 +160,9 @@ def _said(columns: tuple[Column, ...], encoded: list[pa.Array], row: int) -> tup
     return tuple(found)
 
 
-def _only_values(columns: tuple[Column, ...], rows: pa.Table) -> tuple[Any, ...] | None:
+def _single_partition(
+    columns: tuple[PartitionColumn, ...], rows: pa.Table
+) -> tuple[Any, ...] | None:
     """The partition that all rows lie in, when their least and greatest times tell; else None.
 
     Most rows that are written together are of one day: this spares them the work for each row.
@@ -168,30 +179,30 @@ def _only_values(columns: tuple[Column, ...], rows: pa.Table) -> tuple[Any, ...]
         first, last = _since_1970(ends, source.type, unit)
         if first != last or ends[0] < 0:
             return None
-        found.append(int(_wrapped(first)))
+        found.append(int(_wrapped_int32(first)))
     return tuple(found)
 
 
-def _values(column: Column, rows: pa.Table) -> pa.Array:
+def _values(column: PartitionColumn, rows: pa.Table) -> pa.Array:
     """A value for each row, equal where the partitions are; floats as their bytes."""
     source = column_at(column.path, rows)
     transform = column.field.transform
     if isinstance(transform, VoidTransform) or pa.types.is_null(source.type):
         return pa.nulls(len(source), pa.int32())
     if (unit := _UNITS.get(type(transform))) is not None:
-        ticks = _plain(source).fill_null(0).to_numpy().astype(np.int64)
-        whole = _wrapped(_since_1970(ticks, source.type, unit))
+        ticks = _stored_form(source).fill_null(0).to_numpy().astype(np.int64)
+        whole = _wrapped_int32(_since_1970(ticks, source.type, unit))
         return pa.array(whole, mask=~np.asarray(source.is_valid()))
-    plain = _plain(source)
+    stored = _stored_form(source)
     if isinstance(transform, BucketTransform):
-        return _of_each(plain, transform.transform(column.kind), pa.int32())
+        return _map_distinct(stored, transform.transform(column.kind), pa.int32())
     if isinstance(transform, TruncateTransform):
-        return _truncate(plain, transform.width, column.kind)
+        return _truncate(stored, transform.width, column.kind)
     form = _float_form(column)
-    return _float_bytes(plain, form) if form else plain
+    return _float_bytes(stored, form) if form else stored
 
 
-def _plain(source: pa.Array) -> pa.Array:
+def _stored_form(source: pa.Array) -> pa.Array:
     """As Iceberg stores it: times as numbers, a UUID as its bytes."""
     kind = source.type
     if isinstance(source, pa.ExtensionArray):
@@ -204,7 +215,7 @@ def _width(kind: pa.DataType) -> pa.DataType:
     return pa.int32() if kind.bit_width == 32 else pa.int64()
 
 
-def _of_each(source: pa.Array, apply: Any, kind: pa.DataType) -> pa.Array:
+def _map_distinct(source: pa.Array, apply: Any, kind: pa.DataType) -> pa.Array:
     """What a function of Python's makes of each value; it is asked once for equal ones."""
     unique = source.dictionary_encode()
     results = pa.array([apply(value.as_py()) for value in unique.dictionary], kind)
@@ -213,7 +224,7 @@ def _of_each(source: pa.Array, apply: Any, kind: pa.DataType) -> pa.Array:
 
 def _truncate(source: pa.Array, width: int, kind: IcebergType) -> pa.Array:
     if isinstance(kind, DecimalType):
-        return _of_each(source, lambda value: truncated(value, width, kind.scale), source.type)
+        return _map_distinct(source, lambda value: truncated(value, width, kind.scale), source.type)
     if pa.types.is_integer(source.type):
         numbers = source.fill_null(0).to_numpy()
         by = numbers.dtype.type(width)
@@ -225,7 +236,7 @@ def _truncate(source: pa.Array, width: int, kind: IcebergType) -> pa.Array:
     return pc.binary_slice(source, 0, width)
 
 
-def _float_form(column: Column) -> str:
+def _float_form(column: PartitionColumn) -> str:
     """How `struct` says the values of an identity partition of floats; "" of all others."""
     if not isinstance(column.field.transform, IdentityTransform):
         return ""
@@ -260,6 +271,6 @@ def _since_1970(ticks: Ints, kind: pa.DataType, unit: str) -> Ints:
     return ticks
 
 
-def _wrapped(whole: Any) -> Any:
+def _wrapped_int32(whole: Any) -> Any:
     """In 32 bits, as Java's cast leaves the hours of the year 300,000."""
     return whole.astype(np.int32)

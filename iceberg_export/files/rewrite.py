@@ -30,31 +30,33 @@ from iceberg_export.files.write import FileWriter, Target
 from iceberg_export.table.catalog import CATALOG_ERRORS, first_line, guarded, io_properties
 
 
-class Rewrite(NamedTuple):
-    """One task: `files` become new ones, without rows from `cuts[partition]` on."""
+class RewriteTask(NamedTuple):
+    """One task: `files` become new ones, without rows from `delete_from[partition]` on."""
 
     number: int
     target: Target
     name: str
     """What names of new files begin with, before the attempt's number."""
     files: tuple[FileScanTask, ...]
-    cuts: Mapping[int, int]
+    delete_from: Mapping[int, int]
 
 
-class Rewritten(NamedTuple):
+class RewriteResult(NamedTuple):
     number: int
     files: list[DataFile]
     rows_read: int
     rows_written: int
 
 
-def rows_from(cuts: Mapping[int, int]) -> BooleanExpression:
+def rows_at_or_after(delete_from: Mapping[int, int]) -> BooleanExpression:
     """The rows that lie at or after the cut of their partition."""
-    assert cuts
+    assert delete_from
     # Their constructors take terms by name, which their declared types do not know.
     equal: Any = EqualTo
     at_least: Any = GreaterThanOrEqual
-    each = [And(equal(names.PARTITION, p), at_least(names.OFFSET, o)) for p, o in cuts.items()]
+    each = [
+        And(equal(names.PARTITION, p), at_least(names.OFFSET, o)) for p, o in delete_from.items()
+    ]
     return each[0] if len(each) == 1 else Or(*each)
 
 
@@ -65,9 +67,9 @@ def scan_files(table: Table, rows: BooleanExpression | None = None) -> list[File
     return guarded(f"read the file list of {name}", lambda: list(scan.plan_files()))
 
 
-def _kept(rows: pa.Table, cuts: Mapping[int, int]) -> pa.Table:
+def _without_deleted(rows: pa.Table, delete_from: Mapping[int, int]) -> pa.Table:
     """`rows` without those at or after their partition's cut."""
-    for partition, cut in cuts.items():
+    for partition, cut in delete_from.items():
         gone = pc.and_(
             pc.equal(rows.column(names.PARTITION), partition),
             pc.greater_equal(rows.column(names.OFFSET), cut),
@@ -76,7 +78,7 @@ def _kept(rows: pa.Table, cuts: Mapping[int, int]) -> pa.Table:
     return rows
 
 
-def rewrite_task(payload: Rewrite, attempt: int) -> Rewritten:
+def rewrite_files(payload: RewriteTask, attempt: int) -> RewriteResult:
     """Write the files of one task. Raises StateError; then none of the new ones are left."""
     metadata = TableMetadataUtil.parse_raw(payload.target.metadata_json)
     io = load_file_io(payload.target.io_properties, metadata.location)
@@ -89,7 +91,7 @@ def rewrite_task(payload: Rewrite, attempt: int) -> Rewritten:
             for batch in scan.to_record_batches([file]):
                 rows = pa.Table.from_batches([batch])
                 read += rows.num_rows
-                rows = _kept(rows, payload.cuts)
+                rows = _without_deleted(rows, payload.delete_from)
                 written += rows.num_rows
                 writer.write(rows)
         files = writer.close()
@@ -100,7 +102,7 @@ def rewrite_task(payload: Rewrite, attempt: int) -> Rewritten:
         if not finished:
             writer.discard()
     assert sum(file.record_count for file in files) == written
-    return Rewritten(payload.number, files, read, written)
+    return RewriteResult(payload.number, files, read, written)
 
 
 def target_of(table: Table, file_bytes_max: int) -> Target:

@@ -59,7 +59,7 @@ class _Folder(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenFile:
     path: str
     sink: Any
     writer: Any
@@ -81,7 +81,7 @@ class FileWriter:
         self._schema = self._metadata.schema()
         self._arrow_schema = schema_to_pyarrow(self._schema, include_field_ids=True)
         self._columns = partition_columns(self._metadata)
-        self._open: dict[Any, _Open] = {}
+        self._open: dict[Any, _OpenFile] = {}
         self._count = 0
         self._files: list[DataFile] = []
 
@@ -135,7 +135,7 @@ class FileWriter:
         path = self._metadata.spec().partition_to_path(partition, self._schema)
         return _Folder(path) if len(path) <= FOLDER_CHARS_MAX else None
 
-    def _start(self, partition: Record) -> _Open:
+    def _start(self, partition: Record) -> _OpenFile:
         folder: Any = self._folder(partition)
         path = self._locations.new_data_location(f"{self._name}-{self._count:05d}.parquet", folder)
         self._count += 1
@@ -156,9 +156,9 @@ class FileWriter:
             write_page_index=True,
             store_schema=False,
         )
-        return _Open(path, sink, writer, partition, [])
+        return _OpenFile(path, sink, writer, partition, [])
 
-    def _flush(self, file: _Open) -> None:
+    def _flush(self, file: _OpenFile) -> None:
         if not file.gathered:
             return
         # PyIceberg's reader says text for what files have, large text for what they lack.

@@ -97,7 +97,9 @@ class AgentClient:
                     pool.map(lambda one: self._plan(topic, one, offsets.get(one, 0)), numbers)
                 )
             parts = pool.map(
-                lambda part: self._whole(topic, part, bytes_enough, beyond.get(part.partition, -1)),
+                lambda part: self._is_digits(
+                    topic, part, bytes_enough, beyond.get(part.partition, -1)
+                ),
                 plan.partitions.values(),
             )
             return plan._replace(partitions={part.partition: part for part in parts})
@@ -111,7 +113,7 @@ class AgentClient:
             raise PlanError(f"topic {topic.name} was re-created just now; run again")
         return plan
 
-    def _whole(
+    def _is_digits(
         self, topic: Topic, part: PartitionPlan, bytes_enough: int | None, beyond: int
     ) -> PartitionPlan:
         """The plan of a partition as far as it is needed, piece by piece. Rows may move meanwhile:

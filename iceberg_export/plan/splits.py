@@ -113,7 +113,7 @@ class TopicPlan(NamedTuple):
     """Effective `frazil.iceberg.*` of the topic."""
 
 
-class Work(NamedTuple):
+class CommitRange(NamedTuple):
     """What one commit will cover: `starts[p]` to `ends[p]` for every partition."""
 
     starts: dict[int, int]
@@ -253,7 +253,7 @@ def clip(part: PartitionPlan, *, start: int, end: int, topic: str) -> Clipped:
     ahead = deque(markers)
     at = start
     for span in sorted(part.spans, key=lambda span: span.offset_from):
-        at = _behind_markers(ahead, at)
+        at = _skip_markers(ahead, at)
         if span.next_offset <= at or span.offset_from >= end:
             continue
         if span.offset_from > at:
@@ -261,7 +261,7 @@ def clip(part: PartitionPlan, *, start: int, end: int, topic: str) -> Clipped:
         to = min(span.next_offset, end)
         spans.append(span._replace(offset_from=at, offset_to=to))
         at = to
-    at = _behind_markers(ahead, at)
+    at = _skip_markers(ahead, at)
     if at < end or ahead:
         raise PlanError(
             f"the plan of {topic} partition {part.partition} has a hole at offset {at} "
@@ -270,7 +270,7 @@ def clip(part: PartitionPlan, *, start: int, end: int, topic: str) -> Clipped:
     return Clipped(_with_aborted(spans, part.aborted), tuple(markers))
 
 
-def _behind_markers(ahead: deque[int], at: int) -> int:
+def _skip_markers(ahead: deque[int], at: int) -> int:
     """The first offset from `at` on that no marker takes; those before are taken away."""
     while ahead and ahead[0] == at:
         ahead.popleft()
@@ -308,7 +308,7 @@ def check_not_ahead(plan: TopicPlan, offsets: Mapping[int, int], position: int =
     yet at the `position` at which it told of the table's last records.
 
     Neither ever goes back, unless an older log is put back. Once that one has grown past the
-    table, `seams` tell.
+    table, `last_records` tell.
     """
     said = [
         f"partition {number}: the table has what is before offset {offset}, "
@@ -318,8 +318,8 @@ def check_not_ahead(plan: TopicPlan, offsets: Mapping[int, int], position: int =
     ]
     if plan.position < position:
         said.append(
-            f"the table was written when the log was at position {_shown(position)}, "
-            f"the log is at {_shown(plan.position)}"
+            f"the table was written when the log was at position {_position_text(position)}, "
+            f"the log is at {_position_text(plan.position)}"
         )
     if said:
         raise ahead_error(plan.topic, said)
@@ -338,13 +338,13 @@ def ahead_error(topic: str, said: Sequence[str]) -> AheadError:
     )
 
 
-def _shown(place: int) -> str:
+def _position_text(place: int) -> str:
     return f"{era_of(Position(place))}:{revision_of(Position(place))}"
 
 
-def next_work(
+def next_commit_range(
     plan: TopicPlan, offsets: Mapping[int, int], *, bytes_max: int, skip_gaps: bool
-) -> Work:
+) -> CommitRange:
     """What to export next, given the table's `offsets`; at most about `bytes_max` bytes.
 
     A partition without an offset begins at the log's start. One whose next offset retention has
@@ -383,7 +383,7 @@ def next_work(
         spans += chosen
         if count := sum(offset < ends[number] for offset in clipped.markers):
             markers[number] = count
-    return Work(starts, ends, tuple(gaps), tuple(spans), markers)
+    return CommitRange(starts, ends, tuple(gaps), tuple(spans), markers)
 
 
 def make_splits(

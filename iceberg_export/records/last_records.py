@@ -18,10 +18,10 @@ from iceberg_export import names
 from iceberg_export.plan.splits import PlannedSpan, StoreAddress, TopicPlan, ahead_error
 from iceberg_export.records.read_chunks import open_reader, span_bytes
 from iceberg_export.records.rows import span_rows
-from iceberg_export.table.state import Seam
+from iceberg_export.table.state import LastRecord
 
 
-class SeamTask(NamedTuple):
+class DigestTask(NamedTuple):
     """Records to be read: one of each span."""
 
     store: StoreAddress
@@ -29,7 +29,7 @@ class SeamTask(NamedTuple):
     spans: Sequence[PlannedSpan]
 
 
-class LastRows:
+class LastRowOfEach:
     """Takes the rows of a split, piece by piece, and keeps the last one of each partition."""
 
     def __init__(self) -> None:
@@ -40,15 +40,17 @@ class LastRows:
         if rows.num_rows:
             self._found[span.partition] = (span.key, rows.take([rows.num_rows - 1]))
 
-    def seams(self) -> dict[int, Seam]:
+    def last_records(self) -> dict[int, LastRecord]:
         """By partition."""
         return {
-            partition: Seam(row.column(names.OFFSET)[0].as_py(), digest_of(row), place_of(key))
+            partition: LastRecord(
+                row.column(names.OFFSET)[0].as_py(), digest_of(row), object_hash(key)
+            )
             for partition, (key, row) in self._found.items()
         }
 
 
-def place_of(key: str) -> str:
+def object_hash(key: str) -> str:
     """Names an object shortly."""
     return f"{zlib.crc32(key.encode()):08x}"
 
@@ -71,31 +73,31 @@ def digest_of(row: pa.Table) -> str:
     return found.hexdigest()
 
 
-def newest(results: Iterable[Mapping[int, Seam]]) -> dict[int, Seam]:
+def newest_of_each_partition(results: Iterable[Mapping[int, LastRecord]]) -> dict[int, LastRecord]:
     """The last of each partition over all splits."""
-    found: dict[int, Seam] = {}
-    for seams in results:
-        for partition, seam in seams.items():
+    found: dict[int, LastRecord] = {}
+    for last_records in results:
+        for partition, seam in last_records.items():
             if partition not in found or found[partition].offset < seam.offset:
                 found[partition] = seam
     return found
 
 
-def moved(plan: TopicPlan, seams: Mapping[int, Seam]) -> list[PlannedSpan]:
+def moved_records(plan: TopicPlan, last_records: Mapping[int, LastRecord]) -> list[PlannedSpan]:
     """Where the records lie now that are not where they lay; the plan begins with them."""
     found = []
-    for partition, seam in sorted(seams.items()):
+    for partition, seam in sorted(last_records.items()):
         part = plan.partitions.get(partition)
         for span in part.spans if part is not None and part.log_start <= seam.offset else ():
             if span.base_offset <= seam.offset < span.next_offset:
-                if place_of(span.key) != seam.place:
+                if object_hash(span.key) != seam.place:
                     to = seam.offset + 1
                     found.append(span._replace(offset_from=seam.offset, offset_to=to))
                 break
     return found
 
 
-def read_seams(task: SeamTask, _attempt: int) -> dict[int, str]:
+def read_digests(task: DigestTask, _attempt: int) -> dict[int, str]:
     """Digests by partition of the records that are there. Raises ExportError."""
     reader = open_reader(task.store, task.store_options)
     found = {}
@@ -106,9 +108,9 @@ def read_seams(task: SeamTask, _attempt: int) -> dict[int, str]:
     return found
 
 
-def check_same(
+def check_same_records(
     plan: TopicPlan,
-    seams: Mapping[int, Seam],
+    last_records: Mapping[int, LastRecord],
     spans: Iterable[PlannedSpan],
     found: Mapping[int, str],
 ) -> None:
@@ -118,7 +120,7 @@ def check_same(
         may_be_gone = plan.partitions[span.partition].compacted and span.is_absolute
         if span.partition not in found and may_be_gone:
             continue
-        if found.get(span.partition) != seams[span.partition].digest:
+        if found.get(span.partition) != last_records[span.partition].digest:
             others.append(
                 f"partition {span.partition}: at offset {span.offset_from} the log has another "
                 "record than the table"

@@ -10,7 +10,7 @@ clock.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-LOOK_MS_MIN = 1_000
+POLL_MS_MIN = 1_000
 """Looks come no faster than this, whatever a topic demands: each asks an agent and the catalog."""
 
 
@@ -18,7 +18,7 @@ FAILURE_PAUSE_MS_MAX = 600_000
 """Pauses after failures grow up to this, or up to the interval of looks when that is longer."""
 
 
-class Waiting(NamedTuple):
+class TopicLag(NamedTuple):
     """What a look has found of one topic."""
 
     offsets_behind: int
@@ -29,22 +29,22 @@ class Waiting(NamedTuple):
     nobody knows how long its records have waited."""
 
 
-def look_ms(interval_ms: int, max_lags_ms: Iterable[int]) -> int:
+def poll_interval_ms(interval_ms: int, max_lags_ms: Iterable[int]) -> int:
     """Time between two looks: the interval, unless a topic's lag may not be that long."""
-    return max(LOOK_MS_MIN, min([interval_ms, *max_lags_ms]))
+    return max(POLL_MS_MIN, min([interval_ms, *max_lags_ms]))
 
 
-def is_due(topic: Waiting, *, next_look_ms: int, bytes_enough: int) -> bool:
+def is_due(topic: TopicLag, *, next_poll_ms: int, bytes_enough: int) -> bool:
     """Export it now, or may it wait for the next look?"""
     if topic.offsets_behind == 0:
         return False
     if topic.caught_up_ms is None or topic.bytes_behind >= bytes_enough:
         return True
     # The oldest record may have come right after the topic was last seen without any.
-    return next_look_ms - topic.caught_up_ms > topic.max_lag_ms
+    return next_poll_ms - topic.caught_up_ms > topic.max_lag_ms
 
 
-class Failing(NamedTuple):
+class FailedExports(NamedTuple):
     """A topic whose last exports failed."""
 
     times: int
@@ -58,26 +58,26 @@ class Failing(NamedTuple):
     """Under which it failed: others are worth a try at once."""
 
 
-def failed(
-    before: Failing | None,
+def count_failure(
+    before: FailedExports | None,
     reason: str,
     *,
     configs: Mapping[str, str],
-    look_ms: int,
+    began_ms: int,
     interval_ms: int,
-) -> Failing:
-    """One more failure, of a try that began with the look at `look_ms`."""
+) -> FailedExports:
+    """Counts one more failure, of an export in the round that began at `began_ms`."""
     times = before.times + 1 if before else 1
     most = max(interval_ms, FAILURE_PAUSE_MS_MAX)
     pause_ms = min(2 * before.pause_ms, most) if before else interval_ms
-    return Failing(times, reason, pause_ms, look_ms + pause_ms, configs)
+    return FailedExports(times, reason, pause_ms, began_ms + pause_ms, configs)
 
 
-def is_news(before: Failing | None, now: Failing) -> bool:
+def is_worth_reporting(before: FailedExports | None, now: FailedExports) -> bool:
     """Is it worth a line, or has it been told, and that the next try is so long away, too?"""
     return before is None or (before.reason, before.pause_ms) != (now.reason, now.pause_ms)
 
 
-def may_try(failing: Failing | None, configs: Mapping[str, str], now_ms: int) -> bool:
+def may_retry(failing: FailedExports | None, configs: Mapping[str, str], now_ms: int) -> bool:
     """Has the topic paused for long enough, or have its settings changed?"""
     return failing is None or now_ms >= failing.again_ms or failing.configs != configs

@@ -17,23 +17,29 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from iceberg_export.dead_letters import dead_letter_table
-from iceberg_export.dead_letters.dead_letter_table import Pending, encode_pending
-from iceberg_export.dead_letters.reconcile import Run, settle
+from iceberg_export.dead_letters.dead_letter_table import PendingDeadLetters, encode_pending
+from iceberg_export.dead_letters.reconcile import Run, reconcile
 from iceberg_export.errors import CatalogError, FencedError, SettingsError
-from iceberg_export.files.partition_values import cuts_of, partition_columns
+from iceberg_export.files.partition_values import decimal_truncations, partition_columns
 from iceberg_export.files.rewrite import delete_files
 from iceberg_export.files.write import Target
 from iceberg_export.names import KEY, TIMESTAMP_AHEAD_MS_MAX, TIMESTAMP_MS_MIN
 from iceberg_export.plan.agent_client import AgentClient, Topic
-from iceberg_export.plan.splits import TopicPlan, Work, check_not_ahead, make_splits, next_work
+from iceberg_export.plan.splits import (
+    CommitRange,
+    TopicPlan,
+    check_not_ahead,
+    make_splits,
+    next_commit_range,
+)
 from iceberg_export.records import last_records
 from iceberg_export.records.rows import TimestampLimits
 from iceberg_export.settings import Settings
-from iceberg_export.steps import Hook, Step, pass_by
+from iceberg_export.steps import Hook, Step, no_hook
 from iceberg_export.table import commit, schema, topic_settings
 from iceberg_export.table.catalog import Identifier, find_table, io_properties, table_name, view_of
 from iceberg_export.table.commit import Pause, RecreatedError
-from iceberg_export.table.run_markers import RunMarker
+from iceberg_export.table.run_markers import RunMark
 from iceberg_export.table.state import State, read_state
 from iceberg_export.table.topic_settings import PartitionTerm, TopicTable
 from iceberg_export.tasks.export_split import (
@@ -47,7 +53,7 @@ from iceberg_export.typed.registry_client import RegistryClient
 from iceberg_export.typed.topic_types import TopicTypes
 from iceberg_export.typed.typed_rows import RowTyping
 from iceberg_export.upsert.buckets import bucket_column
-from iceberg_export.upsert.merge import Means, merge_and_commit
+from iceberg_export.upsert.merge import MergeContext, merge_and_commit
 from iceberg_export.upsert.newest_records import BUCKETS_DEFAULT
 
 TASKS_PER_CORE = 2
@@ -70,7 +76,7 @@ class TaskRunner(Protocol):
     ) -> list[Result]: ...
 
 
-class Report(NamedTuple):
+class ExportReport(NamedTuple):
     """What an export of one topic did."""
 
     topic: str
@@ -97,7 +103,7 @@ class Committed(NamedTuple):
     """Of the log."""
 
 
-def go_on(_committed: Committed) -> bool:
+def always_continue(_committed: Committed) -> bool:
     """Nobody watches: an export goes on to the log's end."""
     return True
 
@@ -113,15 +119,15 @@ class Job(NamedTuple):
     run_id: str
     runner: Callable[[], TaskRunner]
     pause: Pause
-    after_commit: Callable[[Committed], bool] = go_on
+    after_commit: Callable[[Committed], bool] = always_continue
     """Is told of each commit; False ends the topic's export there, the next run goes on."""
-    at: Hook = pass_by
+    hook: Hook = no_hook
     """Is told of each step; tests let an export die or race there."""
     clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     """Wall clock: timestamps far ahead of it are not believed."""
 
 
-class _Export(NamedTuple):
+class _TopicExport(NamedTuple):
     """One topic of a job."""
 
     job: Job
@@ -145,17 +151,17 @@ def new_run_id(rng: random.Random) -> str:
     return f"{rng.getrandbits(128):032x}"
 
 
-def locate(job: Job, topic: Topic) -> Identifier:
+def table_identifier(job: Job, topic: Topic) -> Identifier:
     """The table of a topic, by settings; of a re-created topic a table of its own, if allowed.
 
     Raises RecreatedError when it is not.
     """
     settings = job.settings
-    told = topic_settings.parse(topic.configs, topic.name)
+    topic_table = topic_settings.parse(topic.configs, topic.name)
     if topic.name in settings.table_names:
         identifier = (settings["table.namespace"], settings.table_names[topic.name])
     else:
-        identifier = told.identifier(settings["table.namespace"], table_name(topic.name))
+        identifier = topic_table.identifier(settings["table.namespace"], table_name(topic.name))
     table = find_table(job.catalog, identifier)
     if table is None:
         return identifier
@@ -170,12 +176,12 @@ def locate(job: Job, topic: Topic) -> Identifier:
     return identifier
 
 
-def types_of(job: Job, topic: Topic) -> TopicTypes | None:
+def load_topic_types(job: Job, topic: Topic) -> TopicTypes | None:
     """What the schema registry tells of the topic; None when no mode needs columns of its own."""
-    told = topic_settings.parse(topic.configs, topic.name)
-    if not told.typed:
+    topic_table = topic_settings.parse(topic.configs, topic.name)
+    if not topic_table.typed:
         return None
-    return TopicTypes(told, RegistryClient(job.settings.values, sleep=job.pause.sleep))
+    return TopicTypes(topic_table, RegistryClient(job.settings.values, sleep=job.pause.sleep))
 
 
 def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State, State | None]:
@@ -183,10 +189,10 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
 
     What a crash left undone between the two is done. Raises ExportError.
     """
-    identifier = locate(job, topic)
-    told = topic_settings.parse(topic.configs, topic.name)
+    identifier = table_identifier(job, topic)
+    topic_table = topic_settings.parse(topic.configs, topic.name)
     columns = schema.TABLE_SCHEMA if types is None else schema.table_schema(types.columns())
-    by = _partitioning(job, told)
+    by = _partitioning(job, topic_table)
     is_new = find_table(job.catalog, identifier) is None
     state = commit.initialise(
         job.catalog,
@@ -199,17 +205,17 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
         table_schema=columns,
         run_id=f"{job.run_id}-init",
         pause=job.pause,
-        at=job.at,
+        hook=job.hook,
     )
-    may_be_bad = types is not None or told.mode == "upsert"
-    wanted = (may_be_bad and told.bad_records == "dlq") or bool(state.dead_letters)
+    may_be_bad = types is not None or topic_table.mode == "upsert"
+    wanted = (may_be_bad and topic_table.bad_records == "dlq") or bool(state.dead_letters)
     # Letters of another time count as well: a rollback may lead back to their records.
-    if not wanted and not dead_letter_table.exist(job.catalog, identifier, topic.topic_id):
+    if not wanted and not dead_letter_table.exists(job.catalog, identifier, topic.topic_id):
         return state, None
-    return _open_letters(job, topic, identifier)
+    return _open_dead_letters(job, topic, identifier)
 
 
-def _open_letters(job: Job, topic: Topic, identifier: Identifier) -> tuple[State, State]:
+def _open_dead_letters(job: Job, topic: Topic, identifier: Identifier) -> tuple[State, State]:
     """States of the table and of its dead letters, which fit each other."""
     table = find_table(job.catalog, identifier)
     main = read_state(view_of(table)) if table is not None else None
@@ -226,14 +232,14 @@ def _open_letters(job: Job, topic: Topic, identifier: Identifier) -> tuple[State
         run_id=f"{job.run_id}-init",
         pause=job.pause,
     )
-    return main, settle(job.catalog, table, main, dead, Run(job.run_id, job.pause, job.at))
+    return main, reconcile(job.catalog, table, main, dead, Run(job.run_id, job.pause, job.hook))
 
 
-def _partitioning(job: Job, told: TopicTable) -> str | tuple[PartitionTerm, ...]:
+def _partitioning(job: Job, topic_table: TopicTable) -> str | tuple[PartitionTerm, ...]:
     """How a new table is to be partitioned."""
-    if told.partition_by is not None:
-        return told.partition_by
-    if told.mode == "upsert":
+    if topic_table.partition_by is not None:
+        return topic_table.partition_by
+    if topic_table.mode == "upsert":
         return (PartitionTerm("bucket", KEY, BUCKETS_DEFAULT),)
     return job.settings["table.partition.by"]
 
@@ -252,24 +258,26 @@ def _partition_spec(
         ) from error
 
 
-def export_topic(job: Job, topic: Topic) -> Report:
+def export_topic(job: Job, topic: Topic) -> ExportReport:
     """Bring the topic's table up to the log's end as it is now. Raises ExportError."""
-    types = types_of(job, topic)
-    told = topic_settings.parse(topic.configs, topic.name)
-    export = _Export(job, topic, locate(job, topic), told, types)
+    types = load_topic_types(job, topic)
+    topic_table = topic_settings.parse(topic.configs, topic.name)
+    export = _TopicExport(job, topic, table_identifier(job, topic), topic_table, types)
     state, dead = open_tables(job, topic, types)
-    job.at(Step.INITIALISED)
+    job.hook(Step.INITIALISED)
     bytes_max = job.settings.number("commit.bytes.max")
     skip_gaps = job.settings["gap.policy"] == "skip"
     plan = _plan(job, topic, state, bytes_max)
-    job.at(Step.PLANNED)
+    job.hook(Step.PLANNED)
     goal = {number: part.stable for number, part in plan.partitions.items()}
-    report = Report(topic.name, export.name, rows=0, files=0, commits=0)
+    report = ExportReport(topic.name, export.name, rows=0, files=0, commits=0)
     asked_again = False
     while True:
-        work = next_work(plan, state.offsets, bytes_max=bytes_max, skip_gaps=skip_gaps)
-        if work.ends == state.offsets:
-            if asked_again or all(work.ends[number] >= end for number, end in goal.items()):
+        commit_range = next_commit_range(
+            plan, state.offsets, bytes_max=bytes_max, skip_gaps=skip_gaps
+        )
+        if commit_range.ends == state.offsets:
+            if asked_again or all(commit_range.ends[number] >= end for number, end in goal.items()):
                 return report
             # A plan has only so much; what has come since the first one is not waited for.
             plan = _plan(job, topic, state, bytes_max)
@@ -277,27 +285,27 @@ def export_topic(job: Job, topic: Topic) -> Report:
             continue
         asked_again = False
         if not report.commits:
-            _check_seams(job, plan, state)
-        done = _export_work(export, plan, work, state, dead)
+            _check_last_records(job, plan, state)
+        done = _export_range(export, plan, commit_range, state, dead)
         state, dead = done.state, done.dead
-        report = _told(report, done)
+        report = _added_to_report(report, done)
         if not job.after_commit(
-            Committed(topic, state, done.rows, len(done.files), work.byte_count)
+            Committed(topic, state, done.rows, len(done.files), commit_range.byte_count)
         ):
             return report
 
 
 def _plan(job: Job, topic: Topic, state: State, bytes_max: int) -> TopicPlan:
     """From the last records that the table has, by which the log is known again."""
-    starts = dict(state.offsets) | {p: seam.offset for p, seam in state.seams.items()}
+    starts = dict(state.offsets) | {p: seam.offset for p, seam in state.last_records.items()}
     plan = job.client.plan(topic, starts, bytes_enough=bytes_max, beyond=state.offsets)
     check_not_ahead(plan, state.offsets, state.position)
     return plan
 
 
-def _check_seams(job: Job, plan: TopicPlan, state: State) -> None:
+def _check_last_records(job: Job, plan: TopicPlan, state: State) -> None:
     """Is the log the one that the table's last records came from? Raises AheadError."""
-    spans = last_records.moved(plan, state.seams)
+    spans = last_records.moved_records(plan, state.last_records)
     if not spans:
         return
     runner = job.runner()
@@ -308,16 +316,16 @@ def _check_seams(job: Job, plan: TopicPlan, state: State) -> None:
     )
     options = job.settings.store_options
     found = runner.run(
-        last_records.read_seams,
-        [last_records.SeamTask(plan.store, options, split.spans) for split in splits],
+        last_records.read_digests,
+        [last_records.DigestTask(plan.store, options, split.spans) for split in splits],
         sizes=[split.byte_count for split in splits],
         title=f"{plan.topic}: the last records of {len(spans)} partitions",
     )
     digests = {number: digest for some in found for number, digest in some.items()}
-    last_records.check_same(plan, state.seams, spans, digests)
+    last_records.check_same_records(plan, state.last_records, spans, digests)
 
 
-class _Done(NamedTuple):
+class _CommitResult(NamedTuple):
     """One commit."""
 
     state: State
@@ -327,7 +335,7 @@ class _Done(NamedTuple):
     results: list[SplitResult]
 
 
-def _told(report: Report, done: _Done) -> Report:
+def _added_to_report(report: ExportReport, done: _CommitResult) -> ExportReport:
     reasons = [result.said for result in done.results if result.said]
     dead_files = [file for result in done.results for file in result.dead_files]
     return report._replace(
@@ -340,49 +348,55 @@ def _told(report: Report, done: _Done) -> Report:
     )
 
 
-def _export_work(
-    export: _Export, plan: TopicPlan, work: Work, state: State, dead: State | None
-) -> _Done:
+def _export_range(
+    export: _TopicExport,
+    plan: TopicPlan,
+    commit_range: CommitRange,
+    state: State,
+    dead: State | None,
+) -> _CommitResult:
     """One commit. While it is made the run is marked, so that `maintain` lets its files be."""
     table = find_table(export.job.catalog, export.identifier)
     if table is None:
         raise CatalogError(f"table {export.name} was dropped while it was exported to")
-    if not work.spans:
-        return _export_into(table, export, plan, work, state=state, dead=dead)
-    with RunMarker(table, export.job.run_id):
-        return _export_into(table, export, plan, work, state=state, dead=dead)
+    if not commit_range.spans:
+        return _export_into(table, export, plan, commit_range, state=state, dead=dead)
+    with RunMark(table, export.job.run_id):
+        return _export_into(table, export, plan, commit_range, state=state, dead=dead)
 
 
 def _export_into(
     table: Table,
-    export: _Export,
+    export: _TopicExport,
     plan: TopicPlan,
-    work: Work,
+    commit_range: CommitRange,
     *,
     state: State,
     dead: State | None,
-) -> _Done:
+) -> _CommitResult:
     job, identifier = export.job, export.identifier
     new = State(
         topic_id=state.topic_id,
-        offsets=work.ends,
+        offsets=commit_range.ends,
         seq=state.seq + 1,
         run_id=f"{job.run_id}-{state.seq + 1}",
-        gaps=state.gaps + work.gaps,
+        gaps=state.gaps + commit_range.gaps,
         line=state.line,
-        judged_by=dead.mark if dead is not None else "",
+        dead_letters_mark=dead.mark if dead is not None else "",
         position=plan.position,
     )
-    piece = _Piece(plan, work, new, _bad_records(export, work, dead))
-    results = _run_tasks(export, table, piece)
-    job.at(Step.TASKS_DONE)
-    rows = check_complete(work, {result.number: result for result in results}, len(results))
+    commit_input = _CommitInput(plan, commit_range, new, _bad_records(export, commit_range, dead))
+    results = _run_tasks(export, table, commit_input)
+    job.hook(Step.TASKS_DONE)
+    rows = check_complete(commit_range, {result.number: result for result in results}, len(results))
     dead_files = [file for result in results for file in result.dead_files]
     paths = tuple(file.file_path for file in dead_files)
-    pending = Pending(new.run_id, new.line, new.seq, paths)
-    last = last_records.newest(result.seams for result in results)
-    new = new._replace(dead_letters=encode_pending(pending), seams={**state.seams, **last})
-    job.at(Step.CHECKED)
+    pending = PendingDeadLetters(new.run_id, new.line, new.seq, paths)
+    last = last_records.newest_of_each_partition(result.last_records for result in results)
+    new = new._replace(
+        dead_letters=encode_pending(pending), last_records={**state.last_records, **last}
+    )
+    job.hook(Step.CHECKED)
     try:
         files = _commit(export, results, state, new)
     except FencedError as error:
@@ -390,17 +404,23 @@ def _export_into(
             unused = [file for result in results for file in result.files]
             delete_files(table, unused + dead_files)
         raise
-    job.at(Step.COMMITTED)
+    job.hook(Step.COMMITTED)
     if dead_files:
         assert dead is not None
         dead = dead_letter_table.add(
-            job.catalog, identifier, dead_files, expected=dead, main=new, pause=job.pause, at=job.at
+            job.catalog,
+            identifier,
+            dead_files,
+            expected=dead,
+            main=new,
+            pause=job.pause,
+            hook=job.hook,
         )
-    return _Done(new, dead, rows, files, results)
+    return _CommitResult(new, dead, rows, files, results)
 
 
 def _commit(
-    export: _Export, results: list[SplitResult], state: State, new: State
+    export: _TopicExport, results: list[SplitResult], state: State, new: State
 ) -> list[DataFile]:
     """Bring what tasks wrote into the table; the files that are new in it."""
     job, identifier = export.job, export.identifier
@@ -415,7 +435,7 @@ def _commit(
             pause=job.pause,
             removed=removed,
             base_id=base_id,
-            at=job.at,
+            hook=job.hook,
         )
 
     if not export.upsert:
@@ -423,12 +443,12 @@ def _commit(
         send(files, [], None)
         return files
     shuffled = [file for result in results for file in result.shuffled]
-    means = Means(job.catalog, job.runner, job.settings.number("file.bytes.max"))
-    merged = merge_and_commit(means, identifier, shuffled, new.run_id, send)
+    context = MergeContext(job.catalog, job.runner, job.settings.number("file.bytes.max"))
+    merged = merge_and_commit(context, identifier, shuffled, new.run_id, send)
     return merged.added
 
 
-def _bad_records(export: _Export, work: Work, dead: State | None) -> BadRecords:
+def _bad_records(export: _TopicExport, commit_range: CommitRange, dead: State | None) -> BadRecords:
     """What tasks do with records that cannot be decoded."""
     job, policy = export.job, export.table_settings.bad_records
     if dead is None:
@@ -437,7 +457,7 @@ def _bad_records(export: _Export, work: Work, dead: State | None) -> BadRecords:
         export.topic.name,
         policy,
         _target(job, dead_letter_table.load(job.catalog, export.identifier)),
-        dead_letter_table.already_dead(job.catalog, export.identifier, dead, work.starts),
+        dead_letter_table.already_dead(job.catalog, export.identifier, dead, commit_range.starts),
     )
 
 
@@ -449,11 +469,11 @@ def _target(job: Job, table: Table) -> Target:
     )
 
 
-def _fitted(export: _Export, table: Table, state: State) -> tuple[Table, RowTyping]:
+def _evolved_table(export: _TopicExport, table: Table, state: State) -> tuple[Table, RowTyping]:
     """The table with all columns that the schemas need, checked, and what tasks need to know."""
     typing, typed = RowTyping(), set[str]()
     if export.types is not None:
-        table, typing = export.types.fit(
+        table, typing = export.types.evolve_table(
             export.job.catalog,
             export.identifier,
             table,
@@ -462,7 +482,7 @@ def _fitted(export: _Export, table: Table, state: State) -> tuple[Table, RowTypi
             pause=export.job.pause,
         )
         typed = {side.source for side in (typing.key, typing.value) if side.mode != "raw"}
-        typing = typing._replace(cuts=cuts_of(table.metadata))
+        typing = typing._replace(truncations=decimal_truncations(table.metadata))
     schema.check_schema(table.schema(), export.name, typed=typed)
     if export.upsert:
         bucket_column(table.metadata)
@@ -471,36 +491,36 @@ def _fitted(export: _Export, table: Table, state: State) -> tuple[Table, RowTypi
     return table, typing
 
 
-class _Piece(NamedTuple):
+class _CommitInput(NamedTuple):
     """What one commit is to cover."""
 
     plan: TopicPlan
-    work: Work
+    commit_range: CommitRange
     new: State
     bad: BadRecords
 
 
-def _run_tasks(export: _Export, table: Table, piece: _Piece) -> list[SplitResult]:
+def _run_tasks(export: _TopicExport, table: Table, commit_input: _CommitInput) -> list[SplitResult]:
     """Results of all splits. One that met schemas which it was not told of runs again."""
-    table, typing = _fitted(export, table, piece.new)
-    if not piece.work.spans:
+    table, typing = _evolved_table(export, table, commit_input.new)
+    if not commit_input.commit_range.spans:
         return []
     job = export.job
     runner = job.runner()
     splits = make_splits(
-        piece.work.spans,
+        commit_input.commit_range.spans,
         bytes_max=job.settings.number("split.bytes.max"),
         parallelism=TASKS_PER_CORE * runner.parallelism,
     )
     results: dict[int, SplitResult] = {}
     while todo := [one for one in splits if one.number not in results]:
         setup = TaskSetup(
-            run_id=piece.new.run_id,
-            store=piece.plan.store,
+            run_id=commit_input.new.run_id,
+            store=commit_input.plan.store,
             store_options=job.settings.store_options,
             target=_target(job, table),
             typing=typing,
-            bad=piece.bad,
+            bad=commit_input.bad,
             timestamps=timestamp_limits(job),
             upsert=export.upsert,
         )
@@ -508,7 +528,7 @@ def _run_tasks(export: _Export, table: Table, piece: _Piece) -> list[SplitResult
             _export_task,
             [(setup, split) for split in todo],
             sizes=[split.byte_count for split in todo],
-            title=f"{piece.plan.topic}: {piece.work.offset_count:,} offsets",
+            title=f"{commit_input.plan.topic}: {commit_input.commit_range.offset_count:,} offsets",
         )
         if len(found) != len(todo):
             raise CatalogError(f"{len(todo)} tasks gave {len(found)} results")
@@ -517,8 +537,8 @@ def _run_tasks(export: _Export, table: Table, piece: _Piece) -> list[SplitResult
         if unknown:
             assert export.types is not None
             for ids in unknown:
-                export.types.learn(ids)
-            table, typing = _fitted(export, table, piece.new)
+                export.types.fetch_schemas(ids)
+            table, typing = _evolved_table(export, table, commit_input.new)
     return list(results.values())
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from iceberg_export.errors import ExportError, SettingsError
 from iceberg_export.plan.agent_client import AgentClient, Pinned, Topic, Topics
 from iceberg_export.progress import Progress
-from iceberg_export.runs.job import Committed, Job, go_on, new_run_id
+from iceberg_export.runs.job import Committed, Job, always_continue, new_run_id
 from iceberg_export.settings import Settings
 from iceberg_export.table.catalog import missing_warehouse, open_catalog
 from iceberg_export.table.commit import Pause
@@ -37,7 +37,9 @@ class Session:
         self._rng = random.SystemRandom()
         self._tasks: spark.Tasks | None = None
 
-    def job(self, cluster_id: str, after_commit: Callable[[Committed], bool] = go_on) -> Job:
+    def job(
+        self, cluster_id: str, after_commit: Callable[[Committed], bool] = always_continue
+    ) -> Job:
         """A new run over that cluster."""
         if self._new_warehouse is not None:
             # From another working directory, all topics would be exported once more.
@@ -72,7 +74,7 @@ class Session:
             tasks.close()
 
 
-def chosen(topics: Topics, pattern: str | None) -> list[Topic]:
+def matching_topics(topics: Topics, pattern: str | None) -> list[Topic]:
     """The topics that match, all without a pattern. Raises ExportError when none does."""
     if pattern is None:
         return list(topics.topics)
@@ -89,7 +91,7 @@ def chosen(topics: Topics, pattern: str | None) -> list[Topic]:
     return found
 
 
-def named(topics: Topics, name: str) -> Topic:
+def topic_named(topics: Topics, name: str) -> Topic:
     """The topic of that name. Raises ExportError, with the nearest name that there is."""
     for topic in topics.topics:
         if topic.name == name:

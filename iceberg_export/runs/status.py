@@ -11,7 +11,7 @@ from iceberg_export.errors import AgentError, ExportError
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.plan.splits import PartitionPlan, check_not_ahead
 from iceberg_export.runs.failures import Failure
-from iceberg_export.runs.job import Job, locate
+from iceberg_export.runs.job import Job, table_identifier
 from iceberg_export.table.catalog import Identifier, find_table, view_of
 from iceberg_export.table.state import State, read_state
 from iceberg_export.units import show_duration
@@ -87,7 +87,7 @@ def topic_status(job: Job, topic: Topic, *, bytes_enough: int = 0) -> TopicStatu
     """
     name = "-"
     try:
-        identifier = locate(job, topic)
+        identifier = table_identifier(job, topic)
         name = ".".join(identifier)
         table = find_table(job.catalog, identifier)
         state = read_state(view_of(table)) if table is not None else None

@@ -14,39 +14,39 @@ from iceberg_export import names
 from iceberg_export.errors import PlanError
 from iceberg_export.records.read_chunks import open_reader, span_bytes
 from iceberg_export.records.rows import TimestampLimits, limit_timestamps, span_rows
-from iceberg_export.source.filters import Wanted
+from iceberg_export.source.filters import QueryRange
 from iceberg_export.source.tasks import CORRUPT, CORRUPT_TYPE, ChunkTask, Task
 
 
-def read_task(task: Task, schema: pa.Schema, box: Wanted) -> Iterator[pa.RecordBatch]:
+def read_task(task: Task, schema: pa.Schema, query: QueryRange) -> Iterator[pa.RecordBatch]:
     """The rows of a task that lie in the box, in columns of `schema`. Raises ExportError.
 
     Partitions and offsets are the plan's business; timestamps differ from record to record.
     """
-    for rows in _rows(task, schema, box):
-        found = _between(rows, box)
+    for rows in _rows(task, schema, query):
+        found = _between(rows, query)
         if found.num_rows:
             yield from fit(found, schema).to_batches()
 
 
-def _rows(task: Task, schema: pa.Schema, box: Wanted) -> Iterator[pa.Table]:
+def _rows(task: Task, schema: pa.Schema, query: QueryRange) -> Iterator[pa.Table]:
     if isinstance(task, ChunkTask):
         return _chunk_rows(task)
     # PyIceberg takes longer to load than a small topic to be read.
     from iceberg_export.source.tables import table_rows
 
-    return table_rows(task, schema, box)
+    return table_rows(task, schema, query)
 
 
-def _between(rows: pa.Table, box: Wanted) -> pa.Table:
-    if box.micros_from is None and box.micros_to is None:
+def _between(rows: pa.Table, query: QueryRange) -> pa.Table:
+    if query.micros_from is None and query.micros_to is None:
         return rows
     micros = rows.column(names.TIMESTAMP).cast(pa.int64())
-    if box.micros_from is not None:
+    if query.micros_from is not None:
         # A null is neither before nor after: such rows go.
-        here = pc.greater_equal(micros, box.micros_from)
+        here = pc.greater_equal(micros, query.micros_from)
         rows, micros = rows.filter(here), micros.filter(here)
-    return rows if box.micros_to is None else rows.filter(pc.less(micros, box.micros_to))
+    return rows if query.micros_to is None else rows.filter(pc.less(micros, query.micros_to))
 
 
 def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
@@ -71,15 +71,15 @@ def _decoded(task: ChunkTask, rows: pa.Table) -> pa.Table:
     """The rows with decoded columns, as the exporter would write them; bad ones are left out, as
     they will not be in the table, are kept as they are, or are an error."""
     from iceberg_export.typed.schema_headers import GUID, guid_text
-    from iceberg_export.typed.typed_rows import judge, reason_of, refusing
+    from iceberg_export.typed.typed_rows import decode_rows, first_reason, refuse_unknown
 
     typing = task.typing
-    judged = judge(typing, rows)
-    while judged.unknown and task.topic and not task.fails:
+    decoded = decode_rows(typing, rows)
+    while decoded.unknown and task.topic and not task.fails:
         # Nobody can be asked here: what the driver does not know is no record of the topic's.
-        typing = refusing(typing, judged.unknown)
-        judged = judge(typing, rows)
-    for source, ids in judged.unknown.items():
+        typing = refuse_unknown(typing, decoded.unknown)
+        decoded = decode_rows(typing, rows)
+    for source, ids in decoded.unknown.items():
         number, indexes = min(ids)
         if number in (task.typing.value if source == names.VALUE else task.typing.key).schemas:
             raise PlanError(
@@ -91,16 +91,16 @@ def _decoded(task: ChunkTask, rows: pa.Table) -> pa.Table:
             f"schema {named} of {source} is no version of the topic's subject; set "
             "frazil.iceberg.value.subject (or key.subject) of the topic"
         )
-    if judged.bad.num_rows == 0:
-        return judged.rows
+    if decoded.bad.num_rows == 0:
+        return decoded.rows
     if task.fails:
         if not task.topic:
-            raise PlanError(reason_of(judged.bad))
+            raise PlanError(first_reason(decoded.bad))
         raise PlanError(
-            f"topic {task.topic} {reason_of(judged.bad)}; mode=PERMISSIVE shows such records as they "
+            f"topic {task.topic} {first_reason(decoded.bad)}; mode=PERMISSIVE shows such records as they "
             f"are in {CORRUPT}, DROPMALFORMED leaves them out"
         )
-    return _with_corrupt(judged.rows, judged.bad) if task.keeps else judged.rows
+    return _with_corrupt(decoded.rows, decoded.bad) if task.keeps else decoded.rows
 
 
 def _with_corrupt(rows: pa.Table, bad: pa.Table) -> pa.Table:

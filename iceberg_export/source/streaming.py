@@ -13,8 +13,14 @@ from typing import Any
 from iceberg_export.errors import PlanError
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import TopicPlan
-from iceberg_export.source.filters import Wanted
-from iceberg_export.source.planning import BEYOND_ALL, Decide, Ranges, as_they_are, chunk_tasks
+from iceberg_export.source.filters import QueryRange
+from iceberg_export.source.planning import (
+    BEYOND_ALL,
+    Decide,
+    OffsetRanges,
+    chunk_tasks,
+    no_decoding,
+)
 from iceberg_export.source.read_options import LATEST, Bounds, ReadOptions
 from iceberg_export.source.tasks import Task
 
@@ -24,13 +30,13 @@ Offset = dict[str, Any]
 class Stream:
     """One stream in the process that plans it."""
 
-    def __init__(self, options: ReadOptions, decide: Decide = as_they_are) -> None:
+    def __init__(self, options: ReadOptions, decide: Decide = no_decoding) -> None:
         self._options = options
         self._decide = decide
         self._at: Mapping[int, int] | None = None
         """The end of the newest batch; None: not seen yet in this process."""
 
-    def ask(self, client: AgentClient) -> TopicPlan:
+    def fetch_bounds(self, client: AgentClient) -> TopicPlan:
         """Where the partitions' logs start and end, without rows."""
         return client.plan_by_name(self._options.topic, {}, others=BEYOND_ALL)
 
@@ -84,7 +90,9 @@ class Stream:
             number: (starts.get(number, plan.partitions[number].log_start), offset)
             for number, offset in ends.items()
         }
-        return chunk_tasks(self._options, Ranges(plan, ranges), Wanted(), self._decide(plan))
+        return chunk_tasks(
+            self._options, OffsetRanges(plan, ranges), QueryRange(), self._decide(plan)
+        )
 
 
 def limited(starts: Mapping[int, int], ends: Mapping[int, int], limit: int) -> dict[int, int]:

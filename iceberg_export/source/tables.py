@@ -21,19 +21,19 @@ from pyiceberg.utils.datetime import to_human_timestamptz
 from iceberg_export import names
 from iceberg_export.dead_letters import dead_letter_table
 from iceberg_export.errors import CatalogError, SettingsError, StateError
-from iceberg_export.files.partition_values import cuts_of
+from iceberg_export.files.partition_values import decimal_truncations
 from iceberg_export.files.read import NullKeepingScan
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import check_not_ahead
 from iceberg_export.records.decode import Ints
-from iceberg_export.source.filters import OFFSET_END, Wanted
+from iceberg_export.source.filters import OFFSET_END, QueryRange
 from iceberg_export.source.planning import (
     BEYOND_ALL,
     Decoding,
-    Ranges,
-    ask,
-    check_named,
+    OffsetRanges,
+    check_partitions,
     chunk_tasks,
+    fetch_plan,
 )
 from iceberg_export.source.read_options import EARLIEST, Bounds, ReadOptions
 from iceberg_export.source.tasks import TableTask, Task
@@ -90,7 +90,7 @@ def columns_of(options: ReadOptions, table: Table, client: Callable[[], AgentCli
     topic = table.metadata.properties.get(TOPIC, "")
     plan = client().plan_by_name(topic, {}, others=BEYOND_ALL)
     topic_table = topic_settings.parse(plan.configs, topic)
-    return _types(options, topic_table).reading(columns)[0]
+    return _types(options, topic_table).read_typing(columns)[0]
 
 
 def _types(options: ReadOptions, topic_table: TopicTable) -> TopicTypes:
@@ -111,7 +111,7 @@ def open_options(options: ReadOptions) -> Table:
 
 
 def plan_table(
-    options: ReadOptions, client: AgentClient, table: Table, wanted: Wanted
+    options: ReadOptions, client: AgentClient, table: Table, query: QueryRange
 ) -> list[Task]:
     """Tasks that read a table and what is not in it yet. Raises ExportError."""
     state = table_state(table)
@@ -119,7 +119,7 @@ def plan_table(
     if options.topic not in ("", topic):
         raise SettingsError(f"table {options.table} is that of topic {topic}, say topic or table")
     starting = Bounds(EARLIEST, state.offsets)
-    plan = ask(topic, client, wanted, starting, lambda part: part.stable)
+    plan = fetch_plan(topic, client, query, starting, lambda part: part.stable)
     check_owner(table, topic=topic, topic_id=plan.topic_id, cluster_id=plan.cluster_id)
     check_not_ahead(plan, state.offsets, state.position)
     topic_table = topic_settings.parse(plan.configs, topic)
@@ -128,31 +128,33 @@ def plan_table(
             f"table {options.table} holds the newest record of each key; read it alone, or the "
             "topic alone"
         )
-    decoding = Decoding(timestamps=_believed(options))
+    decoding = Decoding(timestamps=_timestamp_range(options))
     if topic_table.typed != is_typed(table):
         # Raw rows beside decoded ones would look like records without any fields.
         raise SettingsError(
             f"the modes of topic {topic} are not those that table {options.table} was made with"
         )
     if topic_table.typed:
-        _columns, typing = _types(options, topic_table).reading(schema.columns_of(table))
+        _columns, typing = _types(options, topic_table).read_typing(schema.columns_of(table))
         fails = topic_table.bad_records == "fail"
-        typing = typing._replace(cuts=cuts_of(table.metadata))
+        typing = typing._replace(truncations=decimal_truncations(table.metadata))
         decoding = decoding._replace(typing=typing, fails=fails)
-    check_named(topic, plan, (starting,))
+    check_partitions(topic, plan, (starting,))
     ranges = {number: (starting.at(part), part.stable) for number, part in plan.partitions.items()}
     starts = {number: start for number, (start, _) in ranges.items()}
-    decoding = decoding._replace(left_out=_dead_ahead(table, state.topic_id, starts))
+    decoding = decoding._replace(left_out=_dead_letters_ahead(table, state.topic_id, starts))
     return [
-        *_table_tasks(options, table, wanted),
-        *chunk_tasks(options, Ranges(plan, ranges), wanted, decoding),
+        *_table_tasks(options, table, query),
+        *chunk_tasks(options, OffsetRanges(plan, ranges), query, decoding),
     ]
 
 
-def _dead_ahead(table: Table, topic_id: str, starts: Mapping[int, int]) -> Mapping[int, Ints]:
+def _dead_letters_ahead(
+    table: Table, topic_id: str, starts: Mapping[int, int]
+) -> Mapping[int, Ints]:
     """Dead letters at or above the table's offsets: after a rollback its export leaves them out."""
     namespace, name = table.name()[-2:]
-    if not starts or not dead_letter_table.exist(table.catalog, (namespace, name), topic_id):
+    if not starts or not dead_letter_table.exists(table.catalog, (namespace, name), topic_id):
         return {}
     letters = dead_letter_table.load(table.catalog, (namespace, name))
     state = read_state(view_of(letters))
@@ -161,7 +163,7 @@ def _dead_ahead(table: Table, topic_id: str, starts: Mapping[int, int]) -> Mappi
     return dead_letter_table.already_dead(table.catalog, (namespace, name), state, starts)
 
 
-def _believed(options: ReadOptions) -> tuple[int, int] | None:
+def _timestamp_range(options: ReadOptions) -> tuple[int, int] | None:
     """Timestamps that an export would put into the table's column for them, in milliseconds."""
     if options.settings["timestamp.sanity"] == "false":
         return None
@@ -169,13 +171,13 @@ def _believed(options: ReadOptions) -> tuple[int, int] | None:
     return names.TIMESTAMP_MS_MIN, now_ms + names.TIMESTAMP_AHEAD_MS_MAX
 
 
-def _table_tasks(options: ReadOptions, table: Table, wanted: Wanted) -> list[Task]:
+def _table_tasks(options: ReadOptions, table: Table, query: QueryRange) -> list[Task]:
     head = table.metadata.snapshot_by_name("main")
     assert head is not None  # Who has a state has a snapshot.
     files: list[FileScanTask] = guarded(
         f"plan the files of table {options.table}",
         lambda: list(
-            table.scan(row_filter=_row_filter(wanted), snapshot_id=head.snapshot_id).plan_files()
+            table.scan(row_filter=_row_filter(query), snapshot_id=head.snapshot_id).plan_files()
         ),
     )
     groups: list[list[FileScanTask]] = []
@@ -194,25 +196,25 @@ def _table_tasks(options: ReadOptions, table: Table, wanted: Wanted) -> list[Tas
     return [TableTask(text, io_properties(table), tuple(group)) for group in groups]
 
 
-def _row_filter(wanted: Wanted) -> str | BooleanExpression:
+def _row_filter(query: QueryRange) -> str | BooleanExpression:
     """The box for Iceberg, which leaves out files and table partitions by it."""
     terms = []
-    if wanted.partitions is not None:
+    if query.partitions is not None:
         # Iceberg's own words for "none of these" are other ones.
-        numbers = ", ".join(map(str, sorted(wanted.partitions))) or "-1"
+        numbers = ", ".join(map(str, sorted(query.partitions))) or "-1"
         terms.append(f"{names.PARTITION} in ({numbers})")
-    if wanted.offset_from > 0:
-        terms.append(f"{names.OFFSET} >= {wanted.offset_from}")
-    if wanted.offset_to < OFFSET_END:
-        terms.append(f"{names.OFFSET} < {wanted.offset_to}")
-    if wanted.micros_from is not None:
-        terms.append(f"{names.TIMESTAMP} >= '{to_human_timestamptz(wanted.micros_from)}'")
-    if wanted.micros_to is not None:
-        terms.append(f"{names.TIMESTAMP} < '{to_human_timestamptz(wanted.micros_to)}'")
+    if query.offset_from > 0:
+        terms.append(f"{names.OFFSET} >= {query.offset_from}")
+    if query.offset_to < OFFSET_END:
+        terms.append(f"{names.OFFSET} < {query.offset_to}")
+    if query.micros_from is not None:
+        terms.append(f"{names.TIMESTAMP} >= '{to_human_timestamptz(query.micros_from)}'")
+    if query.micros_to is not None:
+        terms.append(f"{names.TIMESTAMP} < '{to_human_timestamptz(query.micros_to)}'")
     return " and ".join(terms) if terms else AlwaysTrue()
 
 
-def table_rows(task: TableTask, columns: pa.Schema, box: Wanted) -> Iterator[pa.Table]:
+def table_rows(task: TableTask, columns: pa.Schema, query: QueryRange) -> Iterator[pa.Table]:
     """Rows of a task, in the table's own columns where `columns` has them, and little more."""
     metadata = TableMetadataUtil.parse_raw(task.metadata_json)
     needed = [*columns.names, names.PARTITION, names.TIMESTAMP]
@@ -224,7 +226,7 @@ def table_rows(task: TableTask, columns: pa.Schema, box: Wanted) -> Iterator[pa.
     )
     for batch in scan.to_record_batches(task.files):
         rows = pa.Table.from_batches([batch])
-        if box.partitions is not None:
-            wanted = pa.array(sorted(box.partitions), rows.schema.field(names.PARTITION).type)
-            rows = rows.filter(pc.is_in(rows.column(names.PARTITION), wanted))
+        if query.partitions is not None:
+            partitions = pa.array(sorted(query.partitions), rows.schema.field(names.PARTITION).type)
+            rows = rows.filter(pc.is_in(rows.column(names.PARTITION), partitions))
         yield rows

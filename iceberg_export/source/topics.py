@@ -57,17 +57,17 @@ def registry(options: ReadOptions) -> RegistryClient:
 class TopicDecoding:
     """How the records of one query come into its columns, plan by plan."""
 
-    def __init__(self, options: ReadOptions, told: TopicColumns | None) -> None:
+    def __init__(self, options: ReadOptions, loaded: TopicColumns | None) -> None:
         self._options = options
-        self._told = told
+        self._loaded = loaded
         self._registry: RegistryClient | None = None
 
     def __call__(self, plan: TopicPlan) -> Decoding:
         """What tasks of a plan need. Raises ExportError."""
-        if self._told is None:
+        if self._loaded is None:
             return RAW
         now = topic_settings.parse(plan.configs, plan.topic)
-        if _shape(now) != _shape(self._told.settings):
+        if _shape(now) != _shape(self._loaded.settings):
             raise PlanError(
                 f"the modes or the layout of topic {plan.topic} have changed since its columns were "
                 "told; load it again"
@@ -76,7 +76,7 @@ class TopicDecoding:
 
         if self._registry is None:
             self._registry = registry(self._options)
-        _columns, typing = TopicTypes(now, self._registry).reading(self._told.columns)
+        _columns, typing = TopicTypes(now, self._registry).read_typing(self._loaded.columns)
         mode = self._options.mode
         return Decoding(typing, mode == FAIL, keeps=mode == KEEP, topic=plan.topic)
 

@@ -28,7 +28,7 @@ from iceberg_export.errors import CatalogError
 from iceberg_export.table.durable_io import NAME as DURABLE_IO
 from iceberg_export.table.pyiceberg_internals import mend
 from iceberg_export.table.rest_catalog import adapt, nested
-from iceberg_export.table.state import OFFSETS, SnapshotView, TableView, tells_state
+from iceberg_export.table.state import OFFSETS, SnapshotView, TableView, has_state
 
 mend()
 Identifier = tuple[str, str]
@@ -174,7 +174,7 @@ def view_of(table: Table) -> TableView:
         table.metadata.properties,
         keeps_metadata=bool(table.metadata.metadata_log) and not keeps_branches(table.catalog),
     )
-    if head is None or OFFSETS not in view.properties or tells_state(view):
+    if head is None or OFFSETS not in view.properties or has_state(view):
         return view
     return _with_expired(table, view)
 
@@ -208,6 +208,6 @@ def _with_expired(table: Table, view: TableView) -> TableView:
             parent_id = one.parent_id if ours.parent_id is None else ours.parent_id
             known[one.snapshot_id] = ours._replace(parent_id=parent_id)
         view = view._replace(snapshots=list(known.values()))
-        if tells_state(view):
+        if has_state(view):
             return view
     return view

@@ -43,7 +43,7 @@ from iceberg_export.errors import (
     OvertakenError,
     StateError,
 )
-from iceberg_export.steps import Hook, Step, pass_by
+from iceberg_export.steps import Hook, Step, no_hook
 from iceberg_export.table import schema, state
 from iceberg_export.table.catalog import (
     CATALOG_ERRORS,
@@ -78,7 +78,7 @@ class Pause(NamedTuple):
         self.sleep(RETRY.delay_s(attempt, chance=self.rng.random()))
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     """What a commit does to the table's files."""
 
     added: Sequence[DataFile] = ()
@@ -89,14 +89,16 @@ class Change(NamedTuple):
     """Lets no rewrite that began before it land: it is no append."""
 
 
-class _Keys(NamedTuple):
+class _StateKeys(NamedTuple):
     """What a commit says of itself."""
 
     properties: Mapping[str, str]
     summary: Mapping[str, str]
 
 
-def _send(table: Table, change: Change, keys: _Keys, at: Hook, steps: tuple[Step, Step]) -> None:
+def _send(
+    table: Table, change: FileChange, keys: _StateKeys, hook: Hook, steps: tuple[Step, Step]
+) -> None:
     """One attempt. Returns when it is in; CommitFailedException: it is not and never will be."""
     head = table.metadata.snapshot_by_name("main")
     transaction = table.transaction()
@@ -112,7 +114,7 @@ def _send(table: Table, change: Change, keys: _Keys, at: Hook, steps: tuple[Step
             producer.append_data_file(file)
         for file in change.removed:
             producer.delete_data_file(file)
-    at(steps[0])
+    hook(steps[0])
     try:
         table.catalog.commit_table(
             table,
@@ -128,23 +130,23 @@ def _send(table: Table, change: Change, keys: _Keys, at: Hook, steps: tuple[Step
         # What the updates do to newer metadata than they were made for, PyIceberg's catalogs find
         # out before they write, and others by their answer's form: both end in a look.
         raise CommitStateUnknownException(first_line(error)) from error
-    at(steps[1])
+    hook(steps[1])
 
 
-class _Intent(NamedTuple):
+class _PendingCommit(NamedTuple):
     """A commit to be brought in: how to see that it is, and whether it still may be."""
 
-    change: Change
-    landed: Callable[[state.TableView], bool]
+    change: FileChange
+    is_committed: Callable[[state.TableView], bool]
     check: Callable[[state.TableView, bool], None]
     """(view, whether an attempt's outcome is unknown); raises ExportError when it may not."""
-    keys: Callable[[Table], _Keys]
-    look_tells: bool = False
+    keys: Callable[[Table], _StateKeys]
+    check_is_final: bool = False
     """`check` proves of an attempt without an answer that it is not in."""
 
 
-def _bring_in(
-    catalog: Catalog, identifier: Identifier, intent: _Intent, pause: Pause, at: Hook
+def _commit_until_known(
+    catalog: Catalog, identifier: Identifier, pending: _PendingCommit, pause: Pause, hook: Hook
 ) -> None:
     """Look, check, send, until the commit is in or never can be."""
     name = ".".join(identifier)
@@ -154,15 +156,15 @@ def _bring_in(
         if attempt > 0:
             pause.before(attempt)
         try:
-            table = _look(catalog, identifier)
+            table = _load_table(catalog, identifier)
             view = view_of(table)
-            if intent.landed(view):
+            if pending.is_committed(view):
                 return
-            intent.check(view, unknown)
-            _check_base(table, intent.change)
-            at(Step.COMMIT_LOOKED)
+            pending.check(view, unknown)
+            _check_base_snapshot(table, pending.change)
+            hook(Step.COMMIT_LOADED)
             steps = (Step.COMMIT_WRITTEN, Step.COMMIT_ANSWERED)
-            _send(table, intent.change, intent.keys(table), at, steps)
+            _send(table, pending.change, pending.keys(table), hook, steps)
         except CommitFailedException as error:
             reason = error
         except NoSuchTableError as error:
@@ -171,7 +173,7 @@ def _bring_in(
             unknown, reason = True, error
         except OvertakenError as error:
             # It may be in, under what others did since: Nessie shows the newest snapshot alone.
-            if not unknown or intent.look_tells:
+            if not unknown or pending.check_is_final:
                 raise
             reason = error
             break
@@ -188,7 +190,7 @@ def _bring_in(
     ) from reason
 
 
-def _look(catalog: Catalog, identifier: Identifier) -> Table:
+def _load_table(catalog: Catalog, identifier: Identifier) -> Table:
     try:
         return catalog.load_table(identifier)
     except ValueError as error:
@@ -196,7 +198,7 @@ def _look(catalog: Catalog, identifier: Identifier) -> Table:
         raise CommitStateUnknownException(first_line(error)) from error
 
 
-def _check_base(table: Table, change: Change) -> None:
+def _check_base_snapshot(table: Table, change: FileChange) -> None:
     """Do the rows of the files that go still count as they were read? Raises OvertakenError."""
     if not change.removed:
         return
@@ -224,7 +226,7 @@ def commit(
     removed: Sequence[DataFile] = (),
     base_id: int | None = None,
     notes: Mapping[str, str] | None = None,
-    at: Hook = pass_by,
+    hook: Hook = no_hook,
 ) -> None:
     """Bring the table from state `expected` to `new`, adding `files`; on return it is in.
 
@@ -236,31 +238,31 @@ def commit(
     assert new.seq == expected.seq + 1
     assert new.topic_id == expected.topic_id
 
-    def keys(table: Table) -> _Keys:
+    def keys(table: Table) -> _StateKeys:
         number = table.metadata.next_sequence_number()
         properties, summary = state.encode_keys(
             new, sequence_number=number, previous=expected.offsets
         )
-        return _Keys(properties, {**(notes or {}), **summary})
+        return _StateKeys(properties, {**(notes or {}), **summary})
 
-    intent = _Intent(
-        Change(files, removed, base_id),
-        landed=lambda view: state.has_run(view, new.run_id),
-        check=lambda view, unknown: _check_unmoved(view, expected, unknown=unknown),
+    pending = _PendingCommit(
+        FileChange(files, removed, base_id),
+        is_committed=lambda view: state.has_run(view, new.run_id),
+        check=lambda view, unknown: _check_state(view, expected, unknown=unknown),
         keys=keys,
-        look_tells=True,
+        check_is_final=True,
     )
-    _bring_in(catalog, identifier, intent, pause, at)
+    _commit_until_known(catalog, identifier, pending, pause, hook)
 
 
-def rewrite(
+def replace_files(
     catalog: Catalog,
     identifier: Identifier,
-    change: Change,
+    change: FileChange,
     *,
     rewrite_id: str,
     pause: Pause,
-    at: Hook = pass_by,
+    hook: Hook = no_hook,
 ) -> None:
     """Replace files by others with the same rows; the export's state stays as the head has it.
 
@@ -268,28 +270,28 @@ def rewrite(
     tell it. Raises as `commit` does, but for FencedError: exports that append may go on.
     """
 
-    def keys(table: Table) -> _Keys:
-        carried = state.carried_keys(view_of(table))
-        return _Keys({}, {**carried, state.REWRITE_ID: rewrite_id})
+    def keys(table: Table) -> _StateKeys:
+        carried = state.keys_at_head(view_of(table))
+        return _StateKeys({}, {**carried, state.REWRITE_ID: rewrite_id})
 
-    intent = _Intent(
+    pending = _PendingCommit(
         change,
-        landed=lambda view: state.has_rewrite(view, rewrite_id),
+        is_committed=lambda view: state.has_rewrite(view, rewrite_id),
         check=lambda _view, _unknown: None,
         keys=keys,
     )
-    _bring_in(catalog, identifier, intent, pause, at)
+    _commit_until_known(catalog, identifier, pending, pause, hook)
 
 
-def move(
+def set_state(
     catalog: Catalog,
     identifier: Identifier,
-    change: Change,
+    change: FileChange,
     *,
     seen: state.TableView,
     new: State,
     pause: Pause,
-    at: Hook = pass_by,
+    hook: Hook = no_hook,
 ) -> None:
     """Set the state to `new`, whatever it was in `seen`, which may be unreadable, on that very
     head: for an operator's reset. Raises OvertakenError when the table has changed since."""
@@ -300,20 +302,20 @@ def move(
                 f"table {view.name} was changed by others meanwhile; nothing was moved, run again"
             )
 
-    def keys(table: Table) -> _Keys:
+    def keys(table: Table) -> _StateKeys:
         number = table.metadata.next_sequence_number()
-        return _Keys(*state.encode_keys(new, sequence_number=number, previous={}))
+        return _StateKeys(*state.encode_keys(new, sequence_number=number, previous={}))
 
-    intent = _Intent(change, lambda view: state.has_run(view, new.run_id), check, keys)
-    _bring_in(catalog, identifier, intent, pause, at)
+    pending = _PendingCommit(change, lambda view: state.has_run(view, new.run_id), check, keys)
+    _commit_until_known(catalog, identifier, pending, pause, hook)
 
 
 def fence(
-    catalog: Catalog, identifier: Identifier, *, run_id: str, pause: Pause, at: Hook = pass_by
+    catalog: Catalog, identifier: Identifier, *, run_id: str, pause: Pause, hook: Hook = no_hook
 ) -> State:
     """Move the state's number on and nothing else: no commit that began before can land any more.
 
-    Raises as `move` does, and StateError when the state cannot be read.
+    Raises as `set_state` does, and StateError when the state cannot be read.
     """
     name = ".".join(identifier)
     view = view_of(guarded(f"load table {name}", lambda: catalog.load_table(identifier)))
@@ -321,15 +323,17 @@ def fence(
     if found is None:
         raise StateError(f"table {view.name} has no export state yet")
     new = found._replace(seq=found.seq + 1, run_id=run_id)
-    move(catalog, identifier, Change(fence=True), seen=view, new=new, pause=pause, at=at)
+    set_state(
+        catalog, identifier, FileChange(fence=True), seen=view, new=new, pause=pause, hook=hook
+    )
     return new
 
 
-def _check_unmoved(view: state.TableView, expected: State, *, unknown: bool) -> None:
+def _check_state(view: state.TableView, expected: State, *, unknown: bool) -> None:
     found = state.read_state(view)
     if found is None or found.topic_id != expected.topic_id:
         raise StateError(f"table {view.name} was replaced while it was exported to")
-    if found._replace(seams={}) == expected._replace(seams={}):
+    if found._replace(last_records={}) == expected._replace(last_records={}):
         return
     # The next number was taken by another run on the state that we began from. When every attempt
     # was refused, ours never was in, and cannot come any more. One without an answer might still
@@ -353,7 +357,7 @@ def initialise(
     pause: Pause,
     table_schema: Schema = schema.TABLE_SCHEMA,
     follows: Follows = FOLLOWS_NOTHING,
-    at: Hook = pass_by,
+    hook: Hook = no_hook,
 ) -> State:
     """Make the table and its first, empty snapshot where either is missing; its state then.
 
@@ -377,16 +381,16 @@ def initialise(
             found = state.read_state(view_of(table))
             if found is not None:
                 return found
-        at(Step.INIT_LOOKED)
+        hook(Step.INIT_LOADED)
         number = table.metadata.next_sequence_number() if table is not None else 1
-        keys = _Keys(*state.encode_keys(empty, sequence_number=number, previous={}))
+        keys = _StateKeys(*state.encode_keys(empty, sequence_number=number, previous={}))
         try:
             if table is None:
                 new = _NewTable(table_schema, partition_spec, properties)
-                _create(catalog, identifier, new, keys, at)
+                _create(catalog, identifier, new, keys, hook)
             else:
-                _send(table, Change(), keys, at, _INIT_STEPS)
-        except _LOOK_AGAIN as error:
+                _send(table, FileChange(), keys, hook, _INIT_STEPS)
+        except _RETRIABLE_ERRORS as error:
             reason = error
     raise CatalogError(
         f"cannot write the first snapshot of table {name}: "
@@ -395,7 +399,7 @@ def initialise(
 
 
 _INIT_STEPS = (Step.INIT_WRITTEN, Step.INIT_ANSWERED)
-_LOOK_AGAIN: tuple[type[Exception], ...] = (
+_RETRIABLE_ERRORS: tuple[type[Exception], ...] = (
     CommitFailedException,
     TableAlreadyExistsError,
     *CATALOG_ERRORS,
@@ -409,7 +413,7 @@ class _NewTable(NamedTuple):
 
 
 def _create(
-    catalog: Catalog, identifier: Identifier, new: _NewTable, keys: _Keys, at: Hook
+    catalog: Catalog, identifier: Identifier, new: _NewTable, keys: _StateKeys, hook: Hook
 ) -> None:
     """The table and its first snapshot in one commit, which demands that there is no such table:
     that even Nessie enforces. Raises as `_send`, and TableAlreadyExistsError."""
@@ -424,13 +428,13 @@ def _create(
     )
     with append_producer(made, keys.summary):
         pass
-    at(Step.INIT_WRITTEN)
+    hook(Step.INIT_WRITTEN)
     try:
         table = staged_table(made)
         table.catalog.commit_table(table, (AssertCreate(),), updates_of(made))
     except ValueError as error:
         raise CommitStateUnknownException(first_line(error)) from error
-    at(Step.INIT_ANSWERED)
+    hook(Step.INIT_ANSWERED)
 
 
 def check_owner(table: Table, *, topic: str, topic_id: str, cluster_id: str) -> None:

@@ -22,7 +22,7 @@ ALIVE_MS = 3_600_000
 """A mark that is older is of a run that has ended, or will be refused."""
 
 
-class Listed(NamedTuple):
+class ListedFile(NamedTuple):
     """A file in the table's folder."""
 
     location: str
@@ -35,7 +35,7 @@ def _folder(table: Table) -> str:
     return f"{table.location().rstrip('/')}/runs"
 
 
-class RunMarker:
+class RunMark:
     """Marks a run for the time of a `with` block, from a thread of its own."""
 
     def __init__(self, table: Table, run_id: str, renew_s: float = RENEW_S) -> None:
@@ -80,7 +80,7 @@ class RunMarker:
                 continue
 
 
-def list_files(table: Table) -> list[Listed]:
+def list_files(table: Table) -> list[ListedFile]:
     """All files in the table's folder. Raises CatalogError when they cannot be listed."""
     location = table.location().rstrip("/")
     if not isinstance(table.io, PyArrowFileIO):
@@ -97,7 +97,7 @@ def list_files(table: Table) -> list[Listed]:
         raise CatalogError(f"cannot list {location}: {first_line(error)}") from error
     root = path.rstrip("/")
     return [
-        Listed(
+        ListedFile(
             f"{location}{info.path.removeprefix(root)}",
             info.mtime_ns // 1_000_000,
             info.size,
@@ -107,7 +107,7 @@ def list_files(table: Table) -> list[Listed]:
     ]
 
 
-def marks_before(files: list[Listed], table: Table, before_ms: int) -> list[Listed]:
+def marks_before(files: list[ListedFile], table: Table, before_ms: int) -> list[ListedFile]:
     """Marks that were last written before that time: of runs that were killed, or sleep."""
     folder = f"{_folder(table)}/"
     return [
@@ -115,7 +115,7 @@ def marks_before(files: list[Listed], table: Table, before_ms: int) -> list[List
     ]
 
 
-def live_runs(files: list[Listed], table: Table, now_ms: int) -> set[str]:
+def live_runs(files: list[ListedFile], table: Table, now_ms: int) -> set[str]:
     """Ids of runs whose mark is young."""
     folder = f"{_folder(table)}/"
     return {

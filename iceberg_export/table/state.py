@@ -43,8 +43,8 @@ REWRITE_ID = PREFIX + "rewrite-id"
 LINE = PREFIX + "line"
 POSITION = PREFIX + "position"
 """Not in tables that no release has written to since there is such a key."""
-JUDGED_BY = PREFIX + "judged-by"
-SEAMS = PREFIX + "seams"
+DEAD_LETTERS_MARK = PREFIX + "judged-by"
+LAST_RECORDS = PREFIX + "seams"
 """In the properties alone: each retained snapshot would keep a copy, and only the newest counts."""
 FOLLOWS = PREFIX + "follows"
 """Of tables of dead letters alone."""
@@ -85,8 +85,8 @@ class Gap(NamedTuple):
     end: int
 
 
-class Seam(NamedTuple):
-    """The last record that the table, or its dead letters, have of a partition (`seams`)."""
+class LastRecord(NamedTuple):
+    """The last record that the table, or its dead letters, have of a partition (`last_records`)."""
 
     offset: int
     digest: str
@@ -100,10 +100,10 @@ class Follows(NamedTuple):
 
     mark: str
     """Of the main table's state that they fit to."""
-    brought: Mapping[str, int]
+    seq_by_line: Mapping[str, int]
     """By line of the main table: up to which of its commits all dead letters have come here."""
     was_reset: bool = False
-    """Lines that are not among `brought` may have lost theirs to a reset."""
+    """Lines that are not among `seq_by_line` may have lost theirs to a reset."""
 
 
 FOLLOWS_NOTHING = Follows("", {})
@@ -123,12 +123,12 @@ class State(NamedTuple):
     """Files of dead letters that belong to this state's commit, as `dead_letters` writes them."""
     line: str = ""
     """Commits of one line follow upon each other; after a rollback begins another."""
-    judged_by: str = ""
+    dead_letters_mark: str = ""
     """Mark of the dead letters that this commit has left out; "" when nobody looked."""
     follows: Follows = FOLLOWS_NOTHING
     position: int = 0
     """Of the log, which had got there when it told of the records; 0: nobody wrote it down."""
-    seams: Mapping[int, Seam] = {}
+    last_records: Mapping[int, LastRecord] = {}
     """By partition. Those that nobody wrote down are missing."""
 
     @property
@@ -140,16 +140,16 @@ class State(NamedTuple):
 def encode_offsets(offsets: Mapping[int, int]) -> str:
     """JSON by partition, compressed when there are many."""
     text = json.dumps({str(p): offsets[p] for p in sorted(offsets)}, separators=(",", ":"))
-    return _packed(text, len(offsets))
+    return _compressed(text, len(offsets))
 
 
-def _packed(text: str, partitions: int) -> str:
+def _compressed(text: str, partitions: int) -> str:
     if partitions <= PARTITIONS_PLAIN_MAX:
         return text
     return _COMPRESSED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def _unpacked(text: str) -> str:
+def _decompressed(text: str) -> str:
     if not text.startswith(_COMPRESSED):
         return text
     try:
@@ -161,7 +161,7 @@ def _unpacked(text: str) -> str:
 
 def decode_offsets(text: str) -> dict[int, int]:
     """The inverse of `encode_offsets`. Raises ValueError for anything else."""
-    found = json.loads(_unpacked(text))
+    found = json.loads(_decompressed(text))
     if not isinstance(found, dict):
         raise TypeError("offsets are not a map")
     offsets: dict[int, int] = {}
@@ -172,18 +172,20 @@ def decode_offsets(text: str) -> dict[int, int]:
     return offsets
 
 
-def _encode_seams(state: State) -> str:
+def _encode_last_records(state: State) -> str:
     """They say whose they are: a release before them leaves them where they were."""
-    seams = {str(p): list(state.seams[p]) for p in sorted(state.seams)}
-    text = json.dumps([state.run_id, seams], separators=(",", ":"))
-    return _packed(text, len(seams))
+    last_records = {str(p): list(state.last_records[p]) for p in sorted(state.last_records)}
+    text = json.dumps([state.run_id, last_records], separators=(",", ":"))
+    return _compressed(text, len(last_records))
 
 
-def _seams(keys: Mapping[str, str], run_id: str) -> dict[int, Seam]:
+def _decode_last_records(keys: Mapping[str, str], run_id: str) -> dict[int, LastRecord]:
     """Those of that run; none when they cannot be read, since they only ever warn."""
     try:
-        whose, seams = json.loads(_unpacked(keys.get(SEAMS, '["",{}]')))
-        found = {int(p): Seam(int(at), str(d), str(o)) for p, (at, d, o) in seams.items()}
+        whose, last_records = json.loads(_decompressed(keys.get(LAST_RECORDS, '["",{}]')))
+        found = {
+            int(p): LastRecord(int(at), str(d), str(o)) for p, (at, d, o) in last_records.items()
+        }
     except (AttributeError, TypeError, ValueError):
         return {}
     return found if whose == run_id else {}
@@ -206,13 +208,13 @@ def encode_keys(
         GAPS: json.dumps([list(gap) for gap in state.gaps], separators=(",", ":")),
         DEAD_LETTERS: state.dead_letters,
         LINE: state.line,
-        JUDGED_BY: state.judged_by,
+        DEAD_LETTERS_MARK: state.dead_letters_mark,
         POSITION: str(state.position),
     }
     if state.follows != FOLLOWS_NOTHING:
         properties[FOLLOWS] = json.dumps(list(state.follows), separators=(",", ":"))
     summary = {**properties, PREV_OFFSETS: encode_offsets(previous)}
-    return {**properties, SEAMS: _encode_seams(state)}, summary
+    return {**properties, LAST_RECORDS: _encode_last_records(state)}, summary
 
 
 def _decode(keys: Mapping[str, str], where: str) -> State:
@@ -225,10 +227,10 @@ def _decode(keys: Mapping[str, str], where: str) -> State:
             gaps=tuple(Gap(*map(int, gap)) for gap in json.loads(keys.get(GAPS, "[]"))),
             dead_letters=keys.get(DEAD_LETTERS, ""),
             line=keys.get(LINE, ""),
-            judged_by=keys.get(JUDGED_BY, ""),
+            dead_letters_mark=keys.get(DEAD_LETTERS_MARK, ""),
             follows=Follows(*json.loads(keys.get(FOLLOWS, '["",{}]'))),
             position=int(keys.get(POSITION, "0")),
-            seams=_seams(keys, keys[RUN_ID]),
+            last_records=_decode_last_records(keys, keys[RUN_ID]),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise StateError(f"{where} carries an export state that cannot be read: {error}") from error
@@ -245,8 +247,10 @@ def read_state(table: TableView) -> State | None:
             found = _decode(at.summary, f"snapshot {at.snapshot_id} of table {table.name}")
             newest = table.properties.get(RUN_ID, found.run_id)
             if newest == found.run_id:
-                return found._replace(seams=_seams(table.properties, found.run_id))
-            return found._replace(line=f"{newest}>{found.run_id}", judged_by="")
+                return found._replace(
+                    last_records=_decode_last_records(table.properties, found.run_id)
+                )
+            return found._replace(line=f"{newest}>{found.run_id}", dead_letters_mark="")
     if OFFSETS not in table.properties:
         if not chain:
             return None
@@ -280,12 +284,12 @@ def ancestors(table: TableView) -> list[SnapshotView]:
     return found
 
 
-def tells_state(table: TableView) -> bool:
+def has_state(table: TableView) -> bool:
     """Does any known ancestor of the head carry a state?"""
     return any(OFFSETS in at.summary for at in ancestors(table))
 
 
-def lineage(table: TableView) -> list[State]:
+def ancestor_states(table: TableView) -> list[State]:
     """All states that the head and its known ancestors carry, as they were written, newest first."""
     return [
         _decode(at.summary, f"snapshot {at.snapshot_id} of table {table.name}")
@@ -311,7 +315,7 @@ def has_rewrite(table: TableView, rewrite_id: str) -> bool:
     return any(snapshot.summary.get(REWRITE_ID) == rewrite_id for snapshot in table.snapshots)
 
 
-def carried_keys(table: TableView) -> dict[str, str]:
+def keys_at_head(table: TableView) -> dict[str, str]:
     """Our keys as they hold at the head, for the summary of a commit that does not change them.
 
     Raises StateError when the state cannot be known.
@@ -320,7 +324,7 @@ def carried_keys(table: TableView) -> dict[str, str]:
         return {}
     told = (at.summary for at in ancestors(table) if OFFSETS in at.summary)
     keys = next(told, table.properties)
-    left_out = {PREV_OFFSETS, REWRITE_ID, TOPIC, CLUSTER_ID, SEAMS}
+    left_out = {PREV_OFFSETS, REWRITE_ID, TOPIC, CLUSTER_ID, LAST_RECORDS}
     return {
         name: value
         for name, value in keys.items()
@@ -328,7 +332,7 @@ def carried_keys(table: TableView) -> dict[str, str]:
     }
 
 
-def newest_seq(table: TableView) -> int:
+def highest_seq(table: TableView) -> int:
     """The highest number that any commit here has had, readable state or not; -1: none."""
     told = [table.properties, *(snapshot.summary for snapshot in table.snapshots)]
     numbers = [keys[SEQ] for keys in told if SEQ in keys]

@@ -18,22 +18,22 @@ from pyiceberg.manifest import DataFile
 from iceberg_export import names
 from iceberg_export.errors import ExportError, PlanError
 from iceberg_export.files.write import FileWriter, Target
-from iceberg_export.plan.splits import Split, StoreAddress, Work
+from iceberg_export.plan.splits import CommitRange, Split, StoreAddress
 from iceberg_export.records.decode import Ints, Tally
-from iceberg_export.records.last_records import LastRows
+from iceberg_export.records.last_records import LastRowOfEach
 from iceberg_export.records.read_chunks import open_reader, span_bytes
 from iceberg_export.records.rows import TimestampLimits, limit_timestamps, span_rows
-from iceberg_export.table.state import Seam
+from iceberg_export.table.state import LastRecord
 from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.typed_rows import (
     RUN_ID,
-    Judged,
+    DecodedRows,
     RowTyping,
-    judge,
-    reason_of,
-    without_keyless,
+    decode_rows,
+    first_reason,
+    split_keyless,
 )
-from iceberg_export.upsert.buckets import ShuffleFile, ShuffleWriter, with_identity
+from iceberg_export.upsert.buckets import ShuffleFile, ShuffleWriter, with_key_and_tombstone
 
 
 class BadRecordError(ExportError):
@@ -80,7 +80,7 @@ class SplitResult(NamedTuple):
     """What of schemas is to be told; when there are any, nothing was written."""
     shuffled: Sequence[ShuffleFile] = ()
     """In mode upsert: what there is instead of `files`."""
-    seams: Mapping[int, Seam] = {}
+    last_records: Mapping[int, LastRecord] = {}
     """The last record of each partition."""
 
 
@@ -108,37 +108,37 @@ class _Rows:
             self._files.write(rows)
             return
         if self._shuffle is not None:
-            rows, keyless = without_keyless(rows)
+            rows, keyless = split_keyless(rows)
             if keyless.num_rows:
                 self._put_aside(keyless)
         if rows.num_rows == 0:
             return
-        judged = judge(self._setup.typing, rows)
-        for source, ids in judged.unknown.items():
+        decoded = decode_rows(self._setup.typing, rows)
+        for source, ids in decoded.unknown.items():
             self.unknown.setdefault(source, set()).update(ids)
         if self.unknown:
             return
-        self._put(judged, rows)
-        if judged.bad.num_rows:
-            self._put_aside(judged.bad)
+        self._put(decoded, rows)
+        if decoded.bad.num_rows:
+            self._put_aside(decoded.bad)
 
-    def _put(self, judged: Judged, rows: pa.Table) -> None:
+    def _put(self, decoded: DecodedRows, rows: pa.Table) -> None:
         """The good ones of `rows`."""
         if self._shuffle is None:
-            self._files.write(judged.rows)
+            self._files.write(decoded.rows)
             return
-        if judged.bad.num_rows:
+        if decoded.bad.num_rows:
             # A piece is of one partition.
-            dead = judged.bad.column(names.OFFSET)
+            dead = decoded.bad.column(names.OFFSET)
             rows = rows.filter(pc.invert(pc.is_in(rows.column(names.OFFSET), dead)))
-        self._shuffle.write(with_identity(judged.rows, rows))
+        self._shuffle.write(with_key_and_tombstone(decoded.rows, rows))
 
     def _put_aside(self, bad: pa.Table) -> None:
         policy = self._setup.bad.policy
-        self.said = self.said or reason_of(bad)
+        self.said = self.said or first_reason(bad)
         if policy == "fail":
             raise BadRecordError(
-                f"topic {self._setup.bad.topic} {reason_of(bad)}; nothing was exported"
+                f"topic {self._setup.bad.topic} {first_reason(bad)}; nothing was exported"
             )
         if policy == "drop" or self._dead_files is None:
             self.left_out += bad.num_rows
@@ -175,7 +175,7 @@ def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
     reader = open_reader(setup.store, setup.store_options)
     out = _Rows(setup, f"{setup.run_id}-{split.number:05d}-{attempt}")
     tallies: dict[int, Tally] = {}
-    last = LastRows()
+    last = LastRowOfEach()
     finished = False
     try:
         for span, data in span_bytes(reader, split.spans):
@@ -189,15 +189,17 @@ def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
         finished = True
         return SplitResult(
             split.number, files, tallies, dead_files, out.left_out, out.said, shuffled=shuffled,
-            seams=last.seams(),
+            last_records=last.last_records(),
         )  # fmt: skip
     finally:
         if not finished:
             out.discard()
 
 
-def check_complete(work: Work, results: Mapping[int, SplitResult], split_count: int) -> int:
-    """Prove that the results cover `work` exactly; the rows written for the table.
+def check_complete(
+    commit_range: CommitRange, results: Mapping[int, SplitResult], split_count: int
+) -> int:
+    """Prove that the results cover `commit_range` exactly; the rows written for the table.
 
     Raises PlanError when an offset is unaccounted for or double: then nothing may be committed.
     """
@@ -216,15 +218,15 @@ def check_complete(work: Work, results: Mapping[int, SplitResult], split_count: 
             raise PlanError("a task's files hold another number of rows than it decoded")
         for partition, tally in result.tallies.items():
             covered[partition] = covered.get(partition, 0) + tally.offsets
-    for partition, end in work.ends.items():
+    for partition, end in commit_range.ends.items():
         # What lies outside the wanted offsets was read with a span's edge: it is not ours.
         edge = sum(
             span.records - (span.offset_to - span.offset_from)
-            for span in work.spans
+            for span in commit_range.spans
             if span.partition == partition
         )
         read = covered.get(partition, 0) - edge
-        wanted = end - work.starts[partition] - work.markers.get(partition, 0)
+        wanted = end - commit_range.starts[partition] - commit_range.markers.get(partition, 0)
         if read != wanted:
             raise PlanError(
                 f"partition {partition}: {read} offsets were read of {wanted}; nothing was exported"

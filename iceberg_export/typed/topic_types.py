@@ -41,7 +41,7 @@ _ALWAYS: Message = (-1, ())
 """In the place of a message: columns that the mode has without any schema."""
 
 
-class _Known(NamedTuple):
+class _SideSchemas(NamedTuple):
     """Of one side, as far as the registry has told."""
 
     source: str
@@ -77,13 +77,13 @@ class TopicTypes:
         self._settings = settings
         self._registry = registry
         self._sides = (
-            _known(
+            _side_schemas(
                 names.VALUE,
                 settings.value_mode,
                 nested=settings.layout == "nested",
                 latest=settings.value_schema == "latest",
             ),
-            _known(
+            _side_schemas(
                 names.KEY, settings.key_mode, nested=True, latest=settings.key_schema == "latest"
             ),
         )
@@ -92,7 +92,7 @@ class TopicTypes:
             if not side.has_schemas:
                 continue
             for one in _versions(registry, subject, newest=side.latest):
-                _learn(side, (one.schema_id, FIRST_MESSAGE), one)
+                _add_schema(side, (one.schema_id, FIRST_MESSAGE), one)
                 side.newest.append(one.schema_id)
 
     @property
@@ -123,7 +123,7 @@ class TopicTypes:
             if side.latest and side.has_schemas and len(self._registry.versions(subject)) > 1
         )
 
-    def learn(self, unknown: Mapping[str, Iterable[Message]]) -> None:
+    def fetch_schemas(self, unknown: Mapping[str, Iterable[Message]]) -> None:
         """Ask the registry about what tasks met, by `Side.source`. Raises ExportError."""
         self.check_newest()
         for side in self._sides:
@@ -131,10 +131,10 @@ class TopicTypes:
                 number, _ = message
                 if number < GUID:
                     found = side.schemas.get(number) or self._registry.by_id(number)
-                    _learn(side, message, found)
+                    _add_schema(side, message, found)
                 elif (found := self._registry.by_guid(guid_text(number))) is not None:
                     side.guids[number] = found.schema_id
-                    _learn(side, (found.schema_id, FIRST_MESSAGE), found)
+                    _add_schema(side, (found.schema_id, FIRST_MESSAGE), found)
                 else:
                     said = f"the registry has no schema {guid_text(number)}"
                     side.refused[message] = Refusal(SCHEMA_UNKNOWN, said)
@@ -146,13 +146,13 @@ class TopicTypes:
             columns = evolve(columns, side.wanted(), may_grow=True).columns
         return columns
 
-    def reading(self, columns: pa.Schema) -> tuple[pa.Schema, RowTyping]:
+    def read_typing(self, columns: pa.Schema) -> tuple[pa.Schema, RowTyping]:
         """Columns grown by what the schemas need, and how rows come into them: for who reads
         records that are not in the table yet, which may not have grown so far."""
         self.check_newest()
         refused = {}
         for side in self._sides:
-            _learn_exported(side, columns)
+            _add_exported_messages(side, columns)
             found = evolve(columns, side.wanted(), may_grow=True)
             columns, refused[side.source] = found.columns, found.refused
         return columns, self._typing(columns, refused)
@@ -166,7 +166,7 @@ class TopicTypes:
             columns, refused[side.source] = found.columns, found.refused
         return self._typing(columns, refused)
 
-    def fit(
+    def evolve_table(
         self,
         catalog: Catalog,
         identifier: Identifier,
@@ -217,11 +217,11 @@ def _versions(registry: RegistryClient, subject: str, *, newest: bool) -> list[S
     return [] if found is None else [found]
 
 
-def _known(source: str, mode: str, *, nested: bool, latest: bool) -> _Known:
-    return _Known(source, mode, nested, {}, {}, {}, [], {}, latest)
+def _side_schemas(source: str, mode: str, *, nested: bool, latest: bool) -> _SideSchemas:
+    return _SideSchemas(source, mode, nested, {}, {}, {}, [], {}, latest)
 
 
-def _learn(side: _Known, message: Message, found: Schema | None) -> None:
+def _add_schema(side: _SideSchemas, message: Message, found: Schema | None) -> None:
     schema_id, indexes = message
     if found is None:
         said = f"the registry has no schema {schema_id}"
@@ -242,7 +242,7 @@ def _learn(side: _Known, message: Message, found: Schema | None) -> None:
         side.refused[message] = Refusal(SCHEMA_INVALID, f"schema {schema_id}: {error}")
 
 
-def _learn_exported(side: _Known, columns: pa.Schema) -> None:
+def _add_exported_messages(side: _SideSchemas, columns: pa.Schema) -> None:
     """Messages that the columns have room for: whoever only reads is told of no others."""
     if side.mode != "protobuf":
         return
@@ -261,7 +261,7 @@ def _learn_exported(side: _Known, columns: pa.Schema) -> None:
                     side.fields[message] = fields
 
 
-def _side(known: _Known, columns: pa.Schema, clashes: Mapping[Message, str]) -> Side:
+def _side(known: _SideSchemas, columns: pa.Schema, clashes: Mapping[Message, str]) -> Side:
     """What tasks need, for the columns as the table has them."""
     refused = dict(known.refused)
     for message, reason in clashes.items():
@@ -284,7 +284,7 @@ def _side(known: _Known, columns: pa.Schema, clashes: Mapping[Message, str]) -> 
     )
 
 
-def _target(known: _Known, columns: pa.Schema, fields: Collection[str]) -> Iterable[pa.Field]:
+def _target(known: _SideSchemas, columns: pa.Schema, fields: Collection[str]) -> Iterable[pa.Field]:
     """The fields to be decoded, as the table has them."""
     if known.mode == "string":
         return list(STRING_FIELDS)

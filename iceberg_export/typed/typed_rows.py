@@ -20,18 +20,18 @@ import pyarrow as pa
 
 from iceberg_export import names
 from iceberg_export.records.rows import ROW_SCHEMA
-from iceberg_export.table.evolve import plain
-from iceberg_export.table.partition_limits import Cut, unheld_rows
+from iceberg_export.table.evolve import canonical_type
+from iceberg_export.table.partition_limits import DecimalTruncation, rows_without_partition
 from iceberg_export.typed.decode_values import (
     SCHEMA_UNKNOWN,
+    BadValue,
     Decoded,
+    KnownMessages,
     Message,
-    Naming,
-    Poison,
-    Told,
+    SchemaSelection,
     decode,
 )
-from iceberg_export.typed.schema_headers import KEY_HEADER, VALUE_HEADER, find_heads
+from iceberg_export.typed.schema_headers import KEY_HEADER, VALUE_HEADER, find_schema_headers
 from iceberg_export.typed.types import Schema
 
 KEY_SCHEMA_ID = "kafka_key_schema_id"
@@ -101,7 +101,7 @@ class RowTyping(NamedTuple):
 
     key: Side = Side(names.KEY)
     value: Side = Side(names.VALUE)
-    cuts: tuple[Cut, ...] = ()
+    truncations: tuple[DecimalTruncation, ...] = ()
     """Partition fields that some values have no place in."""
 
     @property
@@ -109,7 +109,7 @@ class RowTyping(NamedTuple):
         return self.key.mode == self.value.mode == "raw"
 
 
-class Judged(NamedTuple):
+class DecodedRows(NamedTuple):
     """What became of some rows."""
 
     rows: pa.Table
@@ -133,11 +133,11 @@ def side_columns(source: str, mode: str, fields: pa.Schema, *, nested: bool) -> 
     ids = pa.field(id_column, pa.int32())
     if nested:
         whole = pa.struct(list(fields))
-        return [pa.field(source, plain(whole)), ids] if len(fields) else [ids]
-    return [ids, *(pa.field(column_name(one.name), plain(one.type)) for one in fields)]
+        return [pa.field(source, canonical_type(whole)), ids] if len(fields) else [ids]
+    return [ids, *(pa.field(column_name(one.name), canonical_type(one.type)) for one in fields)]
 
 
-def untyped(typing: RowTyping, sources: Collection[str]) -> RowTyping:
+def without_typing(typing: RowTyping, sources: Collection[str]) -> RowTyping:
     """The same, with keys or values as they are."""
     sides = (typing.key, typing.value)
     key, value = (Side(one.source) if one.source in sources else one for one in sides)
@@ -145,7 +145,7 @@ def untyped(typing: RowTyping, sources: Collection[str]) -> RowTyping:
 
 
 def typed_columns(typing: RowTyping, leave_out: Collection[str] = ()) -> list[str]:
-    """Names of the columns that `judge` makes of keys and values."""
+    """Names of the columns that `decode_rows` makes of keys and values."""
     found = []
     for side in (typing.key, typing.value):
         if side.source in leave_out:
@@ -159,7 +159,7 @@ def typed_columns(typing: RowTyping, leave_out: Collection[str] = ()) -> list[st
     return found
 
 
-def reason_of(bad: pa.Table) -> str:
+def first_reason(bad: pa.Table) -> str:
     """Where the first of some dead letters is, and why."""
     first = bad.slice(0, 1).to_pylist()[0]
     return (
@@ -168,7 +168,7 @@ def reason_of(bad: pa.Table) -> str:
     )
 
 
-def refusing(typing: RowTyping, unknown: Mapping[str, set[Message]]) -> RowTyping:
+def refuse_unknown(typing: RowTyping, unknown: Mapping[str, set[Message]]) -> RowTyping:
     """The same, but records of what is unknown are bad ones."""
 
     def side(one: Side) -> Side:
@@ -181,13 +181,13 @@ def refusing(typing: RowTyping, unknown: Mapping[str, set[Message]]) -> RowTypin
     return typing._replace(key=side(typing.key), value=side(typing.value))
 
 
-def judge(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> Judged:
+def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> DecodedRows:
     """Decode the keys and values of rows of `ROW_SCHEMA`; `reference` by the slow, plain way."""
     columns: dict[str, pa.Array] = {}
-    poisons: dict[int, Poison] = {}
+    bad_values: dict[int, BadValue] = {}
     unknown: dict[str, set[Message]] = {}
     for side in (typing.value, typing.key):
-        values = _one(rows.column(side.source))
+        values = _single_array(rows.column(side.source))
         if side.mode == "raw":
             columns[side.source] = values
             continue
@@ -196,55 +196,55 @@ def judge(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> Judg
             unknown[side.source] = set(decoded.unknown)
             continue
         columns |= _columns(side, values, decoded)
-        for one in decoded.poisons:
+        for one in decoded.bad_values:
             what = "" if side.source == names.VALUE else "key: "
-            poisons.setdefault(one.row, one._replace(message=what + one.message))
+            bad_values.setdefault(one.row, one._replace(message=what + one.message))
     if unknown:
-        return Judged(rows.slice(0, 0), DEAD_ROW_SCHEMA.empty_table(), unknown)
+        return DecodedRows(rows.slice(0, 0), DEAD_ROW_SCHEMA.empty_table(), unknown)
     kept = {
         field.name: rows.column(field.name)
         for field in ROW_SCHEMA
         if field.name not in {names.KEY, names.VALUE}
     }
     table = pa.table({**kept, **columns})
-    for row, said in unheld_rows(typing.cuts, table).items():
-        poisons.setdefault(row, Poison(row, NO_PARTITION, said, -1))
-    if not poisons:
-        return Judged(table, DEAD_ROW_SCHEMA.empty_table(), {})
+    for row, said in rows_without_partition(typing.truncations, table).items():
+        bad_values.setdefault(row, BadValue(row, NO_PARTITION, said, -1))
+    if not bad_values:
+        return DecodedRows(table, DEAD_ROW_SCHEMA.empty_table(), {})
     good: npt.NDArray[np.bool_] = np.ones(rows.num_rows, np.bool_)
-    good[list(poisons)] = False
-    return Judged(table.filter(pa.array(good)), _dead_rows(rows, poisons), {})
+    good[list(bad_values)] = False
+    return DecodedRows(table.filter(pa.array(good)), _dead_letter_rows(rows, bad_values), {})
 
 
-def without_keyless(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+def split_keyless(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The rows of `ROW_SCHEMA` that have keys, and the others as dead letters: for upserts."""
     places = np.flatnonzero(np.asarray(rows.column(names.KEY).is_null())).tolist()
     if not places:
         return rows, DEAD_ROW_SCHEMA.empty_table()
     message = "a record without a key has no place in a table of mode upsert"
-    poisons = {row: Poison(row, NO_KEY, message, -1) for row in places}
-    return rows.filter(rows.column(names.KEY).is_valid()), _dead_rows(rows, poisons)
+    bad_values = {row: BadValue(row, NO_KEY, message, -1) for row in places}
+    return rows.filter(rows.column(names.KEY).is_valid()), _dead_letter_rows(rows, bad_values)
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
+def _single_array(column: pa.ChunkedArray) -> pa.Array:
     whole = column.combine_chunks()
     return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
 
 
 def _decoded(side: Side, values: pa.Array, headers: pa.ChunkedArray, *, reference: bool) -> Decoded:
-    naming = Naming(pinned=side.pinned)
+    selection = SchemaSelection(pinned=side.pinned)
     if side.has_schemas and side.pinned is None:
-        naming = Naming(
+        selection = SchemaSelection(
             default=side.schemas[side.default] if side.default is not None else None,
-            heads=find_heads(_one(headers), side.header),
+            schema_headers=find_schema_headers(_single_array(headers), side.header),
             guids=side.guids,
         )
     return decode(
         values,
         side.mode,
         side.schemas,
-        naming=naming,
-        told=Told(side.messages, side.refused),
+        selection=selection,
+        known=KnownMessages(side.messages, side.refused),
         target=side.target,
         reference=reference,
     )
@@ -252,7 +252,7 @@ def _decoded(side: Side, values: pa.Array, headers: pa.ChunkedArray, *, referenc
 
 def _columns(side: Side, values: pa.Array, decoded: Decoded) -> dict[str, pa.Array]:
     """The table's columns for what was decoded."""
-    arrays = [_one(decoded.columns.column(field.name)) for field in side.target]
+    arrays = [_single_array(decoded.columns.column(field.name)) for field in side.target]
     if not side.has_schemas:
         return {side.source: arrays[0]}
     ids = pa.array(decoded.schema_ids, pa.int32(), mask=decoded.schema_ids < 0)
@@ -268,9 +268,9 @@ def _columns(side: Side, values: pa.Array, decoded: Decoded) -> dict[str, pa.Arr
     return columns
 
 
-def _dead_rows(rows: pa.Table, poisons: Mapping[int, Poison]) -> pa.Table:
-    at = sorted(poisons)
-    found = [poisons[row] for row in at]
+def _dead_letter_rows(rows: pa.Table, bad_values: Mapping[int, BadValue]) -> pa.Table:
+    at = sorted(bad_values)
+    found = [bad_values[row] for row in at]
     table = rows.select(ROW_SCHEMA.names).take(pa.array(at, pa.int64()))
     reasons = [
         pa.array([one.code for one in found], pa.large_string()),

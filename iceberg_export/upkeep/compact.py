@@ -3,7 +3,7 @@
 Only files that have been in the table for a day: what exports still write to is left alone, so
 both go on side by side, and each file is rewritten about once. Files of one table partition go
 together, in the order of their offsets, up to the target size of a file. The commit replaces
-files on a head that has seen nothing but appends since they were read (`commit.rewrite`).
+files on a head that has seen nothing but appends since they were read (`commit.replace_files`).
 Leaves out files of another partition spec than the table's own, and tables with equality deletes.
 """
 
@@ -20,17 +20,17 @@ from iceberg_export import names
 from iceberg_export.errors import CommitUnknownError, ExportError, PlanError
 from iceberg_export.files.partition_values import hashable
 from iceberg_export.files.rewrite import (
-    Rewrite,
-    Rewritten,
+    RewriteResult,
+    RewriteTask,
     delete_files,
-    rewrite_task,
+    rewrite_files,
     scan_files,
     target_of,
 )
 from iceberg_export.runs.job import Job
 from iceberg_export.table import commit
 from iceberg_export.table.catalog import Identifier, guarded
-from iceberg_export.table.run_markers import RunMarker
+from iceberg_export.table.run_markers import RunMark
 from iceberg_export.upkeep.maintain import COMPACTION, load
 
 CLOSED_MS = 24 * 3_600_000
@@ -127,26 +127,26 @@ def compact(job: Job, identifier: Identifier, now_ms: int) -> Compacted:
     run_id = f"{job.run_id}{COMPACTION}"
     target = target_of(table, bytes_max)
     tasks = [
-        Rewrite(number, target, f"{run_id}-{number:05d}", tuple(one.file for one in group), {})
+        RewriteTask(number, target, f"{run_id}-{number:05d}", tuple(one.file for one in group), {})
         for number, group in enumerate(groups)
     ]
-    with RunMarker(table, run_id):
+    with RunMark(table, run_id):
         results = job.runner().run(
-            rewrite_task,
+            rewrite_files,
             tasks,
             sizes=[sum(one.byte_count for one in group) for group in groups],
             title=f"{name}: {sum(map(len, groups))} small files",
         )
         _check_rows(groups, results, name)
         head = table.metadata.snapshot_by_name("main")
-        change = commit.Change(
+        change = commit.FileChange(
             added=[file for result in results for file in result.files],
             removed=[one.file.file for group in groups for one in group],
             base_id=head.snapshot_id if head else None,
         )
         try:
-            commit.rewrite(
-                job.catalog, identifier, change, rewrite_id=run_id, pause=job.pause, at=job.at
+            commit.replace_files(
+                job.catalog, identifier, change, rewrite_id=run_id, pause=job.pause, hook=job.hook
             )
         except CommitUnknownError:
             raise
@@ -158,7 +158,7 @@ def compact(job: Job, identifier: Identifier, now_ms: int) -> Compacted:
     )
 
 
-def _check_rows(groups: list[list[Small]], results: list[Rewritten], name: str) -> None:
+def _check_rows(groups: list[list[Small]], results: list[RewriteResult], name: str) -> None:
     """Every row of every file was read and written. Raises PlanError: nothing is replaced."""
     if sorted(result.number for result in results) != list(range(len(groups))):
         raise PlanError(f"{len(groups)} tasks gave {len(results)} results; {name} is as it was")

@@ -27,7 +27,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, RemoveS
 from iceberg_export.dead_letters import dead_letter_table
 from iceberg_export.errors import CatalogError
 from iceberg_export.runs.job import Job
-from iceberg_export.steps import Hook, pass_by
+from iceberg_export.steps import Hook, no_hook
 from iceberg_export.table import commit, state
 from iceberg_export.table.catalog import (
     CATALOG_ERRORS,
@@ -41,8 +41,8 @@ from iceberg_export.table.catalog import (
 from iceberg_export.table.commit import ATTEMPTS_MAX
 from iceberg_export.table.run_markers import (
     ALIVE_MS,
-    Listed,
-    RunMarker,
+    ListedFile,
+    RunMark,
     list_files,
     live_runs,
     marks_before,
@@ -62,7 +62,7 @@ _REFUSALS: tuple[type[Exception], ...] = (*CATALOG_ERRORS, ValueError)
 _ORPHAN_ENDINGS = (".parquet", ".avro", ".metadata.json", ".puffin", ".orc", ".stats")
 
 
-class Upkeep(NamedTuple):
+class MaintenanceReport(NamedTuple):
     """What was done to one table."""
 
     table: str
@@ -81,7 +81,7 @@ def load(job: Job, identifier: Identifier) -> Table:
     return table
 
 
-def expired(
+def expirable(
     snapshots: Iterable[Snapshot], refs: set[int], keep: set[int], now_ms: int
 ) -> list[int]:
     """Ids of snapshots that may go: neither among the newest, nor young, nor named."""
@@ -93,7 +93,7 @@ def expired(
     ]
 
 
-def expire(job: Job, identifier: Identifier, now_ms: int) -> Upkeep:
+def expire(job: Job, identifier: Identifier, now_ms: int) -> MaintenanceReport:
     """Let old snapshots go, their files become orphans. Raises CatalogError, StateError."""
     name = ".".join(identifier)
     for attempt in range(ATTEMPTS_MAX):
@@ -102,9 +102,9 @@ def expire(job: Job, identifier: Identifier, now_ms: int) -> Upkeep:
         table = load(job, identifier)
         metadata = table.metadata
         refs = {ref.snapshot_id for ref in metadata.refs.values()}
-        gone = expired(metadata.snapshots, refs, _state_carriers(table), now_ms)
+        gone = expirable(metadata.snapshots, refs, _state_snapshot(table), now_ms)
         if not gone:
-            return Upkeep(name)
+            return MaintenanceReport(name)
         # All branches and tags are asserted: none may have been set to what goes.
         requirements: tuple[Any, ...] = (
             AssertTableUUID(uuid=metadata.table_uuid),
@@ -120,11 +120,11 @@ def expire(job: Job, identifier: Identifier, now_ms: int) -> Upkeep:
             continue
         except _REFUSALS as error:
             raise CatalogError(f"cannot expire snapshots of {name}: {first_line(error)}") from error
-        return Upkeep(name, snapshots_expired=len(gone))
+        return MaintenanceReport(name, snapshots_expired=len(gone))
     raise CatalogError(f"table {name} changed {ATTEMPTS_MAX} times meanwhile; run again")
 
 
-def _state_carriers(table: Table) -> set[int]:
+def _state_snapshot(table: Table) -> set[int]:
     """The snapshot that tells the state at the head: with it the history reads as before."""
     at = table.metadata.snapshot_by_name("main")
     while at is not None:
@@ -160,22 +160,22 @@ def reachable(table: Table) -> set[str]:
     return found
 
 
-def _moved_ms(table: Table) -> int:
+def _state_set_ms(table: Table) -> int:
     """When the export's state was last moved, by its writer's clock; 0: nobody knows."""
-    carriers = _state_carriers(table)
+    carriers = _state_snapshot(table)
     found = [one.timestamp_ms for one in table.metadata.snapshots if one.snapshot_id in carriers]
     return found[0] if found else 0
 
 
 def delete_orphans(
-    job: Job, identifier: Identifier, older_than_ms: int, at: Hook = pass_by
-) -> Upkeep:
+    job: Job, identifier: Identifier, older_than_ms: int, hook: Hook = no_hook
+) -> MaintenanceReport:
     """Delete files that nobody refers to. Raises CatalogError, StateError."""
     if keeps_branches(job.catalog):
         raise CatalogError(ORPHANS_UNKNOWN)
     name = ".".join(identifier)
     table = load(job, identifier)
-    with RunMarker(table, f"{job.run_id}-maintain") as marker:
+    with RunMark(table, f"{job.run_id}-maintain") as marker:
         # The list comes first: what is committed after it is not on it.
         files = list_files(table)
         own = [file for file in files if _path(file.location) == _path(marker.location)]
@@ -185,28 +185,32 @@ def delete_orphans(
             )
         now_ms = own[0].modified_ms
         live = live_runs(files, table, now_ms) - {f"{job.run_id}-maintain"}
-        owner = _owner(job, identifier)
+        owner = _main_table(job, identifier)
         if owner is not None:
             live |= live_runs(list_files(owner), owner, now_ms)
-        old = [file for file in files if _may_go(file, live, now_ms - older_than_ms)]
+        old = [file for file in files if _may_be_orphan(file, live, now_ms - older_than_ms)]
         table = load(job, identifier)
         pending = _pending(owner) if owner is not None else set()
         orphans = [one for one in _unnamed(table, old) if _path(one.location) not in pending]
         sure = orphans
         if live:
-            moved_ms = _moved_ms(table)
+            moved_ms = _state_set_ms(table)
             before_ms = moved_ms - CLOCKS_APART_MS
-            sure = [one for one in orphans if one.modified_ms < before_ms and not _joins(one)]
+            sure = [
+                one
+                for one in orphans
+                if one.modified_ms < before_ms and not _is_compacted_file(one)
+            ]
         elif orphans:
             for one in (owner, table):
                 if one is not None:
-                    _fence(job, one, at)
+                    _fence(job, one, hook)
             sure = _unnamed(load(job, identifier), orphans)
         deleted = [file for file in sure if _delete(table, file)]
         # Marks say nothing any more when they are old; who sleeps writes its own again.
         for mark in marks_before(files, table, now_ms - max(older_than_ms, ALIVE_MS)):
             _delete(table, mark)
-    return Upkeep(
+    return MaintenanceReport(
         name,
         files_deleted=len(deleted),
         bytes_deleted=sum(file.byte_count for file in deleted),
@@ -214,7 +218,7 @@ def delete_orphans(
     )
 
 
-def _time_of(marker: RunMarker, files: list[Listed]) -> int:
+def _mark_time_ms(marker: RunMark, files: list[ListedFile]) -> int:
     """The time by the store's clock: of a mark that was just written."""
     own = [file for file in files if _path(file.location) == _path(marker.location)]
     if not own:
@@ -225,22 +229,22 @@ def _time_of(marker: RunMarker, files: list[Listed]) -> int:
 def store_now_ms(job: Job, identifier: Identifier) -> int:
     """The time by the store's clock. Raises CatalogError."""
     table = load(job, identifier)
-    with RunMarker(table, f"{job.run_id}-time") as marker:
-        return _time_of(marker, list_files(table))
+    with RunMark(table, f"{job.run_id}-time") as marker:
+        return _mark_time_ms(marker, list_files(table))
 
 
-def _may_go(file: Listed, live: set[str], before_ms: int) -> bool:
+def _may_be_orphan(file: ListedFile, live: set[str], before_ms: int) -> bool:
     name = file.location.rsplit("/", 1)[-1]
     if file.modified_ms >= before_ms or not name.endswith(_ORPHAN_ENDINGS):
         return False
     return not any(name.startswith(f"{run_id}-") for run_id in live)
 
 
-def _joins(file: Listed) -> bool:
+def _is_compacted_file(file: ListedFile) -> bool:
     return f"{COMPACTION}-" in file.location.rsplit("/", 1)[-1]
 
 
-def _owner(job: Job, identifier: Identifier) -> Table | None:
+def _main_table(job: Job, identifier: Identifier) -> Table | None:
     """Of a table of dead letters the main table, whose commits bring in their files."""
     name = identifier[1].removesuffix(dead_letter_table.SUFFIX)
     return find_table(job.catalog, (identifier[0], name)) if name != identifier[1] else None
@@ -250,18 +254,19 @@ def _pending(owner: Table) -> set[str]:
     """Paths of dead letters that commits of the main table name: a crash may have left them
     uncommitted, and a rollback of either table may make them wanted again."""
     told = [
-        dead_letter_table.decode_pending(one.dead_letters) for one in state.lineage(view_of(owner))
+        dead_letter_table.decode_pending(one.dead_letters)
+        for one in state.ancestor_states(view_of(owner))
     ]
     return {_path(path) for pending in told if pending for path in pending.paths}
 
 
-def _fence(job: Job, table: Table, at: Hook) -> None:
+def _fence(job: Job, table: Table, hook: Hook) -> None:
     namespace, name = table.name()[-2:]
     run_id = f"{job.run_id}-fence"
-    commit.fence(job.catalog, (namespace, name), run_id=run_id, pause=job.pause, at=at)
+    commit.fence(job.catalog, (namespace, name), run_id=run_id, pause=job.pause, hook=hook)
 
 
-def _unnamed(table: Table, files: list[Listed]) -> list[Listed]:
+def _unnamed(table: Table, files: list[ListedFile]) -> list[ListedFile]:
     if not files:
         return []
     name = ".".join(table.name())
@@ -269,7 +274,7 @@ def _unnamed(table: Table, files: list[Listed]) -> list[Listed]:
     return [file for file in files if _path(file.location) not in named]
 
 
-def _delete(table: Table, file: Listed) -> bool:
+def _delete(table: Table, file: ListedFile) -> bool:
     try:
         table.io.delete(file.location)
     except CATALOG_ERRORS:

@@ -17,20 +17,20 @@ from typing import NamedTuple
 from pyiceberg.table import Table
 
 from iceberg_export.dead_letters import dead_letter_table
-from iceberg_export.dead_letters.reconcile import LostLettersError, Run, settle
+from iceberg_export.dead_letters.reconcile import LostDeadLettersError, Run, reconcile
 from iceberg_export.errors import CommitUnknownError, ExportError, SettingsError, StateError
 from iceberg_export.files.rewrite import (
-    Rewrite,
-    Rewritten,
+    RewriteResult,
+    RewriteTask,
     delete_files,
-    rewrite_task,
-    rows_from,
+    rewrite_files,
+    rows_at_or_after,
     scan_files,
     target_of,
 )
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.plan.splits import check_not_ahead
-from iceberg_export.runs.job import Job, locate
+from iceberg_export.runs.job import Job, table_identifier
 from iceberg_export.table import commit, state
 from iceberg_export.table.catalog import Identifier, find_table, view_of
 from iceberg_export.table.state import FOLLOWS_NOTHING, Follows, Gap, State
@@ -55,7 +55,7 @@ def parse_target(text: str) -> dict[int, int] | None:
     found: dict[int, int] = {}
     for part in text.strip().removeprefix("{").removesuffix("}").split(","):
         number, colon, offset = (piece.strip().strip("'\"") for piece in part.partition(":"))
-        if not (colon and _whole(number) and _whole(offset)):
+        if not (colon and _is_digits(number) and _is_digits(offset)):
             raise SettingsError(
                 f"--to {text}: say earliest, or partition:offset pairs like {{0:120,1:80}}"
             )
@@ -70,36 +70,36 @@ def _identifier(table: Table) -> Identifier:
     return namespace, name
 
 
-def _whole(text: str) -> bool:
+def _is_digits(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
 def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> ResetReport:
     """Let the topic's export go on at `to`; None: at each log's start. Raises ExportError."""
-    identifier = locate(job, topic)
+    identifier = table_identifier(job, topic)
     table = find_table(job.catalog, identifier)
     name = ".".join(identifier)
     if table is None:
         raise StateError(f"topic {topic.name} has no table {name} yet: there is nothing to reset")
     plan = job.client.plan(topic, {}, bytes_enough=0)
     bounds = {p: (part.log_start, part.stable) for p, part in plan.partitions.items()}
-    offsets = checked(to, bounds)
-    dead = find_table(job.catalog, dead_letter_table.dead_identifier(identifier))
+    offsets = check_offsets(to, bounds)
+    dead = find_table(job.catalog, dead_letter_table.dead_letter_identifier(identifier))
     if dead is not None:
         # Where all is exported again nobody misses letters that are lost.
-        with contextlib.suppress(*((LostLettersError,) if to is None else ())):
+        with contextlib.suppress(*((LostDeadLettersError,) if to is None else ())):
             _settle(job, table, dead)
     before = _read(view_of(table))
     # Where the rows of a partition stay that the log has not, nothing would be known of it any more.
     check_not_ahead(plan, {**(before.offsets if before else {}), **offsets})
-    goal = _Goal(topic, offsets, plan.position)
+    goal = _ResetTarget(topic, offsets, plan.position)
     new, report = _reset_table(job, table, goal)
     if dead is not None:
-        letters = dead_letter_table.dead_identifier(identifier)
+        letters = dead_letter_table.dead_letter_identifier(identifier)
         # Of a table that did not say where it stood the next export asks its letters again.
         follows = Follows(
             mark=new.mark if before is not None else "",
-            brought={new.line: new.seq},
+            seq_by_line={new.line: new.seq},
             was_reset=True,
         )
         table = maintain.load(job, letters)
@@ -111,10 +111,12 @@ def _settle(job: Job, table: Table, dead: Table) -> None:
     """Bring dead letters that a crash left out, so that the reset sees them."""
     main, letters = _read(view_of(table)), _read(view_of(dead))
     if main is not None and letters is not None:
-        settle(job.catalog, table, main, letters, Run(job.run_id, job.pause, job.at))
+        reconcile(job.catalog, table, main, letters, Run(job.run_id, job.pause, job.hook))
 
 
-def checked(to: Mapping[int, int] | None, bounds: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+def check_offsets(
+    to: Mapping[int, int] | None, bounds: Mapping[int, tuple[int, int]]
+) -> dict[int, int]:
     """Offsets as they may be. Raises SettingsError for what the log does not have."""
     if to is None:
         return {partition: start for partition, (start, _) in bounds.items()}
@@ -143,7 +145,7 @@ def _gaps_before(gaps: tuple[Gap, ...], to: Mapping[int, int]) -> tuple[Gap, ...
     return tuple(gap for gap in cut if gap.start < gap.end)
 
 
-class _Goal(NamedTuple):
+class _ResetTarget(NamedTuple):
     """Where a table's export is to go on."""
 
     topic: Topic
@@ -153,7 +155,7 @@ class _Goal(NamedTuple):
     follows: Follows = FOLLOWS_NOTHING
 
 
-def _reset_table(job: Job, table: Table, goal: _Goal) -> tuple[State, ResetReport]:
+def _reset_table(job: Job, table: Table, goal: _ResetTarget) -> tuple[State, ResetReport]:
     topic, to = goal.topic, goal.to
     view = view_of(table)
     before = _read(view)
@@ -169,20 +171,28 @@ def _reset_table(job: Job, table: Table, goal: _Goal) -> tuple[State, ResetRepor
     new = State(
         topic_id=topic.topic_id,
         offsets={**known, **to},
-        seq=state.newest_seq(view) + 1,
+        seq=state.highest_seq(view) + 1,
         run_id=f"{job.run_id}-reset",
         gaps=_gaps_before(gaps, to) + skipped,
         line=f"{job.run_id}-reset",
         follows=goal.follows,
         position=goal.position,
-        seams={p: seam for p, seam in before.seams.items() if p not in to} if before else {},
+        last_records={p: seam for p, seam in before.last_records.items() if p not in to}
+        if before
+        else {},
     )
     # A partition that only moves ahead has no rows to lose, and its files are left alone.
-    cuts = {p: o for p, o in to.items() if before is None or o < known.get(p, 0)}
-    change, results = _without(job, table, cuts, new.run_id)
+    delete_from = {p: o for p, o in to.items() if before is None or o < known.get(p, 0)}
+    change, results = _without_rows(job, table, delete_from, new.run_id)
     try:
-        commit.move(
-            job.catalog, _identifier(table), change, seen=view, new=new, pause=job.pause, at=job.at
+        commit.set_state(
+            job.catalog,
+            _identifier(table),
+            change,
+            seen=view,
+            new=new,
+            pause=job.pause,
+            hook=job.hook,
         )
     except CommitUnknownError:
         raise
@@ -197,20 +207,24 @@ def _reset_table(job: Job, table: Table, goal: _Goal) -> tuple[State, ResetRepor
     )
 
 
-def _without(
-    job: Job, table: Table, cuts: dict[int, int], name: str
-) -> tuple[commit.Change, list[Rewritten]]:
-    """The change that takes the rows from `cuts` on out of the table."""
-    files = scan_files(table, rows_from(cuts)) if cuts and table.current_snapshot() else []
+def _without_rows(
+    job: Job, table: Table, delete_from: dict[int, int], name: str
+) -> tuple[commit.FileChange, list[RewriteResult]]:
+    """The change that takes the rows from `delete_from` on out of the table."""
+    files = (
+        scan_files(table, rows_at_or_after(delete_from))
+        if delete_from and table.current_snapshot()
+        else []
+    )
     if not files:
-        return commit.Change(), []
+        return commit.FileChange(), []
     target = target_of(table, job.settings.number("file.bytes.max"))
     tasks = [
-        Rewrite(number, target, f"{name}-{number:05d}", (file,), cuts)
+        RewriteTask(number, target, f"{name}-{number:05d}", (file,), delete_from)
         for number, file in enumerate(files)
     ]
     results = job.runner().run(
-        rewrite_task,
+        rewrite_files,
         tasks,
         sizes=[file.file.file_size_in_bytes for file in files],
         title=f"{'.'.join(table.name())}: {len(files)} files",
@@ -220,7 +234,7 @@ def _without(
     delete_files(table, [file for result in same for file in result.files])
     results = [result for result in results if result.rows_read != result.rows_written]
     head = table.current_snapshot()
-    change = commit.Change(
+    change = commit.FileChange(
         added=[file for result in results for file in result.files],
         removed=[files[result.number].file for result in results],
         base_id=head.snapshot_id if head else None,

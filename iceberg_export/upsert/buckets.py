@@ -28,11 +28,16 @@ from pyiceberg.types import BinaryType, StringType
 
 from iceberg_export import names
 from iceberg_export.errors import CorruptSpanError, StateError
-from iceberg_export.files.partition_values import Column, partition_columns, split_rows
+from iceberg_export.files.partition_values import PartitionColumn, partition_columns, split_rows
 from iceberg_export.files.read import NullKeepingScan
 from iceberg_export.files.write import FileWriter, Target
 from iceberg_export.table.catalog import CATALOG_ERRORS, first_line
-from iceberg_export.upsert.newest_records import GONE, KEY_BYTES, last_in_partition, newest
+from iceberg_export.upsert.newest_records import (
+    KEY_BYTES,
+    TOMBSTONE,
+    last_in_partition,
+    newest_rows,
+)
 
 FOLDER = "shuffle"
 """Beside the table's data: what is forgotten here is an orphan like any other."""
@@ -73,7 +78,7 @@ class BucketResult(NamedTuple):
     """Nothing changes: `files` is empty, the old ones stay."""
 
 
-def bucket_column(metadata: TableMetadata) -> Column:
+def bucket_column(metadata: TableMetadata) -> PartitionColumn:
     """What the table is partitioned by. Raises StateError for a table that cannot be upserted."""
     fields = partition_columns(metadata)
     one = fields[0] if len(fields) == 1 else None
@@ -92,22 +97,22 @@ def bucket_column(metadata: TableMetadata) -> Column:
     return one
 
 
-def with_identity(rows: pa.Table, raw: pa.Table) -> pa.Table:
+def with_key_and_tombstone(rows: pa.Table, raw: pa.Table) -> pa.Table:
     """`rows` of the table, and what tells keys and tombstones: from the same records, `raw`."""
     assert rows.num_rows == raw.num_rows
     gone = pc.is_null(raw.column(names.VALUE))
-    return rows.append_column(KEY_BYTES, raw.column(names.KEY)).append_column(GONE, gone)
+    return rows.append_column(KEY_BYTES, raw.column(names.KEY)).append_column(TOMBSTONE, gone)
 
 
 class ShuffleWriter:
-    """Takes rows as `FileWriter` does, with `KEY_BYTES` and `GONE`; leaves one file."""
+    """Takes rows as `FileWriter` does, with `KEY_BYTES` and `TOMBSTONE`; leaves one file."""
 
     def __init__(self, target: Target, name: str) -> None:
         self._metadata = TableMetadataUtil.parse_raw(target.metadata_json)
         self._column = bucket_column(self._metadata)
         self._io = load_file_io(target.io_properties, self._metadata.location)
         self._path = f"{self._metadata.location}/{FOLDER}/{name}.parquet"
-        self._schema = work_schema(self._metadata)
+        self._schema = shuffle_schema(self._metadata)
         self._gathered: list[pa.Table] = []
         self._bytes = 0
         self._taken = 0
@@ -151,13 +156,13 @@ class ShuffleWriter:
                 self._io.delete(self._path)
 
 
-def work_schema(metadata: TableMetadata) -> pa.Schema:
+def shuffle_schema(metadata: TableMetadata) -> pa.Schema:
     """The table's columns, and ours."""
     return pa.schema(
         [
             *schema_to_pyarrow(metadata.schema(), include_field_ids=False),
             pa.field(KEY_BYTES, pa.large_binary()),
-            pa.field(GONE, pa.bool_()),
+            pa.field(TOMBSTONE, pa.bool_()),
         ]
     )
 
@@ -180,14 +185,14 @@ def merge_bucket(task: BucketTask, attempt: int) -> BucketResult:
     writer = FileWriter(task.target, f"{task.name}-{task.bucket:05d}-{attempt}")
     finished = False
     try:
-        schema = work_schema(metadata)
+        schema = shuffle_schema(metadata)
         before = rows_before(task.files, metadata, io, schema)
-        fresh = [read_group(io, path, group, schema) for path, group in task.groups]
+        fresh = [read_row_group(io, path, group, schema) for path, group in task.groups]
         rows = pa.concat_tables([before, *fresh])
-        places = newest(rows)
+        places = newest_rows(rows)
         same = len(places) == before.num_rows and bool((np.sort(places) == _upto(places)).all())
         if not same:
-            writer.write(rows.take(pa.array(places)).drop_columns([KEY_BYTES, GONE]))
+            writer.write(rows.take(pa.array(places)).drop_columns([KEY_BYTES, TOMBSTONE]))
         files = writer.close()
         finished = True
     except CATALOG_ERRORS as error:
@@ -219,12 +224,12 @@ def rows_before(
         rows = pa.Table.from_batches([batch])
         keys = rows.column(names.KEY).cast(pa.large_binary())
         gone = pc.is_null(keys)  # None: a table of mode upsert has no rows without a key.
-        rows = rows.append_column(KEY_BYTES, keys).append_column(GONE, gone)
+        rows = rows.append_column(KEY_BYTES, keys).append_column(TOMBSTONE, gone)
         found.append(_aligned(rows, schema))
     return pa.concat_tables(found)
 
 
-def read_group(io: Any, path: str, group: int, schema: pa.Schema) -> pa.Table:
+def read_row_group(io: Any, path: str, group: int, schema: pa.Schema) -> pa.Table:
     try:
         with io.new_input(path).open() as source:
             return _aligned(pq.ParquetFile(source).read_row_group(group), schema)

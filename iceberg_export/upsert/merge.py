@@ -33,7 +33,7 @@ from iceberg_export.upsert.buckets import (
 MERGES_MAX = 5
 
 
-class Means(NamedTuple):
+class MergeContext(NamedTuple):
     """What merging needs of an export."""
 
     catalog: Catalog
@@ -51,31 +51,37 @@ class Merged(NamedTuple):
     """Snapshot that `removed` was read at."""
 
 
-Send = Callable[[list[DataFile], list[DataFile], int], None]
+CommitFiles = Callable[[list[DataFile], list[DataFile], int], None]
 """Commits (added, removed, base_id); raises OvertakenError when `removed` is out of date."""
 
 
 def merge_and_commit(
-    means: Means, identifier: Identifier, shuffled: Sequence[ShuffleFile], run_id: str, send: Send
+    context: MergeContext,
+    identifier: Identifier,
+    shuffled: Sequence[ShuffleFile],
+    run_id: str,
+    send: CommitFiles,
 ) -> Merged:
     """Merge the records into the table until a commit of it is in. Raises ExportError."""
     for attempt in range(MERGES_MAX):
-        table = find_table(means.catalog, identifier)
+        table = find_table(context.catalog, identifier)
         if table is None:
             raise CatalogError(f"table {'.'.join(identifier)} was dropped while it was exported to")
-        merged = _merge(means, table, shuffled, f"{run_id}-m{attempt}")
+        merged = _merge(context, table, shuffled, f"{run_id}-m{attempt}")
         try:
             send(*merged)
         except OvertakenError:
             if attempt == MERGES_MAX - 1:
                 raise
             continue
-        _forget(table, shuffled)
+        _delete_shuffle_files(table, shuffled)
         return merged
     raise AssertionError("the last attempt returns or raises")
 
 
-def _merge(means: Means, table: Table, shuffled: Sequence[ShuffleFile], name: str) -> Merged:
+def _merge(
+    context: MergeContext, table: Table, shuffled: Sequence[ShuffleFile], name: str
+) -> Merged:
     bucket_column(table.metadata)
     head = table.metadata.snapshot_by_name("main")
     assert head is not None
@@ -87,7 +93,7 @@ def _merge(means: Means, table: Table, shuffled: Sequence[ShuffleFile], name: st
     target = Target(
         table.metadata.model_dump_json(),
         io_properties(table),
-        means.file_bytes_max,
+        context.file_bytes_max,
     )
     tasks = [
         BucketTask(bucket, target, name, tuple(there[bucket]), tuple(groups[bucket]))
@@ -95,7 +101,7 @@ def _merge(means: Means, table: Table, shuffled: Sequence[ShuffleFile], name: st
     ]
     if not tasks:
         return Merged([], [], head.snapshot_id)
-    results = means.runner().run(
+    results = context.runner().run(
         merge_bucket,
         tasks,
         sizes=[sum(one.file.file_size_in_bytes for one in task.files) for task in tasks],
@@ -148,7 +154,7 @@ def _check(
             raise PlanError(f"bucket {task.bucket}: {written} rows written of {result.rows_after}")
 
 
-def _forget(table: Table, shuffled: Sequence[ShuffleFile]) -> None:
+def _delete_shuffle_files(table: Table, shuffled: Sequence[ShuffleFile]) -> None:
     """What cannot be deleted is an orphan."""
     for file in shuffled:
         try:

@@ -23,7 +23,7 @@ from iceberg_export import names
 
 KEY_BYTES = "frazil_key"
 """The record's key as the producer sent it; not a column of the table."""
-GONE = "frazil_gone"
+TOMBSTONE = "frazil_gone"
 """The record has no value; not a column of the table."""
 BUCKETS_DEFAULT = 16
 _NEVER = np.iinfo(np.int64).min
@@ -76,7 +76,7 @@ def _sorted(places: Places, partitions: Places, offsets: Places) -> Places:
     return found
 
 
-def newest(rows: pa.Table) -> Places:
+def newest_rows(rows: pa.Table) -> Places:
     """Where the rows are that the table should have, given all records of their keys.
 
     In order of partition and offset; keys whose newest record has no value have none.
@@ -90,7 +90,7 @@ def newest(rows: pa.Table) -> Places:
     times = _numbers(some.column(names.TIMESTAMP), _NEVER)
     order = np.lexsort((partitions, times, codes))
     winners = order[_last_of(codes[order])]
-    gone: Any = some.column(GONE).to_numpy()
+    gone: Any = some.column(TOMBSTONE).to_numpy()
     winners = winners[~gone[winners]]
     return _sorted(found[winners], *_places(rows))
 

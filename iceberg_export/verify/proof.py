@@ -32,7 +32,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from iceberg_export import names
 from iceberg_export.dead_letters import dead_letter_table
 from iceberg_export.errors import CorruptSpanError, PlanError, StateError
-from iceberg_export.files.partition_values import cuts_of
+from iceberg_export.files.partition_values import decimal_truncations
 from iceberg_export.files.read import NullKeepingScan
 from iceberg_export.names import KEY, VALUE
 from iceberg_export.plan.agent_client import Topic
@@ -49,14 +49,20 @@ from iceberg_export.records.checksum import BLOCK_BITS, Block, Sums, add_sums, s
 from iceberg_export.records.decode import Ints, split_batches
 from iceberg_export.records.read_chunks import open_reader, span_bytes
 from iceberg_export.records.rows import ROW_SCHEMA, span_rows
-from iceberg_export.runs.job import Job, locate, types_of
+from iceberg_export.runs.job import Job, load_topic_types, table_identifier
 from iceberg_export.table import schema, topic_settings
 from iceberg_export.table.catalog import find_table, guarded, io_properties, view_of
-from iceberg_export.table.evolve import plain
+from iceberg_export.table.evolve import canonical_type
 from iceberg_export.table.state import read_state
 from iceberg_export.tasks.export_split import is_among
 from iceberg_export.typed.decode_values import Message
-from iceberg_export.typed.typed_rows import RowTyping, judge, reason_of, typed_columns, untyped
+from iceberg_export.typed.typed_rows import (
+    RowTyping,
+    decode_rows,
+    first_reason,
+    typed_columns,
+    without_typing,
+)
 from protocol import records
 from protocol.errors import ProtocolError
 
@@ -92,7 +98,7 @@ class TableTask(NamedTuple):
     columns: pa.Schema
 
 
-class Found(NamedTuple):
+class PartialSums(NamedTuple):
     """What one task added up."""
 
     sums: dict[Block, Sums]
@@ -128,7 +134,7 @@ class Verdict(NamedTuple):
     """Offsets up to the log's stable end that no export has come to yet."""
 
 
-def sum_chunks(task: ChunkTask, _attempt: int) -> Found:
+def sum_chunks(task: ChunkTask, _attempt: int) -> PartialSums:
     """Sums of the records of a split, from its chunks. Raises ExportError."""
     holes: dict[int, list[Ints]] = {}
     log = _Log(task)
@@ -169,20 +175,20 @@ class _Log:
         if rows.num_rows == 0:
             return
         if task.typing.is_raw:
-            add_sums(self._sums, sum_rows(_in_types(rows, task.columns)))
+            add_sums(self._sums, sum_rows(_compared_columns(rows, task.columns)))
             return
-        judged = judge(task.typing, rows, reference=task.reference)
-        for source, ids in judged.unknown.items():
+        decoded = decode_rows(task.typing, rows, reference=task.reference)
+        for source, ids in decoded.unknown.items():
             self._unknown.setdefault(source, set()).update(ids)
         if self._unknown:
             return
-        if judged.bad.num_rows:
-            self._bad += judged.bad.num_rows
-            self._said = self._said or reason_of(judged.bad)
-        add_sums(self._sums, sum_rows(_in_types(judged.rows, task.columns)))
+        if decoded.bad.num_rows:
+            self._bad += decoded.bad.num_rows
+            self._said = self._said or first_reason(decoded.bad)
+        add_sums(self._sums, sum_rows(_compared_columns(decoded.rows, task.columns)))
 
-    def found(self, holes: Holes) -> Found:
-        return Found(
+    def found(self, holes: Holes) -> PartialSums:
+        return PartialSums(
             self._sums,
             older=0,
             beyond=0,
@@ -194,7 +200,7 @@ class _Log:
         )
 
 
-def _in_types(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+def _compared_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
     """The columns to be compared, in one spelling of their types on both sides."""
     arrays = [rows.column(field.name).cast(field.type) for field in columns]
     return pa.Table.from_arrays(arrays, schema=columns)
@@ -271,7 +277,7 @@ def _records_table(found: list[records.Record], partition: int, kind: int) -> pa
     return pa.Table.from_arrays(arrays, schema=ROW_SCHEMA)
 
 
-def sum_table(task: TableTask, _attempt: int) -> Found:
+def sum_table(task: TableTask, _attempt: int) -> PartialSums:
     """Sums of the rows of some data files, deletes applied, within the ranges."""
     metadata = TableMetadataUtil.parse_raw(task.metadata_json)
     projected = metadata.schema().select(*task.columns.names)
@@ -279,7 +285,7 @@ def sum_table(task: TableTask, _attempt: int) -> Found:
     sums: dict[Block, Sums] = {}
     older = beyond = 0
     for batch in scan.to_record_batches(task.files):
-        rows = _in_types(pa.Table.from_batches([batch]), task.columns)
+        rows = _compared_columns(pa.Table.from_batches([batch]), task.columns)
         for partition in pc.unique(rows.column(names.PARTITION)).to_pylist():
             first, end = task.ranges.get(partition, (0, 0))
             part = rows.filter(pc.equal(rows.column(names.PARTITION), partition))
@@ -291,7 +297,7 @@ def sum_table(task: TableTask, _attempt: int) -> Found:
             removed = _in_holes(part, task.holes.get(partition))
             older += int(removed.sum())
             add_sums(sums, sum_rows(part.filter(pa.array(~removed))))
-    return Found(sums, older, beyond, holes={}, dead={})
+    return PartialSums(sums, older, beyond, holes={}, dead={})
 
 
 def _in_holes(rows: pa.Table, holes: Ints | None) -> npt.NDArray[np.bool_]:
@@ -329,7 +335,7 @@ def compare(
 
 def verify_topic(job: Job, topic: Topic) -> Verdict:
     """Compare log and table over all that was exported. Raises ExportError."""
-    identifier = locate(job, topic)
+    identifier = table_identifier(job, topic)
     table = find_table(job.catalog, identifier)
     state = read_state(view_of(table)) if table is not None else None
     if table is None or state is None:
@@ -346,7 +352,7 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
         ranges[number] = (part.log_start, end)
         start = min(part.log_start, end)
         spans += clip(part, start=start, end=end, topic=topic.name).spans
-    sides = _Sides(job, topic, table, plan)
+    sides = _Comparison(job, topic, table, plan)
     chunks = sides.chunks(spans)
     rows = sides.rows(table, sides.columns, ranges, chunks.holes)
     problems = compare(chunks.sums, rows.sums)
@@ -375,7 +381,7 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
     )
 
 
-class _Sides:
+class _Comparison:
     """How the two sides of a comparison are read, and as what columns they are compared."""
 
     def __init__(self, job: Job, topic: Topic, table: Table, plan: TopicPlan) -> None:
@@ -383,12 +389,12 @@ class _Sides:
         self._plan = plan
         self._table = table
         self.told = topic_settings.parse(topic.configs, topic.name)
-        self._types = types_of(job, topic)
+        self._types = load_topic_types(job, topic)
         # Which schema was the newest when a record was exported, nobody knows any more.
         self._left_out = self._types.repinned if self._types is not None else frozenset[str]()
         self._fit()
         name, namespace = table.name()[-1], table.name()[:-1]
-        dead_name = dead_letter_table.dead_identifier((".".join(namespace), name))
+        dead_name = dead_letter_table.dead_letter_identifier((".".join(namespace), name))
         self.dead_table = find_table(job.catalog, dead_name)
         self._dead = (
             dead_letter_table.dead_offsets(self.dead_table, 0)
@@ -401,28 +407,30 @@ class _Sides:
         if self._types is None:
             self._typing, self.columns = RowTyping(), ROW_SCHEMA
             return
-        typing = self._types.typing(self._table)._replace(cuts=cuts_of(self._table.metadata))
-        self._typing = untyped(typing, self._left_out)
+        typing = self._types.typing(self._table)._replace(
+            truncations=decimal_truncations(self._table.metadata)
+        )
+        self._typing = without_typing(typing, self._left_out)
         there = schema.columns_of(self._table)
         wanted = typed_columns(typing, self._left_out)
         self.columns = pa.schema(
             [ROW_SCHEMA.field(name) for name in ROW_SCHEMA.names if name not in {KEY, VALUE}]
-            + [pa.field(name, plain(there.field(name).type)) for name in wanted]
+            + [pa.field(name, canonical_type(there.field(name).type)) for name in wanted]
         )
 
-    def chunks(self, spans: list[PlannedSpan]) -> Found:
+    def chunks(self, spans: list[PlannedSpan]) -> PartialSums:
         """Sums of the log. Asks for schemas that only records name."""
         while True:
             found = self._run_chunks(spans)
             if not found.unknown:
                 return found
             assert self._types is not None
-            self._types.learn(found.unknown)
+            self._types.fetch_schemas(found.unknown)
             self._fit()
 
-    def _run_chunks(self, spans: list[PlannedSpan]) -> Found:
+    def _run_chunks(self, spans: list[PlannedSpan]) -> PartialSums:
         if not spans:
-            return _joined([])
+            return _added_up([])
         job, plan = self._job, self._plan
         runner = job.runner()
         splits = make_splits(
@@ -440,7 +448,7 @@ class _Sides:
                 self._typing, self.columns, self._dead,
             )  # fmt: skip
 
-        return _joined(
+        return _added_up(
             runner.run(
                 sum_chunks,
                 [task(split) for split in splits],
@@ -449,7 +457,7 @@ class _Sides:
             )
         )
 
-    def rows(self, table: Table, columns: pa.Schema, ranges: Ranges, holes: Holes) -> Found:
+    def rows(self, table: Table, columns: pa.Schema, ranges: Ranges, holes: Holes) -> PartialSums:
         """Sums of a table."""
         name = ".".join(table.name())
         files = guarded(f"read the file list of {name}", lambda: list(table.scan().plan_files()))
@@ -463,9 +471,9 @@ class _Sides:
             groups[-1].append(file)
             room -= size
         if not groups:
-            return _joined([])
+            return _added_up([])
         shared = (table.metadata.model_dump_json(), io_properties(table))
-        return _joined(
+        return _added_up(
             self._job.runner().run(
                 sum_table,
                 [TableTask(*shared, group, ranges, holes, columns) for group in groups],
@@ -483,7 +491,7 @@ def sum_of(sums: Mapping[Block, Sums]) -> Sums:
     return total
 
 
-def _joined(found: list[Found]) -> Found:
+def _added_up(found: list[PartialSums]) -> PartialSums:
     sums: dict[Block, Sums] = {}
     dead: dict[Block, Sums] = {}
     holes: dict[int, list[Ints]] = {}
@@ -495,7 +503,7 @@ def _joined(found: list[Found]) -> Found:
             holes.setdefault(partition, []).append(both)
         for source, ids in one.unknown.items():
             unknown.setdefault(source, set()).update(ids)
-    return Found(
+    return PartialSums(
         sums,
         older=sum(one.older for one in found),
         beyond=sum(one.beyond for one in found),

@@ -31,27 +31,27 @@ from iceberg_export.plan.splits import (
     make_splits,
 )
 from iceberg_export.records.checksum import Sums, sum_rows
-from iceberg_export.runs.job import Job, locate, timestamp_limits, types_of
+from iceberg_export.runs.job import Job, load_topic_types, table_identifier, timestamp_limits
 from iceberg_export.table import topic_settings
 from iceberg_export.table.catalog import find_table, guarded, io_properties, view_of
-from iceberg_export.table.run_markers import RunMarker
+from iceberg_export.table.run_markers import RunMark
 from iceberg_export.table.state import read_state
 from iceberg_export.tasks.export_split import BadRecords, SplitResult, TaskSetup, export_split
 from iceberg_export.typed.typed_rows import RowTyping
 from iceberg_export.upsert.buckets import (
     ShuffleFile,
     bucket_column,
-    read_group,
+    read_row_group,
     rows_before,
-    work_schema,
+    shuffle_schema,
 )
-from iceberg_export.upsert.newest_records import GONE, KEY_BYTES, Places, last_in_partition
+from iceberg_export.upsert.newest_records import KEY_BYTES, TOMBSTONE, Places, last_in_partition
 from iceberg_export.verify.proof import Verdict, sum_of
 
 Mask = npt.NDArray[np.bool_]
 
 
-class Range(NamedTuple):
+class ComparedRange(NamedTuple):
     """What can be compared of one partition: offsets [start, end)."""
 
     start: int
@@ -63,10 +63,10 @@ class BucketCheck(NamedTuple):
     target: Target
     files: tuple[FileScanTask, ...]
     groups: tuple[tuple[str, int], ...]
-    ranges: Mapping[int, Range]
+    ranges: Mapping[int, ComparedRange]
 
 
-class BucketFound(NamedTuple):
+class BucketDifferences(NamedTuple):
     same: int = 0
     """Rows that are the newest records of their keys, by their place in the log."""
     changed: int = 0
@@ -80,18 +80,20 @@ class BucketFound(NamedTuple):
     sums: Sums = Sums(0, 0, 0)
 
 
-def check_bucket(task: BucketCheck, _attempt: int) -> BucketFound:
+def check_bucket(task: BucketCheck, _attempt: int) -> BucketDifferences:
     """Compare one bucket. Raises ExportError."""
     metadata = TableMetadataUtil.parse_raw(task.target.metadata_json)
     io = load_file_io(task.target.io_properties, metadata.location)
-    schema = work_schema(metadata)
+    schema = shuffle_schema(metadata)
     rows = rows_before(task.files, metadata, io, schema)
-    pieces = [read_group(io, path, group, schema) for path, group in task.groups]
+    pieces = [read_row_group(io, path, group, schema) for path, group in task.groups]
     log = last_in_partition(pa.concat_tables([schema.empty_table(), *pieces]))
     return compare_bucket(rows, log, task.ranges)
 
 
-def compare_bucket(rows: pa.Table, log: pa.Table, ranges: Mapping[int, Range]) -> BucketFound:
+def compare_bucket(
+    rows: pa.Table, log: pa.Table, ranges: Mapping[int, ComparedRange]
+) -> BucketDifferences:
     """Rows of the table and, of the same keys, the last record of each partition in the log."""
     codes = _codes(pa.concat_tables([rows.select([KEY_BYTES]), log.select([KEY_BYTES])]))
     row_codes, log_codes = codes[: rows.num_rows], codes[rows.num_rows :]
@@ -105,7 +107,7 @@ def compare_bucket(rows: pa.Table, log: pa.Table, ranges: Mapping[int, Range]) -
     at = logged[row_codes]
     there = at >= 0
     log_offsets, offsets = _ints(log, names.OFFSET), _ints(rows, names.OFFSET)
-    gone = np.asarray(log.column(GONE), dtype=np.bool_)
+    gone = np.asarray(log.column(TOMBSTONE), dtype=np.bool_)
     same = there.copy()
     same[there] = (log_offsets[at[there]] == offsets[there]) & ~gone[at[there]]
     lost = ~same & _no_longer_in_log(rows, offsets, log_offsets, at, ranges)
@@ -114,9 +116,9 @@ def compare_bucket(rows: pa.Table, log: pa.Table, ranges: Mapping[int, Range]) -
     doubled = rows.num_rows - len(np.unique(row_codes))
     mine = rows.filter(pa.array(same))
     theirs = log.take(pa.array(at[same]))
-    table_sums = sum_rows(mine.drop_columns([KEY_BYTES, GONE]))
-    log_sums = sum_rows(theirs.drop_columns([KEY_BYTES, GONE]))
-    return BucketFound(
+    table_sums = sum_rows(mine.drop_columns([KEY_BYTES, TOMBSTONE]))
+    log_sums = sum_rows(theirs.drop_columns([KEY_BYTES, TOMBSTONE]))
+    return BucketDifferences(
         same=int(same.sum()),
         changed=sum(one.records for block, one in table_sums.items() if log_sums.get(block) != one),
         missing=int((~covered & ~gone).sum()),
@@ -159,7 +161,7 @@ def _no_longer_in_log(
     offsets: Places,
     log_offsets: Places,
     at: Places,
-    ranges: Mapping[int, Range],
+    ranges: Mapping[int, ComparedRange],
 ) -> Mask:
     """Rows whose records retention or compaction has taken from the log.
 
@@ -181,7 +183,7 @@ def _no_longer_in_log(
 
 def verify_upsert(job: Job, topic: Topic) -> Verdict:
     """Compare a table of mode upsert with the log. Raises ExportError."""
-    identifier = locate(job, topic)
+    identifier = table_identifier(job, topic)
     table = find_table(job.catalog, identifier)
     state = read_state(view_of(table)) if table is not None else None
     if table is None or state is None:
@@ -189,15 +191,15 @@ def verify_upsert(job: Job, topic: Topic) -> Verdict:
     bucket_column(table.metadata)
     plan = job.client.plan(topic, {})
     check_not_ahead(plan, state.offsets, state.position)
-    ranges: dict[int, Range] = {}
+    ranges: dict[int, ComparedRange] = {}
     spans: list[PlannedSpan] = []
     for number, end in state.offsets.items():
         part = plan.partitions.get(number)
         if part is None:
             raise PlanError(f"the plan of {topic.name} leaves out partition {number}")
-        ranges[number] = Range(part.log_start, end, part.compacted)
+        ranges[number] = ComparedRange(part.log_start, end, part.compacted)
         spans += clip(part, start=min(part.log_start, end), end=end, topic=topic.name).spans
-    with RunMarker(table, job.run_id):
+    with RunMark(table, job.run_id):
         shuffled = _shuffle(job, topic, table, plan, spans)
         try:
             found = _check(job, table, shuffled, ranges)
@@ -211,7 +213,7 @@ def _shuffle(
     job: Job, topic: Topic, table: Table, plan: TopicPlan, spans: Sequence[PlannedSpan]
 ) -> list[ShuffleFile]:
     """The log's records by bucket; schemas that only records name are asked for."""
-    types = types_of(job, topic)
+    types = load_topic_types(job, topic)
     if types is not None and types.repinned:
         raise SettingsError(
             f"table of topic {topic.name}: a proof would need the schemas that were the newest when "
@@ -246,7 +248,7 @@ def _shuffle(
         for one in found:
             if one.unknown:
                 assert types is not None
-                types.learn(one.unknown)
+                types.fetch_schemas(one.unknown)
     return [file for one in results.values() for file in one.shuffled]
 
 
@@ -261,8 +263,8 @@ def _target(table: Table) -> Target:
 
 
 def _check(
-    job: Job, table: Table, shuffled: Sequence[ShuffleFile], ranges: Mapping[int, Range]
-) -> list[BucketFound]:
+    job: Job, table: Table, shuffled: Sequence[ShuffleFile], ranges: Mapping[int, ComparedRange]
+) -> list[BucketDifferences]:
     name = ".".join(table.name())
     files: dict[int, list[FileScanTask]] = {}
     for one in guarded(f"read the file list of {name}", lambda: list(table.scan().plan_files())):
@@ -273,7 +275,7 @@ def _check(
             groups.setdefault(bucket, []).append((file.path, group))
     target = _target(table)
     buckets = sorted(files.keys() | groups.keys())
-    found: list[BucketFound] = job.runner().run(
+    found: list[BucketDifferences] = job.runner().run(
         check_bucket,
         [
             BucketCheck(target, tuple(files.get(one, ())), tuple(groups.get(one, ())), ranges)
@@ -285,7 +287,7 @@ def _check(
     return found
 
 
-def _verdict(topic: str, table: str, found: Sequence[BucketFound]) -> Verdict:
+def _verdict(topic: str, table: str, found: Sequence[BucketDifferences]) -> Verdict:
     total = Sums(0, 0, 0)
     for one in found:
         total = total.plus(one.sums)

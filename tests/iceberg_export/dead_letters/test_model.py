@@ -152,7 +152,7 @@ class TwoTables(RuleBasedStateMachine):
             "policy": lambda: self.here.policy("fail" if choice % 2 else "dlq"),
             "orphans": lambda: self.orphans_go(table),
         }
-        if end in {"refused", "no answer"} and not step.startswith(("commit-", "letters-")):
+        if end in {"refused", "no answer"} and not step.startswith(("commit-", "dead-letters-")):
             step = Step.COMMIT_WRITTEN  # Elsewhere no catalog is asked.
         if end == "refused" and step.endswith("-answered"):
             end = "no answer"
@@ -168,7 +168,7 @@ class TwoTables(RuleBasedStateMachine):
         hook = Once(step, meddle, nth)
         sets = ("commit.bytes.max=1",) if nth == 2 else ()
         with suppress(Killed, FencedError, OvertakenError, StateError, BadRecordError):
-            self.here.export(*sets, at=hook)
+            self.here.export(*sets, hook=hook)
 
     # People.
 

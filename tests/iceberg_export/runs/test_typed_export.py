@@ -509,7 +509,7 @@ def test_a_crash_leaves_each_record_in_one_table_whatever_the_registry_says_then
     one = registry.register("orders-value", ORDER_1)
     send(world, avro(one, ORDER_1, {"id": 1, "city": "Ulm"}), framed(2, b"\2\2x"), b"bad")
     with pytest.raises(Died):
-        export(jobs()._replace(at=die_at(step)))
+        export(jobs()._replace(hook=die_at(step)))
     # The id that was unknown is registered now, as something that its record is.
     registry.register("elsewhere", ORDER_1)
     job = jobs()
