@@ -16,8 +16,7 @@ from iceberg_export.plan.splits import (
 )
 from iceberg_export.records.read_chunks import merge_reads
 from iceberg_export.runs.job import TASKS_PER_CORE, Job, table_identifier
-from iceberg_export.table.catalog import find_table, view_of
-from iceberg_export.table.state import read_state
+from iceberg_export.table.catalog import find_table, state_of
 from iceberg_export.units import show_bytes
 
 
@@ -57,7 +56,7 @@ def preview_topic(job: Job, topic: Topic, *, parallelism: int) -> Preview:
     """What a run begun now would do, with so many tasks at a time. Raises ExportError for what would stop it."""
     identifier = table_identifier(job, topic)
     table = find_table(job.catalog, identifier)
-    state = read_state(view_of(table)) if table is not None else None
+    state = state_of(table)
     offsets = dict(state.offsets) if state else {}
     plan = job.client.plan(topic, offsets)
     check_not_ahead(plan, offsets, state.position if state else 0)

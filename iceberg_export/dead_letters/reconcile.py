@@ -15,7 +15,7 @@ letters of a commit that a rollback undid. Runs in the driver: letters are few, 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,18 +37,19 @@ from iceberg_export.dead_letters.dead_letter_table import (
     load,
     next_state,
 )
-from iceberg_export.errors import CommitUnknownError, ExportError, StateError
-from iceberg_export.files.read import NullKeepingScan
-from iceberg_export.files.rewrite import delete_files, scan_files, target_of
-from iceberg_export.files.write import FileWriter, describe_file
+from iceberg_export.errors import StateError
+from iceberg_export.files.read import read_rows, scan_files
+from iceberg_export.files.rewrite import deleted_unless_committed
+from iceberg_export.files.target import target_of
+from iceberg_export.files.write import FileWriter, describe_file, discarded_on_error
 from iceberg_export.records.decode import Ints
+from iceberg_export.records.rows import is_among
 from iceberg_export.steps import Hook
 from iceberg_export.table import commit
 from iceberg_export.table.catalog import Identifier, guarded, view_of
 from iceberg_export.table.commit import Pause
 from iceberg_export.table.run_markers import RunMark
 from iceberg_export.table.state import State, TableView, ancestor_states
-from iceberg_export.tasks.export_split import is_among
 from iceberg_export.typed.typed_rows import RUN_ID
 
 FILE_BYTES_MAX = 512 * 1024 * 1024
@@ -59,16 +60,17 @@ class LostDeadLettersError(StateError):
     """Dead letters that belong to the head are gone. A reset to earliest needs none."""
 
 
-class Run(NamedTuple):
-    """Who settles."""
-
-    run_id: str
-    pause: Pause
-    hook: Hook
-
-
-def reconcile(catalog: Catalog, main_table: Table, main: State, dead: State, run: Run) -> State:
-    """Make the dead letters, whose state is `dead`, fit `main`; their state then.
+def reconcile(
+    catalog: Catalog,
+    main_table: Table,
+    main: State,
+    dead: State,
+    *,
+    run_id: str,
+    pause: Pause,
+    hook: Hook,
+) -> State:
+    """Makes the dead letters, whose state is `dead`, fit `main`; returns their state then.
 
     `main` was read from `main_table`, before `dead`. Raises ExportError.
     """
@@ -79,35 +81,27 @@ def reconcile(catalog: Catalog, main_table: Table, main: State, dead: State, run
     table = load(catalog, identifier)
     view = view_of(main_table)
     pending = uncommitted_dead_letters(view, dead)
-    seq_by_line = {one.line: one.seq for one in pending}
-    new = next_state(dead, main, f"{run.run_id}-settle", {**seq_by_line, main.line: main.seq})
-    with RunMark(table, run.run_id):
-        letters = _DeadLetterRewriter(table, new.run_id)
-        try:
-            added = letters.add_pending(pending)
-            removed = letters.remove(_in_both_tables(main_table, main, table, view))
-            files = letters.files()
-        except ExportError:
-            letters.discard()
-            raise
+    seq_by_line = {one.line: one.seq for one in pending} | {main.line: main.seq}
+    new = next_state(dead, main, f"{run_id}-settle", seq_by_line)
+    with RunMark(table, run_id):
+        rewriter = _DeadLetterRewriter(table, new.run_id)
+        with discarded_on_error(rewriter):
+            added = rewriter.add_pending(pending)
+            removed = rewriter.remove(_in_both_tables(main_table, main, table, view))
+            files = rewriter.files()
         head = table.metadata.snapshot_by_name("main")
-        try:
+        with deleted_unless_committed(table, files):
             commit.commit(
                 catalog,
                 dead_letter_identifier(identifier),
                 [*added, *files],
                 expected=dead,
                 new=new,
-                pause=run.pause,
+                pause=pause,
                 removed=removed,
                 base_id=head.snapshot_id if head and removed else None,
-                hook=lambda step: run.hook(STEPS[step]),
+                hook=lambda step: hook(STEPS[step]),
             )
-        except CommitUnknownError:
-            raise
-        except ExportError:
-            delete_files(table, files)
-            raise
     return new
 
 
@@ -205,9 +199,7 @@ class _DeadLetterRewriter:
 
     def _rows(self, task: FileScanTask, columns: Sequence[str]) -> Iterator[pa.Table]:
         projected = self._table.schema().select(*columns)
-        scan = NullKeepingScan(self._table.metadata, self._table.io, projected)
-        for batch in scan.to_record_batches([task]):
-            yield pa.Table.from_batches([batch])
+        return read_rows([task], self._table.metadata, self._table.io, projected)
 
     def files(self) -> list[DataFile]:
         return self._writer.close()

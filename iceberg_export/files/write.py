@@ -11,11 +11,10 @@ The result is PyIceberg's own description of each file. Nothing is visible until
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
@@ -26,6 +25,7 @@ from pyiceberg.typedef import Record
 from iceberg_export import names
 from iceberg_export.files.metrics import file_metrics
 from iceberg_export.files.partition_values import hashable, partition_columns, split_rows
+from iceberg_export.files.target import Target
 from iceberg_export.table.pyiceberg_internals import mend
 
 mend()
@@ -38,14 +38,6 @@ _DICTIONARY = [names.PARTITION, names.TIMESTAMP_TYPE]
 _NO_STATISTICS = (names.VALUE, names.HEADERS)
 FOLDER_CHARS_MAX = 200
 """Of what says a partition in a path, in ASCII. File systems take 255 for a folder's name."""
-
-
-class Target(NamedTuple):
-    """The table as a task needs it: plain values that travel to executors."""
-
-    metadata_json: str
-    io_properties: dict[str, str]
-    file_bytes_max: int
 
 
 class _Folder(NamedTuple):
@@ -69,12 +61,28 @@ class _OpenFile:
     """Kept as a sum: asking Arrow for all pieces again with each new one cost a fifth of all."""
 
 
+class Discardable(Protocol):
+    """A writer of new files, which no snapshot names yet."""
+
+    def discard(self) -> None: ...
+
+
+@contextlib.contextmanager
+def discarded_on_error(*writers: Discardable) -> Iterator[None]:
+    """Discards what the writers have written when the `with` block fails."""
+    try:
+        yield
+    except BaseException:
+        for writer in writers:
+            writer.discard()
+        raise
+
+
 class FileWriter:
     """Writes the rows of one attempt of one split."""
 
     def __init__(self, target: Target, name: str) -> None:
-        self._metadata = _parse_metadata(target.metadata_json)
-        self._io: FileIO = load_file_io(target.io_properties, self._metadata.location)
+        self._metadata, self._io = target.open()
         self._locations = load_location_provider(self._metadata.location, self._metadata.properties)
         self._bytes_max = target.file_bytes_max
         self._name = name
@@ -229,9 +237,3 @@ def describe_file(table: Table, path: str) -> DataFile:
     with given.open() as source:
         footer = pq.read_metadata(source)
     return _data_file(table.metadata, path, len(given), footer, Record())
-
-
-def _parse_metadata(text: str) -> TableMetadata:
-    from pyiceberg.table.metadata import TableMetadataUtil
-
-    return TableMetadataUtil.parse_raw(text)

@@ -5,7 +5,7 @@ call has a fixed cost and topics may have batches of one record. Memory: one uni
 Pure; leaves out files and partitions of the table (`write_files`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from iceberg_export.records.decode import (
     NULL,
     Columns,
     Dropped,
+    Ints,
     Tally,
     gather,
     index_records,
@@ -168,3 +169,13 @@ def span_rows(span: PlannedSpan, data: memoryview) -> Iterator[tuple[pa.Table, T
     rest = Tally(control=dropped.control, aborted=dropped.aborted, holes=dropped.holes)
     yield ROW_SCHEMA.empty_table(), rest
     assert covered + rest.offsets == span.records
+
+
+def is_among(rows: pa.Table, offsets: Mapping[int, Ints]) -> pa.Array:
+    """Which rows have a partition and offset of `offsets`."""
+    partitions = np.asarray(rows.column(names.PARTITION))
+    numbers = np.asarray(rows.column(names.OFFSET))
+    found = np.zeros(rows.num_rows, np.bool_)
+    for partition, some in offsets.items():
+        found |= (partitions == partition) & np.isin(numbers, some)
+    return pa.array(found)

@@ -7,8 +7,8 @@ begins from the table's own state. The chunks stay while the caller's pin lives.
 
 import random
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
@@ -18,11 +18,11 @@ from pyiceberg.table import Table
 
 from iceberg_export.dead_letters import dead_letter_table
 from iceberg_export.dead_letters.dead_letter_table import PendingDeadLetters, encode_pending
-from iceberg_export.dead_letters.reconcile import Run, reconcile
+from iceberg_export.dead_letters.reconcile import reconcile
 from iceberg_export.errors import CatalogError, FencedError, SettingsError
 from iceberg_export.files.partition_values import decimal_truncations, partition_columns
 from iceberg_export.files.rewrite import delete_files
-from iceberg_export.files.write import Target
+from iceberg_export.files.target import target_of
 from iceberg_export.names import KEY, TIMESTAMP_AHEAD_MS_MAX, TIMESTAMP_MS_MIN
 from iceberg_export.plan.agent_client import AgentClient, Topic
 from iceberg_export.plan.splits import (
@@ -37,18 +37,25 @@ from iceberg_export.records.rows import TimestampLimits
 from iceberg_export.settings import Settings
 from iceberg_export.steps import Hook, Step, no_hook
 from iceberg_export.table import commit, schema, topic_settings
-from iceberg_export.table.catalog import Identifier, find_table, io_properties, table_name, view_of
+from iceberg_export.table.catalog import (
+    Identifier,
+    existing_table,
+    find_table,
+    state_of,
+    table_name,
+)
 from iceberg_export.table.commit import Pause, RecreatedError
 from iceberg_export.table.run_markers import RunMark
-from iceberg_export.table.state import State, read_state
+from iceberg_export.table.state import State
 from iceberg_export.table.topic_settings import PartitionTerm, TopicTable
 from iceberg_export.tasks.export_split import (
     BadRecords,
     SplitResult,
     TaskSetup,
     check_complete,
-    export_split,
 )
+from iceberg_export.tasks.run_splits import TaskRunner, run_splits
+from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.registry_client import RegistryClient
 from iceberg_export.typed.topic_types import TopicTypes
 from iceberg_export.typed.typed_rows import RowTyping
@@ -57,23 +64,6 @@ from iceberg_export.upsert.merge import MergeContext, merge_and_commit
 from iceberg_export.upsert.newest_records import BUCKETS_DEFAULT
 
 TASKS_PER_CORE = 2
-Result = TypeVar("Result")
-
-
-class TaskRunner(Protocol):
-    """Where tasks run: Spark (`iceberg_export.tasks.spark.Tasks`)."""
-
-    @property
-    def parallelism(self) -> int: ...
-
-    def run(
-        self,
-        task: Callable[[Any, int], Result],
-        payloads: Sequence[Any],
-        *,
-        sizes: Sequence[int],
-        title: str,
-    ) -> list[Result]: ...
 
 
 class ExportReport(NamedTuple):
@@ -144,6 +134,11 @@ class _TopicExport(NamedTuple):
     @property
     def upsert(self) -> bool:
         return self.table_settings.mode == "upsert"
+
+    def fetch_schemas(self, unknown: Mapping[str, set[Message]]) -> None:
+        """Asks the registry for schemas that tasks met. Raises ExportError."""
+        assert self.types is not None
+        self.types.fetch_schemas(unknown)
 
 
 def new_run_id(rng: random.Random) -> str:
@@ -217,9 +212,9 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
 
 def _open_dead_letters(job: Job, topic: Topic, identifier: Identifier) -> tuple[State, State]:
     """States of the table and of its dead letters, which fit each other."""
-    table = find_table(job.catalog, identifier)
-    main = read_state(view_of(table)) if table is not None else None
-    if table is None or main is None:
+    table = existing_table(job.catalog, identifier)
+    main = state_of(table)
+    if main is None:
         raise CatalogError(f"table {'.'.join(identifier)} was dropped while it was exported to")
     # The letters are looked at last: what comes to them later, this look refuses.
     dead = dead_letter_table.initialise(
@@ -232,7 +227,9 @@ def _open_dead_letters(job: Job, topic: Topic, identifier: Identifier) -> tuple[
         run_id=f"{job.run_id}-init",
         pause=job.pause,
     )
-    return main, reconcile(job.catalog, table, main, dead, Run(job.run_id, job.pause, job.hook))
+    return main, reconcile(
+        job.catalog, table, main, dead, run_id=job.run_id, pause=job.pause, hook=job.hook
+    )
 
 
 def _partitioning(job: Job, topic_table: TopicTable) -> str | tuple[PartitionTerm, ...]:
@@ -356,9 +353,7 @@ def _export_range(
     dead: State | None,
 ) -> _CommitResult:
     """One commit. While it is made the run is marked, so that `maintain` lets its files be."""
-    table = find_table(export.job.catalog, export.identifier)
-    if table is None:
-        raise CatalogError(f"table {export.name} was dropped while it was exported to")
+    table = existing_table(export.job.catalog, export.identifier)
     if not commit_range.spans:
         return _export_into(table, export, plan, commit_range, state=state, dead=dead)
     with RunMark(table, export.job.run_id):
@@ -456,16 +451,11 @@ def _bad_records(export: _TopicExport, commit_range: CommitRange, dead: State | 
     return BadRecords(
         export.topic.name,
         policy,
-        _target(job, dead_letter_table.load(job.catalog, export.identifier)),
+        target_of(
+            dead_letter_table.load(job.catalog, export.identifier),
+            job.settings.number("file.bytes.max"),
+        ),
         dead_letter_table.already_dead(job.catalog, export.identifier, dead, commit_range.starts),
-    )
-
-
-def _target(job: Job, table: Table) -> Target:
-    return Target(
-        table.metadata.model_dump_json(),
-        io_properties(table),
-        job.settings.number("file.bytes.max"),
     )
 
 
@@ -501,45 +491,39 @@ class _CommitInput(NamedTuple):
 
 
 def _run_tasks(export: _TopicExport, table: Table, commit_input: _CommitInput) -> list[SplitResult]:
-    """Results of all splits. One that met schemas which it was not told of runs again."""
-    table, typing = _evolved_table(export, table, commit_input.new)
-    if not commit_input.commit_range.spans:
-        return []
+    """Returns the results of all splits of a commit."""
     job = export.job
+
+    def setup() -> TaskSetup:
+        nonlocal table
+        table, typing = _evolved_table(export, table, commit_input.new)
+        return TaskSetup(
+            run_id=commit_input.new.run_id,
+            store=commit_input.plan.store,
+            store_options=job.settings.store_options,
+            target=target_of(table, job.settings.number("file.bytes.max")),
+            typing=typing,
+            bad=commit_input.bad,
+            timestamps=timestamp_limits(job),
+            upsert=export.upsert,
+        )
+
+    if not commit_input.commit_range.spans:
+        _evolved_table(export, table, commit_input.new)
+        return []
     runner = job.runner()
     splits = make_splits(
         commit_input.commit_range.spans,
         bytes_max=job.settings.number("split.bytes.max"),
         parallelism=TASKS_PER_CORE * runner.parallelism,
     )
-    results: dict[int, SplitResult] = {}
-    while todo := [one for one in splits if one.number not in results]:
-        setup = TaskSetup(
-            run_id=commit_input.new.run_id,
-            store=commit_input.plan.store,
-            store_options=job.settings.store_options,
-            target=_target(job, table),
-            typing=typing,
-            bad=commit_input.bad,
-            timestamps=timestamp_limits(job),
-            upsert=export.upsert,
-        )
-        found = runner.run(
-            _export_task,
-            [(setup, split) for split in todo],
-            sizes=[split.byte_count for split in todo],
-            title=f"{commit_input.plan.topic}: {commit_input.commit_range.offset_count:,} offsets",
-        )
-        if len(found) != len(todo):
-            raise CatalogError(f"{len(todo)} tasks gave {len(found)} results")
-        results |= {result.number: result for result in found if not result.unknown}
-        unknown = [result.unknown for result in found if result.unknown]
-        if unknown:
-            assert export.types is not None
-            for ids in unknown:
-                export.types.fetch_schemas(ids)
-            table, typing = _evolved_table(export, table, commit_input.new)
-    return list(results.values())
+    return run_splits(
+        runner,
+        splits,
+        setup=setup,
+        fetch_schemas=export.fetch_schemas,
+        title=f"{commit_input.plan.topic}: {commit_input.commit_range.offset_count:,} offsets",
+    )
 
 
 def timestamp_limits(job: Job) -> TimestampLimits | None:
@@ -547,8 +531,3 @@ def timestamp_limits(job: Job) -> TimestampLimits | None:
     if job.settings["timestamp.sanity"] == "false":
         return None
     return TimestampLimits(TIMESTAMP_MS_MIN, job.clock_ms() + TIMESTAMP_AHEAD_MS_MAX)
-
-
-def _export_task(payload: Any, attempt: int) -> SplitResult:
-    setup, split = payload
-    return export_split(setup, split, attempt)

@@ -12,8 +12,8 @@ from iceberg_export.plan.agent_client import Topic
 from iceberg_export.plan.splits import PartitionPlan, check_not_ahead
 from iceberg_export.runs.failures import Failure
 from iceberg_export.runs.job import Job, table_identifier
-from iceberg_export.table.catalog import Identifier, find_table, view_of
-from iceberg_export.table.state import State, read_state
+from iceberg_export.table.catalog import Identifier, find_table, state_of
+from iceberg_export.table.state import State
 from iceberg_export.units import show_duration
 
 _COLUMNS = ("topic", "partition", "exported to", "log end", "lag", "seconds", "table", "commits",
@@ -90,7 +90,7 @@ def topic_status(job: Job, topic: Topic, *, bytes_enough: int = 0) -> TopicStatu
         identifier = table_identifier(job, topic)
         name = ".".join(identifier)
         table = find_table(job.catalog, identifier)
-        state = read_state(view_of(table)) if table is not None else None
+        state = state_of(table)
         plan = job.client.plan(topic, state.offsets if state else {}, bytes_enough=bytes_enough)
         if state is not None:
             check_not_ahead(plan, state.offsets, state.position)
@@ -120,8 +120,7 @@ def topic_status(job: Job, topic: Topic, *, bytes_enough: int = 0) -> TopicStatu
 
 def table_offsets(job: Job, identifier: Identifier) -> dict[int, int]:
     """How far a table is, by its own word. Raises ExportError."""
-    table = find_table(job.catalog, identifier)
-    state = read_state(view_of(table)) if table is not None else None
+    state = state_of(find_table(job.catalog, identifier))
     return dict(state.offsets) if state else {}
 
 

@@ -4,8 +4,7 @@ Every batch has the columns that Spark was told, in their order and of Spark's o
 column that one side does not have is null there.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 from iceberg_export import names
 from iceberg_export.errors import PlanError
 from iceberg_export.records.read_chunks import open_reader, span_bytes
-from iceberg_export.records.rows import TimestampLimits, limit_timestamps, span_rows
+from iceberg_export.records.rows import TimestampLimits, is_among, limit_timestamps, span_rows
 from iceberg_export.source.filters import QueryRange
 from iceberg_export.source.tasks import CORRUPT, CORRUPT_TYPE, ChunkTask, Task
 
@@ -54,17 +53,11 @@ def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
     for span, data in span_bytes(reader, task.split.spans):
         for rows, _tally in span_rows(span, data):
             if task.left_out:
-                rows = _without(rows, task.left_out)  # noqa: PLW2901
+                rows = rows.filter(pc.invert(is_among(rows, task.left_out)))  # noqa: PLW2901
             if rows.num_rows:
                 if task.timestamps is not None:
                     rows = limit_timestamps(rows, TimestampLimits(*task.timestamps))  # noqa: PLW2901
                 yield rows if task.typing is None else _decoded(task, rows)
-
-
-def _without(rows: pa.Table, offsets: Mapping[int, Any]) -> pa.Table:
-    from iceberg_export.tasks.export_split import is_among
-
-    return rows.filter(pc.invert(is_among(rows, offsets)))
 
 
 def _decoded(task: ChunkTask, rows: pa.Table) -> pa.Table:

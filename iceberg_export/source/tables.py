@@ -12,9 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.io import load_file_io
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.types import BinaryType
 from pyiceberg.utils.datetime import to_human_timestamptz
 
@@ -22,7 +20,8 @@ from iceberg_export import names
 from iceberg_export.dead_letters import dead_letter_table
 from iceberg_export.errors import CatalogError, SettingsError, StateError
 from iceberg_export.files.partition_values import decimal_truncations
-from iceberg_export.files.read import NullKeepingScan
+from iceberg_export.files.read import group_files, read_rows
+from iceberg_export.files.target import Target
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import check_not_ahead
 from iceberg_export.records.decode import Ints
@@ -44,10 +43,10 @@ from iceberg_export.table.catalog import (
     io_properties,
     missing_warehouse,
     open_catalog,
-    view_of,
+    state_of,
 )
 from iceberg_export.table.commit import check_owner
-from iceberg_export.table.state import TOPIC, State, read_state
+from iceberg_export.table.state import TOPIC, State
 from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.typed.registry_client import RegistryClient
 from iceberg_export.typed.topic_types import TopicTypes
@@ -67,7 +66,7 @@ def open_table(options: ReadOptions, catalog: Catalog) -> Table:
 
 def table_state(table: Table) -> State:
     """Where the export of the snapshot that is read stands. Raises StateError."""
-    state = read_state(view_of(table))
+    state = state_of(table)
     if state is None or TOPIC not in table.metadata.properties:
         raise StateError(f"table {'.'.join(table.name())} is not one that the exporter made")
     return state
@@ -157,7 +156,7 @@ def _dead_letters_ahead(
     if not starts or not dead_letter_table.exists(table.catalog, (namespace, name), topic_id):
         return {}
     letters = dead_letter_table.load(table.catalog, (namespace, name))
-    state = read_state(view_of(letters))
+    state = state_of(letters)
     if state is None:
         return {}
     return dead_letter_table.already_dead(table.catalog, (namespace, name), state, starts)
@@ -180,20 +179,15 @@ def _table_tasks(options: ReadOptions, table: Table, query: QueryRange) -> list[
             table.scan(row_filter=_row_filter(query), snapshot_id=head.snapshot_id).plan_files()
         ),
     )
-    groups: list[list[FileScanTask]] = []
-    room = 0
-    for file in files:
-        if room < file.file.file_size_in_bytes:
-            groups.append([])
-            room = TABLE_TASK_BYTES
-        groups[-1].append(file)
-        room -= file.file.file_size_in_bytes
     # Tasks need to know columns and defaults; history would travel with each of them.
     slim = table.metadata.model_copy(
         update={"snapshots": [head], "snapshot_log": [], "metadata_log": [], "statistics": []}
     )
     text = slim.model_dump_json()
-    return [TableTask(text, io_properties(table), tuple(group)) for group in groups]
+    return [
+        TableTask(text, io_properties(table), tuple(group))
+        for group in group_files(files, TABLE_TASK_BYTES)
+    ]
 
 
 def _row_filter(query: QueryRange) -> str | BooleanExpression:
@@ -216,17 +210,12 @@ def _row_filter(query: QueryRange) -> str | BooleanExpression:
 
 def table_rows(task: TableTask, columns: pa.Schema, query: QueryRange) -> Iterator[pa.Table]:
     """Rows of a task, in the table's own columns where `columns` has them, and little more."""
-    metadata = TableMetadataUtil.parse_raw(task.metadata_json)
+    metadata, io = Target(task.metadata_json, task.io_properties).open()
     needed = [*columns.names, names.PARTITION, names.TIMESTAMP]
-    here = [field for field in metadata.schema().fields if field.name in needed]
-    scan = NullKeepingScan(
-        metadata,
-        load_file_io(task.io_properties, metadata.location),
-        metadata.schema().select(*(field.name for field in here)),
-    )
-    for batch in scan.to_record_batches(task.files):
-        rows = pa.Table.from_batches([batch])
+    here = [field.name for field in metadata.schema().fields if field.name in needed]
+    for rows in read_rows(task.files, metadata, io, metadata.schema().select(*here)):
         if query.partitions is not None:
             partitions = pa.array(sorted(query.partitions), rows.schema.field(names.PARTITION).type)
-            rows = rows.filter(pc.is_in(rows.column(names.PARTITION), partitions))
-        yield rows
+            yield rows.filter(pc.is_in(rows.column(names.PARTITION), partitions))
+        else:
+            yield rows

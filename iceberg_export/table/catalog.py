@@ -17,6 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg import exceptions
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CreateTableTransaction, Table
 from pyiceberg.table.metadata import TableMetadata
@@ -28,7 +29,14 @@ from iceberg_export.errors import CatalogError
 from iceberg_export.table.durable_io import NAME as DURABLE_IO
 from iceberg_export.table.pyiceberg_internals import mend
 from iceberg_export.table.rest_catalog import adapt, nested
-from iceberg_export.table.state import OFFSETS, SnapshotView, TableView, has_state
+from iceberg_export.table.state import (
+    OFFSETS,
+    SnapshotView,
+    State,
+    TableView,
+    has_state,
+    read_state,
+)
 
 mend()
 Identifier = tuple[str, str]
@@ -71,6 +79,15 @@ def guarded(doing: str, call: Callable[[], Result]) -> Result:
         return call()
     except _REFUSALS as error:
         raise CatalogError(f"cannot {doing}: {first_line(error)}") from error
+
+
+def try_delete(io: FileIO, path: str) -> bool:
+    """Deletes a file. Returns False where that fails: what nobody names is an orphan then."""
+    try:
+        io.delete(path)
+    except CATALOG_ERRORS:
+        return False
+    return True
 
 
 def missing_warehouse(properties: Mapping[str, str], data: Path) -> Path | None:
@@ -144,6 +161,14 @@ def find_table(catalog: Catalog, identifier: Identifier) -> Table | None:
     return guarded(f"load table {'.'.join(identifier)}", load)
 
 
+def existing_table(catalog: Catalog, identifier: Identifier) -> Table:
+    """Returns the table of a topic that is exported. Raises CatalogError when it is gone."""
+    table = find_table(catalog, identifier)
+    if table is None:
+        raise CatalogError(f"table {'.'.join(identifier)} was dropped while it was exported to")
+    return table
+
+
 def stage_table(
     catalog: Catalog, identifier: Identifier, **arguments: Any
 ) -> CreateTableTransaction:
@@ -177,6 +202,14 @@ def view_of(table: Table) -> TableView:
     if head is None or OFFSETS not in view.properties or has_state(view):
         return view
     return _with_expired(table, view)
+
+
+def state_of(table: Table | None) -> State | None:
+    """Returns where the export of the table stands; None without a table or a state.
+
+    Raises StateError, CatalogError.
+    """
+    return read_state(view_of(table)) if table is not None else None
 
 
 def _view_of(snapshot: Snapshot) -> SnapshotView:

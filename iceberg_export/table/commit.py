@@ -19,7 +19,7 @@ not used: updates and requirements go to the catalog directly, once per look.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyiceberg.catalog import Catalog
@@ -74,8 +74,15 @@ class Pause(NamedTuple):
     rng: random.Random
 
     def before(self, attempt: int) -> None:
-        """Wait longer each time, never in step with another exporter."""
+        """Waits longer each time, never in step with another exporter."""
         self.sleep(RETRY.delay_s(attempt, chance=self.rng.random()))
+
+    def attempts(self, count: int = ATTEMPTS_MAX) -> Iterator[None]:
+        """Yields so many times, after a pause from the second time on."""
+        for attempt in range(count):
+            if attempt > 0:
+                self.before(attempt)
+            yield
 
 
 class FileChange(NamedTuple):
@@ -152,9 +159,7 @@ def _commit_until_known(
     name = ".".join(identifier)
     unknown = False
     reason: Exception | None = None
-    for attempt in range(ATTEMPTS_MAX):
-        if attempt > 0:
-            pause.before(attempt)
+    for _ in pause.attempts():
         try:
             table = _load_table(catalog, identifier)
             view = view_of(table)
@@ -372,9 +377,7 @@ def initialise(
         state.TOPIC_ID: topic_id,
         state.CLUSTER_ID: cluster_id,
     }
-    for attempt in range(ATTEMPTS_MAX):
-        if attempt > 0:
-            pause.before(attempt)
+    for _ in pause.attempts():
         table = find_table(catalog, identifier)
         if table is not None:
             check_owner(table, topic=topic, topic_id=topic_id, cluster_id=cluster_id)

@@ -15,7 +15,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
 from iceberg_export.errors import CatalogError
-from iceberg_export.table.catalog import CATALOG_ERRORS, first_line
+from iceberg_export.table.catalog import CATALOG_ERRORS, first_line, try_delete
 
 RENEW_S = 600.0
 ALIVE_MS = 3_600_000
@@ -61,11 +61,8 @@ class RunMark:
     ) -> None:
         self._ended.set()
         self._thread.join()
-        try:
-            self._io.delete(self.location)
-        except CATALOG_ERRORS:
-            # It grows old by itself; a finished run must not fail for it.
-            return
+        # One that stays grows old by itself; a finished run must not fail for it.
+        try_delete(self._io, self.location)
 
     def _write(self) -> None:
         with self._io.new_output(self.location).create(overwrite=True) as stream:

@@ -10,19 +10,24 @@ not told of makes the whole split void, and the driver sends it again.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 
 from iceberg_export import names
 from iceberg_export.errors import ExportError, PlanError
-from iceberg_export.files.write import FileWriter, Target
+from iceberg_export.files.target import Target
+from iceberg_export.files.write import FileWriter, discarded_on_error
 from iceberg_export.plan.splits import CommitRange, Split, StoreAddress
 from iceberg_export.records.decode import Ints, Tally
 from iceberg_export.records.last_records import LastRowOfEach
 from iceberg_export.records.read_chunks import open_reader, span_bytes
-from iceberg_export.records.rows import TimestampLimits, limit_timestamps, span_rows
+from iceberg_export.records.rows import (
+    TimestampLimits,
+    is_among,
+    limit_timestamps,
+    span_rows,
+)
 from iceberg_export.table.state import LastRecord
 from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.typed_rows import (
@@ -160,40 +165,26 @@ class _Rows:
             self._dead_files.discard()
 
 
-def is_among(rows: pa.Table, offsets: Mapping[int, Ints]) -> pa.Array:
-    """Which rows have a partition and offset of `offsets`."""
-    partitions = np.asarray(rows.column(names.PARTITION))
-    numbers = np.asarray(rows.column(names.OFFSET))
-    found = np.zeros(rows.num_rows, np.bool_)
-    for partition, some in offsets.items():
-        found |= (partitions == partition) & np.isin(numbers, some)
-    return pa.array(found)
-
-
 def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
     """Write the rows of a split. Raises ExportError; then none of its files are left."""
     reader = open_reader(setup.store, setup.store_options)
     out = _Rows(setup, f"{setup.run_id}-{split.number:05d}-{attempt}")
     tallies: dict[int, Tally] = {}
     last = LastRowOfEach()
-    finished = False
-    try:
+    with discarded_on_error(out):
         for span, data in span_bytes(reader, split.spans):
             for rows, tally in span_rows(span, data):
                 last.take(span, rows)
                 out.take(rows)
                 tallies[span.partition] = tallies.get(span.partition, Tally()).plus(tally)
         if out.unknown:
+            out.discard()
             return SplitResult(split.number, [], {}, unknown=out.unknown)
         files, dead_files, shuffled = out.close()
-        finished = True
-        return SplitResult(
-            split.number, files, tallies, dead_files, out.left_out, out.said, shuffled=shuffled,
-            last_records=last.last_records(),
-        )  # fmt: skip
-    finally:
-        if not finished:
-            out.discard()
+    return SplitResult(
+        split.number, files, tallies, dead_files, out.left_out, out.said, shuffled=shuffled,
+        last_records=last.last_records(),
+    )  # fmt: skip
 
 
 def check_complete(

@@ -180,9 +180,7 @@ class TopicTypes:
         With `schema.evolution=strict` a table that `has_data` does not grow.
         """
         may_grow = self._settings.schema_evolution == "add" or not has_data
-        for attempt in range(GROW_ATTEMPTS_MAX):
-            if attempt:
-                pause.before(attempt)
+        for _ in pause.attempts(GROW_ATTEMPTS_MAX):
             columns = schema.columns_of(table)
             refused: dict[str, dict[Message, str]] = {}
             changed = False

@@ -17,16 +17,16 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType
 
 from iceberg_export import names
-from iceberg_export.errors import CommitUnknownError, ExportError, PlanError
+from iceberg_export.errors import PlanError
 from iceberg_export.files.partition_values import hashable
+from iceberg_export.files.read import scan_files
 from iceberg_export.files.rewrite import (
     RewriteResult,
     RewriteTask,
-    delete_files,
+    deleted_unless_committed,
     rewrite_files,
-    scan_files,
-    target_of,
 )
+from iceberg_export.files.target import target_of
 from iceberg_export.runs.job import Job
 from iceberg_export.table import commit
 from iceberg_export.table.catalog import Identifier, guarded
@@ -144,15 +144,10 @@ def compact(job: Job, identifier: Identifier, now_ms: int) -> Compacted:
             removed=[one.file.file for group in groups for one in group],
             base_id=head.snapshot_id if head else None,
         )
-        try:
+        with deleted_unless_committed(table, change.added):
             commit.replace_files(
                 job.catalog, identifier, change, rewrite_id=run_id, pause=job.pause, hook=job.hook
             )
-        except CommitUnknownError:
-            raise
-        except ExportError:
-            delete_files(table, change.added)
-            raise
     return Compacted(
         name, len(change.removed), len(change.added), sum(result.rows_written for result in results)
     )

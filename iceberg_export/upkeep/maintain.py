@@ -16,6 +16,7 @@ files (`compact`).
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from pyiceberg.exceptions import CommitFailedException
@@ -30,12 +31,11 @@ from iceberg_export.runs.job import Job
 from iceberg_export.steps import Hook, no_hook
 from iceberg_export.table import commit, state
 from iceberg_export.table.catalog import (
-    CATALOG_ERRORS,
     Identifier,
     find_table,
-    first_line,
     guarded,
     keeps_branches,
+    try_delete,
     view_of,
 )
 from iceberg_export.table.commit import ATTEMPTS_MAX
@@ -58,7 +58,6 @@ ORPHANS_UNKNOWN = (
     "no orphans are deleted: Nessie's branches, tags and history may name files that the table "
     "does not; its own nessie-gc deletes what none of them names"
 )
-_REFUSALS: tuple[type[Exception], ...] = (*CATALOG_ERRORS, ValueError)
 _ORPHAN_ENDINGS = (".parquet", ".avro", ".metadata.json", ".puffin", ".orc", ".stats")
 
 
@@ -96,9 +95,7 @@ def expirable(
 def expire(job: Job, identifier: Identifier, now_ms: int) -> MaintenanceReport:
     """Let old snapshots go, their files become orphans. Raises CatalogError, StateError."""
     name = ".".join(identifier)
-    for attempt in range(ATTEMPTS_MAX):
-        if attempt > 0:
-            job.pause.before(attempt)
+    for _ in job.pause.attempts():
         table = load(job, identifier)
         metadata = table.metadata
         refs = {ref.snapshot_id for ref in metadata.refs.values()}
@@ -114,12 +111,11 @@ def expire(job: Job, identifier: Identifier, now_ms: int) -> MaintenanceReport:
             ),
         )
         update = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone})
+        send = partial(job.catalog.commit_table, table, requirements, (update,))
         try:
-            job.catalog.commit_table(table, requirements, (update,))
+            guarded(f"expire snapshots of {name}", send)
         except CommitFailedException:
             continue
-        except _REFUSALS as error:
-            raise CatalogError(f"cannot expire snapshots of {name}: {first_line(error)}") from error
         return MaintenanceReport(name, snapshots_expired=len(gone))
     raise CatalogError(f"table {name} changed {ATTEMPTS_MAX} times meanwhile; run again")
 
@@ -178,12 +174,7 @@ def delete_orphans(
     with RunMark(table, f"{job.run_id}-maintain") as marker:
         # The list comes first: what is committed after it is not on it.
         files = list_files(table)
-        own = [file for file in files if _path(file.location) == _path(marker.location)]
-        if not own:
-            raise CatalogError(
-                f"the mark {marker.location} is not listed; is the store consistent?"
-            )
-        now_ms = own[0].modified_ms
+        now_ms = _mark_time_ms(marker, files)
         live = live_runs(files, table, now_ms) - {f"{job.run_id}-maintain"}
         owner = _main_table(job, identifier)
         if owner is not None:
@@ -206,10 +197,10 @@ def delete_orphans(
                 if one is not None:
                     _fence(job, one, hook)
             sure = _unnamed(load(job, identifier), orphans)
-        deleted = [file for file in sure if _delete(table, file)]
+        deleted = [file for file in sure if try_delete(table.io, file.location)]
         # Marks say nothing any more when they are old; who sleeps writes its own again.
         for mark in marks_before(files, table, now_ms - max(older_than_ms, ALIVE_MS)):
-            _delete(table, mark)
+            try_delete(table.io, mark.location)
     return MaintenanceReport(
         name,
         files_deleted=len(deleted),
@@ -272,11 +263,3 @@ def _unnamed(table: Table, files: list[ListedFile]) -> list[ListedFile]:
     name = ".".join(table.name())
     named = guarded(f"read what {name} refers to", lambda: reachable(table))
     return [file for file in files if _path(file.location) not in named]
-
-
-def _delete(table: Table, file: ListedFile) -> bool:
-    try:
-        table.io.delete(file.location)
-    except CATALOG_ERRORS:
-        return False
-    return True

@@ -17,22 +17,23 @@ from typing import NamedTuple
 from pyiceberg.table import Table
 
 from iceberg_export.dead_letters import dead_letter_table
-from iceberg_export.dead_letters.reconcile import LostDeadLettersError, Run, reconcile
-from iceberg_export.errors import CommitUnknownError, ExportError, SettingsError, StateError
+from iceberg_export.dead_letters.reconcile import LostDeadLettersError, reconcile
+from iceberg_export.errors import SettingsError, StateError
+from iceberg_export.files.read import scan_files
 from iceberg_export.files.rewrite import (
     RewriteResult,
     RewriteTask,
     delete_files,
+    deleted_unless_committed,
     rewrite_files,
     rows_at_or_after,
-    scan_files,
-    target_of,
 )
+from iceberg_export.files.target import target_of
 from iceberg_export.plan.agent_client import Topic
-from iceberg_export.plan.splits import check_not_ahead
+from iceberg_export.plan.splits import TopicPlan, check_not_ahead
 from iceberg_export.runs.job import Job, table_identifier
 from iceberg_export.table import commit, state
-from iceberg_export.table.catalog import Identifier, find_table, view_of
+from iceberg_export.table.catalog import Identifier, find_table, state_of, view_of
 from iceberg_export.table.state import FOLLOWS_NOTHING, Follows, Gap, State
 from iceberg_export.upkeep import maintain
 
@@ -74,44 +75,76 @@ def _is_digits(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
-def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> ResetReport:
-    """Let the topic's export go on at `to`; None: at each log's start. Raises ExportError."""
+class WantedOffsets(NamedTuple):
+    """Where a topic's export is to go on, checked against the log."""
+
+    identifier: Identifier
+    table: Table
+    plan: TopicPlan
+    offsets: dict[int, int]
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.identifier)
+
+    def read_state(self) -> State | None:
+        """Returns the table's state, None when there is no readable one.
+
+        Raises AheadError where rows would stay that the log does not have: nothing would be known
+        of them any more.
+        """
+        state = readable_state(self.table)
+        check_not_ahead(self.plan, {**(state.offsets if state else {}), **self.offsets})
+        return state
+
+
+def check_reset(job: Job, topic: Topic, to: Mapping[int, int] | None) -> WantedOffsets:
+    """Returns the offsets that the export is to go on at; `to` None: each log's start.
+
+    Raises ExportError.
+    """
     identifier = table_identifier(job, topic)
     table = find_table(job.catalog, identifier)
-    name = ".".join(identifier)
     if table is None:
-        raise StateError(f"topic {topic.name} has no table {name} yet: there is nothing to reset")
+        raise StateError(
+            f"topic {topic.name} has no table {'.'.join(identifier)} yet: there is nothing to reset"
+        )
     plan = job.client.plan(topic, {}, bytes_enough=0)
     bounds = {p: (part.log_start, part.stable) for p, part in plan.partitions.items()}
-    offsets = check_offsets(to, bounds)
-    dead = find_table(job.catalog, dead_letter_table.dead_letter_identifier(identifier))
+    return WantedOffsets(identifier, table, plan, check_offsets(to, bounds))
+
+
+def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> ResetReport:
+    """Lets the topic's export go on at `to`; None: at each log's start. Raises ExportError."""
+    wanted = check_reset(job, topic, to)
+    dead_identifier = dead_letter_table.dead_letter_identifier(wanted.identifier)
+    dead = find_table(job.catalog, dead_identifier)
     if dead is not None:
-        # Where all is exported again nobody misses letters that are lost.
+        # Where all is exported again nobody misses dead letters that are lost.
         with contextlib.suppress(*((LostDeadLettersError,) if to is None else ())):
-            _settle(job, table, dead)
-    before = _read(view_of(table))
-    # Where the rows of a partition stay that the log has not, nothing would be known of it any more.
-    check_not_ahead(plan, {**(before.offsets if before else {}), **offsets})
-    goal = _ResetTarget(topic, offsets, plan.position)
-    new, report = _reset_table(job, table, goal)
+            _reconcile(job, wanted.table, dead)
+    before = wanted.read_state()
+    target = _ResetTarget(topic, wanted.offsets, wanted.plan.position)
+    new, report = _reset_table(job, wanted.table, target)
     if dead is not None:
-        letters = dead_letter_table.dead_letter_identifier(identifier)
-        # Of a table that did not say where it stood the next export asks its letters again.
+        # Of a table whose state could not be read the next export reconciles the dead letters again.
         follows = Follows(
             mark=new.mark if before is not None else "",
             seq_by_line={new.line: new.seq},
             was_reset=True,
         )
-        table = maintain.load(job, letters)
-        _reset_table(job, table, goal._replace(to=dict(report.offsets), follows=follows))
+        dead = maintain.load(job, dead_identifier)
+        _reset_table(job, dead, target._replace(to=dict(report.offsets), follows=follows))
     return report
 
 
-def _settle(job: Job, table: Table, dead: Table) -> None:
-    """Bring dead letters that a crash left out, so that the reset sees them."""
-    main, letters = _read(view_of(table)), _read(view_of(dead))
+def _reconcile(job: Job, table: Table, dead: Table) -> None:
+    """Commits dead letters that a crash left out, so that the reset sees them."""
+    main, letters = readable_state(table), readable_state(dead)
     if main is not None and letters is not None:
-        reconcile(job.catalog, table, main, letters, Run(job.run_id, job.pause, job.hook))
+        reconcile(
+            job.catalog, table, main, letters, run_id=job.run_id, pause=job.pause, hook=job.hook
+        )
 
 
 def check_offsets(
@@ -131,10 +164,10 @@ def check_offsets(
     return dict(to)
 
 
-def _read(view: state.TableView) -> State | None:
-    """The state, None when there is no readable one."""
+def readable_state(table: Table) -> State | None:
+    """Returns the table's state, None when there is no readable one."""
     try:
-        return state.read_state(view)
+        return state_of(table)
     except StateError:
         return None
 
@@ -155,10 +188,10 @@ class _ResetTarget(NamedTuple):
     follows: Follows = FOLLOWS_NOTHING
 
 
-def _reset_table(job: Job, table: Table, goal: _ResetTarget) -> tuple[State, ResetReport]:
-    topic, to = goal.topic, goal.to
+def _reset_table(job: Job, table: Table, target: _ResetTarget) -> tuple[State, ResetReport]:
+    topic, to = target.topic, target.to
     view = view_of(table)
-    before = _read(view)
+    before = readable_state(table)
     missing = [p for p in range(topic.partition_count) if p not in to]
     if before is None and missing:
         raise SettingsError(
@@ -175,8 +208,8 @@ def _reset_table(job: Job, table: Table, goal: _ResetTarget) -> tuple[State, Res
         run_id=f"{job.run_id}-reset",
         gaps=_gaps_before(gaps, to) + skipped,
         line=f"{job.run_id}-reset",
-        follows=goal.follows,
-        position=goal.position,
+        follows=target.follows,
+        position=target.position,
         last_records={p: seam for p, seam in before.last_records.items() if p not in to}
         if before
         else {},
@@ -184,7 +217,7 @@ def _reset_table(job: Job, table: Table, goal: _ResetTarget) -> tuple[State, Res
     # A partition that only moves ahead has no rows to lose, and its files are left alone.
     delete_from = {p: o for p, o in to.items() if before is None or o < known.get(p, 0)}
     change, results = _without_rows(job, table, delete_from, new.run_id)
-    try:
+    with deleted_unless_committed(table, change.added):
         commit.set_state(
             job.catalog,
             _identifier(table),
@@ -194,11 +227,6 @@ def _reset_table(job: Job, table: Table, goal: _ResetTarget) -> tuple[State, Res
             pause=job.pause,
             hook=job.hook,
         )
-    except CommitUnknownError:
-        raise
-    except ExportError:
-        delete_files(table, change.added)
-        raise
     return new, ResetReport(
         view.name,
         new.offsets,

@@ -11,26 +11,26 @@ Nothing is visible until the commit, which takes the old files out and puts the 
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import BinaryType, StringType
 
 from iceberg_export import names
 from iceberg_export.errors import CorruptSpanError, StateError
 from iceberg_export.files.partition_values import PartitionColumn, partition_columns, split_rows
-from iceberg_export.files.read import NullKeepingScan
-from iceberg_export.files.write import FileWriter, Target
+from iceberg_export.files.read import read_rows
+from iceberg_export.files.target import Target
+from iceberg_export.files.write import FileWriter, discarded_on_error
 from iceberg_export.table.catalog import CATALOG_ERRORS, first_line
 from iceberg_export.upsert.newest_records import (
     KEY_BYTES,
@@ -108,9 +108,8 @@ class ShuffleWriter:
     """Takes rows as `FileWriter` does, with `KEY_BYTES` and `TOMBSTONE`; leaves one file."""
 
     def __init__(self, target: Target, name: str) -> None:
-        self._metadata = TableMetadataUtil.parse_raw(target.metadata_json)
+        self._metadata, self._io = target.open()
         self._column = bucket_column(self._metadata)
-        self._io = load_file_io(target.io_properties, self._metadata.location)
         self._path = f"{self._metadata.location}/{FOLDER}/{name}.parquet"
         self._schema = shuffle_schema(self._metadata)
         self._gathered: list[pa.Table] = []
@@ -178,36 +177,34 @@ def _aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def row_groups_of(shuffled: Iterable[ShuffleFile]) -> dict[int, list[tuple[str, int]]]:
+    """Returns, by bucket, paths and row groups of its records."""
+    groups: dict[int, list[tuple[str, int]]] = {}
+    for file in shuffled:
+        for bucket, (group, _rows) in file.groups.items():
+            groups.setdefault(bucket, []).append((file.path, group))
+    return groups
+
+
 def merge_bucket(task: BucketTask, attempt: int) -> BucketResult:
-    """Write a bucket anew. Raises StateError, CorruptSpanError; then none of its files are left."""
-    metadata = TableMetadataUtil.parse_raw(task.target.metadata_json)
-    io = load_file_io(task.target.io_properties, metadata.location)
+    """Writes a bucket anew. Raises StateError, CorruptSpanError; then none of its files are left."""
+    metadata, io = task.target.open()
+    schema = shuffle_schema(metadata)
     writer = FileWriter(task.target, f"{task.name}-{task.bucket:05d}-{attempt}")
-    finished = False
     try:
-        schema = shuffle_schema(metadata)
-        before = rows_before(task.files, metadata, io, schema)
-        fresh = [read_row_group(io, path, group, schema) for path, group in task.groups]
-        rows = pa.concat_tables([before, *fresh])
-        places = newest_rows(rows)
-        same = len(places) == before.num_rows and bool((np.sort(places) == _upto(places)).all())
-        if not same:
-            writer.write(rows.take(pa.array(places)).drop_columns([KEY_BYTES, TOMBSTONE]))
-        files = writer.close()
-        finished = True
+        with discarded_on_error(writer):
+            before = rows_before(task.files, metadata, io, schema)
+            fresh = [read_row_group(io, path, group, schema) for path, group in task.groups]
+            rows = pa.concat_tables([before, *fresh])
+            places = newest_rows(rows)
+            same = len(places) == before.num_rows and bool((np.sort(places) == _upto(places)).all())
+            if not same:
+                writer.write(rows.take(pa.array(places)).drop_columns([KEY_BYTES, TOMBSTONE]))
+            files = writer.close()
     except CATALOG_ERRORS as error:
         raise StateError(f"cannot write a bucket anew: {first_line(error)}") from error
-    finally:
-        if not finished:
-            writer.discard()
-    return BucketResult(
-        task.bucket,
-        files,
-        before.num_rows,
-        rows.num_rows - before.num_rows,
-        len(places),
-        same,
-    )
+    new = rows.num_rows - before.num_rows
+    return BucketResult(task.bucket, files, before.num_rows, new, len(places), same)
 
 
 def _upto(places: Any) -> Any:
@@ -218,14 +215,12 @@ def rows_before(
     files: Sequence[FileScanTask], metadata: TableMetadata, io: Any, schema: pa.Schema
 ) -> pa.Table:
     """What the table has, deletes of others applied; its keys are what producers sent."""
-    scan = NullKeepingScan(metadata, io, metadata.schema())
     found = [schema.empty_table()]
-    for batch in scan.to_record_batches(files) if files else ():
-        rows = pa.Table.from_batches([batch])
+    for rows in read_rows(files, metadata, io) if files else ():
         keys = rows.column(names.KEY).cast(pa.large_binary())
         gone = pc.is_null(keys)  # None: a table of mode upsert has no rows without a key.
-        rows = rows.append_column(KEY_BYTES, keys).append_column(TOMBSTONE, gone)
-        found.append(_aligned(rows, schema))
+        keyed = rows.append_column(KEY_BYTES, keys).append_column(TOMBSTONE, gone)
+        found.append(_aligned(keyed, schema))
     return pa.concat_tables(found)
 
 

@@ -13,21 +13,17 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
-from iceberg_export.errors import CatalogError, OvertakenError, PlanError, StateError
-from iceberg_export.files.write import Target
-from iceberg_export.table.catalog import (
-    CATALOG_ERRORS,
-    Identifier,
-    find_table,
-    guarded,
-    io_properties,
-)
+from iceberg_export.errors import OvertakenError, PlanError, StateError
+from iceberg_export.files.read import scan_files
+from iceberg_export.files.target import target_of
+from iceberg_export.table.catalog import Identifier, existing_table, try_delete
 from iceberg_export.upsert.buckets import (
     BucketResult,
     BucketTask,
     ShuffleFile,
     bucket_column,
     merge_bucket,
+    row_groups_of,
 )
 
 MERGES_MAX = 5
@@ -64,9 +60,7 @@ def merge_and_commit(
 ) -> Merged:
     """Merge the records into the table until a commit of it is in. Raises ExportError."""
     for attempt in range(MERGES_MAX):
-        table = find_table(context.catalog, identifier)
-        if table is None:
-            raise CatalogError(f"table {'.'.join(identifier)} was dropped while it was exported to")
+        table = existing_table(context.catalog, identifier)
         merged = _merge(context, table, shuffled, f"{run_id}-m{attempt}")
         try:
             send(*merged)
@@ -74,7 +68,8 @@ def merge_and_commit(
             if attempt == MERGES_MAX - 1:
                 raise
             continue
-        _delete_shuffle_files(table, shuffled)
+        for file in shuffled:
+            try_delete(table.io, file.path)
         return merged
     raise AssertionError("the last attempt returns or raises")
 
@@ -85,16 +80,9 @@ def _merge(
     bucket_column(table.metadata)
     head = table.metadata.snapshot_by_name("main")
     assert head is not None
-    groups: dict[int, list[tuple[str, int]]] = {}
-    for file in shuffled:
-        for bucket, (group, _rows) in file.groups.items():
-            groups.setdefault(bucket, []).append((file.path, group))
+    groups = row_groups_of(shuffled)
     there = _files_of(table, set(groups))
-    target = Target(
-        table.metadata.model_dump_json(),
-        io_properties(table),
-        context.file_bytes_max,
-    )
+    target = target_of(table, context.file_bytes_max)
     tasks = [
         BucketTask(bucket, target, name, tuple(there[bucket]), tuple(groups[bucket]))
         for bucket in sorted(groups)
@@ -120,7 +108,7 @@ def _files_of(table: Table, buckets: set[int]) -> dict[int, list[FileScanTask]]:
     """What the table has of the buckets, with the deletes of others."""
     name = ".".join(table.name())
     found: dict[int, list[FileScanTask]] = {bucket: [] for bucket in buckets}
-    for task in guarded(f"read the file list of {name}", lambda: list(table.scan().plan_files())):
+    for task in scan_files(table):
         if task.file.spec_id != table.metadata.default_spec_id:
             raise StateError(
                 f"table {name} has files of another partitioning, which mode upsert cannot merge; "
@@ -152,12 +140,3 @@ def _check(
         written = sum(file.record_count for file in result.files)
         if not result.same and written != result.rows_after:
             raise PlanError(f"bucket {task.bucket}: {written} rows written of {result.rows_after}")
-
-
-def _delete_shuffle_files(table: Table, shuffled: Sequence[ShuffleFile]) -> None:
-    """What cannot be deleted is an orphan."""
-    for file in shuffled:
-        try:
-            table.io.delete(file.path)
-        except CATALOG_ERRORS:
-            continue

@@ -25,36 +25,30 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.io import load_file_io
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_export import names
 from iceberg_export.dead_letters import dead_letter_table
-from iceberg_export.errors import CorruptSpanError, PlanError, StateError
+from iceberg_export.errors import CorruptSpanError
 from iceberg_export.files.partition_values import decimal_truncations
-from iceberg_export.files.read import NullKeepingScan
+from iceberg_export.files.read import group_files, read_rows, scan_files
+from iceberg_export.files.target import Target, target_of
 from iceberg_export.names import KEY, VALUE
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.plan.splits import (
     PlannedSpan,
     Split,
     StoreAddress,
-    TopicPlan,
-    check_not_ahead,
-    clip,
     make_splits,
 )
 from iceberg_export.records.checksum import BLOCK_BITS, Block, Sums, add_sums, sum_rows
 from iceberg_export.records.decode import Ints, split_batches
 from iceberg_export.records.read_chunks import open_reader, span_bytes
-from iceberg_export.records.rows import ROW_SCHEMA, span_rows
-from iceberg_export.runs.job import Job, load_topic_types, table_identifier
+from iceberg_export.records.rows import ROW_SCHEMA, is_among, span_rows
+from iceberg_export.runs.job import Job, load_topic_types
 from iceberg_export.table import schema, topic_settings
-from iceberg_export.table.catalog import find_table, guarded, io_properties, view_of
+from iceberg_export.table.catalog import find_table
 from iceberg_export.table.evolve import canonical_type
-from iceberg_export.table.state import read_state
-from iceberg_export.tasks.export_split import is_among
 from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.typed_rows import (
     RowTyping,
@@ -63,6 +57,7 @@ from iceberg_export.typed.typed_rows import (
     typed_columns,
     without_typing,
 )
+from iceberg_export.verify.exported import Exported, find_exported
 from protocol import records
 from protocol.errors import ProtocolError
 
@@ -90,8 +85,7 @@ class ChunkTask(NamedTuple):
 
 
 class TableTask(NamedTuple):
-    metadata_json: str
-    io_properties: dict[str, str]
+    target: Target
     files: list[FileScanTask]
     ranges: Ranges
     holes: Holes
@@ -279,13 +273,12 @@ def _records_table(found: list[records.Record], partition: int, kind: int) -> pa
 
 def sum_table(task: TableTask, _attempt: int) -> PartialSums:
     """Sums of the rows of some data files, deletes applied, within the ranges."""
-    metadata = TableMetadataUtil.parse_raw(task.metadata_json)
+    metadata, io = task.target.open()
     projected = metadata.schema().select(*task.columns.names)
-    scan = NullKeepingScan(metadata, load_file_io(task.io_properties, metadata.location), projected)
     sums: dict[Block, Sums] = {}
     older = beyond = 0
-    for batch in scan.to_record_batches(task.files):
-        rows = _compared_columns(pa.Table.from_batches([batch]), task.columns)
+    for all_rows in read_rows(task.files, metadata, io, projected):
+        rows = _compared_columns(all_rows, task.columns)
         for partition in pc.unique(rows.column(names.PARTITION)).to_pylist():
             first, end = task.ranges.get(partition, (0, 0))
             part = rows.filter(pc.equal(rows.column(names.PARTITION), partition))
@@ -335,48 +328,33 @@ def compare(
 
 def verify_topic(job: Job, topic: Topic) -> Verdict:
     """Compare log and table over all that was exported. Raises ExportError."""
-    identifier = table_identifier(job, topic)
-    table = find_table(job.catalog, identifier)
-    state = read_state(view_of(table)) if table is not None else None
-    if table is None or state is None:
-        raise StateError(f"topic {topic.name} has not been exported yet; run `frazil export run`")
-    plan = job.client.plan(topic, {})
-    check_not_ahead(plan, state.offsets, state.position)
-    ranges: Ranges = {}
-    spans: list[PlannedSpan] = []
-    for number, end in state.offsets.items():
-        part = plan.partitions.get(number)
-        if part is None:
-            raise PlanError(f"the plan of {topic.name} leaves out partition {number}")
-        # What a gap policy stepped over, or retention removed later, nobody can compare.
-        ranges[number] = (part.log_start, end)
-        start = min(part.log_start, end)
-        spans += clip(part, start=start, end=end, topic=topic.name).spans
-    sides = _Comparison(job, topic, table, plan)
-    chunks = sides.chunks(spans)
-    rows = sides.rows(table, sides.columns, ranges, chunks.holes)
+    exported = find_exported(job, topic)
+    ranges = {number: (one.start, one.end) for number, one in exported.ranges.items()}
+    comparison = _Comparison(job, topic, exported)
+    chunks = comparison.chunks(exported.spans)
+    rows = comparison.rows(exported.table, comparison.columns, ranges, chunks.holes)
     problems = compare(chunks.sums, rows.sums)
     if rows.beyond:
         problems.append(f"{rows.beyond} rows of offsets that no export has committed")
-    if chunks.bad and sides.told.bad_records != "drop":
+    if chunks.bad and comparison.topic_table.bad_records != "drop":
         problems.append(
             f"{chunks.bad} records cannot be decoded and are no dead letters: {chunks.said}"
         )
-    if sides.dead_table is not None:
-        letters = sides.rows(sides.dead_table, ROW_SCHEMA, ranges, chunks.holes)
+    if comparison.dead_table is not None:
+        letters = comparison.rows(comparison.dead_table, ROW_SCHEMA, ranges, chunks.holes)
         problems += compare(chunks.dead, letters.sums, "among the dead letters")
     total = sum_of(chunks.sums)
     return Verdict(
         topic.name,
-        ".".join(identifier),
+        exported.name,
         total.records,
         f"{total.hashes:016x}{total.mixed:016x}",
         rows.older,
         tuple(problems),
         sum_of(chunks.dead).records,
         behind=sum(
-            max(0, part.stable - max(part.log_start, state.offsets.get(number, 0)))
-            for number, part in plan.partitions.items()
+            max(0, part.stable - max(part.log_start, exported.state.offsets.get(number, 0)))
+            for number, part in exported.plan.partitions.items()
         ),
     )
 
@@ -384,11 +362,11 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
 class _Comparison:
     """How the two sides of a comparison are read, and as what columns they are compared."""
 
-    def __init__(self, job: Job, topic: Topic, table: Table, plan: TopicPlan) -> None:
+    def __init__(self, job: Job, topic: Topic, exported: Exported) -> None:
         self._job = job
-        self._plan = plan
-        self._table = table
-        self.told = topic_settings.parse(topic.configs, topic.name)
+        self._plan = exported.plan
+        self._table = table = exported.table
+        self.topic_table = topic_settings.parse(topic.configs, topic.name)
         self._types = load_topic_types(job, topic)
         # Which schema was the newest when a record was exported, nobody knows any more.
         self._left_out = self._types.repinned if self._types is not None else frozenset[str]()
@@ -460,23 +438,15 @@ class _Comparison:
     def rows(self, table: Table, columns: pa.Schema, ranges: Ranges, holes: Holes) -> PartialSums:
         """Sums of a table."""
         name = ".".join(table.name())
-        files = guarded(f"read the file list of {name}", lambda: list(table.scan().plan_files()))
-        groups: list[list[FileScanTask]] = []
-        room = 0
-        for file in files:
-            size = file.file.file_size_in_bytes
-            if not groups or room < size:
-                groups.append([])
-                room = self._job.settings.number("split.bytes.max")
-            groups[-1].append(file)
-            room -= size
+        bytes_max = self._job.settings.number("split.bytes.max")
+        groups = group_files(scan_files(table), bytes_max)
         if not groups:
             return _added_up([])
-        shared = (table.metadata.model_dump_json(), io_properties(table))
+        target = target_of(table)
         return _added_up(
             self._job.runner().run(
                 sum_table,
-                [TableTask(*shared, group, ranges, holes, columns) for group in groups],
+                [TableTask(target, group, ranges, holes, columns) for group in groups],
                 sizes=[sum(one.file.file_size_in_bytes for one in group) for group in groups],
                 title=f"{self._plan.topic}: reading table {name}",
             )

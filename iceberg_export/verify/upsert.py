@@ -9,54 +9,40 @@ table, under a run's mark as an export does, and deletes them.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyiceberg.io import load_file_io
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_export import names
-from iceberg_export.errors import PlanError, SettingsError, StateError
-from iceberg_export.files.write import Target
+from iceberg_export.errors import SettingsError
+from iceberg_export.files.read import scan_files
+from iceberg_export.files.target import Target, target_of
 from iceberg_export.plan.agent_client import Topic
-from iceberg_export.plan.splits import (
-    PlannedSpan,
-    Split,
-    TopicPlan,
-    check_not_ahead,
-    clip,
-    make_splits,
-)
+from iceberg_export.plan.splits import make_splits
 from iceberg_export.records.checksum import Sums, sum_rows
-from iceberg_export.runs.job import Job, load_topic_types, table_identifier, timestamp_limits
+from iceberg_export.runs.job import Job, load_topic_types, timestamp_limits
 from iceberg_export.table import topic_settings
-from iceberg_export.table.catalog import find_table, guarded, io_properties, view_of
 from iceberg_export.table.run_markers import RunMark
-from iceberg_export.table.state import read_state
-from iceberg_export.tasks.export_split import BadRecords, SplitResult, TaskSetup, export_split
+from iceberg_export.tasks.export_split import BadRecords, TaskSetup
+from iceberg_export.tasks.run_splits import run_splits
+from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.typed_rows import RowTyping
 from iceberg_export.upsert.buckets import (
     ShuffleFile,
     bucket_column,
     read_row_group,
+    row_groups_of,
     rows_before,
     shuffle_schema,
 )
 from iceberg_export.upsert.newest_records import KEY_BYTES, TOMBSTONE, Places, last_in_partition
+from iceberg_export.verify.exported import ComparedRange, Exported, find_exported
 from iceberg_export.verify.proof import Verdict, sum_of
 
 Mask = npt.NDArray[np.bool_]
-
-
-class ComparedRange(NamedTuple):
-    """What can be compared of one partition: offsets [start, end)."""
-
-    start: int
-    end: int
-    compacted: bool
 
 
 class BucketCheck(NamedTuple):
@@ -82,8 +68,7 @@ class BucketDifferences(NamedTuple):
 
 def check_bucket(task: BucketCheck, _attempt: int) -> BucketDifferences:
     """Compare one bucket. Raises ExportError."""
-    metadata = TableMetadataUtil.parse_raw(task.target.metadata_json)
-    io = load_file_io(task.target.io_properties, metadata.location)
+    metadata, io = task.target.open()
     schema = shuffle_schema(metadata)
     rows = rows_before(task.files, metadata, io, schema)
     pieces = [read_row_group(io, path, group, schema) for path, group in task.groups]
@@ -183,36 +168,21 @@ def _no_longer_in_log(
 
 def verify_upsert(job: Job, topic: Topic) -> Verdict:
     """Compare a table of mode upsert with the log. Raises ExportError."""
-    identifier = table_identifier(job, topic)
-    table = find_table(job.catalog, identifier)
-    state = read_state(view_of(table)) if table is not None else None
-    if table is None or state is None:
-        raise StateError(f"topic {topic.name} has not been exported yet; run `frazil export run`")
+    exported = find_exported(job, topic)
+    table = exported.table
     bucket_column(table.metadata)
-    plan = job.client.plan(topic, {})
-    check_not_ahead(plan, state.offsets, state.position)
-    ranges: dict[int, ComparedRange] = {}
-    spans: list[PlannedSpan] = []
-    for number, end in state.offsets.items():
-        part = plan.partitions.get(number)
-        if part is None:
-            raise PlanError(f"the plan of {topic.name} leaves out partition {number}")
-        ranges[number] = ComparedRange(part.log_start, end, part.compacted)
-        spans += clip(part, start=min(part.log_start, end), end=end, topic=topic.name).spans
     with RunMark(table, job.run_id):
-        shuffled = _shuffle(job, topic, table, plan, spans)
+        shuffled = _shuffle(job, topic, exported)
         try:
-            found = _check(job, table, shuffled, ranges)
+            found = _check(job, table, shuffled, exported.ranges)
         finally:
             for file in shuffled:
                 table.io.delete(file.path)
-    return _verdict(topic.name, ".".join(identifier), found)
+    return _verdict(topic.name, exported.name, found)
 
 
-def _shuffle(
-    job: Job, topic: Topic, table: Table, plan: TopicPlan, spans: Sequence[PlannedSpan]
-) -> list[ShuffleFile]:
-    """The log's records by bucket; schemas that only records name are asked for."""
+def _shuffle(job: Job, topic: Topic, exported: Exported) -> list[ShuffleFile]:
+    """Returns the log's records by bucket. Asks for schemas that only records name."""
     types = load_topic_types(job, topic)
     if types is not None and types.repinned:
         raise SettingsError(
@@ -221,59 +191,41 @@ def _shuffle(
         )
     runner = job.runner()
     splits = make_splits(
-        spans,
+        exported.spans,
         bytes_max=job.settings.number("split.bytes.max"),
         parallelism=runner.parallelism,
     )
-    results: dict[int, SplitResult] = {}
-    while todo := [split for split in splits if split.number not in results]:
-        setup = TaskSetup(
+
+    def setup() -> TaskSetup:
+        return TaskSetup(
             run_id=f"{job.run_id}-verify",
-            store=plan.store,
+            store=exported.plan.store,
             store_options=job.settings.store_options,
-            target=_target(table),
-            typing=types.typing(table) if types is not None else RowTyping(),
+            target=target_of(exported.table),
+            typing=types.typing(exported.table) if types is not None else RowTyping(),
             # Dead letters are no rows; whether they are all there is not compared.
             bad=BadRecords(topic.name, "drop"),
             timestamps=timestamp_limits(job),
             upsert=True,
         )
-        found: list[SplitResult] = runner.run(
-            _leave,
-            [(setup, split) for split in todo],
-            sizes=[split.byte_count for split in todo],
-            title=f"{topic.name}: reading chunks",
-        )
-        results |= {one.number: one for one in found if not one.unknown}
-        for one in found:
-            if one.unknown:
-                assert types is not None
-                types.fetch_schemas(one.unknown)
-    return [file for one in results.values() for file in one.shuffled]
 
+    def fetch_schemas(unknown: Mapping[str, set[Message]]) -> None:
+        assert types is not None
+        types.fetch_schemas(unknown)
 
-def _leave(payload: Any, attempt: int) -> SplitResult:
-    setup, split = payload
-    assert isinstance(split, Split)
-    return export_split(setup, split, attempt)
-
-
-def _target(table: Table) -> Target:
-    return Target(table.metadata.model_dump_json(), io_properties(table), 1 << 62)
+    title = f"{topic.name}: reading chunks"
+    results = run_splits(runner, splits, setup=setup, fetch_schemas=fetch_schemas, title=title)
+    return [file for one in results for file in one.shuffled]
 
 
 def _check(
     job: Job, table: Table, shuffled: Sequence[ShuffleFile], ranges: Mapping[int, ComparedRange]
 ) -> list[BucketDifferences]:
-    name = ".".join(table.name())
     files: dict[int, list[FileScanTask]] = {}
-    for one in guarded(f"read the file list of {name}", lambda: list(table.scan().plan_files())):
+    for one in scan_files(table):
         files.setdefault(one.file.partition[0], []).append(one)
-    groups: dict[int, list[tuple[str, int]]] = {}
-    for file in shuffled:
-        for bucket, (group, _rows) in file.groups.items():
-            groups.setdefault(bucket, []).append((file.path, group))
-    target = _target(table)
+    groups = row_groups_of(shuffled)
+    target = target_of(table)
     buckets = sorted(files.keys() | groups.keys())
     found: list[BucketDifferences] = job.runner().run(
         check_bucket,
@@ -282,7 +234,7 @@ def _check(
             for one in buckets
         ],
         sizes=[sum(task.file.file_size_in_bytes for task in files.get(one, ())) for one in buckets],
-        title=f"{name}: reading the table",
+        title=f"{'.'.join(table.name())}: reading the table",
     )
     return found
 
