@@ -14,7 +14,7 @@ class Step(StrEnum):
     """In the order in which an export of one topic passes them."""
 
     INIT_LOADED = "init-loaded"
-    """The table was looked for: there is none, or it has no snapshot yet."""
+    """The catalog was asked for the table: there is none, or it has no snapshot yet."""
     INIT_WRITTEN = "init-written"
     """The empty snapshot's files are written, the catalog does not know."""
     INIT_ANSWERED = "init-answered"
@@ -26,15 +26,15 @@ class Step(StrEnum):
     CHECKED = "checked"
     """Every offset is accounted for."""
     COMMIT_LOADED = "commit-loaded"
-    """The table was looked at again, its state is the expected one."""
+    """The table was loaded again, its state is the expected one."""
     COMMIT_WRITTEN = "commit-written"
     """Manifests are written, the catalog does not know."""
     COMMIT_ANSWERED = "commit-answered"
-    """The catalog has taken the commit; this process has not heard it yet."""
+    """The catalog has taken the commit; this process does not know yet."""
     COMMITTED = "committed"
-    """It has, too."""
+    """The catalog has taken the commit, and this process knows."""
     DEAD_LETTERS_LOADED = "dead-letters-loaded"
-    """Of the commit of dead letters, as of the table's own."""
+    """The same steps, of the commit to the dead-letter table."""
     DEAD_LETTERS_WRITTEN = "dead-letters-written"
     DEAD_LETTERS_ANSWERED = "dead-letters-answered"
 
@@ -43,4 +43,4 @@ Hook = Callable[[Step], None]
 
 
 def no_hook(_step: Step) -> None:
-    """The hook of every export that is not a test."""
+    """Does nothing: the hook of every export that is not a test."""

@@ -295,7 +295,7 @@ SHELLS = {
         "table.durable_io",
         "table.pyiceberg_internals",
         "table.rest_catalog",
-        "table.run_markers",
+        "table.run_marks",
         "table.schema",
         "tasks.spark",
         "tasks.export_split",

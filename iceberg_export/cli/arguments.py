@@ -15,7 +15,7 @@ from iceberg_export.settings import parse
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """What every command takes."""
+    """Adds the options that every command takes."""
     command.add_argument("--agent", metavar="URL", help="admin address of an agent")
     command.add_argument(
         "--data", metavar="DIR", type=Path, default=Path("frazil-data"),
@@ -27,7 +27,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def open_session(arguments: argparse.Namespace) -> Iterator[Session]:
-    """The session that the arguments ask for. Raises ExportError."""
+    """Opens the session that the arguments ask for, and closes it. Raises ExportError."""
     assignments = list(arguments.set)
     if arguments.agent:
         assignments.append(f"agent={arguments.agent}")
@@ -42,6 +42,6 @@ def open_session(arguments: argparse.Namespace) -> Iterator[Session]:
 
 
 def job_and_topic(session: Session, name: str) -> tuple[Job, Topic]:
-    """A job over the cluster, and its topic of that name. Raises ExportError."""
+    """Returns a job over the cluster, and its topic of that name. Raises ExportError."""
     topics = session.client.topics()
     return session.job(topics.cluster_id), topic_named(topics, name)

@@ -185,7 +185,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Runs one command and returns its exit code."""
     arguments = _parser().parse_args(argv)
     try:
         code: int = arguments.call(arguments)

@@ -1,4 +1,4 @@
-"""`frazil export plan`: what the next run of a topic would read, shown and not done.
+"""`frazil export plan`: what the next run of a topic would read, without doing it.
 
 Asks an agent and the catalog, reads no chunk, starts no Spark. What is counted is what the next
 run would do with the same settings, commit by commit; a run that begins later finds more.
@@ -53,7 +53,7 @@ class Preview(NamedTuple):
 
 
 def preview_topic(job: Job, topic: Topic, *, parallelism: int) -> Preview:
-    """What a run begun now would do, with so many tasks at a time. Raises ExportError for what would stop it."""
+    """Returns what a run begun now would do, with so many tasks at a time. Raises ExportError for what would stop it."""
     identifier = table_identifier(job, topic)
     table = find_table(job.catalog, identifier)
     state = state_of(table)
@@ -106,7 +106,7 @@ def _commit(commit_range: CommitRange, splits: tuple[Split, ...]) -> CommitPrevi
 
 
 def render_preview(preview: Preview) -> str:
-    """As text, ranges of every commit and one line of totals."""
+    """Returns the preview as text: the ranges of every commit, and one line of totals."""
     table = preview.table if preview.exists else f"{preview.table} (which it would make)"
     if not preview.commits:
         return f"{preview.topic}: nothing new for table {table}"

@@ -11,7 +11,7 @@ from iceberg_export.upkeep.reset import check_reset
 
 
 def preview_reset(job: Job, topic: Topic, to: Mapping[int, int] | None) -> str:
-    """One sentence. Raises ExportError where the reset would."""
+    """Returns one sentence. Raises ExportError where the reset would."""
     wanted = check_reset(job, topic, to)
     name, offsets, state = wanted.name, wanted.offsets, wanted.read_state()
     if state is None:

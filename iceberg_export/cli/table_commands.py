@@ -21,7 +21,7 @@ OLDER_THAN_MS = 3 * 86_400_000
 
 
 def add_commands(commands: Any) -> None:
-    """Let the parser of `frazil export` know them."""
+    """Adds these commands to the parser of `frazil export`."""
     init = commands.add_parser("init", help="make a topic's table and its first, empty snapshot")
     init.set_defaults(call=_init)
     reset = commands.add_parser("reset-offsets", help="say where a topic's export goes on")
@@ -118,14 +118,14 @@ def _keep(
     table: Identifier,
     steps: list[Callable[[Job, Identifier, int], str]],
 ) -> int:
-    """The steps for one table. Other tables do not wait for one that cannot be kept."""
+    """Runs the steps for one table; its error is printed and does not stop the others."""
     name = ".".join(table)
     try:
         now_ms = store_now_ms(job, table)
         for step in steps:
-            said = step(job, table, now_ms)
+            outcome = step(job, table, now_ms)
             session.progress.clear()
-            print(f"{name}: {said}", flush=True)
+            print(f"{name}: {outcome}", flush=True)
     except (AgentError, SparkError):
         raise
     except ExportError as error:
@@ -146,7 +146,7 @@ def _expired(job: Job, table: Identifier, now_ms: int) -> str:
 
 
 def _orphans(job: Job, table: Identifier, older_than_ms: int, *, asked: bool) -> str:
-    """Where orphans cannot be known, only who asked for them hears an error."""
+    """Deletes orphans. Where none can be known, that is an error only if they were `asked` for."""
     if not asked and keeps_branches(job.catalog):
         return ORPHANS_UNKNOWN
     done = delete_orphans(job, table, older_than_ms)

@@ -1,17 +1,18 @@
-"""Makes the table of dead letters fit the main table's head, after crashes and rollbacks.
+"""Makes the dead-letter table consistent with the main table's head, after crashes and rollbacks.
 
 Then each record below the head's offsets is in exactly one of the two, but for those that people
 have deleted:
 
-* Dead letters that a commit among the head's ancestors names come in, if they never have. Which
-  have is told by line and number, so what people deleted does not come again. Those that lie here
-  already, since a commit that a rollback undid had brought them, stay as they are.
+* Dead letters that an ancestor of the head names are committed if they never were. Line and number
+  of a commit tell whether they were, so what people deleted does not come again. Dead letters that
+  are here already, by a commit that a rollback undid, stay as they are.
 * Dead letters of commits that are no ancestors of the head (somebody went from one branch of
-  history to another) go, where the main table has the record. At and above the head's offsets they
-  stay: the export leaves these records out.
+  history to another) are removed where the main table has the record. At and above the head's
+  offsets they stay: the export leaves these records out.
 
-All in one commit, also when there is nothing to do: it refuses whoever is about to add dead
-letters of a commit that a rollback undid. Runs in the driver: letters are few, and this is rare.
+All is one commit, also when there is nothing to do: it refuses an exporter that is about to add
+dead letters of a commit that a rollback undid. Runs in the driver: dead letters are few, and this
+is rare.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +49,7 @@ from iceberg_export.steps import Hook
 from iceberg_export.table import commit
 from iceberg_export.table.catalog import Identifier, guarded, view_of
 from iceberg_export.table.commit import Pause
-from iceberg_export.table.run_markers import RunMark
+from iceberg_export.table.run_marks import RunMark
 from iceberg_export.table.state import State, TableView, ancestor_states
 from iceberg_export.typed.typed_rows import RUN_ID
 
@@ -70,7 +71,7 @@ def reconcile(
     pause: Pause,
     hook: Hook,
 ) -> State:
-    """Makes the dead letters, whose state is `dead`, fit `main`; returns their state then.
+    """Makes the dead letters, whose state is `dead`, consistent with `main`; returns that state.
 
     `main` was read from `main_table`, before `dead`. Raises ExportError.
     """
@@ -106,9 +107,9 @@ def reconcile(
 
 
 def uncommitted_dead_letters(view: TableView, dead: State) -> list[PendingDeadLetters]:
-    """Dead letters that commits among the head's ancestors name and that never came, oldest first.
+    """Returns the never committed dead letters that the head's ancestors name, oldest first.
 
-    Raises LostLettersError when a reset has taken them out and nobody knows of which commits.
+    Raises LostDeadLettersError when a reset has removed some, of commits that are unknown.
     """
     seq_by_line = dead.follows.seq_by_line
     found: dict[str, PendingDeadLetters] = {}
@@ -117,7 +118,7 @@ def uncommitted_dead_letters(view: TableView, dead: State) -> list[PendingDeadLe
         if newer is not None and any(
             one.offsets.get(partition, 0) > end for partition, end in newer.offsets.items()
         ):
-            # The newer one is a reset, which has settled what was before it.
+            # The newer one is a reset, which has reconciled what was before it.
             return list(found.values())[::-1]
         if seq_by_line.get(one.line, -1) >= one.seq:
             return list(found.values())[::-1]
@@ -139,14 +140,14 @@ def uncommitted_dead_letters(view: TableView, dead: State) -> list[PendingDeadLe
 
 
 class _DeadLetterRewriter:
-    """What a table of dead letters gets, and what of it is written anew."""
+    """Writes the new files of a dead-letter table."""
 
     def __init__(self, table: Table, name: str) -> None:
         self._table = table
         self._writer = FileWriter(target_of(table, FILE_BYTES_MAX), name)
 
     def add_pending(self, pending: Sequence[PendingDeadLetters]) -> list[DataFile]:
-        """Files that come as they are; rows of others are written, without those that are here."""
+        """Returns the files that have no row which is here already; writes the new rows of the others."""
         if not pending:
             return []
         here = dead_offsets(self._table, 0)
@@ -184,7 +185,7 @@ class _DeadLetterRewriter:
         return []
 
     def remove(self, gone: Mapping[int, Ints]) -> list[DataFile]:
-        """Files that have such rows; their other rows are written anew."""
+        """Returns the files that have such rows, and writes their other rows anew."""
         if not gone:
             return []
         found = []
@@ -211,9 +212,9 @@ class _DeadLetterRewriter:
 def _in_both_tables(
     main_table: Table, main: State, dead_table: Table, view: TableView
 ) -> dict[int, Ints]:
-    """Dead letters that the main table has as rows, by partition.
+    """Returns dead letters that the main table has as rows, by partition.
 
-    Letters of the head's own ancestors are not: these commits have judged them.
+    Dead letters of the head's own ancestors are none: these commits have decoded them.
     """
     known = {one.run_id for one in ancestor_states(view)}
     known |= {p.run_id for one in ancestor_states(view) if (p := decode_pending(one.dead_letters))}
@@ -235,7 +236,7 @@ def _in_both_tables(
 
 
 def _offsets_in_table(table: Table, partition: int, offsets: Ints) -> Ints:
-    """Those of the offsets that the table has."""
+    """Returns those of the offsets that the table has."""
     # Their constructors take terms by name, which their declared types do not know.
     equal: Any = EqualTo
     at_least: Any = GreaterThanOrEqual

@@ -1,9 +1,9 @@
 """Which partition of the table each row belongs to, for any mix of Iceberg's transforms.
 
-Values are those of Iceberg's Java library to the ends of every type (`transform_cases.tsv` among the
-tests): its integers wrap around, and so do ours. No calendar of Python's is asked, since that ends
-with the year 9999. One thing has no value: a decimal that truncation makes longer than its type;
-such rows are to be kept from `split_rows` (`partition_limits`).
+Values are those of Iceberg's Java library to the ends of every type (`transform_cases.tsv` among
+the tests): its integers wrap around, and so do ours. No calendar of Python's is asked, since that
+ends with the year 9999. One thing has no value: a decimal that truncation makes longer than its
+type; such rows are to be kept from `split_rows` (`partition_limits`).
 
 Transforms are arithmetic on whole columns, but for buckets and decimals, of which each value that
 differs is looked at once. The rows of one partition keep their order. A null stays null.
@@ -65,7 +65,7 @@ class PartitionColumn(NamedTuple):
 
 
 def partition_columns(metadata: TableMetadata) -> tuple[PartitionColumn, ...]:
-    """The fields that the table is partitioned by. Raises StateError for what we cannot write."""
+    """Returns the fields that the table is partitioned by. Raises StateError for what we cannot write."""
     return tuple(_column(field, metadata.schema()) for field in metadata.spec().fields)
 
 
@@ -82,7 +82,7 @@ def _column(field: PartitionField, schema: Schema) -> PartitionColumn:
 
 
 def _path(schema: Schema, field_id: int) -> tuple[str, ...]:
-    """Names from the top to a field that is in no list and no map; () for others."""
+    """Returns the names from the top to a field that is in no list and no map; () for others."""
 
     def search(fields: Any, above: tuple[str, ...]) -> tuple[str, ...]:
         for one in fields:
@@ -99,7 +99,7 @@ def _path(schema: Schema, field_id: int) -> tuple[str, ...]:
 def split_rows(
     columns: tuple[PartitionColumn, ...], rows: pa.Table
 ) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
-    """The rows of each partition with its values; `()` of a table that is not partitioned.
+    """Yields each partition's values and rows; the values are `()` in a table without partitions.
 
     Values are as Iceberg stores them: days and microseconds as numbers. Raises StateError for a
     row that `partition_limits.rows_without_partition` names.
@@ -110,8 +110,8 @@ def split_rows(
     if (same := _single_partition(columns, rows)) is not None:
         yield same, rows
         return
-    for said in rows_without_partition(filter(None, map(_truncation, columns)), rows).values():
-        raise StateError(f"a row of the table cannot be written into its partition: {said}")
+    for reason in rows_without_partition(filter(None, map(_truncation, columns)), rows).values():
+        raise StateError(f"a row of the table cannot be written into its partition: {reason}")
     encoded = [_values(column, rows).dictionary_encode("encode") for column in columns]
     codes = np.zeros(rows.num_rows, np.int64)
     for one in encoded:
@@ -128,7 +128,7 @@ def split_rows(
 
 
 def decimal_truncations(metadata: TableMetadata) -> tuple[DecimalTruncation, ...]:
-    """Partition fields that some decimals have no place in."""
+    """Returns the partition fields that truncate decimals."""
     fields = metadata.spec().fields
     of_decimals = [one for one in fields if isinstance(one.transform, TruncateTransform)]
     return tuple(
@@ -144,14 +144,14 @@ def _truncation(column: PartitionColumn) -> DecimalTruncation | None:
 
 
 def hashable(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Equal for equal partitions, and only for those: to Python no NaN is one, and zeros are."""
+    """Returns a key that is equal for equal partitions only: Python's NaNs differ, and its zeros do not."""
     return tuple(repr(one) if isinstance(one, float) else one for one in values)
 
 
 def _python_values(
     columns: tuple[PartitionColumn, ...], encoded: list[pa.Array], row: int
 ) -> tuple[Any, ...]:
-    """The partition's values in Python's types."""
+    """Returns the partition's values in Python's types."""
     found = []
     for column, array in zip(columns, encoded, strict=True):
         value = array[row].as_py()
@@ -163,7 +163,7 @@ def _python_values(
 def _single_partition(
     columns: tuple[PartitionColumn, ...], rows: pa.Table
 ) -> tuple[Any, ...] | None:
-    """The partition that all rows lie in, when their least and greatest times tell; else None.
+    """Returns the partition of all rows, when their least and greatest times tell; else None.
 
     Most rows that are written together are of one day: this spares them the work for each row.
     Before 1970 later times may lie in earlier partitions (`_since_1970`).
@@ -184,7 +184,7 @@ def _single_partition(
 
 
 def _values(column: PartitionColumn, rows: pa.Table) -> pa.Array:
-    """A value for each row, equal where the partitions are; floats as their bytes."""
+    """Returns a value for each row, equal where the partitions are; floats as their bytes."""
     source = column_at(column.path, rows)
     transform = column.field.transform
     if isinstance(transform, VoidTransform) or pa.types.is_null(source.type):
@@ -203,7 +203,7 @@ def _values(column: PartitionColumn, rows: pa.Table) -> pa.Array:
 
 
 def _stored_form(source: pa.Array) -> pa.Array:
-    """As Iceberg stores it: times as numbers, a UUID as its bytes."""
+    """Returns values as Iceberg stores them: times as numbers, a UUID as its bytes."""
     kind = source.type
     if isinstance(source, pa.ExtensionArray):
         return source.storage
@@ -216,7 +216,7 @@ def _width(kind: pa.DataType) -> pa.DataType:
 
 
 def _map_distinct(source: pa.Array, apply: Any, kind: pa.DataType) -> pa.Array:
-    """What a function of Python's makes of each value; it is asked once for equal ones."""
+    """Applies a Python function to each value, once for equal ones."""
     unique = source.dictionary_encode()
     results = pa.array([apply(value.as_py()) for value in unique.dictionary], kind)
     return results.take(unique.indices) if len(results) else pa.nulls(len(source), kind)
@@ -237,21 +237,21 @@ def _truncate(source: pa.Array, width: int, kind: IcebergType) -> pa.Array:
 
 
 def _float_form(column: PartitionColumn) -> str:
-    """How `struct` says the values of an identity partition of floats; "" of all others."""
+    """Returns `struct`'s format for an identity partition of floats; "" for all others."""
     if not isinstance(column.field.transform, IdentityTransform):
         return ""
     return {"float": "<f", "double": "<d"}.get(str(column.kind), "")
 
 
 def _float_bytes(source: pa.Array, form: str) -> pa.Array:
-    """Partitions of floats are equal as in Java, by their bits: two zeros, one NaN."""
+    """Returns floats as bytes, equal where Java has them equal: two zeros, one NaN."""
     numbers = source.fill_null(0.0).to_numpy().copy()
     numbers[np.isnan(numbers)] = np.nan
     size = struct.calcsize(form)
-    held = pa.Array.from_buffers(
+    stored = pa.Array.from_buffers(
         pa.binary(size), len(numbers), [None, pa.py_buffer(numbers.tobytes())]
     )
-    return pc.if_else(source.is_valid(), held, pa.scalar(None, held.type))
+    return pc.if_else(source.is_valid(), stored, pa.scalar(None, stored.type))
 
 
 def _since_1970(ticks: Ints, kind: pa.DataType, unit: str) -> Ints:

@@ -3,8 +3,8 @@
 PyIceberg's `ArrowScan` (0.12) makes a list anew from its offsets where the elements are structs,
 and a map where the values are, and forgets which of them were null: they come out empty
 (`ArrowProjectionVisitor.list` and `.map`). Whoever writes what he read would lose the difference,
-so all that reads whole rows here uses `NullKeepingScan`. Columns are found by field id, position deletes
-applied, types promoted, as PyIceberg does; only lists and maps are put together here.
+so all that reads whole rows here uses `NullKeepingScan`. Columns are found by field id, position
+deletes applied, types promoted, as PyIceberg does; only lists and maps are put together here.
 
 Leaves out row filters: callers choose files, and filter rows themselves.
 """

@@ -1,9 +1,9 @@
-"""Data files of a table written anew: several as one, or one without some of its rows.
+"""Rewrites data files of a table: several as one, or one without some of its rows.
 
 One call per task, in a Spark executor or in this process. Rows are read as a reader of the table
 would see them (position deletes applied, columns of the current schema), in the order of the
 files given, and counted. Nothing is visible until the caller's commit; it owns the new files.
-Leaves out which files (`reset`, `maintain`) and the commit.
+Leaves out which files (`reset`, `compact`) and the commit.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from iceberg_export.table.catalog import CATALOG_ERRORS, first_line, try_delete
 
 
 class RewriteTask(NamedTuple):
-    """One task: `files` become new ones, without rows from `delete_from[partition]` on."""
+    """One task: `files` become new ones, without the rows from `delete_from[partition]` on."""
 
     number: int
     target: Target
@@ -49,7 +49,7 @@ class RewriteResult(NamedTuple):
 
 
 def rows_at_or_after(delete_from: Mapping[int, int]) -> BooleanExpression:
-    """The rows that lie at or after the cut of their partition."""
+    """Returns the filter for rows at or after an offset of their partition."""
     assert delete_from
     # Their constructors take terms by name, which their declared types do not know.
     equal: Any = EqualTo
@@ -61,7 +61,7 @@ def rows_at_or_after(delete_from: Mapping[int, int]) -> BooleanExpression:
 
 
 def _without_deleted(rows: pa.Table, delete_from: Mapping[int, int]) -> pa.Table:
-    """`rows` without those at or after their partition's cut."""
+    """Returns `rows` without those at or after their partition's offset."""
     for partition, cut in delete_from.items():
         gone = pc.and_(
             pc.equal(rows.column(names.PARTITION), partition),

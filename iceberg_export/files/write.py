@@ -94,7 +94,7 @@ class FileWriter:
         self._files: list[DataFile] = []
 
     def write(self, rows: pa.Table) -> None:
-        """Take rows with columns of the table, by name; within a file they keep their order."""
+        """Takes rows with columns of the table, by name; within a file they keep their order."""
         if rows.num_rows == 0:
             return
         for values, part in split_rows(self._columns, rows):
@@ -111,16 +111,16 @@ class FileWriter:
             self._finish(next(iter(self._open)))
 
     def close(self) -> list[DataFile]:
-        """Finish all files; what they are, for the commit."""
+        """Finishes all files and returns them, for the commit."""
         for value in list(self._open):
             self._finish(value)
         return self._files
 
     def discard(self) -> None:
-        """After a failure: close what is open and delete everything that was written.
+        """Closes what is open and deletes everything that was written, after a failure.
 
         What cannot be deleted stays as an orphan, which nobody refers to: the failure that led
-        here is the one to be told.
+        here is the one to be shown.
         """
         paths = [file.file_path for file in self._files]
         for file in self._open.values():
@@ -137,7 +137,7 @@ class FileWriter:
         return sum(file.gathered_bytes for file in self._open.values())
 
     def _folder(self, partition: Record) -> _Folder | None:
-        """None: files lie beside the partitions' folders, when the name of theirs were too long."""
+        """Returns the partition's folder; None where its name would be too long, or there is no partition."""
         if not self._columns:
             return None
         path = self._metadata.spec().partition_to_path(partition, self._schema)
@@ -195,12 +195,12 @@ class FileWriter:
 
 
 def _is_typed(field: pa.Field) -> bool:
-    """A value that is no bytes."""
+    """Tells whether the field is a decoded value."""
     return field.name == names.VALUE and not pa.types.is_large_binary(field.type)
 
 
 def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
-    """What Parquet calls the columns of a field."""
+    """Yields Parquet's names for the columns of a field."""
     if pa.types.is_struct(kind):
         for place in range(kind.num_fields):
             yield from _leaves(f"{path}.{kind.field(place).name}", kind.field(place).type)
@@ -231,7 +231,7 @@ def _data_file(
 
 
 def describe_file(table: Table, path: str) -> DataFile:
-    """A file that a `FileWriter` wrote for this table, which must not be partitioned."""
+    """Returns the entry of a file that a `FileWriter` wrote for this table, which has no partitions."""
     assert not table.metadata.spec().fields
     given = table.io.new_input(path)
     with given.open() as source:

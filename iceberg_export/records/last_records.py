@@ -1,10 +1,10 @@
-"""The last record that a table has of each partition: by it the next export knows the log again.
+"""The last record that a table has of each partition, by which an export recognises the log.
 
-An older log that is put back gives offsets anew, and once it has grown past the table neither its ends
-nor its positions tell. So a table notes in which object its last record lay, and a digest of it. Objects
-never change: where one of that name still holds the offset all is well, and nothing is read. Where jobs
-have moved the record since, or the log is another one, it is read and compared. What retention or log
-compaction has removed says nothing.
+An older log that is put back assigns offsets again. Once it has grown past the table, neither its
+ends nor its positions show that. So a table's state has the object and the digest of its last
+record in each partition. Objects never change: where the same object still holds the offset
+nothing is read. Where jobs have moved the record since, or the log is another one, the record is
+read and compared. A record that retention or log compaction has removed proves nothing.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from iceberg_export.table.state import LastRecord
 
 
 class DigestTask(NamedTuple):
-    """Records to be read: one of each span."""
+    """Records whose digests are to be read, one of each span."""
 
     store: StoreAddress
     store_options: dict[str, str]
@@ -30,18 +30,18 @@ class DigestTask(NamedTuple):
 
 
 class LastRowOfEach:
-    """Takes the rows of a split, piece by piece, and keeps the last one of each partition."""
+    """Keeps the last row of each partition of a split."""
 
     def __init__(self) -> None:
         self._found: dict[int, tuple[str, pa.Table]] = {}
 
     def take(self, span: PlannedSpan, rows: pa.Table) -> None:
-        """Pieces of a partition come in order of their offsets. One row is copied, none is held."""
+        """Takes rows of a partition in order of their offsets. Copies one row, holds on to none."""
         if rows.num_rows:
             self._found[span.partition] = (span.key, rows.take([rows.num_rows - 1]))
 
     def last_records(self) -> dict[int, LastRecord]:
-        """By partition."""
+        """Returns the last records by partition."""
         return {
             partition: LastRecord(
                 row.column(names.OFFSET)[0].as_py(), digest_of(row), object_hash(key)
@@ -51,12 +51,12 @@ class LastRowOfEach:
 
 
 def object_hash(key: str) -> str:
-    """Names an object shortly."""
+    """Returns a short hash of an object's key."""
     return f"{zlib.crc32(key.encode()):08x}"
 
 
 def digest_of(row: pa.Table) -> str:
-    """Of a record with all its parts, as `rows` has them; tables keep it, so it never changes."""
+    """Returns the digest of a record with all its parts. Tables keep it, so it never changes."""
     found = hashlib.blake2b(digest_size=8)
 
     def add(value: bytes | None) -> None:
@@ -74,31 +74,31 @@ def digest_of(row: pa.Table) -> str:
 
 
 def newest_of_each_partition(results: Iterable[Mapping[int, LastRecord]]) -> dict[int, LastRecord]:
-    """The last of each partition over all splits."""
+    """Returns the last record of each partition over all splits."""
     found: dict[int, LastRecord] = {}
     for last_records in results:
-        for partition, seam in last_records.items():
-            if partition not in found or found[partition].offset < seam.offset:
-                found[partition] = seam
+        for partition, record in last_records.items():
+            if partition not in found or found[partition].offset < record.offset:
+                found[partition] = record
     return found
 
 
 def moved_records(plan: TopicPlan, last_records: Mapping[int, LastRecord]) -> list[PlannedSpan]:
-    """Where the records lie now that are not where they lay; the plan begins with them."""
+    """Returns spans of the records that jobs have moved to other objects; the plan begins with them."""
     found = []
-    for partition, seam in sorted(last_records.items()):
+    for partition, record in sorted(last_records.items()):
         part = plan.partitions.get(partition)
-        for span in part.spans if part is not None and part.log_start <= seam.offset else ():
-            if span.base_offset <= seam.offset < span.next_offset:
-                if object_hash(span.key) != seam.place:
-                    to = seam.offset + 1
-                    found.append(span._replace(offset_from=seam.offset, offset_to=to))
+        for span in part.spans if part is not None and part.log_start <= record.offset else ():
+            if span.base_offset <= record.offset < span.next_offset:
+                if object_hash(span.key) != record.object_hash:
+                    to = record.offset + 1
+                    found.append(span._replace(offset_from=record.offset, offset_to=to))
                 break
     return found
 
 
 def read_digests(task: DigestTask, _attempt: int) -> dict[int, str]:
-    """Digests by partition of the records that are there. Raises ExportError."""
+    """Returns, by partition, digests of the records that are there. Raises ExportError."""
     reader = open_reader(task.store, task.store_options)
     found = {}
     for span, data in span_bytes(reader, task.spans):

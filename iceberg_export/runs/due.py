@@ -1,41 +1,41 @@
-"""When a topic's export is due in a loop that looks at it now and then. Pure.
+"""When a topic's export is due in a loop that polls it now and then. Pure.
 
 Two bounds: records wait no longer than the topic's `frazil.iceberg.max.lag.ms`, and what waits is
-exported before it is more than a file's worth, so that busy topics get full files without
-waiting and quiet ones get few small files. A topic whose export fails is tried again after a pause
-that doubles, and told of only when there is something new. Times are milliseconds of one monotonic
-clock.
+exported before it is more than a file's worth, so that busy topics get full files without waiting
+and quiet ones get few small files. A topic whose export fails is tried again after a pause that
+doubles, and a line is printed only when there is something new. Times are milliseconds of one
+monotonic clock.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 POLL_MS_MIN = 1_000
-"""Looks come no faster than this, whatever a topic demands: each asks an agent and the catalog."""
+"""Polls come no faster, whatever a topic demands: each asks an agent and the catalog."""
 
 
 FAILURE_PAUSE_MS_MAX = 600_000
-"""Pauses after failures grow up to this, or up to the interval of looks when that is longer."""
+"""Pauses after failures grow up to this, or up to the interval of polls when that is longer."""
 
 
 class TopicLag(NamedTuple):
-    """What a look has found of one topic."""
+    """How far a topic's table is behind, at one poll."""
 
     offsets_behind: int
     bytes_behind: int
     max_lag_ms: int
     caught_up_ms: int | None
-    """When a look or an export last left nothing behind. None: not since the loop began, so
+    """When a poll or an export last found nothing waiting. None: not since the loop began, so
     nobody knows how long its records have waited."""
 
 
 def poll_interval_ms(interval_ms: int, max_lags_ms: Iterable[int]) -> int:
-    """Time between two looks: the interval, unless a topic's lag may not be that long."""
+    """Returns the time between two polls: the interval, or less where a topic's lag demands it."""
     return max(POLL_MS_MIN, min([interval_ms, *max_lags_ms]))
 
 
 def is_due(topic: TopicLag, *, next_poll_ms: int, bytes_enough: int) -> bool:
-    """Export it now, or may it wait for the next look?"""
+    """Tells whether to export the topic now: it may not wait for the next poll."""
     if topic.offsets_behind == 0:
         return False
     if topic.caught_up_ms is None or topic.bytes_behind >= bytes_enough:
@@ -74,10 +74,10 @@ def count_failure(
 
 
 def is_worth_reporting(before: FailedExports | None, now: FailedExports) -> bool:
-    """Is it worth a line, or has it been told, and that the next try is so long away, too?"""
+    """Tells whether reason or pause differ from those that were printed last."""
     return before is None or (before.reason, before.pause_ms) != (now.reason, now.pause_ms)
 
 
 def may_retry(failing: FailedExports | None, configs: Mapping[str, str], now_ms: int) -> bool:
-    """Has the topic paused for long enough, or have its settings changed?"""
+    """Tells whether the topic has paused for long enough, or its settings have changed."""
     return failing is None or now_ms >= failing.again_ms or failing.configs != configs

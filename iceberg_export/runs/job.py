@@ -1,8 +1,8 @@
-"""One export of one topic, from plan to commit: the order of steps, and nothing else.
+"""One export of one topic, from plan to commit: the order of steps.
 
-State, plan, splits, tasks, proof that every offset is accounted for, commit. A crash between any
-two steps leaves the table as it was, with files that nobody refers to at worst; the next run
-begins from the table's own state. The chunks stay while the caller's pin lives.
+The steps: read the state, plan, split, run tasks, check that every offset is accounted for, commit.
+A crash between any two steps leaves the table as it was, with files that nobody refers to at worst;
+the next run begins with the table's own state. The chunks stay while the caller's pin lives.
 """
 
 import random
@@ -45,7 +45,7 @@ from iceberg_export.table.catalog import (
     table_name,
 )
 from iceberg_export.table.commit import Pause, RecreatedError
-from iceberg_export.table.run_markers import RunMark
+from iceberg_export.table.run_marks import RunMark
 from iceberg_export.table.state import State
 from iceberg_export.table.topic_settings import PartitionTerm, TopicTable
 from iceberg_export.tasks.export_split import (
@@ -78,12 +78,12 @@ class ExportReport(NamedTuple):
     """Records in the table of dead letters."""
     left_out: int = 0
     """Records in no table: dropped, or dead letters since an earlier run."""
-    said: str = ""
+    first_reason: str = ""
     """Why the first bad record is one."""
 
 
 class Committed(NamedTuple):
-    """One commit of an export that is in, for whoever watches it."""
+    """A commit of an export, once it is in."""
 
     topic: Topic
     state: State
@@ -94,7 +94,7 @@ class Committed(NamedTuple):
 
 
 def always_continue(_committed: Committed) -> bool:
-    """Nobody watches: an export goes on to the log's end."""
+    """Lets every export go on to the log's end."""
     return True
 
 
@@ -110,9 +110,9 @@ class Job(NamedTuple):
     runner: Callable[[], TaskRunner]
     pause: Pause
     after_commit: Callable[[Committed], bool] = always_continue
-    """Is told of each commit; False ends the topic's export there, the next run goes on."""
+    """Is called after each commit; False ends the topic's export, the next run goes on."""
     hook: Hook = no_hook
-    """Is told of each step; tests let an export die or race there."""
+    """Is called at each step; tests let an export die or race there."""
     clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     """Wall clock: timestamps far ahead of it are not believed."""
 
@@ -147,7 +147,7 @@ def new_run_id(rng: random.Random) -> str:
 
 
 def table_identifier(job: Job, topic: Topic) -> Identifier:
-    """The table of a topic, by settings; of a re-created topic a table of its own, if allowed.
+    """Returns the table of a topic, by settings; of a re-created topic one of its own, if allowed.
 
     Raises RecreatedError when it is not.
     """
@@ -172,7 +172,7 @@ def table_identifier(job: Job, topic: Topic) -> Identifier:
 
 
 def load_topic_types(job: Job, topic: Topic) -> TopicTypes | None:
-    """What the schema registry tells of the topic; None when no mode needs columns of its own."""
+    """Reads the topic's schemas from the registry. Returns None when keys and values stay bytes."""
     topic_table = topic_settings.parse(topic.configs, topic.name)
     if not topic_table.typed:
         return None
@@ -180,7 +180,7 @@ def load_topic_types(job: Job, topic: Topic) -> TopicTypes | None:
 
 
 def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State, State | None]:
-    """Make the topic's table and that of its dead letters, where they are missing; their states.
+    """Makes the topic's table and dead-letter table where they are missing; returns their states.
 
     What a crash left undone between the two is done. Raises ExportError.
     """
@@ -211,12 +211,12 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
 
 
 def _open_dead_letters(job: Job, topic: Topic, identifier: Identifier) -> tuple[State, State]:
-    """States of the table and of its dead letters, which fit each other."""
+    """Returns the states of the table and of its dead letters, which are consistent then."""
     table = existing_table(job.catalog, identifier)
     main = state_of(table)
     if main is None:
         raise CatalogError(f"table {'.'.join(identifier)} was dropped while it was exported to")
-    # The letters are looked at last: what comes to them later, this look refuses.
+    # Their state is read last: a commit that adds dead letters later is refused by what follows.
     dead = dead_letter_table.initialise(
         job.catalog,
         identifier,
@@ -233,7 +233,7 @@ def _open_dead_letters(job: Job, topic: Topic, identifier: Identifier) -> tuple[
 
 
 def _partitioning(job: Job, topic_table: TopicTable) -> str | tuple[PartitionTerm, ...]:
-    """How a new table is to be partitioned."""
+    """Returns how a new table is to be partitioned."""
     if topic_table.partition_by is not None:
         return topic_table.partition_by
     if topic_table.mode == "upsert":
@@ -256,7 +256,7 @@ def _partition_spec(
 
 
 def export_topic(job: Job, topic: Topic) -> ExportReport:
-    """Bring the topic's table up to the log's end as it is now. Raises ExportError."""
+    """Exports a topic up to the log's end as it is now. Raises ExportError."""
     types = load_topic_types(job, topic)
     topic_table = topic_settings.parse(topic.configs, topic.name)
     export = _TopicExport(job, topic, table_identifier(job, topic), topic_table, types)
@@ -293,15 +293,15 @@ def export_topic(job: Job, topic: Topic) -> ExportReport:
 
 
 def _plan(job: Job, topic: Topic, state: State, bytes_max: int) -> TopicPlan:
-    """From the last records that the table has, by which the log is known again."""
-    starts = dict(state.offsets) | {p: seam.offset for p, seam in state.last_records.items()}
+    """Fetches the plan from the last records that the table has, by which it recognises the log."""
+    starts = dict(state.offsets) | {p: record.offset for p, record in state.last_records.items()}
     plan = job.client.plan(topic, starts, bytes_enough=bytes_max, beyond=state.offsets)
     check_not_ahead(plan, state.offsets, state.position)
     return plan
 
 
 def _check_last_records(job: Job, plan: TopicPlan, state: State) -> None:
-    """Is the log the one that the table's last records came from? Raises AheadError."""
+    """Raises AheadError when the log is not the one that the table's last records came from."""
     spans = last_records.moved_records(plan, state.last_records)
     if not spans:
         return
@@ -333,7 +333,7 @@ class _CommitResult(NamedTuple):
 
 
 def _added_to_report(report: ExportReport, done: _CommitResult) -> ExportReport:
-    reasons = [result.said for result in done.results if result.said]
+    reasons = [result.first_reason for result in done.results if result.first_reason]
     dead_files = [file for result in done.results for file in result.dead_files]
     return report._replace(
         rows=report.rows + done.rows,
@@ -341,7 +341,7 @@ def _added_to_report(report: ExportReport, done: _CommitResult) -> ExportReport:
         commits=report.commits + 1,
         dead=report.dead + sum(file.record_count for file in dead_files),
         left_out=report.left_out + sum(result.left_out for result in done.results),
-        said=report.said or (reasons[0] if reasons else ""),
+        first_reason=report.first_reason or (reasons[0] if reasons else ""),
     )
 
 
@@ -352,7 +352,7 @@ def _export_range(
     state: State,
     dead: State | None,
 ) -> _CommitResult:
-    """One commit. While it is made the run is marked, so that `maintain` lets its files be."""
+    """Makes one commit. Meanwhile the run has a mark, so that `maintain` leaves its files alone."""
     table = existing_table(export.job.catalog, export.identifier)
     if not commit_range.spans:
         return _export_into(table, export, plan, commit_range, state=state, dead=dead)
@@ -417,7 +417,7 @@ def _export_into(
 def _commit(
     export: _TopicExport, results: list[SplitResult], state: State, new: State
 ) -> list[DataFile]:
-    """Bring what tasks wrote into the table; the files that are new in it."""
+    """Commits what tasks wrote; returns the files that are new in the table."""
     job, identifier = export.job, export.identifier
 
     def send(files: list[DataFile], removed: list[DataFile], base_id: int | None) -> None:
@@ -444,7 +444,7 @@ def _commit(
 
 
 def _bad_records(export: _TopicExport, commit_range: CommitRange, dead: State | None) -> BadRecords:
-    """What tasks do with records that cannot be decoded."""
+    """Returns what tasks are to do with records that cannot be decoded."""
     job, policy = export.job, export.table_settings.bad_records
     if dead is None:
         return BadRecords(export.topic.name, policy)
@@ -460,7 +460,7 @@ def _bad_records(export: _TopicExport, commit_range: CommitRange, dead: State | 
 
 
 def _evolved_table(export: _TopicExport, table: Table, state: State) -> tuple[Table, RowTyping]:
-    """The table with all columns that the schemas need, checked, and what tasks need to know."""
+    """Returns the table with the columns that the schemas need, and what tasks need to know of them."""
     typing, typed = RowTyping(), set[str]()
     if export.types is not None:
         table, typing = export.types.evolve_table(
@@ -482,7 +482,7 @@ def _evolved_table(export: _TopicExport, table: Table, state: State) -> tuple[Ta
 
 
 class _CommitInput(NamedTuple):
-    """What one commit is to cover."""
+    """What the tasks of one commit need."""
 
     plan: TopicPlan
     commit_range: CommitRange
@@ -527,7 +527,7 @@ def _run_tasks(export: _TopicExport, table: Table, commit_input: _CommitInput) -
 
 
 def timestamp_limits(job: Job) -> TimestampLimits | None:
-    """What timestamps are believed, now; None: all that a table can hold."""
+    """Returns the timestamps that are believed now; None: all that a table can hold."""
     if job.settings["timestamp.sanity"] == "false":
         return None
     return TimestampLimits(TIMESTAMP_MS_MIN, job.clock_ms() + TIMESTAMP_AHEAD_MS_MAX)

@@ -1,9 +1,10 @@
 """`frazil export run`: every topic once, or again and again as topics are due.
 
-One topic's error never stops the others, and a loop tries that topic again after growing pauses;
-what concerns all of them (no agent, no Spark) ends the round, and the next round tries again. After each commit the agents are told how far the
-table is; that is advice (retention may wait for it), so a failure of it is told and no more.
-A wish to stop is heard between commits: nothing is ever half done.
+An error of one topic never stops the others, and a loop tries that topic again after growing
+pauses. An error that concerns all topics (no agent, no Spark) ends the round, and the next round
+tries again. After each commit the loop reports the table's offsets to the agents. That is advice
+(retention may wait for it), so a failed report is printed and no more. A request to stop takes
+effect between commits.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +40,7 @@ ended, so whoever started it knows that there is more to do."""
 
 @dataclass(slots=True)
 class StopRequest:
-    """A wish to end, set by a signal's handler: hence a plain field and no lock."""
+    """A request to end, set by a signal's handler: hence a plain field and no lock."""
 
     asked: bool = False
 
@@ -64,7 +65,7 @@ Table = tuple[Topic, TopicTable]
 
 @dataclass(slots=True)
 class _ExportProgress:
-    """What one export of one topic has committed so far."""
+    """What an export of one topic has committed so far."""
 
     byte_count: int = 0
     ended_early: bool = False
@@ -73,7 +74,7 @@ class _ExportProgress:
 
 @dataclass(slots=True)
 class Runner:
-    """Exports topics of a session; remembers between rounds what each had."""
+    """Exports the topics of a session, and remembers between rounds what became of each."""
 
     session: Session
     clock: Clock
@@ -87,9 +88,9 @@ class Runner:
     _caught_up_ms: dict[str, int] = field(default_factory=dict)
     """By topic id."""
     _reported: dict[str, dict[int, int]] = field(default_factory=dict)
-    """By topic id: what agents say they were told, or what they were told from here since."""
+    """By topic id: the offsets last reported to the agents, here or as they say."""
     _reports_refused: bool = False
-    """That agents do not take reports was told once."""
+    """The agents refused the last report, which was printed once."""
     _interval_ms: int = 0
     _round_began_ms: int = 0
     """When the round began."""
@@ -99,7 +100,7 @@ class Runner:
     """Why the last rounds failed, and how many in a row for that reason."""
 
     def once(self) -> int:
-        """One round over all topics; the exit code. Raises what concerns all of them."""
+        """Runs one round over all topics and returns the exit code. Raises what concerns all of them."""
         tables, code = self._tables()
         if not tables and not code:
             self._print("nothing to export: the cluster has no topics yet, or none is enabled")
@@ -111,7 +112,7 @@ class Runner:
         return STOPPED if self.stop.asked else code
 
     def forever(self, interval_ms: int) -> int:
-        """Rounds until asked to stop; 0. Nothing but that ends it."""
+        """Runs rounds until asked to stop, and returns 0."""
         self._interval_ms = interval_ms
         while not self.stop.asked:
             started_ms = self._round_began_ms = self.clock.now_ms()
@@ -131,7 +132,7 @@ class Runner:
         return 0
 
     def _print_failed_round(self, reason: str) -> None:
-        """The first time, and ever more seldom when it stays so."""
+        """Prints why the round failed, ever more seldom while the reason stays the same."""
         before, times = self._round_failed
         times = times + 1 if reason == before else 1
         self._round_failed = (reason, times)
@@ -146,7 +147,7 @@ class Runner:
             self.clock.sleep(min(PAUSE_SLICE_S, left / 1000))
 
     def _round(self, interval_ms: int) -> int:
-        """Export what is due; milliseconds from this look to the next."""
+        """Exports what is due; returns the milliseconds from this poll to the next."""
         tables, _code = self._tables()
         wait_ms = poll_interval_ms(interval_ms, (table.max_lag_ms for _topic, table in tables))
         job = self.session.job(self._cluster_id)
@@ -164,7 +165,7 @@ class Runner:
         return wait_ms
 
     def _is_due(self, job: Job, topic: Topic, table: TopicTable, wait_ms: int) -> bool:
-        """Is the topic due? Its numbers are those of this look."""
+        """Polls the topic, updates its metrics, and tells whether it is due."""
         bytes_enough = self.session.settings.number("file.bytes.max")
         now_ms = self.clock.now_ms()
         status = topic_status(job, topic, bytes_enough=bytes_enough)
@@ -191,7 +192,7 @@ class Runner:
         )
 
     def _tables(self) -> tuple[list[Table], int]:
-        """The topics to export, and the exit code of those whose settings are wrong."""
+        """Returns the topics to export, and the exit code of those whose settings are wrong."""
         found: list[Table] = []
         code = 0
         topics = self.session.client.topics()
@@ -219,7 +220,7 @@ class Runner:
         return may_retry(self._failing.get(topic.topic_id), topic.configs, self.clock.now_ms())
 
     def _failed(self, topic: Topic, error: ExportError) -> int:
-        """Remember it, and tell what is new; the exit code."""
+        """Remembers the failure and prints what is new; returns the exit code."""
         before = self._failing.get(topic.topic_id)
         now = self._remember(topic, error)
         if is_worth_reporting(before, now):
@@ -242,7 +243,7 @@ class Runner:
         return now
 
     def _clear_failure(self, topic: Topic) -> None:
-        """Whatever was wrong with the topic is not any more."""
+        """Forgets the topic's failures."""
         self._failing.pop(topic.topic_id, None)
         if (numbers := self.numbers.topics.get(topic.name)) is not None:
             numbers.consecutive_failures = 0
@@ -252,7 +253,7 @@ class Runner:
         failures.note(self.session.settings.data, topic.name, failure)
 
     def _export(self, job: Job, topic: Topic) -> int:
-        """One topic; the exit code. Raises AgentError and SparkError, which concern all."""
+        """Exports one topic and returns the exit code. Raises AgentError and SparkError, which concern all."""
         self.session.progress.show(f"{topic.name}: planning")
         began_ms = self.clock.now_ms()
         progress = _ExportProgress()
@@ -284,7 +285,7 @@ class Runner:
         return 0
 
     def _after_commit(self, progress: _ExportProgress, committed: Committed) -> bool:
-        """Count it and tell the agents; go on?"""
+        """Counts the commit and reports it to the agents; tells whether to go on."""
         progress.byte_count += committed.byte_count
         self._numbers(committed.topic).committed(committed)
         self._report(committed.topic, committed.state.offsets)
@@ -293,7 +294,7 @@ class Runner:
         return not progress.ended_early
 
     def _report(self, topic: Topic, offsets: Mapping[int, int]) -> None:
-        """Tell the agents, unless they know."""
+        """Reports the table's offsets to the agents, unless they know them."""
         known = self._reported.get(topic.topic_id, {})
         if _without_zeros(known) == _without_zeros(offsets):
             return
@@ -308,8 +309,8 @@ class Runner:
         self._reported[topic.topic_id] = dict(offsets)
 
     def _report_rollback(self, topic: Topic, offsets: Mapping[int, int]) -> None:
-        """The table may be behind what the agents were told: rolled back, reset, or another one.
-        They hear of it before it is filled again, or retention lets go of what it lacks."""
+        """Reports offsets that went back: the table was rolled back, reset, or is another one.
+        Agents need to know before the table is filled again, or retention deletes what it lacks."""
         known = self._reported.get(topic.topic_id, {})
         behind = {one: offsets.get(one, 0) for one in known if offsets.get(one, 0) < known[one]}
         if behind:
@@ -322,7 +323,7 @@ class Runner:
 
     @contextmanager
     def _pinned(self, topics: Sequence[Table]) -> Iterator[Job]:
-        """A new run, whose chunks stay; without topics nothing is asked for."""
+        """Yields a new run, whose chunks are pinned if there are topics."""
         job = self.session.job(self._cluster_id)
         if not topics:
             yield job
@@ -334,7 +335,7 @@ class Runner:
 
 
 def _without_zeros(offsets: Mapping[int, int]) -> dict[int, int]:
-    """What is worth telling: of a partition without a report nothing is exported anyway."""
+    """Drops offsets 0: of a partition without a report nothing is exported anyway."""
     return {partition: offset for partition, offset in offsets.items() if offset}
 
 
@@ -349,7 +350,7 @@ def _sentence(report: ExportReport, *, ended_early: bool) -> str:
 
 
 def _bad(report: ExportReport) -> str:
-    """Of records that are not in the table: how many, and why the first one is not."""
+    """Returns how many records are not in the table, and why the first one is not."""
     parts = []
     if report.dead:
         parts.append(f"{report.dead} into its dead letters")
@@ -357,4 +358,4 @@ def _bad(report: ExportReport) -> str:
         parts.append(f"{report.left_out} left out")
     if not parts:
         return ""
-    return f", {' and '.join(parts)}" + (f" ({report.said})" if report.said else "")
+    return f", {' and '.join(parts)}" + (f" ({report.first_reason})" if report.first_reason else "")

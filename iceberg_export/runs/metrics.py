@@ -1,4 +1,4 @@
-"""What a loop of exports has to tell Prometheus: plain numbers, read when they are asked for.
+"""Metrics of a loop of exports, for Prometheus: plain numbers, read when they are asked for.
 
 Nothing here is needed by an export; without `--metrics-port` nobody ever reads the numbers.
 """
@@ -124,13 +124,13 @@ class LoopCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         numbers = self._numbers
         topics = sorted(numbers.topics.items())
-        for name, said, read in _TOPIC_GAUGES:
-            gauge = GaugeMetricFamily(f"frazil_export_{name}", said, labels=["topic"])
+        for name, text, read in _TOPIC_GAUGES:
+            gauge = GaugeMetricFamily(f"frazil_export_{name}", text, labels=["topic"])
             for topic, one in topics:
                 gauge.add_metric([topic], read(one))
             yield gauge
-        for name, said, read in _TOPIC_COUNTERS:
-            counter = CounterMetricFamily(f"frazil_export_{name}", said, labels=["topic"])
+        for name, text, read in _TOPIC_COUNTERS:
+            counter = CounterMetricFamily(f"frazil_export_{name}", text, labels=["topic"])
             for topic, one in topics:
                 counter.add_metric([topic], read(one))
             yield counter
@@ -149,7 +149,7 @@ class LoopCollector(Collector):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `[HOST:]PORT`; the loopback without a host. Raises SettingsError."""
+    """Parses `[HOST:]PORT`; the host is the loopback if not given. Raises SettingsError."""
     host, colon, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit()) or not 0 <= int(port) < 1 << 16:
         raise SettingsError(f"--metrics-port {text!r} is not [HOST:]PORT")
@@ -157,7 +157,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def serve(numbers: LoopMetrics, address: str) -> tuple[int, Callable[[], None]]:
-    """Answer Prometheus there, from a thread: (the port, how to end it). Raises SettingsError."""
+    """Answers Prometheus from a thread; returns the port and how to end it. Raises SettingsError."""
     host, port = parse_address(address)
     registry = CollectorRegistry()
     registry.register(LoopCollector(numbers))

@@ -40,7 +40,7 @@ class Session:
     def job(
         self, cluster_id: str, after_commit: Callable[[Committed], bool] = always_continue
     ) -> Job:
-        """A new run over that cluster."""
+        """Returns a new run over that cluster."""
         if self._new_warehouse is not None:
             # From another working directory, all topics would be exported once more.
             self.progress.say(f"no warehouse yet, made an empty one: {self._new_warehouse}")
@@ -68,14 +68,14 @@ class Session:
         return Pinned(self.client, f"export-{job.run_id}", lifetime_ms)
 
     def close(self) -> None:
-        """End Spark; the next job that needs it starts it anew."""
+        """Ends Spark; the next job that needs it starts it anew."""
         tasks, self._tasks = self._tasks, None
         if tasks is not None:
             tasks.close()
 
 
 def matching_topics(topics: Topics, pattern: str | None) -> list[Topic]:
-    """The topics that match, all without a pattern. Raises ExportError when none does."""
+    """Returns the topics that match, all without a pattern. Raises ExportError when none does."""
     if pattern is None:
         return list(topics.topics)
     try:
@@ -92,7 +92,7 @@ def matching_topics(topics: Topics, pattern: str | None) -> list[Topic]:
 
 
 def topic_named(topics: Topics, name: str) -> Topic:
-    """The topic of that name. Raises ExportError, with the nearest name that there is."""
+    """Returns the topic of that name. Raises ExportError, with the nearest name that there is."""
     for topic in topics.topics:
         if topic.name == name:
             return topic

@@ -130,7 +130,7 @@ class FrazilDataSource(DataSource):
 
 
 class _QueryColumns(NamedTuple):
-    """The columns of a query, as they were told when it was loaded."""
+    """The columns of a query, as they were when it was loaded."""
 
     schema: StructType
     topic: TopicColumns | None = None
@@ -138,7 +138,7 @@ class _QueryColumns(NamedTuple):
 
 
 def spark_schema(columns: pa.Schema) -> StructType:
-    """Arrow's columns as Spark has them, all optional: a missing one is null."""
+    """Returns Arrow's columns as Spark has them, all optional: a missing one is null."""
     found = from_arrow_schema(columns)
     for field in found.fields:
         field.nullable = True
@@ -213,7 +213,7 @@ class PushingReader(FrazilReader):
 
 
 def _terms(one: SparkFilter) -> tuple[tuple[str, ...], Any]:
-    """Column and value of a filter; nothing of one that has other parts."""
+    """Returns column and value of a filter; nothing of one that has other parts."""
     value = getattr(one, "value", None)
     values = [_plain(part) for part in value] if isinstance(value, list | tuple) else _plain(value)
     return getattr(one, "attribute", ()), values
@@ -251,7 +251,7 @@ class FrazilStreamReader(DataSourceStreamReader):
         return [TaskPartition(task) for task in tasks]
 
     def _fetch_bounds(self) -> TopicPlan:
-        """Where the topic begins and ends. Spark comes every 10 ms when there is nothing new."""
+        """Fetches where the topic begins and ends. Spark comes every 10 ms when there is nothing new."""
         wait_s = self._asked_s + ASK_S - time.monotonic()  # noqa: TID251 - composition root.
         if wait_s > 0:
             time.sleep(wait_s)

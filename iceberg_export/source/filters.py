@@ -1,4 +1,4 @@
-"""What of a query's filters a plan can use: ranges of partition, offset and timestamp.
+"""The range that a query's filters leave: of partition, offset and timestamp.
 
 A filter here only leaves out what cannot match: Spark applies all of them again to what comes.
 So one that is not understood costs time, never rows. Pure.
@@ -22,7 +22,7 @@ class Filter(NamedTuple):
 
 
 class QueryRange(NamedTuple):
-    """A box around all rows that can match."""
+    """Ranges of partition, offset and timestamp that can match."""
 
     partitions: frozenset[int] | None = None
     """None: all."""
@@ -39,7 +39,7 @@ class QueryRange(NamedTuple):
 
 
 def narrow_range(filters: Iterable[Filter], query: QueryRange) -> QueryRange:
-    """What of a box is left by filters that all must hold."""
+    """Narrows a range by filters that all must hold."""
     for one in filters:
         if len(one.column) != 1:
             continue

@@ -30,7 +30,7 @@ class OffsetRanges(NamedTuple):
 
 
 class Decoding(NamedTuple):
-    """What becomes of keys, values and timestamps, see `ChunkTask`."""
+    """How tasks decode keys, values and timestamps, see `ChunkTask`."""
 
     typing: Any = None
     fails: bool = False
@@ -42,7 +42,7 @@ class Decoding(NamedTuple):
 
 RAW = Decoding()
 Decide = Callable[[TopicPlan], Decoding]
-"""By a plan, which tells the topic's settings."""
+"""Returns the decoding for a plan, which has the topic's settings."""
 
 
 def no_decoding(_plan: TopicPlan) -> Decoding:
@@ -50,7 +50,7 @@ def no_decoding(_plan: TopicPlan) -> Decoding:
 
 
 def pin(client: AgentClient, lifetime_ms: int, now_ms: int, pinned: dict[str, int]) -> None:
-    """Keep what is reachable now for `lifetime_ms`; `pinned` is what this process has asked for."""
+    """Pins what is reachable now for `lifetime_ms`; `pinned` is what this process has asked for."""
     share = now_ms * PINS_PER_LIFETIME // lifetime_ms
     name = f"spark-{lifetime_ms}-{share}"
     if name in pinned:
@@ -64,7 +64,7 @@ def pin(client: AgentClient, lifetime_ms: int, now_ms: int, pinned: dict[str, in
 def plan_topic(
     options: ReadOptions, client: AgentClient, query: QueryRange, decide: Decide = no_decoding
 ) -> list[Task]:
-    """Tasks that read a topic between the offsets of the options. Raises ExportError."""
+    """Returns tasks that read a topic between the offsets of the options. Raises ExportError."""
     starting = options.starting or Bounds(EARLIEST)
     ending = options.ending or Bounds(LATEST)
     plan = fetch_plan(options.topic, client, query, starting, ending.at)
@@ -82,7 +82,7 @@ def fetch_plan(
     starting: Bounds,
     end: Callable[[PartitionPlan], int],
 ) -> TopicPlan:
-    """The plan of what lies in the box, and little more."""
+    """Fetches the plan of what lies in the query's range, and little more."""
     places = {EARLIEST: 0, LATEST: BEYOND_ALL}
     offsets = {
         number: max(places.get(offset, offset), query.offset_from)
@@ -115,7 +115,7 @@ def check_partitions(topic: str, plan: TopicPlan, bounds: tuple[Bounds, ...]) ->
 def chunk_tasks(
     options: ReadOptions, ranges: OffsetRanges, query: QueryRange, decoding: Decoding = RAW
 ) -> list[Task]:
-    """Tasks for the records of `ranges` that lie in the box. Raises PlanError at lost records."""
+    """Returns tasks for the records of `ranges` in the query's range. Raises PlanError at lost records."""
     plan = ranges.plan
     spans: list[PlannedSpan] = []
     for number, (start, end) in sorted(ranges.by_partition.items()):
@@ -142,7 +142,7 @@ def chunk_tasks(
 def _first_present_offset(
     options: ReadOptions, plan: TopicPlan, part: PartitionPlan, start: int, end: int
 ) -> int:
-    """`start`, or where the log starts now if records that were asked for are gone."""
+    """Returns `start`, or where the log starts now if records that were asked for are gone."""
     where = f"{plan.topic} partition {part.partition}"
     if max(start, end) > part.stable:
         raise PlanError(
@@ -160,7 +160,7 @@ def _first_present_offset(
 
 
 def _too_old(span: PlannedSpan, query: QueryRange) -> bool:
-    """No record of the span is as new as wanted. What a chunk says of that is its producers' word."""
+    """Tells whether all records of a segment's span are too old. Timestamps in chunks are the producers' word."""
     if query.micros_from is None or span.timestamp_max < 0 or not span.is_absolute:
         return False
     return span.timestamp_max * 1000 < query.micros_from

@@ -182,8 +182,8 @@ class _Given:
         try:
             return kind(self.values[name])
         except ValueError as error:
-            said = _SPELLED.get(name, name)
-            self.mistakes.append(f"{said} must be {error}, not {self.values[name]!r}")
+            name_shown = _SPELLED.get(name, name)
+            self.mistakes.append(f"{name_shown} must be {error}, not {self.values[name]!r}")
             return default
 
 

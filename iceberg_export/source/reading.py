@@ -18,14 +18,14 @@ from iceberg_export.source.tasks import CORRUPT, CORRUPT_TYPE, ChunkTask, Task
 
 
 def read_task(task: Task, schema: pa.Schema, query: QueryRange) -> Iterator[pa.RecordBatch]:
-    """The rows of a task that lie in the box, in columns of `schema`. Raises ExportError.
+    """Yields the rows of a task in the query's range, in columns of `schema`. Raises ExportError.
 
     Partitions and offsets are the plan's business; timestamps differ from record to record.
     """
     for rows in _rows(task, schema, query):
         found = _between(rows, query)
         if found.num_rows:
-            yield from fit(found, schema).to_batches()
+            yield from to_columns(found, schema).to_batches()
 
 
 def _rows(task: Task, schema: pa.Schema, query: QueryRange) -> Iterator[pa.Table]:
@@ -61,7 +61,7 @@ def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
 
 
 def _decoded(task: ChunkTask, rows: pa.Table) -> pa.Table:
-    """The rows with decoded columns, as the exporter would write them; bad ones are left out, as
+    """Decodes rows as the exporter would write them; bad ones are left out, as
     they will not be in the table, are kept as they are, or are an error."""
     from iceberg_export.typed.schema_headers import GUID, guid_text
     from iceberg_export.typed.typed_rows import decode_rows, first_reason, refuse_unknown
@@ -97,7 +97,7 @@ def _decoded(task: ChunkTask, rows: pa.Table) -> pa.Table:
 
 
 def _with_corrupt(rows: pa.Table, bad: pa.Table) -> pa.Table:
-    """Good and bad rows of one partition, in their order."""
+    """Returns good and bad rows of one partition, in their order."""
     parts = [
         bad.column(name).combine_chunks().cast(field.type)
         for name, field in zip(
@@ -113,8 +113,8 @@ def _with_corrupt(rows: pa.Table, bad: pa.Table) -> pa.Table:
     return pa.concat_tables(both, promote_options="default").sort_by(names.OFFSET)
 
 
-def fit(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of `schema`, by name. Raises PlanError where a value is beyond its column."""
+def to_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Returns the columns of `schema`, by name. Raises PlanError where a value is beyond its column."""
     return pa.Table.from_arrays([_column(rows, field) for field in schema], schema=schema)
 
 

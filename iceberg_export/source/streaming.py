@@ -37,11 +37,11 @@ class Stream:
         """The end of the newest batch; None: not seen yet in this process."""
 
     def fetch_bounds(self, client: AgentClient) -> TopicPlan:
-        """Where the partitions' logs start and end, without rows."""
+        """Fetches where the partitions' logs start and end, without rows."""
         return client.plan_by_name(self._options.topic, {}, others=BEYOND_ALL)
 
     def initial(self, plan: TopicPlan) -> Offset:
-        """Where a new stream begins. Raises ExportError."""
+        """Returns where a new stream begins. Raises ExportError."""
         starting = self._options.starting or Bounds(LATEST)
         offsets = {number: starting.at(part) for number, part in plan.partitions.items()}
         if missing := sorted(starting.named.keys() - offsets.keys()):
@@ -50,7 +50,7 @@ class Stream:
         return _offset(plan.topic_id, offsets)
 
     def latest(self, plan: TopicPlan) -> Offset:
-        """How far the next batch goes. Raises ExportError."""
+        """Returns how far the next batch goes. Raises ExportError."""
         ends = {number: part.stable for number, part in plan.partitions.items()}
         limit = self._options.offsets_per_trigger_max
         if limit is not None and self._at is not None:
@@ -69,7 +69,7 @@ class Stream:
         return _offset(plan.topic_id, ends)
 
     def tasks(self, client: AgentClient, start: Offset, end: Offset) -> list[Task]:
-        """Tasks that read a batch; the same batch again gives the same records."""
+        """Returns tasks that read a batch; the same batch again gives the same records."""
         starts, ends = _numbers(start), _numbers(end)
         self._at = ends
         if starts == ends:
@@ -96,7 +96,7 @@ class Stream:
 
 
 def limited(starts: Mapping[int, int], ends: Mapping[int, int], limit: int) -> dict[int, int]:
-    """Ends that are at most `limit` offsets in all away, shared out by how much each has.
+    """Returns ends that are at most `limit` offsets in all away, shared out by how much each has.
 
     Every partition that has something gets one, so that none waits for ever, also where that is
     more than the limit; the rest of the limit is shared.

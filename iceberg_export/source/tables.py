@@ -55,7 +55,7 @@ TABLE_TASK_BYTES = 128 * 1024 * 1024
 
 
 def open_table(options: ReadOptions, catalog: Catalog) -> Table:
-    """The table that the options name. Raises CatalogError."""
+    """Returns the table that the options name. Raises CatalogError."""
     before, dot, name = options.table.rpartition(".")
     identifier = (before if dot else options.settings["table.namespace"], name)
     table = find_table(catalog, identifier)
@@ -65,7 +65,7 @@ def open_table(options: ReadOptions, catalog: Catalog) -> Table:
 
 
 def table_state(table: Table) -> State:
-    """Where the export of the snapshot that is read stands. Raises StateError."""
+    """Returns the state of the snapshot that is read. Raises StateError."""
     state = state_of(table)
     if state is None or TOPIC not in table.metadata.properties:
         raise StateError(f"table {'.'.join(table.name())} is not one that the exporter made")
@@ -73,7 +73,7 @@ def table_state(table: Table) -> State:
 
 
 def is_typed(table: Table) -> bool:
-    """Are keys or values decoded in it?"""
+    """Tells whether keys or values are decoded in the table."""
     raw = {names.KEY, names.VALUE}
     plain = {
         field.name for field in table.schema().fields if isinstance(field.field_type, BinaryType)
@@ -82,7 +82,7 @@ def is_typed(table: Table) -> bool:
 
 
 def columns_of(options: ReadOptions, table: Table, client: Callable[[], AgentClient]) -> pa.Schema:
-    """Columns of the table; of a typed one also those that it will get for what is not in it."""
+    """Returns the table's columns; of a typed one also those that it will get for what is not in it."""
     columns = schema.columns_of(table)
     if not is_typed(table):
         return columns
@@ -97,7 +97,7 @@ def _types(options: ReadOptions, topic_table: TopicTable) -> TopicTypes:
 
 
 def open_options(options: ReadOptions) -> Table:
-    """The table, in the catalog that the options name. Raises CatalogError.
+    """Opens the table, in the catalog that the options name. Raises CatalogError.
 
     A reader makes no warehouse: an empty one would hide that the folder is the wrong one.
     """
@@ -112,7 +112,7 @@ def open_options(options: ReadOptions) -> Table:
 def plan_table(
     options: ReadOptions, client: AgentClient, table: Table, query: QueryRange
 ) -> list[Task]:
-    """Tasks that read a table and what is not in it yet. Raises ExportError."""
+    """Returns tasks that read a table and what is not in it yet. Raises ExportError."""
     state = table_state(table)
     topic = table.metadata.properties[TOPIC]
     if options.topic not in ("", topic):
@@ -151,19 +151,19 @@ def plan_table(
 def _dead_letters_ahead(
     table: Table, topic_id: str, starts: Mapping[int, int]
 ) -> Mapping[int, Ints]:
-    """Dead letters at or above the table's offsets: after a rollback its export leaves them out."""
+    """Returns dead letters at or above the table's offsets: the export leaves them out after a rollback."""
     namespace, name = table.name()[-2:]
     if not starts or not dead_letter_table.exists(table.catalog, (namespace, name), topic_id):
         return {}
-    letters = dead_letter_table.load(table.catalog, (namespace, name))
-    state = state_of(letters)
+    dead_letters = dead_letter_table.load(table.catalog, (namespace, name))
+    state = state_of(dead_letters)
     if state is None:
         return {}
     return dead_letter_table.already_dead(table.catalog, (namespace, name), state, starts)
 
 
 def _timestamp_range(options: ReadOptions) -> tuple[int, int] | None:
-    """Timestamps that an export would put into the table's column for them, in milliseconds."""
+    """Returns the milliseconds that an export would put into the table's timestamp column."""
     if options.settings["timestamp.sanity"] == "false":
         return None
     now_ms = time.time_ns() // 1_000_000
@@ -191,7 +191,7 @@ def _table_tasks(options: ReadOptions, table: Table, query: QueryRange) -> list[
 
 
 def _row_filter(query: QueryRange) -> str | BooleanExpression:
-    """The box for Iceberg, which leaves out files and table partitions by it."""
+    """Returns the range as Iceberg's filter, which leaves out files and table partitions."""
     terms = []
     if query.partitions is not None:
         # Iceberg's own words for "none of these" are other ones.
@@ -209,7 +209,7 @@ def _row_filter(query: QueryRange) -> str | BooleanExpression:
 
 
 def table_rows(task: TableTask, columns: pa.Schema, query: QueryRange) -> Iterator[pa.Table]:
-    """Rows of a task, in the table's own columns where `columns` has them, and little more."""
+    """Yields rows of a task, in the table's own columns where `columns` has them, and little more."""
     metadata, io = Target(task.metadata_json, task.io_properties).open()
     needed = [*columns.names, names.PARTITION, names.TIMESTAMP]
     here = [field.name for field in metadata.schema().fields if field.name in needed]

@@ -1,21 +1,22 @@
 """The commit: a compare-and-set on the table itself, which makes an export exactly-once.
 
 Files, snapshot summary and table properties go into one Iceberg commit whose own requirement is
-that `main` still is the snapshot this exporter looked at. What may happen, and what then:
+that `main` still is the snapshot that this exporter loaded. What may happen, and what then:
 
-* refused (someone committed first): look again. State moved on: `FencedError`. Only foreign
-  changes (compaction, deletes): the same files on the new head.
-* no answer: look again, by run id. Found in any snapshot: done. Never twice, never lost.
+* refused (somebody committed first): load the table again. Its state is another one: `FencedError`.
+  Only changes by others (compaction, deletes): the same files on the new head.
+* no answer: load the table again, and search it for the run id. Found in any snapshot: done. So
+  nothing is committed twice or lost.
 * a table without any snapshot: not every catalog enforces "there is no snapshot yet" (Nessie 0.99
   does not). So `initialise` creates a table together with an empty one, and no records go into
   a table that has none.
 
-A commit that takes files out (upsert, compaction, reset) was worked out from their rows. It goes
-onto a newer head only when nothing but appends lies between: a delete in between may have marked
-rows of those files, and would be undone.
+A commit that removes files (upsert, compaction, reset) was made from their rows. It goes onto a
+newer head only when nothing but appends lies between: a delete in between may have marked rows of
+those files, and would be undone.
 
 The library's own retry would apply the files blindly to any new head, so `commit_transaction` is
-not used: updates and requirements go to the catalog directly, once per look.
+not used: updates and requirements go to the catalog directly, once each time the table is loaded.
 """
 
 import random
@@ -68,7 +69,7 @@ class RecreatedError(StateError):
 
 
 class Pause(NamedTuple):
-    """How to wait between attempts; chance and clock are the caller's."""
+    """Waits between attempts; chance and clock are the caller's."""
 
     sleep: Callable[[float], None]
     rng: random.Random
@@ -86,18 +87,18 @@ class Pause(NamedTuple):
 
 
 class FileChange(NamedTuple):
-    """What a commit does to the table's files."""
+    """The data files that a commit adds and removes."""
 
     added: Sequence[DataFile] = ()
     removed: Sequence[DataFile] = ()
     base_id: int | None = None
     """Snapshot of `main` that the rows of `removed` were read at."""
     fence: bool = False
-    """Lets no rewrite that began before it land: it is no append."""
+    """Makes the commit no append: a replacement of files that began before is refused then."""
 
 
 class _StateKeys(NamedTuple):
-    """What a commit says of itself."""
+    """The export's state as table properties and as snapshot summary."""
 
     properties: Mapping[str, str]
     summary: Mapping[str, str]
@@ -106,7 +107,7 @@ class _StateKeys(NamedTuple):
 def _send(
     table: Table, change: FileChange, keys: _StateKeys, hook: Hook, steps: tuple[Step, Step]
 ) -> None:
-    """One attempt. Returns when it is in; CommitFailedException: it is not and never will be."""
+    """Sends a commit once. Returns when it is in; CommitFailedException: it is not and never will be."""
     head = table.metadata.snapshot_by_name("main")
     transaction = table.transaction()
     if keys.properties:
@@ -135,13 +136,13 @@ def _send(
         )
     except ValueError as error:
         # What the updates do to newer metadata than they were made for, PyIceberg's catalogs find
-        # out before they write, and others by their answer's form: both end in a look.
+        # out before they write, and others by their answer's form: the table is loaded again.
         raise CommitStateUnknownException(first_line(error)) from error
     hook(steps[1])
 
 
 class _PendingCommit(NamedTuple):
-    """A commit to be brought in: how to see that it is, and whether it still may be."""
+    """A commit that is to be made: how to see that it is in, and whether it still may be."""
 
     change: FileChange
     is_committed: Callable[[state.TableView], bool]
@@ -149,13 +150,13 @@ class _PendingCommit(NamedTuple):
     """(view, whether an attempt's outcome is unknown); raises ExportError when it may not."""
     keys: Callable[[Table], _StateKeys]
     check_is_final: bool = False
-    """`check` proves of an attempt without an answer that it is not in."""
+    """An error of `check` proves that an attempt without an answer is not in."""
 
 
 def _commit_until_known(
     catalog: Catalog, identifier: Identifier, pending: _PendingCommit, pause: Pause, hook: Hook
 ) -> None:
-    """Look, check, send, until the commit is in or never can be."""
+    """Loads the table, checks, sends, until the commit is in or never can be."""
     name = ".".join(identifier)
     unknown = False
     reason: Exception | None = None
@@ -199,12 +200,12 @@ def _load_table(catalog: Catalog, identifier: Identifier) -> Table:
     try:
         return catalog.load_table(identifier)
     except ValueError as error:
-        # An answer of another form, as of a gateway: it tells nothing.
+        # An answer of another form, as of a gateway: the outcome is unknown.
         raise CommitStateUnknownException(first_line(error)) from error
 
 
 def _check_base_snapshot(table: Table, change: FileChange) -> None:
-    """Do the rows of the files that go still count as they were read? Raises OvertakenError."""
+    """Raises OvertakenError unless the rows of the files that go count as they were read."""
     if not change.removed:
         return
     at = table.metadata.snapshot_by_name("main")
@@ -233,7 +234,7 @@ def commit(
     notes: Mapping[str, str] | None = None,
     hook: Hook = no_hook,
 ) -> None:
-    """Bring the table from state `expected` to `new`, adding `files`; on return it is in.
+    """Commits `files`, and the state `new` in the place of `expected`; on return it is in.
 
     `removed` are files of snapshot `base_id` that go in the same commit, `notes` more entries of
     its summary. Raises FencedError (another exporter was faster), OvertakenError (`removed` is
@@ -269,7 +270,7 @@ def replace_files(
     pause: Pause,
     hook: Hook = no_hook,
 ) -> None:
-    """Replace files by others with the same rows; the export's state stays as the head has it.
+    """Replaces files by others with the same rows; the export's state stays as the head has it.
 
     The summary repeats that state, so that catalogs that show the newest snapshot alone still
     tell it. Raises as `commit` does, but for FencedError: exports that append may go on.
@@ -298,8 +299,8 @@ def set_state(
     pause: Pause,
     hook: Hook = no_hook,
 ) -> None:
-    """Set the state to `new`, whatever it was in `seen`, which may be unreadable, on that very
-    head: for an operator's reset. Raises OvertakenError when the table has changed since."""
+    """Sets the state to `new`, whatever it was in `seen`, which may be unreadable: for an operator's
+    reset. The head must be that of `seen`. Raises OvertakenError when it is not."""
 
     def check(view: state.TableView, _unknown: object) -> None:
         if view.head_id != seen.head_id:
@@ -318,7 +319,7 @@ def set_state(
 def fence(
     catalog: Catalog, identifier: Identifier, *, run_id: str, pause: Pause, hook: Hook = no_hook
 ) -> State:
-    """Move the state's number on and nothing else: no commit that began before can land any more.
+    """Increments the state's number and nothing else: a commit that began before is refused then.
 
     Raises as `set_state` does, and StateError when the state cannot be read.
     """
@@ -364,7 +365,7 @@ def initialise(
     follows: Follows = FOLLOWS_NOTHING,
     hook: Hook = no_hook,
 ) -> State:
-    """Make the table and its first, empty snapshot where either is missing; its state then.
+    """Makes the table and its first, empty snapshot where either is missing; returns its state.
 
     Idempotent, also after a crash in the middle and against another exporter at the same time.
     """
@@ -418,8 +419,8 @@ class _NewTable(NamedTuple):
 def _create(
     catalog: Catalog, identifier: Identifier, new: _NewTable, keys: _StateKeys, hook: Hook
 ) -> None:
-    """The table and its first snapshot in one commit, which demands that there is no such table:
-    that even Nessie enforces. Raises as `_send`, and TableAlreadyExistsError."""
+    """Creates the table with its first snapshot in one commit, which demands that there is no such
+    table: that even Nessie enforces. Raises as `_send`, and TableAlreadyExistsError."""
     # Nessie takes properties once in a commit.
     properties = {**new.properties, **keys.properties}
     made = stage_table(
@@ -441,7 +442,7 @@ def _create(
 
 
 def check_owner(table: Table, *, topic: str, topic_id: str, cluster_id: str) -> None:
-    """Is this the table of that topic? Raises StateError (RecreatedError for another id).
+    """Raises StateError unless this is the table of that topic (RecreatedError for another id).
 
     The cluster counts as well: topic ids are unique within a cluster only.
     """

@@ -1,13 +1,13 @@
-"""What a table's columns become when records of new schemas come: they grow, they never shrink.
+"""Evolution of a table's columns when records of new schemas come: they grow, they never shrink.
 
 Columns that a schema has and the table has not are added, optional; a column becomes wider where
 Iceberg reads old files under the wider type (int to long, float to double, a decimal more digits),
 also inside of structs, lists and maps. All else (text where there were numbers) refuses the
 whole schema, in one sentence that names the column; its records are dead letters then.
 
-Schemas are taken in the order of their keys (ids, and messages in them), each whole or not at all, so that every exporter
-comes to the same columns. Applying the same schemas again changes nothing. Pure, in Arrow's types;
-`schema.grow` makes it a commit of the table.
+Schemas are taken in the order of their keys (ids, and messages in them), each whole or not at
+all, so that every exporter comes to the same columns. Applying the same schemas again changes
+nothing. Pure, in Arrow's types; `schema.grow` makes it a commit of the table.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,11 +22,11 @@ DIGITS_MAX = 38
 
 
 class IncompatibleColumnError(Exception):
-    """A schema does not fit the table. The message says which column, and why."""
+    """A schema is not compatible with the table. The message says which column, and why."""
 
 
 class Evolution(NamedTuple, Generic[Key]):
-    """What became of the columns."""
+    """The columns after the schemas."""
 
     columns: pa.Schema
     """Those of the table and those to be added, in types of `canonical_type`."""
@@ -36,7 +36,7 @@ class Evolution(NamedTuple, Generic[Key]):
 
 
 def canonical_type(kind: pa.DataType) -> pa.DataType:
-    """The same type in one spelling: Arrow has several for text, bytes and lists."""
+    """Returns the type in one form: Arrow has several for text, bytes and lists."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(one.name, canonical_type(one.type)) for one in kind])
     if pa.types.is_map(kind):
@@ -53,7 +53,7 @@ def canonical_type(kind: pa.DataType) -> pa.DataType:
 def evolve(
     table: pa.Schema, wanted: Mapping[Key, Iterable[pa.Field]], *, may_grow: bool
 ) -> Evolution[Key]:
-    """Columns that hold the table's and those of every schema that fits.
+    """Returns columns that hold the table's and those of every schema that is compatible.
 
     `wanted` are the columns by schema; without `may_grow` a schema that needs anything
     that the table has not is refused.
@@ -92,7 +92,7 @@ def _with_fields(
 
 
 def _merge(ours: pa.DataType, wanted: pa.DataType, path: str, *, may_grow: bool) -> pa.DataType:
-    """The type that holds both. Raises ClashError."""
+    """Returns the type that holds both. Raises IncompatibleColumnError."""
     wanted = canonical_type(wanted)
     if ours.equals(wanted) or _is_wider(ours, wanted):
         return ours
@@ -129,7 +129,7 @@ _NAMES = {
 
 
 def iceberg_type(kind: pa.DataType) -> str:
-    """A type as Iceberg calls it."""
+    """Returns Iceberg's name of a type."""
     kind = canonical_type(kind)
     if pa.types.is_struct(kind):
         return f"struct<{', '.join(f'{one.name}: {iceberg_type(one.type)}' for one in kind)}>"
@@ -147,14 +147,14 @@ def iceberg_type(kind: pa.DataType) -> str:
 
 
 def _is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:
-    """Does `wide` hold every value of `narrow`, by Iceberg's rules of promotion?"""
+    """Tells whether `wide` holds every value of `narrow`, by Iceberg's rules of promotion."""
     if pa.types.is_decimal(wide) and pa.types.is_decimal(narrow):
         return bool(wide.scale == narrow.scale and wide.precision >= narrow.precision)
     return (narrow, wide) in {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
 
 
 def _storable(kind: pa.DataType, path: str) -> pa.DataType:
-    """The type, when a table can have it. Raises ClashError."""
+    """Returns the type if a table can have it. Raises IncompatibleColumnError."""
     if pa.types.is_struct(kind):
         if kind.num_fields == 0:
             raise IncompatibleColumnError(f"column {path} would be a struct without fields")

@@ -1,10 +1,10 @@
-"""What one task does: read the spans of a split, decode them, write files, account for offsets.
+"""One task of an export: it reads the spans of a split, decodes them, and writes data files.
 
-Runs in a Spark executor, or in-process in tests; knows nothing of either. The result names the
-files and, for each partition, what became of every offset, so that the driver can prove before
-the commit that none is missing or double. A record that cannot be decoded goes to a file of dead
-letters, is dropped and counted, or ends the run, as the topic says; a schema that the task was
-not told of makes the whole split void, and the driver sends it again.
+Runs in a Spark executor, or in-process in tests. The result names the files and has a tally of
+every partition's offsets, so that the driver can prove before the commit that none is missing or
+double. A record that cannot be decoded goes to a file of dead letters, is dropped and counted, or
+ends the run, by the topic's settings. A schema that the task does not know makes the whole split
+void, and the driver runs it again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -79,10 +79,10 @@ class SplitResult(NamedTuple):
     dead_files: Sequence[DataFile] = ()
     left_out: int = 0
     """Rows in no file: dropped, or dead letters since an earlier run."""
-    said: str = ""
+    first_reason: str = ""
     """Why the first bad record is one."""
     unknown: Mapping[str, set[Message]] = {}
-    """What of schemas is to be told; when there are any, nothing was written."""
+    """Messages whose schemas the task did not know; when there are any, nothing was written."""
     shuffled: Sequence[ShuffleFile] = ()
     """In mode upsert: what there is instead of `files`."""
     last_records: Mapping[int, LastRecord] = {}
@@ -90,7 +90,7 @@ class SplitResult(NamedTuple):
 
 
 class _Rows:
-    """Where the rows of a split go."""
+    """Writes the rows of a split to data files, dead letters or the shuffle file."""
 
     def __init__(self, setup: TaskSetup, name: str) -> None:
         self._setup = setup
@@ -99,7 +99,7 @@ class _Rows:
         bad = setup.bad
         self._dead_files = FileWriter(bad.target, name) if bad.target is not None else None
         self.left_out = 0
-        self.said = ""
+        self.first_reason = ""
         self.unknown: dict[str, set[Message]] = {}
 
     def take(self, rows: pa.Table) -> None:
@@ -128,7 +128,7 @@ class _Rows:
             self._put_aside(decoded.bad)
 
     def _put(self, decoded: DecodedRows, rows: pa.Table) -> None:
-        """The good ones of `rows`."""
+        """Writes the good ones of `rows`."""
         if self._shuffle is None:
             self._files.write(decoded.rows)
             return
@@ -140,7 +140,7 @@ class _Rows:
 
     def _put_aside(self, bad: pa.Table) -> None:
         policy = self._setup.bad.policy
-        self.said = self.said or first_reason(bad)
+        self.first_reason = self.first_reason or first_reason(bad)
         if policy == "fail":
             raise BadRecordError(
                 f"topic {self._setup.bad.topic} {first_reason(bad)}; nothing was exported"
@@ -153,7 +153,7 @@ class _Rows:
         self._dead_files.write(bad.set_column(at, RUN_ID, run_ids))
 
     def close(self) -> tuple[list[DataFile], list[DataFile], list[ShuffleFile]]:
-        """Files of the table, of dead letters, and for the tasks of buckets."""
+        """Returns files of the table, of dead letters, and for the tasks of buckets."""
         dead = self._dead_files.close() if self._dead_files is not None else []
         return self._files.close(), dead, self._shuffle.close() if self._shuffle else []
 
@@ -166,7 +166,7 @@ class _Rows:
 
 
 def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
-    """Write the rows of a split. Raises ExportError; then none of its files are left."""
+    """Writes the rows of a split. Raises ExportError; then none of its files are left."""
     reader = open_reader(setup.store, setup.store_options)
     out = _Rows(setup, f"{setup.run_id}-{split.number:05d}-{attempt}")
     tallies: dict[int, Tally] = {}
@@ -182,7 +182,7 @@ def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
             return SplitResult(split.number, [], {}, unknown=out.unknown)
         files, dead_files, shuffled = out.close()
     return SplitResult(
-        split.number, files, tallies, dead_files, out.left_out, out.said, shuffled=shuffled,
+        split.number, files, tallies, dead_files, out.left_out, out.first_reason, shuffled=shuffled,
         last_records=last.last_records(),
     )  # fmt: skip
 
@@ -190,7 +190,7 @@ def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
 def check_complete(
     commit_range: CommitRange, results: Mapping[int, SplitResult], split_count: int
 ) -> int:
-    """Prove that the results cover `commit_range` exactly; the rows written for the table.
+    """Proves that the results cover `commit_range` exactly; returns the rows written for the table.
 
     Raises PlanError when an offset is unaccounted for or double: then nothing may be committed.
     """

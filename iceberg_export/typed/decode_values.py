@@ -1,13 +1,14 @@
 """A column of bytes to a table of columns: `decode`. One schema's values at a time, then in order.
 
-Every row of the input is a row of the output. A null value is a row of nulls; so is a poisoned one,
-and it is named in `bad_values` with a code and a sentence, never dropped, never guessed at. Values of
-an id that the caller did not give are poison `SCHEMA_UNKNOWN` and named in `unknown`: whoever can
-ask the registry does, and decodes again. So are messages of a Protobuf file beside its first that
-the caller did not reckon with and that the target has no room for: it may become wider.
+Every row of the input is a row of the output. A null value is a row of nulls; so is a bad one,
+and it is named in `bad_values` with a code and a sentence, never dropped, never guessed at.
+Values of an id that the caller did not give are bad (`SCHEMA_UNKNOWN`) and named in `unknown`:
+whoever can ask the registry does, and decodes again. So are messages of a Protobuf file beside
+its first that the caller does not know and that the target has no columns for: it may become
+wider.
 
 Columns come in the target's types and order. A schema that says a field that the target has not, or
-has in a type that cannot hold it, makes all its values poison (`INCOMPATIBLE`): nothing is left out
+has in a type that cannot hold it, makes all its values bad (`INCOMPATIBLE`): nothing is left out
 silently. Fast decoders take whole columns; what they cannot tell, they leave to `reference`, record
 by record, so that both give the same.
 """
@@ -63,7 +64,7 @@ Message = tuple[int, tuple[int, ...]]
 
 
 class SchemaSelection(NamedTuple):
-    """What says which schema decodes a value, beside its frame."""
+    """Which schema decodes a value, beside what its frame says."""
 
     default: Schema | None = None
     """Of JSON that is not framed."""
@@ -76,12 +77,12 @@ class SchemaSelection(NamedTuple):
 
 
 class KnownMessages(NamedTuple):
-    """What the caller has found out about messages."""
+    """What the caller knows about messages."""
 
     messages: Collection[Message] = ()
     """The target has room for them. First messages count always."""
     refused: Mapping[Message, tuple[str, str]] = {}
-    """Code and sentence why values are poison; of a first message also for all of an id that is
+    """Code and sentence why values are bad; of a first message also for all of an id that is
     not given."""
 
 
@@ -197,7 +198,7 @@ def _rows_by_header(
     frames.starts[here], frames.lengths[here] = starts[here], lengths[here]
     for code in np.unique(codes[here]).tolist():
         rows = np.flatnonzero(codes == code)
-        head = parse_schema_header(selection.schema_headers.said[code], indexes=indexes)
+        head = parse_schema_header(selection.schema_headers.contents[code], indexes=indexes)
         number = NO_SCHEMA if head is None else selection.guids.get(head.number, head.number)
         frames.schema_ids[rows] = number if 0 <= number < GUID else UNFRAMED
         yield _SchemaRows(number, rows, None if head is None else head.indexes)
@@ -219,17 +220,17 @@ def _groups(
             if default is not None and mode == "json":
                 groups.append(_Group(default, FIRST_MESSAGE, rows))
             else:
-                said = "the value does not begin with the id of a schema"
-                bad_values += _bad_values(frames, rows, NOT_FRAMED, said)
+                reason = "the value does not begin with the id of a schema"
+                bad_values += _bad_values(frames, rows, NOT_FRAMED, reason)
         elif number == NO_SCHEMA:
-            said = "the record's header for the schema names none"
-            bad_values += _bad_values(frames, rows, NOT_FRAMED, said)
+            reason = "the record's header for the schema names none"
+            bad_values += _bad_values(frames, rows, NOT_FRAMED, reason)
         elif number not in schemas:
             if first not in known.refused:
                 unknown.add(first)
-            said = f"the schema registry has no schema {number}"
+            reason = f"the schema registry has no schema {number}"
             bad_values += _bad_values(
-                frames, rows, *known.refused.get(first, (SCHEMA_UNKNOWN, said))
+                frames, rows, *known.refused.get(first, (SCHEMA_UNKNOWN, reason))
             )
         else:
             for group in _by_message(frames, one, schemas[number], mode):

@@ -1,9 +1,9 @@
 """Schemas named in record headers, as Confluent's newer serializers name them instead of in frames.
 
-`__key_schema_id` and `__value_schema_id` hold one byte of version, then the schema's id (version 0,
-four bytes) or its GUID (version 1, sixteen); for Protobuf the message's path follows, as in a frame.
-The value is then all payload. As Confluent's DualSchemaIdDeserializer has it, the last header of
-the name counts, and before what the value begins with; one that is null says nothing.
+`__key_schema_id` and `__value_schema_id` hold one byte of version, then the schema's id (version
+0, four bytes) or its GUID (version 1, sixteen); for Protobuf the message's path follows, as in a
+frame. The value is then all payload. As Confluent's DualSchemaIdDeserializer has it, the last
+header of the name counts, and before what the value begins with; one that is null says nothing.
 
 A GUID is a number beyond all ids here (`GUID` and its 128 bits), so that one kind of name goes
 wherever ids go; which id it is, only a registry knows. Pure.
@@ -31,15 +31,15 @@ _ID_MAX = 0x7FFFFFFF
 
 
 class SchemaHeaders(NamedTuple):
-    """What the headers of some rows say."""
+    """The headers that name schemas, for some rows."""
 
     codes: Ints
-    """Of each row: where in `said`; -1: nothing."""
-    said: Sequence[bytes]
+    """Of each row: where in `contents`; -1: nothing."""
+    contents: Sequence[bytes]
 
 
 class SchemaHeader(NamedTuple):
-    """One header, understood."""
+    """One header, parsed."""
 
     number: int
     """An id, or `GUID` and more."""
@@ -47,7 +47,7 @@ class SchemaHeader(NamedTuple):
 
 
 def find_schema_headers(headers: pa.Array, name: str) -> SchemaHeaders | None:
-    """The headers of that name in a column of lists of (key, value); None when no row has one."""
+    """Returns headers of that name in a column of lists of (key, value); None when no row has one."""
     offsets = headers.offsets.to_numpy()
     keys = headers.values.field("key")
     hits = np.flatnonzero(pc.equal(keys, name).to_numpy(zero_copy_only=False))
@@ -65,7 +65,7 @@ def find_schema_headers(headers: pa.Array, name: str) -> SchemaHeaders | None:
 
 
 def parse_schema_header(raw: bytes, *, indexes: bool) -> SchemaHeader | None:
-    """What a header says, with the message's path (`indexes`) for Protobuf; None: no schema."""
+    """Parses a header, with the message's path (`indexes`) for Protobuf; None: it names no schema."""
     size = _BYTES.get(raw[0], len(raw)) if raw else 0
     if not raw or len(raw) <= size:
         return None

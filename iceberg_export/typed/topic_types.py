@@ -1,12 +1,13 @@
 """What the driver knows of a topic's schemas, and the table's columns that follow from it.
 
-Once per run all versions of the topic's subjects are read; an id, or a GUID in a header, that a task
-meets and that was not among them is asked for when it is met. With `value.schema=latest` (or
-`key.schema`) only the newest version is read, and decodes everything of the run. Of a Protobuf file the first message counts from the
-beginning, the others from when a record is one. Tasks are told everything, so they ask nobody, and a task
-that runs twice comes to the same rows. The table grows in commits of its own before any file
-of the new columns exists; growing is repeated against the table as it is until nothing is left
-to add, so another exporter, or a person, may change it at the same time.
+Once per run all versions of the topic's subjects are read; an id, or a GUID in a header, that a
+task meets and that was not among them is asked for when it is met. With `value.schema=latest` (or
+`key.schema`) only the newest version is read, and decodes everything of the run. Of a Protobuf
+file the first message counts from the beginning, the others from when a record is one. Tasks get
+all schemas from the driver, so a task that runs twice comes to the same rows. The table grows in
+commits of its own before any file of the new columns exists; growing is repeated against the
+table as it is until nothing is left to add, so another exporter, or a person, may change it at
+the same time.
 """
 
 import contextlib
@@ -42,7 +43,7 @@ _ALWAYS: Message = (-1, ())
 
 
 class _SideSchemas(NamedTuple):
-    """Of one side, as far as the registry has told."""
+    """Schemas of keys or of values, as far as the registry was asked."""
 
     source: str
     mode: str
@@ -71,7 +72,7 @@ class _SideSchemas(NamedTuple):
 
 
 class TopicTypes:
-    """Of one topic in one run. `registry` is not asked when no mode needs schemas."""
+    """The schemas of one topic in one run. `registry` is not asked when no mode needs schemas."""
 
     def __init__(self, settings: TopicTable, registry: RegistryClient) -> None:
         self._settings = settings
@@ -116,7 +117,7 @@ class TopicTypes:
 
     @property
     def repinned(self) -> frozenset[str]:
-        """By `Side.source`: what earlier runs may have decoded by other schemas than this one does."""
+        """Keys or values (`Side.source`) that earlier runs may have decoded by other schemas."""
         return frozenset(
             side.source
             for side, subject in zip(self._sides, self._subjects, strict=True)
@@ -124,7 +125,7 @@ class TopicTypes:
         )
 
     def fetch_schemas(self, unknown: Mapping[str, Iterable[Message]]) -> None:
-        """Ask the registry about what tasks met, by `Side.source`. Raises ExportError."""
+        """Asks the registry about messages that tasks met, by `Side.source`. Raises ExportError."""
         self.check_newest()
         for side in self._sides:
             for message in sorted(unknown.get(side.source, ())):
@@ -136,11 +137,11 @@ class TopicTypes:
                     side.guids[number] = found.schema_id
                     _add_schema(side, (found.schema_id, FIRST_MESSAGE), found)
                 else:
-                    said = f"the registry has no schema {guid_text(number)}"
-                    side.refused[message] = Refusal(SCHEMA_UNKNOWN, said)
+                    reason = f"the registry has no schema {guid_text(number)}"
+                    side.refused[message] = Refusal(SCHEMA_UNKNOWN, reason)
 
     def columns(self) -> pa.Schema:
-        """Columns of a new table, beside those that every table has."""
+        """Returns columns of a new table, beside those that every table has."""
         columns = pa.schema([])
         for side in self._sides:
             columns = evolve(columns, side.wanted(), may_grow=True).columns
@@ -158,7 +159,7 @@ class TopicTypes:
         return columns, self._typing(columns, refused)
 
     def typing(self, table: Table) -> RowTyping:
-        """What tasks need for the table as it is."""
+        """Returns what tasks need for the table as it is."""
         columns = schema.columns_of(table)
         refused = {}
         for side in self._sides:
@@ -175,7 +176,7 @@ class TopicTypes:
         has_data: bool,
         pause: Pause,
     ) -> tuple[Table, RowTyping]:
-        """The table, grown by what the schemas need and the settings allow, and what tasks need.
+        """Grows the table as schemas need and settings allow; returns it and what tasks need.
 
         With `schema.evolution=strict` a table that `has_data` does not grow.
         """
@@ -222,15 +223,15 @@ def _side_schemas(source: str, mode: str, *, nested: bool, latest: bool) -> _Sid
 def _add_schema(side: _SideSchemas, message: Message, found: Schema | None) -> None:
     schema_id, indexes = message
     if found is None:
-        said = f"the registry has no schema {schema_id}"
-        side.refused[message] = Refusal(SCHEMA_UNKNOWN, said)
+        reason = f"the registry has no schema {schema_id}"
+        side.refused[message] = Refusal(SCHEMA_UNKNOWN, reason)
         return
     if found.guid:
         with contextlib.suppress(ValueError):  # A registry of other names.
             side.guids[guid_number(found.guid)] = schema_id
     if found.kind.lower() != side.mode:
-        said = f"schema {schema_id} is {found.kind}, the topic's mode is {side.mode}"
-        side.refused[message] = Refusal(SCHEMA_INVALID, said)
+        reason = f"schema {schema_id} is {found.kind}, the topic's mode is {side.mode}"
+        side.refused[message] = Refusal(SCHEMA_INVALID, reason)
         return
     # Also when its first message is refused: others may be good.
     side.schemas[schema_id] = found
@@ -241,7 +242,7 @@ def _add_schema(side: _SideSchemas, message: Message, found: Schema | None) -> N
 
 
 def _add_exported_messages(side: _SideSchemas, columns: pa.Schema) -> None:
-    """Messages that the columns have room for: whoever only reads is told of no others."""
+    """Adds the messages whose columns the table has: a query decodes no others."""
     if side.mode != "protobuf":
         return
     for schema_id, found in side.schemas.items():
@@ -260,7 +261,7 @@ def _add_exported_messages(side: _SideSchemas, columns: pa.Schema) -> None:
 
 
 def _side(known: _SideSchemas, columns: pa.Schema, clashes: Mapping[Message, str]) -> Side:
-    """What tasks need, for the columns as the table has them."""
+    """Returns what tasks need, for the columns as the table has them."""
     refused = dict(known.refused)
     for message, reason in clashes.items():
         refused[message] = Refusal(INCOMPATIBLE, f"schema {message[0]}: {reason}")
@@ -283,7 +284,7 @@ def _side(known: _SideSchemas, columns: pa.Schema, clashes: Mapping[Message, str
 
 
 def _target(known: _SideSchemas, columns: pa.Schema, fields: Collection[str]) -> Iterable[pa.Field]:
-    """The fields to be decoded, as the table has them."""
+    """Returns the fields to be decoded, as the table has them."""
     if known.mode == "string":
         return list(STRING_FIELDS)
     if not known.nested:

@@ -1,10 +1,10 @@
-"""Rows of a topic as its table wants them: keys and values as typed columns, bad records apart.
+"""Rows of a topic in the columns of its table: keys and values decoded, bad records apart.
 
 `RowTyping` is all that a task needs: schemas by id, what was refused and why, and which of the
-table's columns each field fills. A record is bad when its value or its key is, or when no partition
-of the table can hold it: then the whole record, as it was, is a dead letter with the reason. Nothing is guessed: an id that the driver
-has not told, or a message of a Protobuf file, is neither good nor bad: it is `unknown`, and the
-split is read again later.
+table's columns each field fills. A record is bad when its value or its key is, or when no
+partition of the table can hold it: then the whole record, as it was, is a dead letter with the
+reason. Nothing is guessed: a record whose schema, or message in a Protobuf file, the driver did
+not give is neither good nor bad: it is `unknown`, and the split runs again.
 
 Layouts: of values `flat` (fields are columns of the table; one that begins like ours gets a `_`)
 or `nested` (one struct `value`); keys are always one struct, `kafka_key`. Text is a column of its
@@ -110,23 +110,23 @@ class RowTyping(NamedTuple):
 
 
 class DecodedRows(NamedTuple):
-    """What became of some rows."""
+    """Rows after decoding: the good ones, and the bad ones."""
 
     rows: pa.Table
     """The good ones, with columns of the table."""
     bad: pa.Table
     """The others, of DEAD_ROW_SCHEMA; without the run's id."""
     unknown: dict[str, set[Message]]
-    """What is not told, by `Side.source`; when there are any, the rest is void."""
+    """Messages whose schemas are unknown, by `Side.source`; when there are any, the rest is void."""
 
 
 def column_name(field: str) -> str:
-    """The table's column of a field in the flat layout; different fields have different ones."""
+    """Returns the table's column of a field in the flat layout; different fields have different ones."""
     return f"{field}_" if field.lower().startswith(_OURS) else field
 
 
 def side_columns(source: str, mode: str, fields: pa.Schema, *, nested: bool) -> list[pa.Field]:
-    """The table's columns for keys or values of that mode, given the fields of a schema."""
+    """Returns the table's columns for keys or values of that mode, given the fields of a schema."""
     if mode in {"raw", "string"}:
         return [pa.field(source, pa.large_string() if mode == "string" else pa.large_binary())]
     id_column = KEY_SCHEMA_ID if source == names.KEY else VALUE_SCHEMA_ID
@@ -138,14 +138,14 @@ def side_columns(source: str, mode: str, fields: pa.Schema, *, nested: bool) -> 
 
 
 def without_typing(typing: RowTyping, sources: Collection[str]) -> RowTyping:
-    """The same, with keys or values as they are."""
+    """Returns the same, with keys or values left as bytes."""
     sides = (typing.key, typing.value)
     key, value = (Side(one.source) if one.source in sources else one for one in sides)
     return typing._replace(key=key, value=value)
 
 
 def typed_columns(typing: RowTyping, leave_out: Collection[str] = ()) -> list[str]:
-    """Names of the columns that `decode_rows` makes of keys and values."""
+    """Returns names of the columns that `decode_rows` makes of keys and values."""
     found = []
     for side in (typing.key, typing.value):
         if side.source in leave_out:
@@ -160,7 +160,7 @@ def typed_columns(typing: RowTyping, leave_out: Collection[str] = ()) -> list[st
 
 
 def first_reason(bad: pa.Table) -> str:
-    """Where the first of some dead letters is, and why."""
+    """Returns where the first of some dead letters is, and why it is one."""
     first = bad.slice(0, 1).to_pylist()[0]
     return (
         f"partition {first[names.PARTITION]}, offset {first[names.OFFSET]}: "
@@ -169,11 +169,11 @@ def first_reason(bad: pa.Table) -> str:
 
 
 def refuse_unknown(typing: RowTyping, unknown: Mapping[str, set[Message]]) -> RowTyping:
-    """The same, but records of what is unknown are bad ones."""
+    """Returns the same, but records of unknown schemas are bad ones."""
 
     def side(one: Side) -> Side:
-        said = "no version of the topic's subject is this schema, or has room for this message"
-        refusal = Refusal(SCHEMA_UNKNOWN, said)
+        reason = "no version of the topic's subject is this schema, or has room for this message"
+        refusal = Refusal(SCHEMA_UNKNOWN, reason)
         return one._replace(
             refused={**one.refused, **dict.fromkeys(unknown.get(one.source, ()), refusal)}
         )
@@ -182,7 +182,7 @@ def refuse_unknown(typing: RowTyping, unknown: Mapping[str, set[Message]]) -> Ro
 
 
 def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> DecodedRows:
-    """Decode the keys and values of rows of `ROW_SCHEMA`; `reference` by the slow, plain way."""
+    """Decodes the keys and values of rows of `ROW_SCHEMA`; `reference`: record by record."""
     columns: dict[str, pa.Array] = {}
     bad_values: dict[int, BadValue] = {}
     unknown: dict[str, set[Message]] = {}
@@ -207,8 +207,8 @@ def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -
         if field.name not in {names.KEY, names.VALUE}
     }
     table = pa.table({**kept, **columns})
-    for row, said in rows_without_partition(typing.truncations, table).items():
-        bad_values.setdefault(row, BadValue(row, NO_PARTITION, said, -1))
+    for row, reason in rows_without_partition(typing.truncations, table).items():
+        bad_values.setdefault(row, BadValue(row, NO_PARTITION, reason, -1))
     if not bad_values:
         return DecodedRows(table, DEAD_ROW_SCHEMA.empty_table(), {})
     good: npt.NDArray[np.bool_] = np.ones(rows.num_rows, np.bool_)
@@ -217,7 +217,7 @@ def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -
 
 
 def split_keyless(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The rows of `ROW_SCHEMA` that have keys, and the others as dead letters: for upserts."""
+    """Returns rows of `ROW_SCHEMA` that have keys, and the others as dead letters: for upserts."""
     places = np.flatnonzero(np.asarray(rows.column(names.KEY).is_null())).tolist()
     if not places:
         return rows, DEAD_ROW_SCHEMA.empty_table()
@@ -251,7 +251,7 @@ def _decoded(side: Side, values: pa.Array, headers: pa.ChunkedArray, *, referenc
 
 
 def _columns(side: Side, values: pa.Array, decoded: Decoded) -> dict[str, pa.Array]:
-    """The table's columns for what was decoded."""
+    """Returns the table's columns for what was decoded."""
     arrays = [_single_array(decoded.columns.column(field.name)) for field in side.target]
     if not side.has_schemas:
         return {side.source: arrays[0]}

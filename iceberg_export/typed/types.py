@@ -1,8 +1,9 @@
 """What the modules of this package speak of: a schema as registered, the column types it can give.
 
-The type language is Arrow's with one way to say each thing (`LARGE` strings, binaries and lists, as
-PyIceberg uses; microseconds), all of which Iceberg format 2 has. `type_mismatch` is the one place that
-says which type may be read as which: the widenings of Iceberg's schema evolution, nothing more.
+The type language is Arrow's with one way to say each thing (`LARGE` strings, binaries and lists,
+as PyIceberg uses; microseconds), all of which Iceberg format 2 has. `type_mismatch` is the one
+place that says which type may be read as which: the widenings of Iceberg's schema evolution,
+nothing more.
 """
 
 from collections.abc import Mapping

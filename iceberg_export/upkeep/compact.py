@@ -30,7 +30,7 @@ from iceberg_export.files.target import target_of
 from iceberg_export.runs.job import Job
 from iceberg_export.table import commit
 from iceberg_export.table.catalog import Identifier, guarded
-from iceberg_export.table.run_markers import RunMark
+from iceberg_export.table.run_marks import RunMark
 from iceberg_export.upkeep.maintain import COMPACTION, load
 
 CLOSED_MS = 24 * 3_600_000
@@ -55,7 +55,7 @@ class Small(NamedTuple):
 
 
 def groups_of(files: Sequence[Small], bytes_max: int) -> list[list[Small]]:
-    """Files to be joined, by table partition, in order, each group at most about a file."""
+    """Groups files to be joined, by table partition, in order, each group at most about a file."""
     by_partition: dict[Any, list[Small]] = defaultdict(list)
     for file in files:
         values = tuple(file.partition[place] for place in range(len(file.partition)))
@@ -80,7 +80,7 @@ def _bound(bounds: Mapping[int, bytes] | None, field_id: int, kind: Any) -> int:
 
 
 def _added_ms(table: Table) -> dict[str, int]:
-    """When each file came into the table; 0 when that snapshot has expired."""
+    """Returns when each file came into the table; 0 when that snapshot has expired."""
     times = {one.snapshot_id: one.timestamp_ms for one in table.metadata.snapshots}
     found: dict[str, int] = {}
     head = table.metadata.snapshot_by_name("main")
@@ -91,7 +91,7 @@ def _added_ms(table: Table) -> dict[str, int]:
 
 
 def small_files(table: Table, bytes_max: int, now_ms: int) -> list[Small]:
-    """Files below half the target size that came more than a day ago. Raises CatalogError."""
+    """Returns files below half the target size that came more than a day ago. Raises CatalogError."""
     if table.metadata.snapshot_by_name("main") is None:
         return []
     name = ".".join(table.name())
@@ -117,7 +117,7 @@ def small_files(table: Table, bytes_max: int, now_ms: int) -> list[Small]:
 
 
 def compact(job: Job, identifier: Identifier, now_ms: int) -> Compacted:
-    """Join small files. Raises OvertakenError when others changed them meanwhile, ExportError."""
+    """Joins small files. Raises OvertakenError when others changed them meanwhile, ExportError."""
     table = load(job, identifier)
     name = ".".join(identifier)
     bytes_max = job.settings.number("file.bytes.max")
@@ -154,7 +154,7 @@ def compact(job: Job, identifier: Identifier, now_ms: int) -> Compacted:
 
 
 def _check_rows(groups: list[list[Small]], results: list[RewriteResult], name: str) -> None:
-    """Every row of every file was read and written. Raises PlanError: nothing is replaced."""
+    """Raises PlanError unless every row of every file was read and written."""
     if sorted(result.number for result in results) != list(range(len(groups))):
         raise PlanError(f"{len(groups)} tasks gave {len(results)} results; {name} is as it was")
     for result in results:

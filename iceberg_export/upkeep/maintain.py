@@ -2,7 +2,7 @@
 
 Never touches what a live run wrote. A file counts as an orphan when no snapshot that is kept names
 it, it is older than the caller says (by the store's clock) and its run has no young mark
-(`run_markers`). That alone would not hold off a run that slept for days and then commits: so before
+(`run_marks`). That alone would not hold off a run that slept for days and then commits: so before
 files go an empty commit moves the table's state on, and such a run is fenced. With a run alive
 nothing is moved, since it would be fenced, too: then only files go that are older than the state's
 last move by more than clocks differ, and the others stay for another time. So do files that join
@@ -39,7 +39,7 @@ from iceberg_export.table.catalog import (
     view_of,
 )
 from iceberg_export.table.commit import ATTEMPTS_MAX
-from iceberg_export.table.run_markers import (
+from iceberg_export.table.run_marks import (
     ALIVE_MS,
     ListedFile,
     RunMark,
@@ -62,7 +62,7 @@ _ORPHAN_ENDINGS = (".parquet", ".avro", ".metadata.json", ".puffin", ".orc", ".s
 
 
 class MaintenanceReport(NamedTuple):
-    """What was done to one table."""
+    """What maintenance did to one table."""
 
     table: str
     snapshots_expired: int = 0
@@ -73,7 +73,7 @@ class MaintenanceReport(NamedTuple):
 
 
 def load(job: Job, identifier: Identifier) -> Table:
-    """The table. Raises CatalogError when there is none."""
+    """Loads the table. Raises CatalogError when there is none."""
     table = find_table(job.catalog, identifier)
     if table is None:
         raise CatalogError(f"there is no table {'.'.join(identifier)}")
@@ -83,7 +83,7 @@ def load(job: Job, identifier: Identifier) -> Table:
 def expirable(
     snapshots: Iterable[Snapshot], refs: set[int], keep: set[int], now_ms: int
 ) -> list[int]:
-    """Ids of snapshots that may go: neither among the newest, nor young, nor named."""
+    """Returns ids of snapshots that may expire: neither among the newest, nor young, nor named."""
     newest_first = sorted(snapshots, key=lambda one: -(one.sequence_number or 0))
     return [
         one.snapshot_id
@@ -93,7 +93,7 @@ def expirable(
 
 
 def expire(job: Job, identifier: Identifier, now_ms: int) -> MaintenanceReport:
-    """Let old snapshots go, their files become orphans. Raises CatalogError, StateError."""
+    """Expires old snapshots; their files become orphans. Raises CatalogError, StateError."""
     name = ".".join(identifier)
     for _ in job.pause.attempts():
         table = load(job, identifier)
@@ -121,7 +121,7 @@ def expire(job: Job, identifier: Identifier, now_ms: int) -> MaintenanceReport:
 
 
 def _state_snapshot(table: Table) -> set[int]:
-    """The snapshot that tells the state at the head: with it the history reads as before."""
+    """Returns the snapshot that carries the state of the head: it must stay."""
     at = table.metadata.snapshot_by_name("main")
     while at is not None:
         if at.summary is not None and state.OFFSETS in at.summary.additional_properties:
@@ -137,7 +137,7 @@ def _path(location: str) -> str:
 
 
 def reachable(table: Table) -> set[str]:
-    """Paths of all files that any snapshot, or the table's own history, names."""
+    """Returns paths of all files that any snapshot, or the table's own history, names."""
     metadata = table.metadata
     found = {_path(table.metadata_location)}
     found |= {_path(entry.metadata_file) for entry in metadata.metadata_log}
@@ -157,7 +157,7 @@ def reachable(table: Table) -> set[str]:
 
 
 def _state_set_ms(table: Table) -> int:
-    """When the export's state was last moved, by its writer's clock; 0: nobody knows."""
+    """Returns when the export's state was last set, by its writer's clock; 0: nobody knows."""
     carriers = _state_snapshot(table)
     found = [one.timestamp_ms for one in table.metadata.snapshots if one.snapshot_id in carriers]
     return found[0] if found else 0
@@ -166,7 +166,7 @@ def _state_set_ms(table: Table) -> int:
 def delete_orphans(
     job: Job, identifier: Identifier, older_than_ms: int, hook: Hook = no_hook
 ) -> MaintenanceReport:
-    """Delete files that nobody refers to. Raises CatalogError, StateError."""
+    """Deletes files that nobody refers to. Raises CatalogError, StateError."""
     if keeps_branches(job.catalog):
         raise CatalogError(ORPHANS_UNKNOWN)
     name = ".".join(identifier)
@@ -210,7 +210,7 @@ def delete_orphans(
 
 
 def _mark_time_ms(marker: RunMark, files: list[ListedFile]) -> int:
-    """The time by the store's clock: of a mark that was just written."""
+    """Returns the time by the store's clock: that of a mark which was just written."""
     own = [file for file in files if _path(file.location) == _path(marker.location)]
     if not own:
         raise CatalogError(f"the mark {marker.location} is not listed; is the store consistent?")
@@ -218,7 +218,7 @@ def _mark_time_ms(marker: RunMark, files: list[ListedFile]) -> int:
 
 
 def store_now_ms(job: Job, identifier: Identifier) -> int:
-    """The time by the store's clock. Raises CatalogError."""
+    """Returns the time by the store's clock. Raises CatalogError."""
     table = load(job, identifier)
     with RunMark(table, f"{job.run_id}-time") as marker:
         return _mark_time_ms(marker, list_files(table))
@@ -236,19 +236,19 @@ def _is_compacted_file(file: ListedFile) -> bool:
 
 
 def _main_table(job: Job, identifier: Identifier) -> Table | None:
-    """Of a table of dead letters the main table, whose commits bring in their files."""
+    """Returns the main table of a dead-letter table; None of other tables."""
     name = identifier[1].removesuffix(dead_letter_table.SUFFIX)
     return find_table(job.catalog, (identifier[0], name)) if name != identifier[1] else None
 
 
 def _pending(owner: Table) -> set[str]:
-    """Paths of dead letters that commits of the main table name: a crash may have left them
+    """Returns paths of dead letters that commits of the main table name: a crash may have left them
     uncommitted, and a rollback of either table may make them wanted again."""
-    told = [
+    named = [
         dead_letter_table.decode_pending(one.dead_letters)
         for one in state.ancestor_states(view_of(owner))
     ]
-    return {_path(path) for pending in told if pending for path in pending.paths}
+    return {_path(path) for pending in named if pending for path in pending.paths}
 
 
 def _fence(job: Job, table: Table, hook: Hook) -> None:

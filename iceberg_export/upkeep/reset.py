@@ -1,12 +1,12 @@
-"""An operator sets where a table's export goes on: back, to export again; ahead, to skip.
+"""A reset sets the offsets that a table's export goes on at: back, to export again; ahead, to skip.
 
-Going back takes the rows at and after the new offsets out of the table in the same commit that
-moves the state: so the table is exact before and after, and no record can come twice. Going
-ahead notes what is skipped as gaps. The commit demands the very head that was looked at, and takes
+Going back removes the rows at and after the new offsets in the same commit that sets the state: so
+the table is exact before and after, and no record can come twice. Going ahead records what is
+skipped as gaps. The commit demands the head that was loaded, and takes
 the next number: an export at work is fenced, whatever it has done.
 
 Works on tables whose state cannot be read, too (rolled back behind their first known export):
-then every partition needs an offset. The table of dead letters follows, in a commit of its own; when
+then every partition needs an offset. The dead-letter table follows in a commit of its own; when
 that one fails, the same command again brings both to the same offsets.
 """
 
@@ -127,7 +127,7 @@ def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> Reset
     target = _ResetTarget(topic, wanted.offsets, wanted.plan.position)
     new, report = _reset_table(job, wanted.table, target)
     if dead is not None:
-        # Of a table whose state could not be read the next export reconciles the dead letters again.
+        # If the state could not be read, the next export reconciles the dead letters again.
         follows = Follows(
             mark=new.mark if before is not None else "",
             seq_by_line={new.line: new.seq},
@@ -140,17 +140,17 @@ def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> Reset
 
 def _reconcile(job: Job, table: Table, dead: Table) -> None:
     """Commits dead letters that a crash left out, so that the reset sees them."""
-    main, letters = readable_state(table), readable_state(dead)
-    if main is not None and letters is not None:
+    main, dead_state = readable_state(table), readable_state(dead)
+    if main is not None and dead_state is not None:
         reconcile(
-            job.catalog, table, main, letters, run_id=job.run_id, pause=job.pause, hook=job.hook
+            job.catalog, table, main, dead_state, run_id=job.run_id, pause=job.pause, hook=job.hook
         )
 
 
 def check_offsets(
     to: Mapping[int, int] | None, bounds: Mapping[int, tuple[int, int]]
 ) -> dict[int, int]:
-    """Offsets as they may be. Raises SettingsError for what the log does not have."""
+    """Returns the offsets to go on at. Raises SettingsError for what the log does not have."""
     if to is None:
         return {partition: start for partition, (start, _) in bounds.items()}
     for partition, offset in to.items():
@@ -173,7 +173,7 @@ def readable_state(table: Table) -> State | None:
 
 
 def _gaps_before(gaps: tuple[Gap, ...], to: Mapping[int, int]) -> tuple[Gap, ...]:
-    """What of the gaps lies before the offsets that the export goes back to."""
+    """Returns the parts of the gaps before the offsets that the export goes back to."""
     cut = [gap._replace(end=min(gap.end, to.get(gap.partition, gap.end))) for gap in gaps]
     return tuple(gap for gap in cut if gap.start < gap.end)
 
@@ -210,7 +210,7 @@ def _reset_table(job: Job, table: Table, target: _ResetTarget) -> tuple[State, R
         line=f"{job.run_id}-reset",
         follows=target.follows,
         position=target.position,
-        last_records={p: seam for p, seam in before.last_records.items() if p not in to}
+        last_records={p: record for p, record in before.last_records.items() if p not in to}
         if before
         else {},
     )
@@ -238,7 +238,7 @@ def _reset_table(job: Job, table: Table, target: _ResetTarget) -> tuple[State, R
 def _without_rows(
     job: Job, table: Table, delete_from: dict[int, int], name: str
 ) -> tuple[commit.FileChange, list[RewriteResult]]:
-    """The change that takes the rows from `delete_from` on out of the table."""
+    """Writes files anew without the rows from `delete_from` on; returns the change of files."""
     files = (
         scan_files(table, rows_at_or_after(delete_from))
         if delete_from and table.current_snapshot()

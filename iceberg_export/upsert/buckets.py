@@ -1,4 +1,4 @@
-"""How a table of mode upsert gets its rows: by bucket of the key, each bucket written anew.
+"""Buckets of a table of mode upsert: new records are merged into them, each is written anew.
 
 The table is partitioned by `bucket(N, kafka_key)` and nothing else, so all that is known of a key
 lies in the files of one bucket. A task that has read chunks leaves its records in one file for the
@@ -79,7 +79,7 @@ class BucketResult(NamedTuple):
 
 
 def bucket_column(metadata: TableMetadata) -> PartitionColumn:
-    """What the table is partitioned by. Raises StateError for a table that cannot be upserted."""
+    """Returns the partition field by key. Raises StateError for a table that cannot be upserted."""
     fields = partition_columns(metadata)
     one = fields[0] if len(fields) == 1 else None
     if (
@@ -87,10 +87,12 @@ def bucket_column(metadata: TableMetadata) -> PartitionColumn:
         or one.path != (names.KEY,)
         or not isinstance(one.field.transform, BucketTransform)
     ):
-        said = ", ".join(f"{field.field.transform} of {'.'.join(field.path)}" for field in fields)
+        partitioning = ", ".join(
+            f"{field.field.transform} of {'.'.join(field.path)}" for field in fields
+        )
         raise StateError(
             f"a table of mode upsert is partitioned by bucket(N, {names.KEY}) alone, "
-            f"not by {said or 'nothing'}; give the topic another table"
+            f"not by {partitioning or 'nothing'}; give the topic another table"
         )
     if not isinstance(one.kind, BinaryType | StringType):
         raise StateError(f"in mode upsert keys are raw or string, not {one.kind}")
@@ -98,7 +100,7 @@ def bucket_column(metadata: TableMetadata) -> PartitionColumn:
 
 
 def with_key_and_tombstone(rows: pa.Table, raw: pa.Table) -> pa.Table:
-    """`rows` of the table, and what tells keys and tombstones: from the same records, `raw`."""
+    """Adds to `rows` of the table the keys and tombstones of the same records, `raw`."""
     assert rows.num_rows == raw.num_rows
     gone = pc.is_null(raw.column(names.VALUE))
     return rows.append_column(KEY_BYTES, raw.column(names.KEY)).append_column(TOMBSTONE, gone)
@@ -129,7 +131,7 @@ class ShuffleWriter:
             self._gathered, self._bytes = [rows], rows.nbytes // 2
 
     def close(self) -> list[ShuffleFile]:
-        """The file, if there were rows."""
+        """Returns the file, if there were rows."""
         if not self._gathered:
             return []
         rows = last_in_partition(pa.concat_tables(self._gathered))
@@ -149,14 +151,14 @@ class ShuffleWriter:
         return [ShuffleFile(self._path, groups, self._taken)]
 
     def discard(self) -> None:
-        """After a failure: leave nothing."""
+        """Deletes the file, after a failure."""
         if self._written:
             with contextlib.suppress(OSError):
                 self._io.delete(self._path)
 
 
 def shuffle_schema(metadata: TableMetadata) -> pa.Schema:
-    """The table's columns, and ours."""
+    """Returns the schema of shuffle files: the table's columns, the key's bytes and the tombstone."""
     return pa.schema(
         [
             *schema_to_pyarrow(metadata.schema(), include_field_ids=False),
@@ -167,7 +169,7 @@ def shuffle_schema(metadata: TableMetadata) -> pa.Schema:
 
 
 def _aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of `schema`, by name; those that the rows lack are null."""
+    """Returns the columns of `schema`, by name; those that the rows lack are null."""
     columns = [
         rows.column(field.name).cast(field.type)
         if field.name in rows.column_names
@@ -214,7 +216,7 @@ def _upto(places: Any) -> Any:
 def rows_before(
     files: Sequence[FileScanTask], metadata: TableMetadata, io: Any, schema: pa.Schema
 ) -> pa.Table:
-    """What the table has, deletes of others applied; its keys are what producers sent."""
+    """Returns the table's rows, deletes of others applied; their keys are what producers sent."""
     found = [schema.empty_table()]
     for rows in read_rows(files, metadata, io) if files else ():
         keys = rows.column(names.KEY).cast(pa.large_binary())

@@ -1,4 +1,4 @@
-"""The second half of an export in mode upsert: from the splits' records to the commit.
+"""Merges the records of an export in mode upsert into the table's buckets, and commits.
 
 Buckets are written anew from the files of one snapshot. A commit that finds the table changed by
 others since (deletes, compaction: `OvertakenError`) is given up and the buckets are merged again on
@@ -58,7 +58,7 @@ def merge_and_commit(
     run_id: str,
     send: CommitFiles,
 ) -> Merged:
-    """Merge the records into the table until a commit of it is in. Raises ExportError."""
+    """Merges the records into the table until a commit of it is in. Raises ExportError."""
     for attempt in range(MERGES_MAX):
         table = existing_table(context.catalog, identifier)
         merged = _merge(context, table, shuffled, f"{run_id}-m{attempt}")
@@ -105,7 +105,7 @@ def _merge(
 
 
 def _files_of(table: Table, buckets: set[int]) -> dict[int, list[FileScanTask]]:
-    """What the table has of the buckets, with the deletes of others."""
+    """Returns the table's files by bucket, with the deletes of others."""
     name = ".".join(table.name())
     found: dict[int, list[FileScanTask]] = {bucket: [] for bucket in buckets}
     for task in scan_files(table):
@@ -123,7 +123,7 @@ def _files_of(table: Table, buckets: set[int]) -> dict[int, list[FileScanTask]]:
 def _check(
     tasks: Sequence[BucketTask], results: Sequence[BucketResult], shuffled: Sequence[ShuffleFile]
 ) -> None:
-    """Every record that was left for a bucket has come there, and every row of it was read."""
+    """Raises PlanError unless each bucket got all its records, and all its rows were read."""
     if sorted(result.bucket for result in results) != [task.bucket for task in tasks]:
         raise PlanError(f"{len(tasks)} tasks gave {len(results)} results; nothing was exported")
     sent = sum(rows for file in shuffled for _group, rows in file.groups.values())

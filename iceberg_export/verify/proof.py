@@ -1,20 +1,21 @@
 """The proof: every committed record of the exported range is exactly once in the table.
 
-Objects and table are read on two ways that share nothing but the checksum: spans through a decoder,
+Objects and table are read in two ways that share nothing but the checksum: spans through a decoder,
 the table through PyIceberg's reader (deletes by others included). Both sides add up
 `checksum.Sums`; equal sums in every block of offsets are the proof. With
 `verify.decoder=reference` chunks are decoded by the plain decoder that the agents use, ten times
 slower and written apart from the exporter's.
 
-Of typed tables both sides are compared as columns: chunks are decoded (with `reference` also keys and
-values, record by record) and hashed as the table's columns are. What lies among the dead letters
-must be there as it is in the log; so the two tables together have every record once. A record that
-is in neither, since it cannot be decoded, is told, unless the topic drops such records. Fields of values
-(keys) are not compared where `value.schema=latest` and the subject has more than one version.
+Of typed tables both sides are compared as columns: chunks are decoded (with `reference` also keys
+and values, record by record) and hashed as the table's columns are. What lies among the dead
+letters must be there as it is in the log; so the two tables together have every record once. A
+record that is in neither, since it cannot be decoded, is a difference, unless the topic drops
+such records. Fields of values (keys) are not compared where `value.schema=latest` and the subject
+has more than one version.
 
-What retention has removed from the log cannot be compared; it is counted and told. Likewise what log
-compaction has removed: of a compacted topic, the table must have what the log still has, and rows
-at offsets that segments have no record of are counted.
+What retention has removed from the log cannot be compared; it is counted and shown. Likewise what
+log compaction has removed: of a compacted topic, the table must have what the log still has, and
+rows at offsets that segments have no record of are counted.
 """
 
 from collections import deque
@@ -93,7 +94,7 @@ class TableTask(NamedTuple):
 
 
 class PartialSums(NamedTuple):
-    """What one task added up."""
+    """The sums of one task."""
 
     sums: dict[Block, Sums]
     older: int
@@ -105,10 +106,10 @@ class PartialSums(NamedTuple):
     """Of records that are dead letters."""
     bad: int = 0
     """Records that cannot be decoded and are no dead letters."""
-    said: str = ""
+    first_reason: str = ""
     """Why the first of them cannot."""
     unknown: Mapping[str, set[Message]] = {}
-    """What of schemas is to be told; when there are any, the rest is void."""
+    """Messages whose schemas the task did not know; when there are any, the rest is void."""
 
 
 class Verdict(NamedTuple):
@@ -129,7 +130,7 @@ class Verdict(NamedTuple):
 
 
 def sum_chunks(task: ChunkTask, _attempt: int) -> PartialSums:
-    """Sums of the records of a split, from its chunks. Raises ExportError."""
+    """Adds up the records of a split, from its chunks. Raises ExportError."""
     holes: dict[int, list[Ints]] = {}
     log = _Log(task)
     reader = open_reader(task.store, task.store_options)
@@ -189,19 +190,19 @@ class _Log:
             holes=holes,
             dead=self._dead,
             bad=self._bad,
-            said=self._said,
+            first_reason=self._said,
             unknown=self._unknown,
         )
 
 
 def _compared_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
-    """The columns to be compared, in one spelling of their types on both sides."""
+    """Returns the columns to be compared, with the same types on both sides."""
     arrays = [rows.column(field.name).cast(field.type) for field in columns]
     return pa.Table.from_arrays(arrays, schema=columns)
 
 
 def _holes(span: PlannedSpan, offsets: list[Ints]) -> Ints:
-    """The offsets wanted from a span that no record has."""
+    """Returns the offsets wanted from a span that no record has."""
     there = np.concatenate([[span.offset_from - 1], *offsets, [span.offset_to]])
     gaps = np.diff(there) > 1
     return np.vstack([there[:-1][gaps] + 1, there[1:][gaps]])
@@ -213,7 +214,7 @@ def _sorted(holes: Mapping[int, Sequence[Ints]]) -> Holes:
 
 
 def _reference_rows(span: PlannedSpan, data: memoryview) -> Iterator[pa.Table]:
-    """The wanted, committed records of a span by `protocol.records.iterate`, batch by batch."""
+    """Yields the wanted, committed records of a span by `protocol.records.iterate`, batch by batch."""
     # For its checks alone (it raises for a wrong CRC or count): the records come from the other
     # decoder.
     deque(split_batches(span, data), maxlen=0)
@@ -237,7 +238,7 @@ def _reference_rows(span: PlannedSpan, data: memoryview) -> Iterator[pa.Table]:
 
 
 def _is_in_aborted(span: PlannedSpan, header: records.BatchHeader, offset: int) -> bool:
-    """As clients that read committed records judge a batch (KIP-98)."""
+    """Tells whether a batch is of an aborted transaction, as clients do that read committed (KIP-98)."""
     aborted = {
         one.producer_id
         for one in span.aborted
@@ -247,7 +248,7 @@ def _is_in_aborted(span: PlannedSpan, header: records.BatchHeader, offset: int) 
 
 
 def _records_table(found: list[records.Record], partition: int, kind: int) -> pa.Table:
-    def held(timestamp: int) -> bool:
+    def in_range(timestamp: int) -> bool:
         return 0 <= timestamp <= names.TIMESTAMP_MS_MAX
 
     def text(key: str) -> str:
@@ -256,14 +257,17 @@ def _records_table(found: list[records.Record], partition: int, kind: int) -> pa
     columns: dict[str, list[Any]] = {
         names.PARTITION: [partition] * len(found),
         names.OFFSET: [one.offset for one in found],
-        names.TIMESTAMP: [one.timestamp * 1000 if held(one.timestamp) else None for one in found],
+        names.TIMESTAMP: [
+            one.timestamp * 1000 if in_range(one.timestamp) else None for one in found
+        ],
         names.TIMESTAMP_TYPE: [kind] * len(found),
         names.KEY: [one.key for one in found],
         names.HEADERS: [
             [{"key": text(key), "value": value} for key, value in one.headers] for one in found
         ],
         names.TIMESTAMP_RAW: [
-            None if held(one.timestamp) or one.timestamp == -1 else one.timestamp for one in found
+            None if in_range(one.timestamp) or one.timestamp == -1 else one.timestamp
+            for one in found
         ],
         names.VALUE: [one.value for one in found],
     }
@@ -272,7 +276,7 @@ def _records_table(found: list[records.Record], partition: int, kind: int) -> pa
 
 
 def sum_table(task: TableTask, _attempt: int) -> PartialSums:
-    """Sums of the rows of some data files, deletes applied, within the ranges."""
+    """Adds up the rows of some data files, deletes applied, within the ranges."""
     metadata, io = task.target.open()
     projected = metadata.schema().select(*task.columns.names)
     sums: dict[Block, Sums] = {}
@@ -294,7 +298,7 @@ def sum_table(task: TableTask, _attempt: int) -> PartialSums:
 
 
 def _in_holes(rows: pa.Table, holes: Ints | None) -> npt.NDArray[np.bool_]:
-    """Which rows have offsets that the log has no record of any more."""
+    """Returns which rows have offsets that the log has no record of any more."""
     offsets = rows.column(names.OFFSET).to_numpy()
     if holes is None or not holes.size:
         return np.zeros(len(offsets), np.bool_)
@@ -307,7 +311,7 @@ def _in_holes(rows: pa.Table, holes: Ints | None) -> npt.NDArray[np.bool_]:
 def compare(
     chunks: Mapping[Block, Sums], table: Mapping[Block, Sums], place_said: str = "in the table"
 ) -> list[str]:
-    """What differs, one sentence per block of offsets, the first few."""
+    """Returns what differs, one sentence per block of offsets, the first few."""
     problems = []
     for block in sorted(chunks.keys() | table.keys()):
         log, rows = chunks.get(block), table.get(block)
@@ -327,7 +331,7 @@ def compare(
 
 
 def verify_topic(job: Job, topic: Topic) -> Verdict:
-    """Compare log and table over all that was exported. Raises ExportError."""
+    """Compares log and table over all that was exported. Raises ExportError."""
     exported = find_exported(job, topic)
     ranges = {number: (one.start, one.end) for number, one in exported.ranges.items()}
     comparison = _Comparison(job, topic, exported)
@@ -338,11 +342,11 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
         problems.append(f"{rows.beyond} rows of offsets that no export has committed")
     if chunks.bad and comparison.topic_table.bad_records != "drop":
         problems.append(
-            f"{chunks.bad} records cannot be decoded and are no dead letters: {chunks.said}"
+            f"{chunks.bad} records cannot be decoded and are no dead letters: {chunks.first_reason}"
         )
     if comparison.dead_table is not None:
-        letters = comparison.rows(comparison.dead_table, ROW_SCHEMA, ranges, chunks.holes)
-        problems += compare(chunks.dead, letters.sums, "among the dead letters")
+        dead_rows = comparison.rows(comparison.dead_table, ROW_SCHEMA, ranges, chunks.holes)
+        problems += compare(chunks.dead, dead_rows.sums, "among the dead letters")
     total = sum_of(chunks.sums)
     return Verdict(
         topic.name,
@@ -360,7 +364,7 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
 
 
 class _Comparison:
-    """How the two sides of a comparison are read, and as what columns they are compared."""
+    """Adds up log and tables in the same columns."""
 
     def __init__(self, job: Job, topic: Topic, exported: Exported) -> None:
         self._job = job
@@ -381,7 +385,7 @@ class _Comparison:
         )
 
     def _fit(self) -> None:
-        """What the schemas that are known now make of the table's columns."""
+        """Sets the columns to compare, by the schemas that are known now."""
         if self._types is None:
             self._typing, self.columns = RowTyping(), ROW_SCHEMA
             return
@@ -397,7 +401,7 @@ class _Comparison:
         )
 
     def chunks(self, spans: list[PlannedSpan]) -> PartialSums:
-        """Sums of the log. Asks for schemas that only records name."""
+        """Adds up the log. Fetches schemas that only records name."""
         while True:
             found = self._run_chunks(spans)
             if not found.unknown:
@@ -436,7 +440,7 @@ class _Comparison:
         )
 
     def rows(self, table: Table, columns: pa.Schema, ranges: Ranges, holes: Holes) -> PartialSums:
-        """Sums of a table."""
+        """Adds up a table."""
         name = ".".join(table.name())
         bytes_max = self._job.settings.number("split.bytes.max")
         groups = group_files(scan_files(table), bytes_max)
@@ -454,7 +458,7 @@ class _Comparison:
 
 
 def sum_of(sums: Mapping[Block, Sums]) -> Sums:
-    """Of all blocks."""
+    """Returns the sum of all blocks."""
     total = Sums(0, 0, 0)
     for one in sums.values():
         total = total.plus(one)
@@ -480,6 +484,6 @@ def _added_up(found: list[PartialSums]) -> PartialSums:
         holes=_sorted(holes),
         dead=dead,
         bad=sum(one.bad for one in found),
-        said=next((one.said for one in found if one.said), ""),
+        first_reason=next((one.first_reason for one in found if one.first_reason), ""),
         unknown=unknown,
     )

@@ -25,7 +25,7 @@ from iceberg_export.plan.splits import make_splits
 from iceberg_export.records.checksum import Sums, sum_rows
 from iceberg_export.runs.job import Job, load_topic_types, timestamp_limits
 from iceberg_export.table import topic_settings
-from iceberg_export.table.run_markers import RunMark
+from iceberg_export.table.run_marks import RunMark
 from iceberg_export.tasks.export_split import BadRecords, TaskSetup
 from iceberg_export.tasks.run_splits import run_splits
 from iceberg_export.typed.decode_values import Message
@@ -67,7 +67,7 @@ class BucketDifferences(NamedTuple):
 
 
 def check_bucket(task: BucketCheck, _attempt: int) -> BucketDifferences:
-    """Compare one bucket. Raises ExportError."""
+    """Compares one bucket. Raises ExportError."""
     metadata, io = task.target.open()
     schema = shuffle_schema(metadata)
     rows = rows_before(task.files, metadata, io, schema)
@@ -79,7 +79,7 @@ def check_bucket(task: BucketCheck, _attempt: int) -> BucketDifferences:
 def compare_bucket(
     rows: pa.Table, log: pa.Table, ranges: Mapping[int, ComparedRange]
 ) -> BucketDifferences:
-    """Rows of the table and, of the same keys, the last record of each partition in the log."""
+    """Compares rows of the table with the last record of each of their keys in each partition."""
     codes = _codes(pa.concat_tables([rows.select([KEY_BYTES]), log.select([KEY_BYTES])]))
     row_codes, log_codes = codes[: rows.num_rows], codes[rows.num_rows :]
     count = int(codes.max(initial=-1)) + 1
@@ -126,7 +126,7 @@ def _ints(rows: pa.Table, name: str) -> Places:
 
 
 def _in_several(codes: Places, row_partitions: Places, log_partitions: Places, count: int) -> Mask:
-    """Which keys lie in more than one partition."""
+    """Returns which keys lie in more than one partition."""
     partitions = np.concatenate([row_partitions, log_partitions])
     least = np.full(count, np.iinfo(np.int64).max)
     most = np.full(count, -1, np.int64)
@@ -148,7 +148,7 @@ def _no_longer_in_log(
     at: Places,
     ranges: Mapping[int, ComparedRange],
 ) -> Mask:
-    """Rows whose records retention or compaction has taken from the log.
+    """Returns which rows' records retention or compaction has taken from the log.
 
     Retention takes a key's last record only after all before it; compaction, a record of which a
     newer one is not exported yet.
@@ -167,7 +167,7 @@ def _no_longer_in_log(
 
 
 def verify_upsert(job: Job, topic: Topic) -> Verdict:
-    """Compare a table of mode upsert with the log. Raises ExportError."""
+    """Compares a table of mode upsert with the log. Raises ExportError."""
     exported = find_exported(job, topic)
     table = exported.table
     bucket_column(table.metadata)
@@ -247,13 +247,13 @@ def _verdict(topic: str, table: str, found: Sequence[BucketDifferences]) -> Verd
     def count(name: str) -> int:
         return sum(getattr(one, name) for one in found)
 
-    said = {
+    texts = {
         "changed": "rows lie among blocks of offsets whose contents differ from the log's",
         "missing": "keys have no row, or not that of their newest record",
         "surplus": "rows are not the newest records of their keys",
         "doubled": "rows are of keys that have another row",
     }
-    problems = tuple(f"{count(name)} {what}" for name, what in said.items() if count(name))
+    problems = tuple(f"{count(name)} {what}" for name, what in texts.items() if count(name))
     return Verdict(
         topic,
         table,
@@ -266,5 +266,5 @@ def _verdict(topic: str, table: str, found: Sequence[BucketDifferences]) -> Verd
 
 
 def is_upsert(topic: Topic) -> bool:
-    """Does the topic's table hold the newest record of each key?"""
+    """Tells whether the topic's table holds the newest record of each key."""
     return topic_settings.parse(topic.configs, topic.name).mode == "upsert"

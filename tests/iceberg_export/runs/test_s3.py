@@ -10,7 +10,7 @@ from iceberg_export.plan.splits import StoreAddress
 from iceberg_export.records.read_chunks import open_reader
 from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step, no_hook
-from iceberg_export.table.run_markers import list_files
+from iceberg_export.table.run_marks import list_files
 from iceberg_export.upkeep import maintain
 from iceberg_export.upkeep.compact import compact
 from iceberg_export.upkeep.maintain import delete_orphans, expire, store_now_ms

@@ -168,7 +168,7 @@ def test_bad_records_are_dead_letters_whole_and_with_their_reason(world, registr
     job = jobs()
     report = export(job)
     assert (report.rows, report.dead) == (2, 5)
-    assert "partition 0, offset 1" in report.said
+    assert "partition 0, offset 1" in report.first_reason
     assert dead(job, "kafka_partition", "kafka_offset", "value", "error_code", "schema_id") == [
         (0, 1, b"\1plain", "NOT_FRAMED", None),
         (0, 2, good[:6], "UNDECODABLE", one),

@@ -75,7 +75,7 @@ def test_what_confluents_serializer_writes_is_read_as_it_was_meant(kind, guid, p
     assert header_schema_id_serializer(b"payload", context, meant) == b"payload"
     ((name, raw),) = context.headers
     found = schema_headers([(name, raw)])
-    head = parse_schema_header(found.said[found.codes[0]], indexes=protobuf)
+    head = parse_schema_header(found.contents[found.codes[0]], indexes=protobuf)
     assert guid_text(head.number) == str(guid)
     assert head.indexes == (tuple(path) if protobuf else FIRST_MESSAGE)
 
@@ -128,7 +128,7 @@ def test_the_last_header_of_the_name_counts_also_in_a_slice_of_rows(rows, skippe
             expected.append(named[-1] if named else None)
         found = find_schema_headers(listed(*rows)[skipped:], name)
         codes = [] if found is None else found.codes.tolist()
-        got = [None if code < 0 else found.said[code] for code in codes]
+        got = [None if code < 0 else found.contents[code] for code in codes]
         assert got == expected or (found is None and set(expected) <= {None})
 
 

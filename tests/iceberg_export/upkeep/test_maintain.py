@@ -15,7 +15,7 @@ from iceberg_export.errors import CommitUnknownError, FencedError, OvertakenErro
 from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
 from iceberg_export.table.commit import Pause
-from iceberg_export.table.run_markers import ALIVE_MS, RunMark, list_files, live_runs
+from iceberg_export.table.run_marks import ALIVE_MS, RunMark, list_files, live_runs
 from iceberg_export.upkeep import maintain
 from iceberg_export.upkeep.compact import CLOSED_MS, compact, groups_of
 from iceberg_export.upkeep.compact import Small as SmallFile

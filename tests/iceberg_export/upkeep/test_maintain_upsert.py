@@ -8,7 +8,7 @@ import pytest
 from iceberg_export.errors import CorruptSpanError, FencedError, OvertakenError
 from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
-from iceberg_export.table.run_markers import ALIVE_MS
+from iceberg_export.table.run_marks import ALIVE_MS
 from iceberg_export.upkeep import maintain
 from iceberg_export.upkeep.compact import CLOSED_MS, compact
 from iceberg_export.upkeep.maintain import delete_orphans, expire

@@ -78,7 +78,7 @@ class RunMark:
 
 
 def list_files(table: Table) -> list[ListedFile]:
-    """All files in the table's folder. Raises CatalogError when they cannot be listed."""
+    """Lists all files in the table's folder. Raises CatalogError when they cannot be listed."""
     location = table.location().rstrip("/")
     if not isinstance(table.io, PyArrowFileIO):
         raise CatalogError(
@@ -105,7 +105,7 @@ def list_files(table: Table) -> list[ListedFile]:
 
 
 def marks_before(files: list[ListedFile], table: Table, before_ms: int) -> list[ListedFile]:
-    """Marks that were last written before that time: of runs that were killed, or sleep."""
+    """Returns marks that were last written before that time: of runs that were killed, or sleep."""
     folder = f"{_folder(table)}/"
     return [
         file for file in files if file.location.startswith(folder) and file.modified_ms < before_ms
@@ -113,7 +113,7 @@ def marks_before(files: list[ListedFile], table: Table, before_ms: int) -> list[
 
 
 def live_runs(files: list[ListedFile], table: Table, now_ms: int) -> set[str]:
-    """Ids of runs whose mark is young."""
+    """Returns the ids of runs whose mark is young."""
     folder = f"{_folder(table)}/"
     return {
         file.location.removeprefix(folder)
