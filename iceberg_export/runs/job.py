@@ -27,6 +27,8 @@ from iceberg_export.names import KEY, TIMESTAMP_AHEAD_MS_MAX, TIMESTAMP_MS_MIN
 from iceberg_export.plan.agent_client import AgentClient, Topic
 from iceberg_export.plan.splits import (
     CommitRange,
+    PlannedSpan,
+    Split,
     TopicPlan,
     check_not_ahead,
     make_splits,
@@ -115,6 +117,14 @@ class Job(NamedTuple):
     """Is called at each step; tests let an export die or race there."""
     clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     """Wall clock: timestamps far ahead of it are not believed."""
+
+    def splits(self, spans: Sequence[PlannedSpan], tasks_per_core: int = 1) -> tuple[Split, ...]:
+        """Shares spans out to tasks, by the settings and the cores that there are."""
+        return make_splits(
+            spans,
+            bytes_max=self.settings.number("split.bytes.max"),
+            parallelism=tasks_per_core * self.runner().parallelism,
+        )
 
 
 class _TopicExport(NamedTuple):
@@ -306,11 +316,7 @@ def _check_last_records(job: Job, plan: TopicPlan, state: State) -> None:
     if not spans:
         return
     runner = job.runner()
-    splits = make_splits(
-        spans,
-        bytes_max=job.settings.number("split.bytes.max"),
-        parallelism=runner.parallelism,
-    )
+    splits = job.splits(spans)
     options = job.settings.store_options
     found = runner.run(
         last_records.read_digests,
@@ -512,11 +518,7 @@ def _run_tasks(export: _TopicExport, table: Table, commit_input: _CommitInput) -
         _evolved_table(export, table, commit_input.new)
         return []
     runner = job.runner()
-    splits = make_splits(
-        commit_input.commit_range.spans,
-        bytes_max=job.settings.number("split.bytes.max"),
-        parallelism=TASKS_PER_CORE * runner.parallelism,
-    )
+    splits = job.splits(commit_input.commit_range.spans, tasks_per_core=TASKS_PER_CORE)
     return run_splits(
         runner,
         splits,

@@ -40,7 +40,6 @@ from iceberg_export.plan.splits import (
     PlannedSpan,
     Split,
     StoreAddress,
-    make_splits,
 )
 from iceberg_export.records.checksum import BLOCK_BITS, Block, Sums, add_sums, sum_rows
 from iceberg_export.records.decode import Ints, split_batches
@@ -415,11 +414,7 @@ class _Comparison:
             return _added_up([])
         job, plan = self._job, self._plan
         runner = job.runner()
-        splits = make_splits(
-            spans,
-            bytes_max=job.settings.number("split.bytes.max"),
-            parallelism=runner.parallelism,
-        )
+        splits = job.splits(spans)
         options = job.settings.store_options
         reference = job.settings["verify.decoder"] == "reference"
         compacted = frozenset(part.partition for part in plan.partitions.values() if part.compacted)

@@ -21,7 +21,6 @@ from iceberg_export.errors import SettingsError
 from iceberg_export.files.read import scan_files
 from iceberg_export.files.target import Target, target_of
 from iceberg_export.plan.agent_client import Topic
-from iceberg_export.plan.splits import make_splits
 from iceberg_export.records.checksum import Sums, sum_rows
 from iceberg_export.runs.job import Job, load_topic_types, timestamp_limits
 from iceberg_export.table import topic_settings
@@ -190,11 +189,7 @@ def _shuffle(job: Job, topic: Topic, exported: Exported) -> list[ShuffleFile]:
             "records were exported (value.schema or key.schema is latest, and mode upsert)"
         )
     runner = job.runner()
-    splits = make_splits(
-        exported.spans,
-        bytes_max=job.settings.number("split.bytes.max"),
-        parallelism=runner.parallelism,
-    )
+    splits = job.splits(exported.spans)
 
     def setup() -> TaskSetup:
         return TaskSetup(
