@@ -133,9 +133,9 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "upsert": {"files", "table"},
         "typed": {"records", "table"},
         "tasks": {"files", "plan", "records", "table", "typed", "upsert"},
-        "dead_letters": {"files", "records", "table", "tasks", "typed"},
+        "dead_letters": {"files", "records", "table", "typed"},
         "runs": {"files", "dead_letters", "plan", "records", "table", "tasks", "typed", "upsert"},
-        "source": {"files", "dead_letters", "plan", "records", "table", "tasks", "typed"},
+        "source": {"files", "dead_letters", "plan", "records", "table", "typed"},
         "upkeep": {"files", "dead_letters", "plan", "runs", "table"},
         "verify": {
             "files",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.explore import Exploration, KnownMessages
+from tests.explore import Exploration, Told
 from tests.properties import TIMES
 
 ROOT = Path(__file__).parent.parent
@@ -141,7 +141,7 @@ def test_the_command_that_a_finding_is_told_with_replays_it():
 def test_a_finding_that_recurs_is_told_once_and_counted(capsys):
     exploration = Exploration(until=0, only=[])
     for seed in (1, 2):
-        exploration.hear(KnownMessages(0, "what", f"--seed {seed}", "family", 1, "failure", "sign"))
+        exploration.hear(Told(0, "what", f"--seed {seed}", "family", 1, "failure", "sign"))
     assert capsys.readouterr().out.count("FOUND") == 1
     assert exploration.found == {"sign": 2}
     assert exploration.inputs == {"family": 2}
