@@ -214,7 +214,7 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
     )
     may_be_bad = types is not None or topic_table.mode == "upsert"
     wanted = (may_be_bad and topic_table.bad_records == "dlq") or bool(state.dead_letters)
-    # Letters of another time count as well: a rollback may lead back to their records.
+    # Dead letters of another time count as well: a rollback may lead back to their records.
     if not wanted and not dead_letter_table.exists(job.catalog, identifier, topic.topic_id):
         return state, None
     return _open_dead_letters(job, topic, identifier)
