@@ -9,13 +9,18 @@ MINUTES ?= 10
 # but each has servers of its own: 3 GB of memory.
 SIDE_BY_SIDE ?= $(shell $(PYTHON) -c 'import os; memory = os.sysconf("SC_PAGE_SIZE") * \
   os.sysconf("SC_PHYS_PAGES"); print(max(2, min(os.cpu_count() + 1, memory // (3 << 30))))')
+UNIT_TESTS := $(BIN)/python -m pytest -m "not integration and not sim" -n logical --dist worksteal
 # Downloads break off now and then.
 patiently = $(1) || { echo "again in 15 s ..."; sleep 15; $(1); }
 
-.PHONY: run test bench bench-export readers demo faults sim explore mutants keep lint clean help
+# Whatever the shell says, what was compiled is kept: tests start agents and commands by the hundred.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: run check test bench bench-export readers demo faults sim explore mutants keep lint static clean help
 
 help:
 	@echo "make run    one agent on localhost:9092, everything embedded"
+	@echo "make check  in three minutes what starts no other program: lint, types, unit tests, some seeds"
 	@echo "make test   installs what the tests need and runs them all"
 	@echo "make demo   produce, consume, export and query, with counts"
 	@echo "make bench  throughput, CPU and latency beside Apache Kafka; writes BENCHMARKS.md"
@@ -54,14 +59,24 @@ run: $(VENV)/.run
 	@exec $(BIN)/frazil dev
 
 # The same sets in the same order, too.
-test: export PYTHONHASHSEED = 0
+check test: export PYTHONHASHSEED = 0
+
+# Some tests wait for a while; types are checked meanwhile.
+check: $(VENV)/.test
+	@$(MAKE) --no-print-directory static & looked=$$!; trap "kill $$looked" INT TERM; \
+	  $(UNIT_TESTS) -q && $(BIN)/python -m tests.sim --first 1 --seeds 20; \
+	  failed=$$?; wait $$looked && exit $$failed
+
+# Parts are made beside the tests that need none. The simulator takes what the others leave: it waits
+# for nothing, and they wait a lot.
 test: $(VENV)/.test
-# Parts are made meanwhile: they are fetched more than built, and the first tests need none.
 	@$(BIN)/python -m tests.parts & made=$$!; trap "kill $$made" INT TERM; \
-	  $(BIN)/python -m pytest -m "not integration and not sim" -n logical --dist worksteal && \
-	  $(BIN)/python -m pytest -m sim tests/sim && wait $$made || { kill $$made 2>/dev/null; exit 1; }
-	@$(BIN)/python -m pytest -m "integration and not alone" --durations=15 \
-	  --numprocesses $(SIDE_BY_SIDE) --dist loadfile --no-loadscope-reorder
+	  $(UNIT_TESTS) || { kill $$made 2>/dev/null; exit 1; }; \
+	  log=$$(mktemp); nice -n 19 $(BIN)/python -m pytest -m sim -o faulthandler_timeout=0 tests/sim \
+	  >$$log 2>&1 & simulated=$$!; trap "kill $$made $$simulated" INT TERM; \
+	  wait $$made && $(BIN)/python -m pytest -m "integration and not alone" --durations=15 \
+	  --numprocesses $(SIDE_BY_SIDE) --dist loadfile --no-loadscope-reorder; failed=$$?; \
+	  wait $$simulated || failed=1; cat $$log; rm $$log; exit $$failed
 	@$(BIN)/python -m pytest -m "integration and alone" tests/faults
 
 demo: $(VENV)/.test
@@ -95,15 +110,19 @@ keep: $(VENV)/.test
 	@rm -rf dist/kept && $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist/kept .
 	@$(BIN)/python -m tests.releases dist/kept/frazil-*.whl $(VERSION)
 
+# A bug of the same length, planted in the same second, would not be compiled.
+mutants: export PYTHONDONTWRITEBYTECODE = 1
 mutants: $(VENV)/.test
 	@$(BIN)/python -m tests.parts etcd
 	@$(BIN)/python -m tests.mutants
 
-lint: $(VENV)/.test
+lint: static
+	@$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_tidy.py
+
+static: $(VENV)/.test
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_tidy.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,11 +3,10 @@
     ports bound ─▶ store and log are ours? ─▶ session, log's end reached ─▶ serving ─▶ leaving
          connections are refused until then, readiness says no (P12, P16)
 
-What holds: an agent whose store or log is away waits, at start and later; it never ends because
-of that. A Kafka port that is bound and not listened on refuses connections, as one where no agent
-is: so clients look elsewhere, and whoever is let in is served. An agent ends by `stop` (SIGTERM),
-when another process took its node name, when the log cannot be followed (P13), when store or log
-turn out to be somebody else's, or the log older than the store: always with one sentence.
+What holds: an agent whose store or log is away waits, at start and later; it does not end. A Kafka
+port that is bound and not listened on refuses connections, so clients look elsewhere. An agent ends
+by `stop` (SIGTERM), when another process took its node name, when the log cannot be followed (P13),
+when store or log are another cluster's, or the log is older than the store: always with a sentence.
 
 Everything runs on the loop it is started on, with the clocks and the chance of `Parts`, so the
 simulator builds the same agents. Left out: processes, signals, real clocks (`broker.process`).

@@ -29,7 +29,7 @@ from storage.writer import Writer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What an agent is given besides its settings. Who opens the adapters closes them."""
+    """The store, the log and the clocks that an agent gets besides its settings. Who opens the adapters closes them."""
 
     store: ObjectStore
     log: MetadataLog

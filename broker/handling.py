@@ -1,4 +1,4 @@
-"""What several handlers need: the agent's right to write, answers, barriers that may fail.
+"""Functions that several handlers share: the right to write, answers, barriers that may fail.
 
 Leaves out what one API alone needs.
 """

@@ -1,4 +1,4 @@
-"""What a handler may touch: one agent's parts, put together by the composition root.
+"""The parts of an agent that handlers may use, put together by the composition root.
 
 Handlers get a `Node` and a `Call` (`broker.edge.dispatch`) and nothing else: no globals, no clock but
 `now_ms` and `boot_ms`, no chance but `rng`. The two hot paths are named here only by type.
@@ -41,7 +41,7 @@ class ProducingGate(Protocol):
 
 @dataclass(slots=True)
 class EdgeStats:
-    """What the server and the dispatcher count; read by the metrics at scrape."""
+    """Counters of the server and the dispatcher, read at each scrape."""
 
     connections_open: int = 0
     connections_total: int = 0

@@ -1,4 +1,4 @@
-"""What a process of ours opens and reads: clocks, an event loop, the store and the log it is told.
+"""The environment of a process: clocks, the event loop, and the store and log that its settings name.
 
 The only module that chooses an event loop (uvloop where present) and reads clocks; shared by
 agents, the workers of their jobs, and commands that look at something.

@@ -1,4 +1,4 @@
-"""Waiting until the replica has what the log held at some time after the wait began (P9).
+"""Waits until the replica has applied what the log held at some time after the wait began (P9).
 
 One linearizable read of the head serves everyone who was waiting when it was sent; whoever
 comes while it is under way waits for the next one. A read that fails is made again until those

@@ -1,7 +1,6 @@
-"""One agent's hold on the metadata log, as the broker uses it: machine, proposals, barriers.
+"""An agent's client of the metadata log: it keeps the machine, proposes commands, waits at barriers.
 
-Puts replica, barrier, proposer and membership together and owns their tasks. Everything that
-happens here on the log's side of the agent is decided in those modules.
+Puts replica, barrier, proposer and lifecycle manager together and owns their tasks; they decide.
 """
 
 import asyncio
@@ -210,7 +209,7 @@ async def _uncancelled(run: Awaitable[None]) -> None:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error that ended the group; what else is in it followed from that."""
+    """Returns the error that ended the group; the others in it followed from that one."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

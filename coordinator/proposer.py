@@ -56,7 +56,7 @@ REFUSED_REPEAT_S = 5.0
 
 
 class NotDoneError(Exception):
-    """It did not happen and will not (P4)."""
+    """The command was not appended and never will be (P4)."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

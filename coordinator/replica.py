@@ -79,7 +79,7 @@ class Applied(NamedTuple):
 
 
 class _Writer:
-    """What the next entry of a session must look like."""
+    """The number and the position that the next entry of a session must have."""
 
     __slots__ = ("incarnation", "last_n")
 

@@ -1,4 +1,4 @@
-"""An agent's membership: getting a session, proving that it lives, noticing that it does not (P5).
+"""The lifecycle of an agent in the cluster: it gets a session, proves that it lives, notices its loss (P5).
 
 A session is proven for `session_deadline_ms` of the boot-time clock, counted from the *sending*
 of the newest renewal that was answered; the deadline is earlier than the lease's end, so nobody

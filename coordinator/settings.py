@@ -1,4 +1,4 @@
-"""Who an agent is and how it holds on to the log: plain values, checked when they are made."""
+"""The identity of an agent, and the settings of its log client: plain values, checked when they are made."""
 
 from dataclasses import dataclass
 

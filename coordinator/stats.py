@@ -1,4 +1,4 @@
-"""What the shells of an agent's hold on the log count; plain numbers, read by the metrics page."""
+"""The counters of an agent's log client: plain numbers, read by the metrics page."""
 
 from dataclasses import dataclass
 

@@ -8,7 +8,7 @@ import sys
 
 
 def main() -> int:
-    """Run the command line; the exit code."""
+    """Runs the command line and returns its exit code."""
     if not __debug__:
         print("frazil export: assertions guard the tables, do not run with -O", file=sys.stderr)
         return 2

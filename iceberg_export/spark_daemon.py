@@ -50,7 +50,7 @@ from pyspark.daemon import manager  # noqa: E402
 # Python data source need nothing of this.
 if sys.argv[1:2] in ([], ["pyspark.worker"]):
     import iceberg_export.source.reading
-    import iceberg_export.tasks.work
+    import iceberg_export.tasks.export_split
     import iceberg_export.verify.proof  # noqa: F401
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from enum import StrEnum
 class Step(StrEnum):
     """In the order in which an export of one topic passes them."""
 
-    INIT_LOOKED = "init-looked"
-    """The table was looked for: there is none, or it has no snapshot yet."""
+    INIT_LOADED = "init-loaded"
+    """The catalog was asked for the table: there is none, or it has no snapshot yet."""
     INIT_WRITTEN = "init-written"
     """The empty snapshot's files are written, the catalog does not know."""
     INIT_ANSWERED = "init-answered"
@@ -25,22 +25,22 @@ class Step(StrEnum):
     """All data files are written and nobody refers to them."""
     CHECKED = "checked"
     """Every offset is accounted for."""
-    COMMIT_LOOKED = "commit-looked"
-    """The table was looked at again, its state is the expected one."""
+    COMMIT_LOADED = "commit-loaded"
+    """The table was loaded again, its state is the expected one."""
     COMMIT_WRITTEN = "commit-written"
     """Manifests are written, the catalog does not know."""
     COMMIT_ANSWERED = "commit-answered"
-    """The catalog has taken the commit; this process has not heard it yet."""
+    """The catalog has taken the commit; this process does not know yet."""
     COMMITTED = "committed"
-    """It has, too."""
-    LETTERS_LOOKED = "letters-looked"
-    """Of the commit of dead letters, as of the table's own."""
-    LETTERS_WRITTEN = "letters-written"
-    LETTERS_ANSWERED = "letters-answered"
+    """The catalog has taken the commit, and this process knows."""
+    DEAD_LETTERS_LOADED = "dead-letters-loaded"
+    """The same steps, of the commit to the dead-letter table."""
+    DEAD_LETTERS_WRITTEN = "dead-letters-written"
+    DEAD_LETTERS_ANSWERED = "dead-letters-answered"
 
 
 Hook = Callable[[Step], None]
 
 
-def pass_by(_step: Step) -> None:
-    """The hook of every export that is not a test."""
+def no_hook(_step: Step) -> None:
+    """Does nothing: the hook of every export that is not a test."""

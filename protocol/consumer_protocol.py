@@ -1,4 +1,4 @@
-"""What consumers put into JoinGroup and SyncGroup: subscriptions and assignments, versions 0-3.
+"""Kafka's consumer protocol: subscriptions and assignments in JoinGroup and SyncGroup, versions 0-3.
 
 In the classic protocol these bytes are between the members; a broker carries them. It reads them
 only to know which topics a group subscribes to, who owns what, and to move a group to KIP-848
@@ -77,7 +77,7 @@ def read_assignment(data: bytes) -> dict[str, list[int]]:
 
 
 def read_assignment_user_data(data: bytes) -> bytes:
-    """What an assignor told the member besides; the plain ones say nothing. Raises ProtocolError."""
+    """Reads the user data that an assignor added; the built-in ones add none. Raises ProtocolError."""
     return _read_assignment(data)[1] or b""
 
 

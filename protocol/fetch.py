@@ -47,7 +47,7 @@ READ_COMMITTED: Final = 1
 
 @dataclass(slots=True)
 class FetchPartition:
-    """What is wanted of one partition; epochs are -1 where the client gives none."""
+    """One partition of a request; epochs are -1 where the client gives none."""
 
     partition: int
     fetch_offset: int

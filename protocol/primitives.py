@@ -1,4 +1,4 @@
-"""The protocol's small change: varints, strings, arrays and tagged fields, by hand.
+"""Primitive types of the protocol: varints, strings, arrays and tagged fields, by hand.
 
 Used where speed or borrowing matters (headers, Produce, Fetch, records); everything else goes
 through `protocol.messages`. Readers take a buffer and a place and return the value and the place

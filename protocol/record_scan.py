@@ -1,4 +1,4 @@
-"""Records of a batch without reading them: where each lies, its key, its offset, and whether it
+"""Scans the records of a batch without decoding them: where each lies, its key, its offset, and whether it
 has a value; or the newest timestamp alone. What log compaction and merging need, as fast as Python
 goes (`protocol.records` reads them whole).
 

@@ -1,4 +1,4 @@
-"""Which reads of the object store bring the spans that are wanted.
+"""Plans the reads of the object store that bring a set of spans.
 
 A recent chunk is read whole: other partitions of it will be asked for in a moment, by the same
 consumers. Of older ones only ranges are read, as of segments and of pages; ranges of one object

@@ -124,7 +124,10 @@ def count_by_spark(metadata: Path) -> int:
         .config("spark.jars", str(jar))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet}")
+        .config(
+            "spark.driver.extraJavaOptions",
+            f"-Dlog4j2.configurationFile={quiet} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        )
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .getOrCreate()

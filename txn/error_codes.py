@@ -1,4 +1,4 @@
-"""What the errors of transactions are called in each API and version.
+"""Translates errors of transactions into the codes of each API and version.
 
 `apply` and `txn.transactions` speak one language, the newest one; clients that are older than a
 code are told an older one. Kafka does this in many places (`KafkaApis`, `ReplicaManager`,
@@ -26,7 +26,7 @@ from protocol.errors import ErrorCode as E
 
 
 class Row(NamedTuple):
-    """In versions up to `last`, `code` is told as `told`."""
+    """Versions up to `last` are sent `told` in place of `code`."""
 
     last: int
     code: E
@@ -86,27 +86,27 @@ TXN_OFFSET_COMMIT: Final = (
 
 
 def for_add(code: E, version: int) -> E:
-    """What AddPartitionsToTxn and AddOffsetsToTxn of a version are told."""
+    """Translates for AddPartitionsToTxn and AddOffsetsToTxn of a version."""
     return _told(ADD, code, version)
 
 
 def for_init(code: E, version: int) -> E:
-    """What InitProducerId of a version is told."""
+    """Translates for InitProducerId of a version."""
     return _told(INIT, code, version)
 
 
 def for_end(code: E, version: int) -> E:
-    """What EndTxn of a version is told."""
+    """Translates for EndTxn of a version."""
     return _told(END, code, version)
 
 
 def for_produce(code: E, version: int) -> E:
-    """What Produce of a version is told about a batch of a transaction."""
+    """Translates for a transactional batch in Produce of a version."""
     return _told(PRODUCE, code, version)
 
 
 def for_txn_offset_commit(code: E, version: int) -> E:
-    """What TxnOffsetCommit of a version is told."""
+    """Translates for TxnOffsetCommit of a version."""
     return _told(TXN_OFFSET_COMMIT, code, version)
 
 

@@ -49,7 +49,7 @@ class Duplicate(NamedTuple):
 
 
 class WindowView(NamedTuple):
-    """What a window says, for people."""
+    """The fields of a window, for people."""
 
     epoch: int
     last_sequence: int
@@ -66,7 +66,7 @@ FRESH: Final = Fresh()
 
 
 def judge(window: bytes | None, *, epoch: int, first_sequence: int, records: int) -> Verdict:
-    """What a batch of a producer is to a partition with this `window` (None: no state).
+    """Compares a batch with its producer's `window` in the partition (None: no state).
 
     `records` counts offsets (last offset delta + 1). The order of the checks is Kafka's: a
     repetition is recognised before anything is refused. Refusals: INVALID_PRODUCER_EPOCH for an

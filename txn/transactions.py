@@ -58,7 +58,7 @@ class Connection(NamedTuple):
 
 
 class Adds(NamedTuple):
-    """Who made the adds of the current instance. Implicit adds (TV2) are nobody's."""
+    """The connections that made the adds of the current instance. Implicit adds (TV2) count for none."""
 
     owner: Connection | None = None
     """The connection that made every one of them; None: there is no such one."""
@@ -83,7 +83,7 @@ class Adds(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What a transactional id is at, as far as decisions go."""
+    """The state of a transactional id that decisions need."""
 
     producer_id: int
     epoch: int

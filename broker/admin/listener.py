@@ -63,7 +63,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(slots=True, kw_only=True)
 class AdminView:
-    """What the endpoints may look at. The parts come when the agent has them."""
+    """The parts of the agent that endpoints read. Each is set when the agent has it."""
 
     settings: Settings
     store: ObjectStore
@@ -76,7 +76,7 @@ class AdminView:
     """Of the metadata log (`broker.store.identity`), once it is known."""
     coordinator: Coordinator | None = None
     reader: Reader | None = None
-    """There when the coordinator is."""
+    """There when the log client is."""
     registry: CollectorRegistry | None = None
 
 
@@ -300,7 +300,7 @@ async def _plan_with_pages(
     """The plan, pages read as it needs them. Jobs may move rows meanwhile, so it is made anew
     each time, and is of one position."""
     reader = request.app[VIEW].reader
-    assert reader is not None  # It is there when the coordinator is.
+    assert reader is not None  # It is there when the log client is.
     read: dict[Page, Sequence[Span | Marker]] = {}
     for _ in range(PLAN_ROUNDS_MAX):
         plan = topic_plan(machine, topic_id, partitions=partitions, pages=read.get)
@@ -399,7 +399,7 @@ async def _propose(request: web.Request, command: Command) -> Outcome:
 
 
 async def _current(request: web.Request) -> Coordinator:
-    """The coordinator, its machine being at the log's end of some time after the call."""
+    """Waits at a barrier; returns the log client."""
     coordinator = _coordinator(request)
     await coordinator.barrier()
     return coordinator

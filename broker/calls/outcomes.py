@@ -1,4 +1,4 @@
-"""What became of a proposal, told truthfully (P4): done, refused, not done, or not known yet.
+"""The fate of a proposal (P4): done, refused, not done, or not known yet.
 
 A shell: it waits for the metadata log.
 """

@@ -1,4 +1,4 @@
-"""P17: a request is not carried out long after its client gave up.
+"""P17: the agent does not execute a request long after its client gave up.
 
 `StallWatch` notices that the loop stood still (a frozen process, a suspended machine, a long
 computation): somebody looks at the clock at least four times a second, so a gap means a stall.

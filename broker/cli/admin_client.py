@@ -1,4 +1,4 @@
-"""What the tools ask an agent's admin listener: one request, its JSON, or a sentence.
+"""The tools' client of an agent's admin listener: one request, and its JSON or a sentence.
 
 Left out: streams (`broker.cli.log_tail`), waiting for what may work later.
 """

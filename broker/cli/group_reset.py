@@ -1,4 +1,4 @@
-"""Planning `frazil group reset`: where each partition of a group shall go on. Pure.
+"""Plans `frazil group reset`: the new offset of each partition of a group. Pure.
 
 The rules are those of kafka-consumer-groups.sh: a new offset stays between the log's start and
 end, with a warning when it had to be moved there; a time behind the last record means the end.
@@ -23,7 +23,7 @@ class ResetError(Exception):
 
 
 class Rule(Enum):
-    """Where to go."""
+    """How the new offset is found."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -40,7 +40,7 @@ class Target(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What is known of a partition."""
+    """The offsets of a partition that a plan needs."""
 
     start: int
     end: int

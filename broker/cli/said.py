@@ -1,11 +1,11 @@
-"""What a command of the tools ends with: something to say, or an error of one sentence. Pure."""
+"""The result of a command of the tools, or its error in one sentence. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 
 class Said(NamedTuple):
-    """What a command has to say: results, warnings, and what did not work."""
+    """The lines, warnings and failures that a command prints."""
 
     lines: Sequence[str]
     warnings: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""What an agent says the time is, where records are deleted by it: never later than two clocks.
+"""The time that an agent writes into entries, by which records are deleted: never later than two clocks.
 
 Retention, expiry and log compaction compare with the machine's time, which is the least of what
 the live agents wrote (docs/design/log-and-sessions.md §10). So one clock that runs ahead moves no

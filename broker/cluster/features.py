@@ -57,7 +57,7 @@ def levels(features: Features) -> dict[str, int]:
 
 
 def wanted(updates: Iterable[FeatureUpdateKey], *, version: int) -> list[Wanted]:
-    """What a request asks for; a feature that it names twice, as it names it first."""
+    """Returns the updates that a request asks for; of a feature named twice, the first."""
     found: dict[str, Wanted] = {}
     for update in updates:
         kind = update.upgrade_type

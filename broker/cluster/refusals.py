@@ -1,4 +1,4 @@
-"""What the object store refused to delete, as its operator is told of it: each reason once. Pure.
+"""Reasons why the object store refused to delete; the operator is told each once. Pure.
 
 A bucket may hold any number of objects that cannot go. So there is a sentence for each reason and
 not for each object, with one object as an example; and reasons that name their object are taken

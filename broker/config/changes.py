@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs make of a resource's configs. Pure.
+"""Computes what AlterConfigs and IncrementalAlterConfigs change of a resource's configs. Pure.
 
 KIP-133 replaces all that was set; KIP-339 changes single configs, and items of lists. Both end
 in the same: names with their new values, null for those that go, only where something changes.
@@ -36,7 +36,7 @@ class Wish(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What a kind of resource says about its configs."""
+    """The checks of a kind of resource for its configs."""
 
     check: Callable[[str, str], str | None]
     """Why a value may not be set, None when it may."""

@@ -1,4 +1,4 @@
-"""What a fetch is told, partition by partition: bounds, errors, and which whole batches. Pure.
+"""Answers of a fetch, partition by partition: bounds, errors, and whole batches. Pure.
 
 Two passes. `look` judges a partition by the machine alone (errors, bounds, bytes there are).
 `collect` takes batches from what is in memory and says which spans are missing for more.
@@ -127,7 +127,7 @@ def bytes_there(found: Look, place: Place, *, committed: bool) -> int:
 
 
 class Found:
-    """What is in memory for one fetch, on top of the cache: what was read for it, and failures."""
+    """Spans and pages that were read for one fetch, on top of the cache, and the reads that failed."""
 
     __slots__ = ("batches", "byte_count", "failed", "is_behind", "pages", "rounds", "used")
 
@@ -190,7 +190,7 @@ class Collected(NamedTuple):
 
 
 class _Budget:
-    """What is left of the fetch's limits, and how far it may see."""
+    """The bytes that are left of the fetch's limits."""
 
     __slots__ = ("again", "committed", "first", "left", "to_load")
 

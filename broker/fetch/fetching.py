@@ -75,7 +75,7 @@ ZSTD_FROM: Final = 10
 
 @dataclass(slots=True)
 class FetchStats:
-    """What the fetch path counts; read by the metrics at scrape."""
+    """Counters of the fetch path, read at each scrape."""
 
     fetches: int = 0
     partitions: int = 0

@@ -1,4 +1,4 @@
-"""What fetches have read from the store: as little at a time as memory allows.
+"""Reads of the store for fetches, within a budget of memory.
 
 A fetch that misses pages or spans has them read in rounds: a page says where spans lie, and while
 it is read jobs may move them. What is under way is bounded by `LoadRoom`, in bytes (P15): a span
@@ -99,7 +99,7 @@ async def fill(reader: Reader, found: Found, collected: Collected, *, until: flo
 
 
 class _Pieces:
-    """What is wanted of one object."""
+    """The spans and pages to be read of one object."""
 
     __slots__ = ("object_id", "pages", "spans")
 

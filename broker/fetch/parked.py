@@ -1,4 +1,4 @@
-"""Long polls: who waits for how many bytes of which partitions, and until when.
+"""Delayed fetches (Kafka's purgatory): how many bytes of which partitions each waits for, and until when.
 
 Bytes are counted as they can be fetched, each partition at most up to what its fetch would return
 of it, so nothing is read or planned again until there is enough. For polls that read everything
@@ -24,7 +24,7 @@ Poll = TypeVar("Poll")
 
 
 class Parked(Generic[Poll]):
-    """One long poll that waits."""
+    """One fetch that waits."""
 
     __slots__ = ("bytes_missing", "committed", "poll", "tick", "watches")
 
@@ -39,7 +39,7 @@ class Parked(Generic[Poll]):
 
 
 class _Watchers(Generic[Poll]):
-    """Who waits for one partition, in one of the two ways of reading."""
+    """The fetches that wait for one partition, in one of the two isolation levels."""
 
     __slots__ = ("counted", "polls")
 
@@ -50,7 +50,7 @@ class _Watchers(Generic[Poll]):
 
 
 class ParkedPolls(Generic[Poll]):
-    """All long polls of an agent that wait for data."""
+    """All fetches of an agent that wait for data."""
 
     def __init__(self, *, watches_max: int = 2_000_000) -> None:
         self._watches_max = watches_max

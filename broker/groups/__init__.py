@@ -1,4 +1,4 @@
-"""Consumer groups: the decisions of a coordinator (pure), and the shell that carries them out.
+"""Consumer groups: the decisions of a coordinator (pure), and the shell that executes them.
 
     the shell       coordinator ─▶ claims (shards), hosting (hosted, timers, loading)
     group/          what every group is, whatever its protocol: live, effects, writes, deadlines

@@ -84,7 +84,7 @@ class Wanted(NamedTuple):
 
 
 class Committer(NamedTuple):
-    """In whose name offsets are committed; of nobody: "" and EPOCH_NONE."""
+    """The member that commits; "" and EPOCH_NONE when there is none."""
 
     member_id: str
     epoch: int
@@ -110,7 +110,7 @@ def committer(
     version: int,
     now_ms: int,
 ) -> Committer:
-    """Whose commit this is, and that it may be made. Raises KafkaError.
+    """Returns the member that commits, if it may. Raises KafkaError.
 
     Without a group, and in one without members, whoever gives no epoch may commit, whatever the
     member id (Kafka's "simple" commit: tools, and consumers that assign themselves).
@@ -133,14 +133,14 @@ def committer(
 
 
 def unknown_code(wanted: Wanted, version: int) -> ErrorCode:
-    """What a partition is called that is not known: a topic was named by id from v10 on."""
+    """Returns the error for an unknown partition: topics are named by id from v10 on."""
     if wanted.topic is None and version >= SINCE_TOPIC_IDS:
         return ErrorCode.UNKNOWN_TOPIC_ID
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def not_found_code(version: int) -> ErrorCode:
-    """What a member hears whose group is gone: KIP-848's error from v9 on."""
+    """Returns the error for a group that is gone: KIP-848's from v9 on."""
     return ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
 
 

@@ -1,4 +1,4 @@
-"""Which committed offsets are old, and which groups are nothing any more. Pure.
+"""Finds the committed offsets that have expired, and the groups that may be deleted. Pure.
 
 Kafka's rules (KIP-211): in a group without members an offset's age counts from its commit, or from
 when the last member left if that was later; in a group of consumers offsets of topics that nobody
@@ -54,7 +54,7 @@ def expired(
 
 
 def is_nothing(row: GroupRow, group: LiveGroup, *, time_ms: int) -> bool:
-    """Whether the group may be deleted without anybody noticing."""
+    """Whether the group has no members, no offsets and no state left to keep."""
     return (
         not row.members
         and len(row.offsets) == 0

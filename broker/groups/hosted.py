@@ -1,4 +1,4 @@
-"""A live group and what waits for it, as `broker.groups.hosting` keeps them. Pure."""
+"""A live group with its queue and parked requests: Kafka's `CoordinatorContext`. Pure."""
 
 from collections import deque
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Live groups at work: requests in, answers out, writes to the log and what comes of them.
+"""The runtime of live groups (Kafka's `CoordinatorRuntime`): requests in, answers out, writes to the log.
 
 What holds:
 

@@ -1,4 +1,4 @@
-"""What is to be done for many groups, in slices: the loop has its turn in between.
+"""Loads many groups in slices, so that the loop has its turn in between.
 
 After a takeover every group with members is loaded, so that dead members expire though nobody
 asks for their group. Whoever asks for one before its turn gets it at once.

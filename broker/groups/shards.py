@@ -1,4 +1,4 @@
-"""Who should hold which shard of groups, and what one agent claims and gives up now. Pure.
+"""Balances shards of groups over the agents, and decides what one agent claims and releases now. Pure.
 
 The agent that is *preferred* for a shard wins it by rendezvous hashing over the node ids of the
 live agents. It claims the shard when that is free. Who holds a shard that another agent is

@@ -1,4 +1,4 @@
-"""What the shell of groups counts; read by the metrics at scrape. Pure."""
+"""Counters of the shell of groups, read at each scrape. Pure."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The agent's end of a worker: a process of its own, or the same worker inside the agent's loop.
+"""The agent's end of a worker, which is a process of its own or runs inside the agent's loop.
 
 A worker process is this Python with another module, connected by a socket pair: it gets its
 settings through it (no secret is on a command line), the log's entries, and answers. Nothing of

@@ -1,4 +1,4 @@
-"""Which agent should hold the jobs: what one agent claims, and to whom it gives them. Pure.
+"""Decides which agent holds the jobs: what one agent claims, and to whom it releases. Pure.
 
 All kinds belong to one agent, since one worker with one replica serves them all. Who holds some
 of them is meant to hold the rest; when nobody does, the live agent that wins a rendezvous over

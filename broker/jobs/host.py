@@ -52,7 +52,7 @@ _WATCHED: Final = (Open, Close, ClaimJobs, ReleaseJobs, RequestJob, PublishSnaps
 
 
 class HostStats:
-    """What the metrics show of the jobs at this agent."""
+    """Counters of the jobs at this agent."""
 
     def __init__(self) -> None:
         self.workers_started = 0

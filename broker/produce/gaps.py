@@ -1,4 +1,4 @@
-"""Producers whose first batches in a partition failed: what must not be taken before they come again.
+"""First batches of producers that failed in a partition: no later batch is taken until they are sent again.
 
 A partition that knows a producer refuses a batch after a gap. One that does not know it takes
 any sequence, as Kafka does (its state may have expired), so when the very first batch of a producer

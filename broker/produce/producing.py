@@ -86,7 +86,7 @@ class Held(Protocol):
 
 @dataclass(slots=True)
 class ProduceStats:
-    """What the produce path counts; read by the metrics at scrape."""
+    """Counters of the produce path, read at each scrape."""
 
     batches: int = 0
     records: int = 0

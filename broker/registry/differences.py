@@ -1,4 +1,4 @@
-"""What may be wrong with a schema beside another one."""
+"""Differences between two schemas, each a reason why one cannot read the other's values."""
 
 from typing import Final, NamedTuple
 

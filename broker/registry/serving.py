@@ -1,4 +1,4 @@
-"""What all routes of the registry share: waiting for the log, proposing, flags, errors, passwords.
+"""Functions that all routes of the registry share: barriers, proposals, flags, errors, passwords.
 
 Reads that must not be older than their question wait for a barrier first (P8), so agents answer
 alike whichever a client asks. A schema that is known under its id is given out without: it is the
@@ -51,7 +51,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(slots=True, kw_only=True)
 class RegistryView:
-    """What the routes work with."""
+    """The parts that routes use."""
 
     coordinator: Coordinator
     cluster_id: str

@@ -1,4 +1,4 @@
-"""What the registry answers and what it asks the log for: schemas in, values out.
+"""The registry's decisions: requests in; answers and commands for the log out.
 
 Everything is a function of the table of schemas as one replica holds it; refusals are
 `RegistryError`s with Confluent's codes. Waiting, proposing and HTTP are `rest`'s.

@@ -1,4 +1,4 @@
-"""What is told of a topic's export, and what an exporter says of it, as JSON. Pure.
+"""The report of a topic's export, and the progress that an exporter reports, as JSON. Pure.
 
 Left out: the plan itself (`coordinator.machine.plan_view`), and asking for it (`broker.admin.listener`).
 """

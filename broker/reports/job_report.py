@@ -1,4 +1,4 @@
-"""What is told of the jobs: as JSON by an agent, as a table for people. Pure.
+"""The report of the jobs: JSON by an agent, a table for people. Pure.
 
 All of it is in the machine, so every agent says the same, whichever has the jobs. Left out: asking
 for it (`broker.cli.job_tool`).

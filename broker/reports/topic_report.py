@@ -1,4 +1,4 @@
-"""What is told of a topic and where its records lie: as JSON by an agent, as a table. Pure.
+"""The report of a topic and where its records lie: JSON by an agent, a table for people. Pure.
 
 Bytes are those of the records in chunks and segments, also of rows that lie in pages; what waits
 for collection is in none of them. Left out: asking for it (`broker.cli.topic_tool`).

@@ -1,4 +1,4 @@
-"""What an agent asks of store and log beside records: whose they are, how new, what time, if there.
+"""Checks of the store beside records: identity, truncation of the log, clock, reachability.
 
 Touches the store and the log. Called by the composition root at start and by its periodic tasks.
 """

@@ -1,4 +1,4 @@
-"""Whose store and whose log these are, and that they belong together (docs/design/running.md §2).
+"""Checks that store and log belong to this cluster and to each other (docs/design/running.md §2).
 
 Both carry the cluster's name and era, and both carry the log's *life*: a number drawn when the
 log was first written. So neither another cluster's bucket is used, nor a bucket that belongs to

@@ -1,4 +1,4 @@
-"""Truncation of the metadata log: does the object store know of positions that the log does not?
+"""Detects a truncated metadata log: the object store knows of positions that the log does not have.
 
 A log that was put back from a copy or a backup has lost its newest entries, and nothing in it says
 so. Served from, it would give offsets again that consumers have read beyond, and the chunks of what

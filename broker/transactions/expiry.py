@@ -1,4 +1,4 @@
-"""Which transactional ids and producers are old, and who proposes that they are forgotten. Pure.
+"""Finds the transactional ids and producers that have expired, and the agent that proposes so. Pure.
 
 Kafka's rules: an id without an open transaction is forgotten `transactional.id.expiration.ms`
 after its newest change; what a partition knows of a producer, `producer.id.expiration.ms` after

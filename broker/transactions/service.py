@@ -86,7 +86,7 @@ class TransactionService:
         return node_id is not None and placement.coordinator(transactional_id, node_ids) == node_id
 
     def standing(self, transactional_id: str) -> Standing | None:
-        """Where the id stands, as far as this agent knows."""
+        """Returns the metadata of the id that this agent's replica has."""
         row = self._coordinator.machine.transactions.get(transactional_id)
         return None if row is None else row.standing
 

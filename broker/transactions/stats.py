@@ -1,4 +1,4 @@
-"""What an agent has seen of transactions that it was asked about; read by the metrics. Pure."""
+"""Counters of the transactions that an agent ended, read at each scrape. Pure."""
 
 from dataclasses import dataclass, field
 from enum import Enum

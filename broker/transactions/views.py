@@ -1,4 +1,4 @@
-"""How transactions look from outside: names of states, descriptions, filters. Pure.
+"""Descriptions of transactions for clients: names of states, rows, filters. Pure.
 
 KIP-664 (tools for transactions), KIP-994 (filters by duration), KIP-1152 (by pattern). Of Kafka's
 states four occur here: no transaction is ever half ended (`txn.transactions`). Who asks for the

@@ -1,4 +1,4 @@
-"""What an agent does by the clock, beside requests: old offsets and transactional ids expire, rows
+"""Periodic tasks of an agent: old offsets and transactional ids expire, rows
 of deleted topics go.
 
 Touches the metadata log by way of the node. Called by the composition root. What is heavy is no

@@ -1,4 +1,4 @@
-"""How the commands of jobs are carried out: rows are trimmed, expire, move and are forgotten.
+"""Applies the commands of jobs: rows are trimmed, expire, move and are dropped.
 
 A job has seen what it proposes in its own replica; here it is judged against what is there now, so
 that a proposal that was overtaken, or one of a wild clock, deletes nothing that somebody may still
@@ -68,7 +68,7 @@ _Place = tuple[TopicId, int]
 
 
 class Bounding:
-    """Carries out commands of live writers upon the tables of the machine."""
+    """Applies commands of live writers to the tables of the machine."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the exporter is told about a topic: where the records of its partitions lie, as plain JSON
+"""The plan that the exporter gets of a topic: where the records of its partitions lie, as plain JSON
 values.
 
 Pure; the admin endpoint reads pages and adds where the store is. Only what is stable is in it:

@@ -1,4 +1,4 @@
-"""How commands about transactions are carried out: one entry ends a transaction everywhere.
+"""Applies the commands about transactions: one entry ends a transaction everywhere.
 
 Where a transactional id goes is decided in `txn.transactions`; here that is done to the tables:
 markers into the partitions that got records, pending offsets into the groups, or away. All of it
@@ -58,7 +58,7 @@ COMMAND_ROWS_MAX: Final = 1_000
 
 
 class Transacting:
-    """Carries out commands of live writers upon the tables of the machine."""
+    """Applies commands of live writers to the tables of the machine."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The way from an empty machine to a published snapshot, when an agent starts (P14).
+"""Loads a published snapshot into an empty machine when an agent starts (P14).
 
 The newest snapshot that can be used is taken: one that is missing, damaged or of another version
 is passed over, with a warning, for the older one. A log or a store that is away is waited for
@@ -110,7 +110,7 @@ def _without_collector() -> Iterator[None]:
 
 
 async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
-    """What a call on the log or the store gives, however long they are away or refuse."""
+    """Repeats a call on the log or the store until it succeeds, however long they are away or refuse."""
     passing = (LogUnavailableError, LogRefusedError, StoreError)
     return await until_done(call, RETRY, tell=_tell, passing=passing)
 

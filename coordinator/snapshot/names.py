@@ -1,4 +1,4 @@
-"""Where snapshots lie, what the log says of them, and what their manifests say. JSON, for people too.
+"""Keys and manifests of snapshots, and the list of them in the log. JSON, for people too.
 
 A snapshot lies under `snapshots/<position>/`: numbered parts, and a manifest that is written last,
 so whoever finds it finds the parts. Its key names the snapshot in the log (`MetadataLog.publish`).
@@ -71,7 +71,7 @@ def position_of(key: str) -> Position:
 
 
 def digesting(part: Buffer) -> Generator[None, None, PartInfo]:
-    """What a manifest says of the part; in steps of a ms."""
+    """Computes a part's entry of the manifest, in steps of a ms."""
     digest = blake2b(digest_size=32)
     view = memoryview(part)
     for at in range(0, len(view), _STEP_BYTES):

@@ -63,7 +63,7 @@ def dump(machine: Machine) -> list[bytes]:
 
 
 def is_dump_of(machine: Machine, parts: Sequence[Buffer]) -> bool:
-    """Whether `dump` gives these parts, without making them once more."""
+    """Whether `dump` would give these parts; compares without making them."""
     head = head_of_all(parts)
     if (head.position, head.digest) != (machine.position, machine.digest()):
         return False
@@ -123,7 +123,7 @@ def restoring(machine: Machine, parts: list[Buffer]) -> Generator[None, None, No
 
 
 def time_ms_of(parts: Sequence[Buffer]) -> int:
-    """The machine's time, as parts of one snapshot say it."""
+    """Returns the machine's time that the parts of a snapshot name."""
     time_ms, _ = read_signed(In([*parts]).bytes(), 0)
     return time_ms
 

@@ -139,7 +139,7 @@ class SnapshotStore:
 
 
 async def take(steps: Generator[None, None, T]) -> T:
-    """What all the steps come to, letting others run between them."""
+    """Runs all the steps, lets others run between them, and returns the result."""
     loop = asyncio.get_running_loop()
     turn_s = loop.time()
     # Whoever gives up in the middle closes them, so that they can tidy up.

@@ -43,7 +43,7 @@ class SnapshotError(Exception):
 
 
 class Head(NamedTuple):
-    """What every part of a snapshot says of it."""
+    """The header of a part: which snapshot it belongs to, and its number."""
 
     parts: int
     position: Position
@@ -51,7 +51,7 @@ class Head(NamedTuple):
 
 
 class Out(ABC):
-    """Takes blocks, in the order in which they are to be read."""
+    """Takes blocks in the order in which they will be read."""
 
     def __init__(self) -> None:
         if not _LITTLE_ENDIAN:
@@ -101,7 +101,7 @@ class Parts(Out):
 
 
 class Same(Out):
-    """Compares the blocks with those of parts that are there."""
+    """Compares the blocks with those of existing parts."""
 
     def __init__(self, parts: Sequence[Buffer]) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ class In:
 
 
 def head_of(part: Buffer) -> Head:
-    """What a part says; nothing but the format is checked."""
+    """Returns a part's header; checks nothing but the format."""
     if len(part) < HEAD_BYTES or bytes(part[: len(_MAGIC)]) != _MAGIC:
         raise SnapshotError("this is no part of a snapshot")
     _, version, parts, _, position, digest = _HEAD.unpack_from(part)
@@ -221,7 +221,7 @@ def check_part(part: Buffer, number: int, head: Head) -> None:
 
 
 def checking(parts: Sequence[Buffer]) -> Generator[None, None, Head]:
-    """What the snapshot is; raises SnapshotError unless its parts are all there and whole.
+    """Checks all parts and returns the snapshot's header. Raises SnapshotError unless all are there and whole.
 
     In steps of a part.
     """
@@ -233,7 +233,7 @@ def checking(parts: Sequence[Buffer]) -> Generator[None, None, Head]:
 
 
 def head_of_all(parts: Sequence[Buffer]) -> Head:
-    """What the first part says, if there are as many as it says; they are not looked at."""
+    """Returns the first part's header, if there are as many parts as it says; checks no other part."""
     if not parts:
         raise SnapshotError("a snapshot without parts")
     head = head_of(parts[0])

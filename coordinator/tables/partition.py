@@ -33,7 +33,7 @@ _NONE_OPEN: Final[dict[int, int]] = {}
 
 
 class Sums(NamedTuple):
-    """What a partition adds to the sums of all."""
+    """A partition's share of the counts over all partitions."""
 
     row_count: int
     page_count: int

@@ -54,7 +54,7 @@ class _Rows:
 
 
 class Stamps(NamedTuple):
-    """Where and when a chunk is committed."""
+    """The writer's slot, the chunk's number, and the times of its commit."""
 
     slot: int
     """Of the writer in the table of objects."""

@@ -41,7 +41,7 @@ _TIMESTAMP_WORD: Final = 3
 
 
 class PageSums(NamedTuple):
-    """What a partition keeps of a page besides its row."""
+    """The counts that a partition keeps of a page, besides the page's row."""
 
     rows: int
     data_bytes: int

@@ -34,7 +34,7 @@ class Published(NamedTuple):
 
 
 class Snapshots:
-    """What is known of snapshots. To be read only, but by `apply`."""
+    """The snapshot that was begun and those that are published. Only `apply` writes."""
 
     def __init__(self) -> None:
         self.begun: Begun | None = None

@@ -10,12 +10,12 @@ from pathlib import Path
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.progress import Progress
 from iceberg_export.runs.job import Job
-from iceberg_export.runs.session import Session, named
+from iceberg_export.runs.session import Session, topic_named
 from iceberg_export.settings import parse
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """What every command takes."""
+    """Adds the options that every command takes."""
     command.add_argument("--agent", metavar="URL", help="admin address of an agent")
     command.add_argument(
         "--data", metavar="DIR", type=Path, default=Path("frazil-data"),
@@ -26,8 +26,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def opened(arguments: argparse.Namespace) -> Iterator[Session]:
-    """The session that the arguments ask for. Raises ExportError."""
+def open_session(arguments: argparse.Namespace) -> Iterator[Session]:
+    """Opens the session that the arguments ask for, and closes it. Raises ExportError."""
     assignments = list(arguments.set)
     if arguments.agent:
         assignments.append(f"agent={arguments.agent}")
@@ -41,7 +41,7 @@ def opened(arguments: argparse.Namespace) -> Iterator[Session]:
         session.close()
 
 
-def one_topic(session: Session, name: str) -> tuple[Job, Topic]:
-    """A job over the cluster, and its topic of that name. Raises ExportError."""
+def job_and_topic(session: Session, name: str) -> tuple[Job, Topic]:
+    """Returns a job over the cluster, and its topic of that name. Raises ExportError."""
     topics = session.client.topics()
-    return session.job(topics.cluster_id), named(topics, name)
+    return session.job(topics.cluster_id), topic_named(topics, name)

@@ -13,14 +13,14 @@ import sys
 import time
 from collections.abc import Sequence
 
-from iceberg_export.cli.arguments import add_options, one_topic, opened
+from iceberg_export.cli.arguments import add_options, job_and_topic, open_session
 from iceberg_export.cli.preview import preview_topic, render_preview
 from iceberg_export.cli.table_commands import add_commands
 from iceberg_export.errors import ExportError, StateError
 from iceberg_export.runs import failures, metrics
-from iceberg_export.runs.job import locate
-from iceberg_export.runs.loop import Clock, Runner, Stop
-from iceberg_export.runs.session import chosen
+from iceberg_export.runs.job import table_identifier
+from iceberg_export.runs.loop import Clock, Runner, StopRequest
+from iceberg_export.runs.session import matching_topics
 from iceberg_export.runs.status import render, render_json, topic_status
 from iceberg_export.table.catalog import find_table
 from iceberg_export.table.catalog_view import create_latest_view
@@ -90,8 +90,8 @@ def _wall_ms() -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    stop = Stop()
-    with opened(arguments) as session:
+    stop = StopRequest()
+    with open_session(arguments) as session:
         runner = Runner(
             session,
             Clock(time.perf_counter, _wall_ms, time.sleep),
@@ -114,10 +114,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    with opened(arguments) as session:
+    with open_session(arguments) as session:
         topics = session.client.topics()
         job = session.job(topics.cluster_id)
-        wanted = chosen(topics, arguments.topics)
+        wanted = matching_topics(topics, arguments.topics)
         failed = failures.load(session.settings.data)
         statuses = []
         for count, topic in enumerate(wanted):
@@ -130,8 +130,8 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    with opened(arguments) as session:
-        job, topic = one_topic(session, arguments.topic)
+    with open_session(arguments) as session:
+        job, topic = job_and_topic(session, arguments.topic)
         parallelism = spark.parallelism_of(session.settings.spark)
         preview = preview_topic(job, topic, parallelism=parallelism)
         session.progress.clear()
@@ -140,9 +140,9 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _view(arguments: argparse.Namespace) -> int:
-    with opened(arguments) as session:
-        job, topic = one_topic(session, arguments.topic)
-        identifier = locate(job, topic)
+    with open_session(arguments) as session:
+        job, topic = job_and_topic(session, arguments.topic)
+        identifier = table_identifier(job, topic)
         table = find_table(job.catalog, identifier)
         if table is None:
             raise StateError(f"topic {topic.name} has no table yet; run `frazil export run`")
@@ -157,8 +157,8 @@ def _view(arguments: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    with opened(arguments) as session:
-        job, topic = one_topic(session, arguments.topic)
+    with open_session(arguments) as session:
+        job, topic = job_and_topic(session, arguments.topic)
         upsert = is_upsert(topic)
         with session.pinned(job):
             verdict = (verify_upsert if upsert else verify_topic)(job, topic)
@@ -185,7 +185,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Runs one command and returns its exit code."""
     arguments = _parser().parse_args(argv)
     try:
         code: int = arguments.call(arguments)

@@ -1,4 +1,4 @@
-"""`frazil export plan`: what the next run of a topic would read, shown and not done.
+"""`frazil export plan`: what the next run of a topic would read, without doing it.
 
 Asks an agent and the catalog, reads no chunk, starts no Spark. What is counted is what the next
 run would do with the same settings, commit by commit; a run that begins later finds more.
@@ -7,15 +7,20 @@ run would do with the same settings, commit by commit; a run that begins later f
 from typing import NamedTuple
 
 from iceberg_export.plan.agent_client import Topic
-from iceberg_export.plan.splits import Split, Work, check_not_ahead, make_splits, next_work
+from iceberg_export.plan.splits import (
+    CommitRange,
+    Split,
+    check_not_ahead,
+    make_splits,
+    next_commit_range,
+)
 from iceberg_export.records.read_chunks import merge_reads
-from iceberg_export.runs.job import TASKS_PER_CORE, Job, locate
-from iceberg_export.table.catalog import find_table, view_of
-from iceberg_export.table.state import read_state
+from iceberg_export.runs.job import TASKS_PER_CORE, Job, table_identifier
+from iceberg_export.table.catalog import find_table, state_of
 from iceberg_export.units import show_bytes
 
 
-class Range(NamedTuple):
+class RangePreview(NamedTuple):
     """Offsets [start, end) of one partition, and what lies there."""
 
     partition: int
@@ -28,7 +33,7 @@ class Range(NamedTuple):
 
 
 class CommitPreview(NamedTuple):
-    ranges: tuple[Range, ...]
+    ranges: tuple[RangePreview, ...]
     gaps: int
     """Offsets that retention has already removed."""
     tasks: int
@@ -48,44 +53,44 @@ class Preview(NamedTuple):
 
 
 def preview_topic(job: Job, topic: Topic, *, parallelism: int) -> Preview:
-    """What a run begun now would do, with so many tasks at a time. Raises ExportError for what would stop it."""
-    identifier = locate(job, topic)
+    """Returns what a run begun now would do, with so many tasks at a time. Raises ExportError for what would stop it."""
+    identifier = table_identifier(job, topic)
     table = find_table(job.catalog, identifier)
-    state = read_state(view_of(table)) if table is not None else None
+    state = state_of(table)
     offsets = dict(state.offsets) if state else {}
     plan = job.client.plan(topic, offsets)
     check_not_ahead(plan, offsets, state.position if state else 0)
     commits = []
     while True:
-        work = next_work(
+        commit_range = next_commit_range(
             plan,
             offsets,
             bytes_max=job.settings.number("commit.bytes.max"),
             skip_gaps=job.settings["gap.policy"] == "skip",
         )
-        if work.ends == offsets or (not offsets and work.offset_count == 0):
+        if commit_range.ends == offsets or (not offsets and commit_range.offset_count == 0):
             break
         splits = make_splits(
-            work.spans,
+            commit_range.spans,
             bytes_max=job.settings.number("split.bytes.max"),
             parallelism=TASKS_PER_CORE * parallelism,
         )
-        commits.append(_commit(work, splits))
-        offsets = work.ends
+        commits.append(_commit(commit_range, splits))
+        offsets = commit_range.ends
     return Preview(topic.name, ".".join(identifier), state is not None, parallelism, tuple(commits))
 
 
-def _commit(work: Work, splits: tuple[Split, ...]) -> CommitPreview:
+def _commit(commit_range: CommitRange, splits: tuple[Split, ...]) -> CommitPreview:
     ranges = []
-    for partition, end in work.ends.items():
-        spans = [span for span in work.spans if span.partition == partition]
-        if end > work.starts[partition]:
+    for partition, end in commit_range.ends.items():
+        spans = [span for span in commit_range.spans if span.partition == partition]
+        if end > commit_range.starts[partition]:
             ranges.append(
-                Range(
+                RangePreview(
                     partition,
-                    work.starts[partition],
+                    commit_range.starts[partition],
                     end,
-                    work.markers.get(partition, 0),
+                    commit_range.markers.get(partition, 0),
                     len(spans),
                     sum(span.length for span in spans),
                 )
@@ -93,7 +98,7 @@ def _commit(work: Work, splits: tuple[Split, ...]) -> CommitPreview:
     reads = [read for split in splits for read in merge_reads(split.spans)]
     return CommitPreview(
         tuple(ranges),
-        sum(gap.end - gap.start for gap in work.gaps),
+        sum(gap.end - gap.start for gap in commit_range.gaps),
         len(splits),
         len(reads),
         sum(read.length for read in reads),
@@ -101,7 +106,7 @@ def _commit(work: Work, splits: tuple[Split, ...]) -> CommitPreview:
 
 
 def render_preview(preview: Preview) -> str:
-    """As text, ranges of every commit and one line of totals."""
+    """Returns the preview as text: the ranges of every commit, and one line of totals."""
     table = preview.table if preview.exists else f"{preview.table} (which it would make)"
     if not preview.commits:
         return f"{preview.topic}: nothing new for table {table}"

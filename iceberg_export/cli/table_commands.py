@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from iceberg_export.cli.arguments import add_options, one_topic, opened
+from iceberg_export.cli.arguments import add_options, job_and_topic, open_session
 from iceberg_export.cli.reset_preview import preview_reset
+from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.errors import AgentError, ExportError, SettingsError, SparkError
-from iceberg_export.letters.dead_letters import dead_identifier
-from iceberg_export.runs.job import Job, locate, open_tables, types_of
-from iceberg_export.runs.session import Session, chosen
+from iceberg_export.runs.job import Job, load_topic_types, open_tables, table_identifier
+from iceberg_export.runs.session import Session, matching_topics
 from iceberg_export.table.catalog import Identifier, find_table, keeps_branches
 from iceberg_export.units import parse_duration_ms
 from iceberg_export.upkeep.compact import compact
@@ -21,7 +21,7 @@ OLDER_THAN_MS = 3 * 86_400_000
 
 
 def add_commands(commands: Any) -> None:
-    """Let the parser of `frazil export` know them."""
+    """Adds these commands to the parser of `frazil export`."""
     init = commands.add_parser("init", help="make a topic's table and its first, empty snapshot")
     init.set_defaults(call=_init)
     reset = commands.add_parser("reset-offsets", help="say where a topic's export goes on")
@@ -52,17 +52,17 @@ def add_commands(commands: Any) -> None:
 
 
 def _init(arguments: argparse.Namespace) -> int:
-    with opened(arguments) as session:
-        job, topic = one_topic(session, arguments.topic)
-        open_tables(job, topic, types_of(job, topic))
-        print(f"{topic.name}: table {'.'.join(locate(job, topic))} is ready")
+    with open_session(arguments) as session:
+        job, topic = job_and_topic(session, arguments.topic)
+        open_tables(job, topic, load_topic_types(job, topic))
+        print(f"{topic.name}: table {'.'.join(table_identifier(job, topic))} is ready")
     return 0
 
 
 def _reset(arguments: argparse.Namespace) -> int:
     to = parse_target(arguments.to)
-    with opened(arguments) as session:
-        job, topic = one_topic(session, arguments.topic)
+    with open_session(arguments) as session:
+        job, topic = job_and_topic(session, arguments.topic)
         if not arguments.yes:
             raise SettingsError(f"{preview_reset(job, topic, to)}; say --yes to do it")
         report = reset_offsets(job, topic, to)
@@ -93,13 +93,13 @@ def _maintain(arguments: argparse.Namespace) -> int:
         older_than_ms = arguments.older_than
         steps.append(lambda job, table, _now: _orphans(job, table, older_than_ms, asked=not every))
     code = 0
-    with opened(arguments) as session:
+    with open_session(arguments) as session:
         topics = session.client.topics()
-        for topic in chosen(topics, arguments.topics):
+        for topic in matching_topics(topics, arguments.topics):
             job = session.job(topics.cluster_id)
             try:
-                main = locate(job, topic)
-                tables = [main, dead_identifier(main)]
+                main = table_identifier(job, topic)
+                tables = [main, dead_letter_identifier(main)]
                 found = [one for one in tables if find_table(job.catalog, one) is not None]
             except (AgentError, SparkError):
                 raise
@@ -118,14 +118,14 @@ def _keep(
     table: Identifier,
     steps: list[Callable[[Job, Identifier, int], str]],
 ) -> int:
-    """The steps for one table. Other tables do not wait for one that cannot be kept."""
+    """Runs the steps for one table; its error is printed and does not stop the others."""
     name = ".".join(table)
     try:
         now_ms = store_now_ms(job, table)
         for step in steps:
-            said = step(job, table, now_ms)
+            outcome = step(job, table, now_ms)
             session.progress.clear()
-            print(f"{name}: {said}", flush=True)
+            print(f"{name}: {outcome}", flush=True)
     except (AgentError, SparkError):
         raise
     except ExportError as error:
@@ -146,7 +146,7 @@ def _expired(job: Job, table: Identifier, now_ms: int) -> str:
 
 
 def _orphans(job: Job, table: Identifier, older_than_ms: int, *, asked: bool) -> str:
-    """Where orphans cannot be known, only who asked for them hears an error."""
+    """Deletes orphans. Where none can be known, that is an error only if they were `asked` for."""
     if not asked and keeps_branches(job.catalog):
         return ORPHANS_UNKNOWN
     done = delete_orphans(job, table, older_than_ms)

@@ -1,10 +1,10 @@
-"""What a data file's entry in the table says of its columns: sizes, counts, and bounds of values.
+"""Metrics of a data file for the table's manifests: sizes, counts, and bounds of values.
 
 Bounds are those of Iceberg's Java library: of text and bytes their beginning, of the greatest one
 raised, so that nothing lies above. Read from Parquet's statistics as they are stored: no value is
-turned into a date of Python's, which ends with the year 9999. Parquet keeps no statistics of values
-of some kilobytes. A column that has such a value has no bounds at all: those of the file's other row
-groups would hide it from whoever looks for it.
+turned into a date of Python's, which ends with the year 9999. Parquet keeps no statistics of
+values of some kilobytes. A column that has such a value has no bounds at all: those of the file's
+other row groups would hide it from whoever looks for it.
 """
 
 from collections.abc import Mapping
@@ -30,13 +30,13 @@ class _Bounds(NamedTuple):
     most: Any
 
 
-def least_bound(value: Any, length: int) -> Any:
-    """The beginning of a text or of bytes: nothing that begins so lies below."""
+def lower_bound(value: Any, length: int) -> Any:
+    """Returns the beginning of a text or of bytes: nothing that begins so lies below."""
     return value[:length]
 
 
-def most_bound(value: Any, length: int) -> Any:
-    """Of at most so many characters or bytes, and not below `value`; None: there is none."""
+def upper_bound(value: Any, length: int) -> Any:
+    """Returns at most so many characters or bytes that are not below `value`; None: there are none."""
     if len(value) <= length:
         return value
     for end in range(length, 0, -1):
@@ -46,7 +46,7 @@ def most_bound(value: Any, length: int) -> Any:
 
 
 def _raised(value: Any) -> Any:
-    """With the next greater last character; None when that is the greatest."""
+    """Returns the value with the next greater last character; None when that is the greatest."""
     if isinstance(value, bytes):
         return value[:-1] + bytes([value[-1] + 1]) if value[-1] < 0xFF else None
     code = ord(value[-1]) + 1
@@ -56,14 +56,14 @@ def _raised(value: Any) -> Any:
 
 
 def file_metrics(metadata: TableMetadata, footer: Any) -> dict[str, Any]:
-    """By the names of Iceberg's data files, of one whose Parquet footer is given."""
+    """Returns the metrics of a file by its Parquet footer, named as in Iceberg's data files."""
     plan = compute_statistics_plan(metadata.schema(), metadata.properties)
     ids = parquet_path_to_id_mapping(metadata.schema())
     sizes: dict[int, int] = {}
     counts: dict[int, int] = {}
     nulls: dict[int, int] = {}
     bounds: dict[int, _Bounds | None] = {}
-    untold = set()
+    without_statistics = set()
     for place in range(footer.num_columns * footer.num_row_groups):
         group, number = divmod(place, footer.num_columns)
         column = footer.row_group(group).column(number)
@@ -75,12 +75,12 @@ def file_metrics(metadata: TableMetadata, footer: Any) -> dict[str, Any]:
         counts[field_id] = counts.get(field_id, 0) + column.num_values
         statistics = column.statistics
         if statistics is None or not statistics.has_null_count:
-            untold.add(field_id)
+            without_statistics.add(field_id)
             continue
         nulls[field_id] = nulls.get(field_id, 0) + statistics.null_count
         if mode != MetricModeTypes.COUNTS:
             _widen(bounds, plan[field_id], statistics)
-    for field_id in untold:
+    for field_id in without_statistics:
         nulls.pop(field_id, None)
         bounds.pop(field_id, None)
     return {
@@ -102,7 +102,7 @@ def _offset(column: Any) -> int:
 
 
 def _widen(bounds: dict[int, _Bounds | None], column: StatisticsCollector, statistics: Any) -> None:
-    """Take in what a row group says; None, and for good, when it does not say it."""
+    """Widens a column's bounds by those of a row group; None, for good, when the group has none."""
     field_id, kind = column.field_id, column.iceberg_type
     if not statistics.has_min_max:
         # Floats of a group may all be NaN, and those are in no bounds.
@@ -116,7 +116,7 @@ def _widen(bounds: dict[int, _Bounds | None], column: StatisticsCollector, stati
 
 
 def _stored(value: Any, kind: PrimitiveType) -> Any:
-    """As Iceberg has it, from what Parquet has."""
+    """Returns Parquet's value as Iceberg has it."""
     if isinstance(kind, DecimalType):
         if isinstance(value, bytes):
             value = int.from_bytes(value, "big", signed=True)
@@ -133,8 +133,8 @@ def _as_bytes(
         if found is None:
             continue
         kind, length = plan[field_id].iceberg_type, plan[field_id].mode.length
-        least = found.least if length is None else least_bound(found.least, length)
-        most = found.most if length is None else most_bound(found.most, length)
+        least = found.least if length is None else lower_bound(found.least, length)
+        most = found.most if length is None else upper_bound(found.most, length)
         lower[field_id] = to_bytes(kind, least)
         if most is not None:
             upper[field_id] = to_bytes(kind, most)

@@ -1,9 +1,9 @@
 """Which partition of the table each row belongs to, for any mix of Iceberg's transforms.
 
-Values are those of Iceberg's Java library to the ends of every type (`transform_cases.tsv` among the
-tests): its integers wrap around, and so do ours. No calendar of Python's is asked, since that ends
-with the year 9999. One thing has no value: a decimal that truncation makes longer than its type;
-such rows are to be kept from `split_rows` (`partition_limits`).
+Values are those of Iceberg's Java library to the ends of every type (`transform_cases.tsv` among
+the tests): its integers wrap around, and so do ours. No calendar of Python's is asked, since that
+ends with the year 9999. One thing has no value: a decimal that truncation makes longer than its
+type; such rows are to be kept from `split_rows` (`partition_limits`).
 
 Transforms are arithmetic on whole columns, but for buckets and decimals, of which each value that
 differs is looked at once. The rows of one partition keep their order. A null stays null.
@@ -33,7 +33,12 @@ from pyiceberg.transforms import (
 from pyiceberg.types import DecimalType, IcebergType, PrimitiveType
 
 from iceberg_export.errors import StateError
-from iceberg_export.table.partition_limits import Cut, column_at, truncated, unheld_rows
+from iceberg_export.table.partition_limits import (
+    DecimalTruncation,
+    column_at,
+    rows_without_partition,
+    truncated,
+)
 
 _UNITS: dict[type, str] = {
     YearTransform: "Y",
@@ -50,7 +55,7 @@ _SECOND_TICKS = {"us": 1_000_000, "ns": 1_000_000_000}
 Ints = npt.NDArray[np.int64]
 
 
-class Column(NamedTuple):
+class PartitionColumn(NamedTuple):
     """One field of a table's partitioning and where its values come from."""
 
     field: PartitionField
@@ -59,12 +64,12 @@ class Column(NamedTuple):
     kind: IcebergType
 
 
-def partition_columns(metadata: TableMetadata) -> tuple[Column, ...]:
-    """The fields that the table is partitioned by. Raises StateError for what we cannot write."""
+def partition_columns(metadata: TableMetadata) -> tuple[PartitionColumn, ...]:
+    """Returns the fields that the table is partitioned by. Raises StateError for what we cannot write."""
     return tuple(_column(field, metadata.schema()) for field in metadata.spec().fields)
 
 
-def _column(field: PartitionField, schema: Schema) -> Column:
+def _column(field: PartitionField, schema: Schema) -> PartitionColumn:
     source = schema.find_field(field.source_id)
     path = _path(schema, field.source_id)
     known = type(field.transform) in _UNITS or isinstance(field.transform, _OTHERS)
@@ -73,11 +78,11 @@ def _column(field: PartitionField, schema: Schema) -> Column:
         raise StateError(
             f"the exporter cannot write into partitions by {field.transform} of {source.name}"
         )
-    return Column(field, path, source.field_type)
+    return PartitionColumn(field, path, source.field_type)
 
 
 def _path(schema: Schema, field_id: int) -> tuple[str, ...]:
-    """Names from the top to a field that is in no list and no map; () for others."""
+    """Returns the names from the top to a field that is in no list and no map; () for others."""
 
     def search(fields: Any, above: tuple[str, ...]) -> tuple[str, ...]:
         for one in fields:
@@ -92,21 +97,21 @@ def _path(schema: Schema, field_id: int) -> tuple[str, ...]:
 
 
 def split_rows(
-    columns: tuple[Column, ...], rows: pa.Table
+    columns: tuple[PartitionColumn, ...], rows: pa.Table
 ) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
-    """The rows of each partition with its values; `()` of a table that is not partitioned.
+    """Yields each partition's values and rows; the values are `()` in a table without partitions.
 
     Values are as Iceberg stores them: days and microseconds as numbers. Raises StateError for a
-    row that `partition_limits.unheld_rows` names.
+    row that `partition_limits.rows_without_partition` names.
     """
     if not columns:
         yield (), rows
         return
-    if (same := _only_values(columns, rows)) is not None:
+    if (same := _single_partition(columns, rows)) is not None:
         yield same, rows
         return
-    for said in unheld_rows(filter(None, map(_cut, columns)), rows).values():
-        raise StateError(f"a row of the table cannot be written into its partition: {said}")
+    for reason in rows_without_partition(filter(None, map(_truncation, columns)), rows).values():
+        raise StateError(f"a row of the table cannot be written into its partition: {reason}")
     encoded = [_values(column, rows).dictionary_encode("encode") for column in columns]
     codes = np.zeros(rows.num_rows, np.int64)
     for one in encoded:
@@ -114,35 +119,39 @@ def split_rows(
         codes = codes * len(one.dictionary) + np.asarray(one.indices)
         _, codes = np.unique(codes, return_inverse=True)
     if not codes.any():
-        yield _said(columns, encoded, 0), rows
+        yield _python_values(columns, encoded, 0), rows
         return
     order = np.argsort(codes, kind="stable")
     bounds = np.flatnonzero(np.diff(codes[order])) + 1
     for places in np.split(order, bounds):
-        yield _said(columns, encoded, int(places[0])), rows.take(pa.array(places))
+        yield _python_values(columns, encoded, int(places[0])), rows.take(pa.array(places))
 
 
-def cuts_of(metadata: TableMetadata) -> tuple[Cut, ...]:
-    """Partition fields that some decimals have no place in."""
+def decimal_truncations(metadata: TableMetadata) -> tuple[DecimalTruncation, ...]:
+    """Returns the partition fields that truncate decimals."""
     fields = metadata.spec().fields
     of_decimals = [one for one in fields if isinstance(one.transform, TruncateTransform)]
-    return tuple(filter(None, (_cut(_column(one, metadata.schema())) for one in of_decimals)))
+    return tuple(
+        filter(None, (_truncation(_column(one, metadata.schema())) for one in of_decimals))
+    )
 
 
-def _cut(column: Column) -> Cut | None:
+def _truncation(column: PartitionColumn) -> DecimalTruncation | None:
     transform, kind = column.field.transform, column.kind
     if not (isinstance(transform, TruncateTransform) and isinstance(kind, DecimalType)):
         return None
-    return Cut(column.path, transform.width, kind.precision, kind.scale)
+    return DecimalTruncation(column.path, transform.width, kind.precision, kind.scale)
 
 
 def hashable(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Equal for equal partitions, and only for those: to Python no NaN is one, and zeros are."""
+    """Returns a key that is equal for equal partitions only: Python's NaNs differ, and its zeros do not."""
     return tuple(repr(one) if isinstance(one, float) else one for one in values)
 
 
-def _said(columns: tuple[Column, ...], encoded: list[pa.Array], row: int) -> tuple[Any, ...]:
-    """The partition's values in Python's types."""
+def _python_values(
+    columns: tuple[PartitionColumn, ...], encoded: list[pa.Array], row: int
+) -> tuple[Any, ...]:
+    """Returns the partition's values in Python's types."""
     found = []
     for column, array in zip(columns, encoded, strict=True):
         value = array[row].as_py()
@@ -151,8 +160,10 @@ def _said(columns: tuple[Column, ...], encoded: list[pa.Array], row: int) -> tup
     return tuple(found)
 
 
-def _only_values(columns: tuple[Column, ...], rows: pa.Table) -> tuple[Any, ...] | None:
-    """The partition that all rows lie in, when their least and greatest times tell; else None.
+def _single_partition(
+    columns: tuple[PartitionColumn, ...], rows: pa.Table
+) -> tuple[Any, ...] | None:
+    """Returns the partition of all rows, when their least and greatest times tell; else None.
 
     Most rows that are written together are of one day: this spares them the work for each row.
     Before 1970 later times may lie in earlier partitions (`_since_1970`).
@@ -168,31 +179,31 @@ def _only_values(columns: tuple[Column, ...], rows: pa.Table) -> tuple[Any, ...]
         first, last = _since_1970(ends, source.type, unit)
         if first != last or ends[0] < 0:
             return None
-        found.append(int(_wrapped(first)))
+        found.append(int(_wrapped_int32(first)))
     return tuple(found)
 
 
-def _values(column: Column, rows: pa.Table) -> pa.Array:
-    """A value for each row, equal where the partitions are; floats as their bytes."""
+def _values(column: PartitionColumn, rows: pa.Table) -> pa.Array:
+    """Returns a value for each row, equal where the partitions are; floats as their bytes."""
     source = column_at(column.path, rows)
     transform = column.field.transform
     if isinstance(transform, VoidTransform) or pa.types.is_null(source.type):
         return pa.nulls(len(source), pa.int32())
     if (unit := _UNITS.get(type(transform))) is not None:
-        ticks = _plain(source).fill_null(0).to_numpy().astype(np.int64)
-        whole = _wrapped(_since_1970(ticks, source.type, unit))
+        ticks = _stored_form(source).fill_null(0).to_numpy().astype(np.int64)
+        whole = _wrapped_int32(_since_1970(ticks, source.type, unit))
         return pa.array(whole, mask=~np.asarray(source.is_valid()))
-    plain = _plain(source)
+    stored = _stored_form(source)
     if isinstance(transform, BucketTransform):
-        return _of_each(plain, transform.transform(column.kind), pa.int32())
+        return _map_distinct(stored, transform.transform(column.kind), pa.int32())
     if isinstance(transform, TruncateTransform):
-        return _truncate(plain, transform.width, column.kind)
+        return _truncate(stored, transform.width, column.kind)
     form = _float_form(column)
-    return _float_bytes(plain, form) if form else plain
+    return _float_bytes(stored, form) if form else stored
 
 
-def _plain(source: pa.Array) -> pa.Array:
-    """As Iceberg stores it: times as numbers, a UUID as its bytes."""
+def _stored_form(source: pa.Array) -> pa.Array:
+    """Returns values as Iceberg stores them: times as numbers, a UUID as its bytes."""
     kind = source.type
     if isinstance(source, pa.ExtensionArray):
         return source.storage
@@ -204,8 +215,8 @@ def _width(kind: pa.DataType) -> pa.DataType:
     return pa.int32() if kind.bit_width == 32 else pa.int64()
 
 
-def _of_each(source: pa.Array, apply: Any, kind: pa.DataType) -> pa.Array:
-    """What a function of Python's makes of each value; it is asked once for equal ones."""
+def _map_distinct(source: pa.Array, apply: Any, kind: pa.DataType) -> pa.Array:
+    """Applies a Python function to each value, once for equal ones."""
     unique = source.dictionary_encode()
     results = pa.array([apply(value.as_py()) for value in unique.dictionary], kind)
     return results.take(unique.indices) if len(results) else pa.nulls(len(source), kind)
@@ -213,7 +224,7 @@ def _of_each(source: pa.Array, apply: Any, kind: pa.DataType) -> pa.Array:
 
 def _truncate(source: pa.Array, width: int, kind: IcebergType) -> pa.Array:
     if isinstance(kind, DecimalType):
-        return _of_each(source, lambda value: truncated(value, width, kind.scale), source.type)
+        return _map_distinct(source, lambda value: truncated(value, width, kind.scale), source.type)
     if pa.types.is_integer(source.type):
         numbers = source.fill_null(0).to_numpy()
         by = numbers.dtype.type(width)
@@ -225,22 +236,22 @@ def _truncate(source: pa.Array, width: int, kind: IcebergType) -> pa.Array:
     return pc.binary_slice(source, 0, width)
 
 
-def _float_form(column: Column) -> str:
-    """How `struct` says the values of an identity partition of floats; "" of all others."""
+def _float_form(column: PartitionColumn) -> str:
+    """Returns `struct`'s format for an identity partition of floats; "" for all others."""
     if not isinstance(column.field.transform, IdentityTransform):
         return ""
     return {"float": "<f", "double": "<d"}.get(str(column.kind), "")
 
 
 def _float_bytes(source: pa.Array, form: str) -> pa.Array:
-    """Partitions of floats are equal as in Java, by their bits: two zeros, one NaN."""
+    """Returns floats as bytes, equal where Java has them equal: two zeros, one NaN."""
     numbers = source.fill_null(0.0).to_numpy().copy()
     numbers[np.isnan(numbers)] = np.nan
     size = struct.calcsize(form)
-    held = pa.Array.from_buffers(
+    stored = pa.Array.from_buffers(
         pa.binary(size), len(numbers), [None, pa.py_buffer(numbers.tobytes())]
     )
-    return pc.if_else(source.is_valid(), held, pa.scalar(None, held.type))
+    return pc.if_else(source.is_valid(), stored, pa.scalar(None, stored.type))
 
 
 def _since_1970(ticks: Ints, kind: pa.DataType, unit: str) -> Ints:
@@ -260,6 +271,6 @@ def _since_1970(ticks: Ints, kind: pa.DataType, unit: str) -> Ints:
     return ticks
 
 
-def _wrapped(whole: Any) -> Any:
+def _wrapped_int32(whole: Any) -> Any:
     """In 32 bits, as Java's cast leaves the hours of the year 300,000."""
     return whole.astype(np.int32)

@@ -1,26 +1,30 @@
-"""Rows of data files as a reader of the table sees them: `NullKeepingScan`.
+"""Data files of a table, and their rows as a reader of the table sees them.
 
 PyIceberg's `ArrowScan` (0.12) makes a list anew from its offsets where the elements are structs,
 and a map where the values are, and forgets which of them were null: they come out empty
 (`ArrowProjectionVisitor.list` and `.map`). Whoever writes what he read would lose the difference,
-so all that reads tables here reads through this. Columns are found by field id, position deletes
-applied, types promoted, as PyIceberg does; only lists and maps are put together here.
+so all that reads whole rows here uses `NullKeepingScan`. Columns are found by field id, position
+deletes applied, types promoted, as PyIceberg does; only lists and maps are put together here.
 
 Leaves out row filters: callers choose files, and filter rows themselves.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import ArrowAccessor, pyarrow_to_schema
 from pyiceberg.schema import Schema, prune_columns, visit_with_partner
-from pyiceberg.table import FileScanTask
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import ListType, MapType
 from typing_extensions import override
 
+from iceberg_export.table.catalog import guarded
 from iceberg_export.table.pyiceberg_internals import (
     Projection,
     Scan,
@@ -115,3 +119,36 @@ class NullKeepingScan(Scan):
         projection = _Projection(here, self.metadata, missing)
         columns = visit_with_partner(self.columns, batch, projection, ArrowAccessor(here))
         return pa.RecordBatch.from_struct_array(columns)
+
+
+def read_rows(
+    files: Iterable[FileScanTask],
+    metadata: TableMetadata,
+    io: FileIO,
+    columns: Schema | None = None,
+) -> Iterator[pa.Table]:
+    """Yields the rows of the files batch by batch, deletes applied; `columns`: all, if not given."""
+    scan = NullKeepingScan(metadata, io, columns or metadata.schema())
+    for batch in scan.to_record_batches(files):
+        yield pa.Table.from_batches([batch])
+
+
+def scan_files(table: Table, rows: BooleanExpression | None = None) -> list[FileScanTask]:
+    """Returns the data files that may hold such rows, with their deletes. Raises CatalogError."""
+    name = ".".join(table.name())
+    scan = table.scan() if rows is None else table.scan(row_filter=rows)
+    return guarded(f"read the file list of {name}", lambda: list(scan.plan_files()))
+
+
+def group_files(files: Iterable[FileScanTask], bytes_max: int) -> list[list[FileScanTask]]:
+    """Groups files for tasks, in order, about `bytes_max` in each group."""
+    groups: list[list[FileScanTask]] = []
+    room = 0
+    for file in files:
+        size = file.file.file_size_in_bytes
+        if not groups or room < size:
+            groups.append([])
+            room = bytes_max
+        groups[-1].append(file)
+        room -= size
+    return groups

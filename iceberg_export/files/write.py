@@ -11,11 +11,10 @@ The result is PyIceberg's own description of each file. Nothing is visible until
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
@@ -26,6 +25,7 @@ from pyiceberg.typedef import Record
 from iceberg_export import names
 from iceberg_export.files.metrics import file_metrics
 from iceberg_export.files.partition_values import hashable, partition_columns, split_rows
+from iceberg_export.files.target import Target
 from iceberg_export.table.pyiceberg_internals import mend
 
 mend()
@@ -40,14 +40,6 @@ FOLDER_CHARS_MAX = 200
 """Of what says a partition in a path, in ASCII. File systems take 255 for a folder's name."""
 
 
-class Target(NamedTuple):
-    """The table as a task needs it: plain values that travel to executors."""
-
-    metadata_json: str
-    io_properties: dict[str, str]
-    file_bytes_max: int
-
-
 class _Folder(NamedTuple):
     """Where the files of a partition lie; a stand-in for PyIceberg's PartitionKey, which knows no
     two fields of one column."""
@@ -59,7 +51,7 @@ class _Folder(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenFile:
     path: str
     sink: Any
     writer: Any
@@ -69,24 +61,40 @@ class _Open:
     """Kept as a sum: asking Arrow for all pieces again with each new one cost a fifth of all."""
 
 
+class Discardable(Protocol):
+    """A writer of new files, which no snapshot names yet."""
+
+    def discard(self) -> None: ...
+
+
+@contextlib.contextmanager
+def discarded_on_error(*writers: Discardable) -> Iterator[None]:
+    """Discards what the writers have written when the `with` block fails."""
+    try:
+        yield
+    except BaseException:
+        for writer in writers:
+            writer.discard()
+        raise
+
+
 class FileWriter:
     """Writes the rows of one attempt of one split."""
 
     def __init__(self, target: Target, name: str) -> None:
-        self._metadata = _parse_metadata(target.metadata_json)
-        self._io: FileIO = load_file_io(target.io_properties, self._metadata.location)
+        self._metadata, self._io = target.open()
         self._locations = load_location_provider(self._metadata.location, self._metadata.properties)
         self._bytes_max = target.file_bytes_max
         self._name = name
         self._schema = self._metadata.schema()
         self._arrow_schema = schema_to_pyarrow(self._schema, include_field_ids=True)
         self._columns = partition_columns(self._metadata)
-        self._open: dict[Any, _Open] = {}
+        self._open: dict[Any, _OpenFile] = {}
         self._count = 0
         self._files: list[DataFile] = []
 
     def write(self, rows: pa.Table) -> None:
-        """Take rows with columns of the table, by name; within a file they keep their order."""
+        """Takes rows with columns of the table, by name; within a file they keep their order."""
         if rows.num_rows == 0:
             return
         for values, part in split_rows(self._columns, rows):
@@ -103,16 +111,16 @@ class FileWriter:
             self._finish(next(iter(self._open)))
 
     def close(self) -> list[DataFile]:
-        """Finish all files; what they are, for the commit."""
+        """Finishes all files and returns them, for the commit."""
         for value in list(self._open):
             self._finish(value)
         return self._files
 
     def discard(self) -> None:
-        """After a failure: close what is open and delete everything that was written.
+        """Closes what is open and deletes everything that was written, after a failure.
 
         What cannot be deleted stays as an orphan, which nobody refers to: the failure that led
-        here is the one to be told.
+        here is the one to be shown.
         """
         paths = [file.file_path for file in self._files]
         for file in self._open.values():
@@ -129,13 +137,13 @@ class FileWriter:
         return sum(file.gathered_bytes for file in self._open.values())
 
     def _folder(self, partition: Record) -> _Folder | None:
-        """None: files lie beside the partitions' folders, when the name of theirs were too long."""
+        """Returns the partition's folder; None where its name would be too long, or there is no partition."""
         if not self._columns:
             return None
         path = self._metadata.spec().partition_to_path(partition, self._schema)
         return _Folder(path) if len(path) <= FOLDER_CHARS_MAX else None
 
-    def _start(self, partition: Record) -> _Open:
+    def _start(self, partition: Record) -> _OpenFile:
         folder: Any = self._folder(partition)
         path = self._locations.new_data_location(f"{self._name}-{self._count:05d}.parquet", folder)
         self._count += 1
@@ -156,9 +164,9 @@ class FileWriter:
             write_page_index=True,
             store_schema=False,
         )
-        return _Open(path, sink, writer, partition, [])
+        return _OpenFile(path, sink, writer, partition, [])
 
-    def _flush(self, file: _Open) -> None:
+    def _flush(self, file: _OpenFile) -> None:
         if not file.gathered:
             return
         # PyIceberg's reader says text for what files have, large text for what they lack.
@@ -187,12 +195,12 @@ class FileWriter:
 
 
 def _is_typed(field: pa.Field) -> bool:
-    """A value that is no bytes."""
+    """Tells whether the field is a decoded value."""
     return field.name == names.VALUE and not pa.types.is_large_binary(field.type)
 
 
 def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
-    """What Parquet calls the columns of a field."""
+    """Yields Parquet's names for the columns of a field."""
     if pa.types.is_struct(kind):
         for place in range(kind.num_fields):
             yield from _leaves(f"{path}.{kind.field(place).name}", kind.field(place).type)
@@ -223,15 +231,9 @@ def _data_file(
 
 
 def describe_file(table: Table, path: str) -> DataFile:
-    """A file that a `FileWriter` wrote for this table, which must not be partitioned."""
+    """Returns the entry of a file that a `FileWriter` wrote for this table, which has no partitions."""
     assert not table.metadata.spec().fields
     given = table.io.new_input(path)
     with given.open() as source:
         footer = pq.read_metadata(source)
     return _data_file(table.metadata, path, len(given), footer, Record())
-
-
-def _parse_metadata(text: str) -> TableMetadata:
-    from pyiceberg.table.metadata import TableMetadataUtil
-
-    return TableMetadataUtil.parse_raw(text)

@@ -40,7 +40,7 @@ class Topics(NamedTuple):
 
 
 class AgentClient:
-    """Asks whichever agent answers. `sleep` waits seconds between rounds."""
+    """Sends requests to whichever agent answers. `sleep` waits seconds between rounds."""
 
     def __init__(
         self, addresses: Sequence[str], *, timeout_ms: int, sleep: Callable[[float], None]
@@ -55,7 +55,7 @@ class AgentClient:
         self._sleep = sleep
 
     def topics(self) -> Topics:
-        """All topics of the cluster. Raises AgentError."""
+        """Returns all topics of the cluster. Raises AgentError."""
         answer = self._call("GET", "/export/topics")
         try:
             return Topics(
@@ -82,7 +82,7 @@ class AgentClient:
         bytes_enough: int | None = None,
         beyond: Mapping[int, int] = MappingProxyType({}),
     ) -> TopicPlan:
-        """Where the records from `offsets` on lie; a partition without: from the log's start.
+        """Returns where records from `offsets` on lie; from the log's start for partitions without.
 
         Agents tell only so many spans at a time. Of each partition as many are asked for as have
         `bytes_enough`, and reach behind the offset `beyond`; None: all. Raises AgentError, and PlanError when the topic is not the one
@@ -97,7 +97,9 @@ class AgentClient:
                     pool.map(lambda one: self._plan(topic, one, offsets.get(one, 0)), numbers)
                 )
             parts = pool.map(
-                lambda part: self._whole(topic, part, bytes_enough, beyond.get(part.partition, -1)),
+                lambda part: self._is_digits(
+                    topic, part, bytes_enough, beyond.get(part.partition, -1)
+                ),
                 plan.partitions.values(),
             )
             return plan._replace(partitions={part.partition: part for part in parts})
@@ -111,11 +113,11 @@ class AgentClient:
             raise PlanError(f"topic {topic.name} was re-created just now; run again")
         return plan
 
-    def _whole(
+    def _is_digits(
         self, topic: Topic, part: PartitionPlan, bytes_enough: int | None, beyond: int
     ) -> PartitionPlan:
-        """The plan of a partition as far as it is needed, piece by piece. Rows may move meanwhile:
-        each piece holds for its own offsets."""
+        """Fetches the plan of a partition as far as it is needed, in parts. Rows may move meanwhile:
+        each part holds for its own offsets."""
         goal = part.stable
         while part.end < min(goal, part.stable):
             is_enough = bytes_enough is not None and part.byte_count >= bytes_enough
@@ -137,7 +139,7 @@ class AgentClient:
         others: int = 0,
         goal: Callable[[PartitionPlan], int] = lambda part: part.stable,
     ) -> TopicPlan:
-        """As `plan`, of a topic whose id is not known yet: each partition from its offset on,
+        """Returns the plan of a topic whose id is not known yet: each partition from its offset on,
         those that have none from `others`, and as far as `goal` says.
 
         One request, unless there are more spans than one answer has: who reads what is fresh asks
@@ -164,7 +166,7 @@ class AgentClient:
         return parse_plan(self._call("POST", "/export/plan", body))
 
     def pin(self, name: str, lifetime_ms: int) -> int:
-        """Keep every object that is reachable now, for a while; the position kept."""
+        """Keeps every object that is reachable now, for a while; returns the position kept."""
         answer = self._call("POST", "/export/pin", {"name": name, "lifetime_ms": lifetime_ms})
         try:
             return int(answer["position"])
@@ -172,11 +174,11 @@ class AgentClient:
             raise AgentError("the agent's answer to a pin cannot be read") from error
 
     def unpin(self, name: str) -> None:
-        """Let go of what `pin` keeps."""
+        """Ends a pin."""
         self._call("DELETE", f"/export/pin/{quote(name, safe='')}")
 
     def report_progress(self, topic: Topic, offsets: Mapping[int, int]) -> None:
-        """Tell the agents how far the topic's table is: they hold back retention, and alarm."""
+        """Reports how far the topic's table is: agents hold back retention by it, and alarm."""
         body = {
             "topic": topic.name,
             "topic_id": topic.topic_id,
@@ -206,11 +208,11 @@ class AgentClient:
             with urlopen(request, timeout=self._timeout_s) as response:  # noqa: S310
                 text = response.read()
         except HTTPError as error:
-            said = _said(error.read())
+            message = _error_text(error.read())
             if error.code in RETRIABLE_STATUS:
-                raise _TryAnotherError(f"HTTP {error.code} {said}".strip()) from error
+                raise _TryAnotherError(f"HTTP {error.code} {message}".strip()) from error
             raise AgentError(
-                f"agent {address} refuses {path.split('?', maxsplit=1)[0]}: {said or error.reason}"
+                f"agent {address} refuses {path.split('?', maxsplit=1)[0]}: {message or error.reason}"
             ) from error
         except (URLError, HTTPException, OSError) as error:
             reason = getattr(error, "reason", error)
@@ -229,8 +231,8 @@ class _TryAnotherError(Exception):
     """This agent cannot answer now."""
 
 
-def _said(body: bytes) -> str:
-    """What an error's body says: our JSON's message, or the first line of the text."""
+def _error_text(body: bytes) -> str:
+    """Returns the message in an error's body: our JSON's, or the first line of the text."""
     text = body.decode("utf-8", "replace").strip()
     try:
         found = json.loads(text)

@@ -113,8 +113,8 @@ class TopicPlan(NamedTuple):
     """Effective `frazil.iceberg.*` of the topic."""
 
 
-class Work(NamedTuple):
-    """What one commit will cover: `starts[p]` to `ends[p]` for every partition."""
+class CommitRange(NamedTuple):
+    """The offsets that one commit covers: `starts[p]` to `ends[p]` for every partition."""
 
     starts: dict[int, int]
     ends: dict[int, int]
@@ -162,7 +162,7 @@ def _span(partition: int, row: Sequence[Any]) -> PlannedSpan:
 
 
 def parse_plan(answer: Mapping[str, Any]) -> TopicPlan:
-    """The JSON of `/export/plan` as values. Raises PlanError when it is not such a plan."""
+    """Parses the JSON of `/export/plan`. Raises PlanError when it is not such a plan."""
     try:
         store = answer["store"]
         partitions = {}
@@ -201,7 +201,7 @@ def parse_plan(answer: Mapping[str, Any]) -> TopicPlan:
 
 
 def merge_plans(plans: Iterable[TopicPlan]) -> TopicPlan:
-    """One plan from several of the same topic that name different partitions."""
+    """Merges plans of one topic that name different partitions."""
     merged: TopicPlan | None = None
     for plan in plans:
         if merged is None:
@@ -216,7 +216,7 @@ def merge_plans(plans: Iterable[TopicPlan]) -> TopicPlan:
 
 
 def join_parts(part: PartitionPlan, more: PartitionPlan) -> PartitionPlan:
-    """The plan of a partition and what follows it, planned later: each holds for its own offsets.
+    """Joins a partition's plan and a later one of what follows: each holds for its own offsets.
 
     Rows may have moved between the two, so what follows may begin with a span that takes offsets
     of `part` as well, markers among them; those stay with `part`.
@@ -247,13 +247,13 @@ class Clipped(NamedTuple):
 
 
 def clip(part: PartitionPlan, *, start: int, end: int, topic: str) -> Clipped:
-    """Spans and markers of [start, end). Raises PlanError at a hole."""
+    """Returns the spans and markers of [start, end). Raises PlanError at a hole."""
     spans: list[PlannedSpan] = []
     markers = [offset for offset in sorted(part.markers) if start <= offset < end]
     ahead = deque(markers)
     at = start
     for span in sorted(part.spans, key=lambda span: span.offset_from):
-        at = _behind_markers(ahead, at)
+        at = _skip_markers(ahead, at)
         if span.next_offset <= at or span.offset_from >= end:
             continue
         if span.offset_from > at:
@@ -261,7 +261,7 @@ def clip(part: PartitionPlan, *, start: int, end: int, topic: str) -> Clipped:
         to = min(span.next_offset, end)
         spans.append(span._replace(offset_from=at, offset_to=to))
         at = to
-    at = _behind_markers(ahead, at)
+    at = _skip_markers(ahead, at)
     if at < end or ahead:
         raise PlanError(
             f"the plan of {topic} partition {part.partition} has a hole at offset {at} "
@@ -270,8 +270,8 @@ def clip(part: PartitionPlan, *, start: int, end: int, topic: str) -> Clipped:
     return Clipped(_with_aborted(spans, part.aborted), tuple(markers))
 
 
-def _behind_markers(ahead: deque[int], at: int) -> int:
-    """The first offset from `at` on that no marker takes; those before are taken away."""
+def _skip_markers(ahead: deque[int], at: int) -> int:
+    """Returns the first offset from `at` on that no marker takes, and drops the markers before."""
     while ahead and ahead[0] == at:
         ahead.popleft()
         at += 1
@@ -281,7 +281,7 @@ def _behind_markers(ahead: deque[int], at: int) -> int:
 def _with_aborted(
     spans: Sequence[PlannedSpan], aborted: Iterable[Aborted]
 ) -> tuple[PlannedSpan, ...]:
-    """The spans, each with the ranges that reach into the offsets wanted from it."""
+    """Returns the spans, each with the aborted transactions that reach into its offsets wanted."""
     waiting = deque(sorted(aborted, key=lambda one: one.first_offset))
     reaching: list[Aborted] = []
     found = []
@@ -294,7 +294,7 @@ def _with_aborted(
 
 
 def _limit(spans: Sequence[PlannedSpan], bytes_max: int) -> Sequence[PlannedSpan]:
-    """The first spans within a limit of bytes, at least one."""
+    """Returns the first spans within a limit of bytes, at least one."""
     total = 0
     for count, span in enumerate(spans):
         total += span.length
@@ -305,31 +305,31 @@ def _limit(spans: Sequence[PlannedSpan], bytes_max: int) -> Sequence[PlannedSpan
 
 def check_not_ahead(plan: TopicPlan, offsets: Mapping[int, int], position: int = 0) -> None:
     """Raises AheadError when a table has everything before `offsets` and the log has not, or is not
-    yet at the `position` at which it told of the table's last records.
+    yet at the `position` at which the table's last records were planned.
 
     Neither ever goes back, unless an older log is put back. Once that one has grown past the
-    table, `seams` tell.
+    table, `last_records` show it.
     """
-    said = [
+    reasons = [
         f"partition {number}: the table has what is before offset {offset}, "
         f"the log ends at {plan.partitions[number].stable}"
         for number, offset in sorted(offsets.items())
         if number in plan.partitions and offset > plan.partitions[number].stable
     ]
     if plan.position < position:
-        said.append(
-            f"the table was written when the log was at position {_shown(position)}, "
-            f"the log is at {_shown(plan.position)}"
+        reasons.append(
+            f"the table was written when the log was at position {_position_text(position)}, "
+            f"the log is at {_position_text(plan.position)}"
         )
-    if said:
-        raise ahead_error(plan.topic, said)
+    if reasons:
+        raise ahead_error(plan.topic, reasons)
 
 
-def ahead_error(topic: str, said: Sequence[str]) -> AheadError:
-    """What shows that the table has what the log has not, and what to do."""
-    shown = "; ".join(said[:AHEAD_SHOWN_MAX])
-    if len(said) > AHEAD_SHOWN_MAX:
-        shown += f"; and {len(said) - AHEAD_SHOWN_MAX} more"
+def ahead_error(topic: str, reasons: Sequence[str]) -> AheadError:
+    """Returns the error for a table that has what the log has not, with what to do."""
+    shown = "; ".join(reasons[:AHEAD_SHOWN_MAX])
+    if len(reasons) > AHEAD_SHOWN_MAX:
+        shown += f"; and {len(reasons) - AHEAD_SHOWN_MAX} more"
     return AheadError(
         f"{topic}, {shown}: the table is ahead of the log, so an older log was put back, or this is "
         "not the cluster that the table was made from; put the newer log back, or, if its records "
@@ -338,17 +338,17 @@ def ahead_error(topic: str, said: Sequence[str]) -> AheadError:
     )
 
 
-def _shown(place: int) -> str:
+def _position_text(place: int) -> str:
     return f"{era_of(Position(place))}:{revision_of(Position(place))}"
 
 
-def next_work(
+def next_commit_range(
     plan: TopicPlan, offsets: Mapping[int, int], *, bytes_max: int, skip_gaps: bool
-) -> Work:
-    """What to export next, given the table's `offsets`; at most about `bytes_max` bytes.
+) -> CommitRange:
+    """Returns what to export next, given the table's `offsets`; at most about `bytes_max` bytes.
 
     A partition without an offset begins at the log's start. One whose next offset retention has
-    already removed is a gap: refused, or with `skip_gaps` stepped over and told. Raises AheadError
+    already removed is a gap: refused, or with `skip_gaps` skipped and recorded. Raises AheadError
     as `check_not_ahead`.
     """
     check_not_ahead(plan, offsets)
@@ -383,13 +383,13 @@ def next_work(
         spans += chosen
         if count := sum(offset < ends[number] for offset in clipped.markers):
             markers[number] = count
-    return Work(starts, ends, tuple(gaps), tuple(spans), markers)
+    return CommitRange(starts, ends, tuple(gaps), tuple(spans), markers)
 
 
 def make_splits(
     spans: Sequence[PlannedSpan], *, bytes_max: int, parallelism: int
 ) -> tuple[Split, ...]:
-    """Share the spans out: about `bytes_max` each, smaller when cores would stay idle."""
+    """Shares the spans out: about `bytes_max` each, less when cores would stay idle."""
     if not spans:
         return ()
     total = sum(span.length for span in spans)

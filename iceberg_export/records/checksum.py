@@ -2,9 +2,10 @@
 has the same sums.
 
 Every record is hashed whole (partition, offset, timestamp and its type, key, headers, value; null
-differs from empty; of typed tables their columns) to 64 bits, and per block of 65,536 offsets three numbers are added up: the
-count, the hashes, and the hashes mixed once more. A missing, doubled or changed record shows in
-at least one, and the block says where. Compiled, since it sees every byte. Pure.
+differs from empty; of typed tables their columns) to 64 bits, and per block of 65,536 offsets
+three numbers are added up: the count, the hashes, and the hashes mixed once more. A missing,
+doubled or changed record shows in at least one, and the block says where. Compiled, since it sees
+every byte. Pure.
 """
 
 from typing import NamedTuple

@@ -2,9 +2,9 @@
 
 Three steps. `split_batches` walks the headers of a span, verifies each CRC, drops control batches
 and those of aborted transactions, decompresses the others into one buffer for many of them.
-`index_records` (compiled) walks the records of such a unit and notes where each field lies. `gather` (compiled) copies fields
-into one buffer with 64-bit offsets, the layout of Arrow's large binary, so that no column has a
-limit of 2 GiB.
+`index_records` (compiled) walks the records of such a unit and notes where each field lies.
+`gather` (compiled) copies fields into one buffer with 64-bit offsets, the layout of Arrow's large
+binary, so that no column has a limit of 2 GiB.
 
 Exactness: anything that does not add up raises CorruptSpanError: wrong CRC, lengths beyond the
 batch, bytes left over, offsets that do not rise, counts other than the log's. Offsets of a chunk

@@ -108,10 +108,10 @@ class FolderReader:
                     got += count
         except OSError as error:
             raise StoreReadError(f"cannot read chunk {path}: {error.strerror or error}") from error
-        return _whole(memoryview(data)[:got], key, start, length)
+        return _is_digits(memoryview(data)[:got], key, start, length)
 
 
-def _whole(data: memoryview, key: str, start: int, length: int) -> memoryview:
+def _is_digits(data: memoryview, key: str, start: int, length: int) -> memoryview:
     if len(data) != length:
         raise StoreReadError(
             f"chunk {key} is too short: {len(data)} of {length} bytes at byte {start}"
@@ -137,7 +137,7 @@ class S3Reader:
             raise StoreReadError(
                 f"cannot read {self._name}/{key}: {_line(error)}", again=True
             ) from error
-        return _whole(data, key, start, length)
+        return _is_digits(data, key, start, length)
 
 
 def _line(error: BaseException) -> str:

@@ -5,7 +5,7 @@ call has a fixed cost and topics may have batches of one record. Memory: one uni
 Pure; leaves out files and partitions of the table (`write_files`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from iceberg_export.records.decode import (
     NULL,
     Columns,
     Dropped,
+    Ints,
     Tally,
     gather,
     index_records,
@@ -93,18 +94,18 @@ def _headers(columns: Columns) -> pa.Array:
 
 
 def to_table(columns: Columns, partition: int) -> pa.Table:
-    """The records of one partition as a table of ROW_SCHEMA."""
+    """Returns the records of one partition as a table of ROW_SCHEMA."""
     timestamps = columns.timestamps
-    held = (timestamps >= 0) & (timestamps <= names.TIMESTAMP_MS_MAX)
-    raw = ~held & (timestamps != -1)
+    in_range = (timestamps >= 0) & (timestamps <= names.TIMESTAMP_MS_MAX)
+    raw = ~in_range & (timestamps != -1)
     # Masked before they are scaled: what a column cannot hold could overflow 64 bits.
-    micros = np.where(held, timestamps, 0) * 1000
+    micros = np.where(in_range, timestamps, 0) * 1000
     count = len(timestamps)
     return pa.Table.from_arrays(
         [
             pa.array(np.full(count, partition, np.int32)),
             pa.array(columns.offsets),
-            _nullable(micros, held, ROW_SCHEMA.field(names.TIMESTAMP).type),
+            _nullable(micros, in_range, ROW_SCHEMA.field(names.TIMESTAMP).type),
             pa.array(columns.timestamp_types.astype(np.int32)),
             _binary(columns, columns.key_starts, columns.key_lengths, pa.large_binary()),
             _headers(columns),
@@ -133,11 +134,11 @@ def limit_timestamps(rows: pa.Table, limits: TimestampLimits) -> pa.Table:
     wild = pc.or_(pc.less(micros, low), pc.greater(micros, high))
     wild = wild.fill_null(False)  # noqa: FBT003 - Arrow's signature.
     raw = pc.if_else(wild, pc.divide(micros, 1000), rows.column(names.TIMESTAMP_RAW))
-    held = pc.if_else(
+    in_range = pc.if_else(
         wild, pa.scalar(None, ROW_SCHEMA.field(names.TIMESTAMP).type), rows.column(names.TIMESTAMP)
     )
     rows = rows.set_column(
-        ROW_SCHEMA.get_field_index(names.TIMESTAMP), ROW_SCHEMA.field(names.TIMESTAMP), held
+        ROW_SCHEMA.get_field_index(names.TIMESTAMP), ROW_SCHEMA.field(names.TIMESTAMP), in_range
     )
     return rows.set_column(
         ROW_SCHEMA.get_field_index(names.TIMESTAMP_RAW), ROW_SCHEMA.field(names.TIMESTAMP_RAW), raw
@@ -145,9 +146,9 @@ def limit_timestamps(rows: pa.Table, limits: TimestampLimits) -> pa.Table:
 
 
 def span_rows(span: PlannedSpan, data: memoryview) -> Iterator[tuple[pa.Table, Tally]]:
-    """The wanted, committed records of a span, in order, and what became of its offsets.
+    """Yields the wanted, committed records of a span, in order, and a tally of its offsets.
 
-    The tallies of all pieces add up to the span's offsets. Raises CorruptSpanError.
+    The tallies add up to the span's offsets. Raises CorruptSpanError.
     """
     dropped = Dropped()
     covered = 0
@@ -168,3 +169,13 @@ def span_rows(span: PlannedSpan, data: memoryview) -> Iterator[tuple[pa.Table, T
     rest = Tally(control=dropped.control, aborted=dropped.aborted, holes=dropped.holes)
     yield ROW_SCHEMA.empty_table(), rest
     assert covered + rest.offsets == span.records
+
+
+def is_among(rows: pa.Table, offsets: Mapping[int, Ints]) -> pa.Array:
+    """Returns which rows have a partition and offset of `offsets`."""
+    partitions = np.asarray(rows.column(names.PARTITION))
+    numbers = np.asarray(rows.column(names.OFFSET))
+    found = np.zeros(rows.num_rows, np.bool_)
+    for partition, some in offsets.items():
+        found |= (partitions == partition) & np.isin(numbers, some)
+    return pa.array(found)

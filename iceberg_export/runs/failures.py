@@ -1,4 +1,4 @@
-"""Why topics could not be exported the last time: one small file in the data folder.
+"""Why the last export of a topic failed: one small file in the data folder.
 
 Who runs exports writes it, so that `frazil export status` of the same folder (that of the pod, say)
 can tell. Nothing depends on it: it may be lost or deleted, and one that cannot be read is as none.
@@ -21,19 +21,19 @@ class Failure(NamedTuple):
 
 
 def load(data: Path) -> dict[str, Failure]:
-    """Failures by name of the topic."""
+    """Returns the failures by name of the topic."""
     try:
-        told = json.loads((data / FILE).read_text(encoding="utf-8"))
+        stored = json.loads((data / FILE).read_text(encoding="utf-8"))
         return {
             str(topic): Failure(int(one["times"]), int(one["at_ms"]), str(one["reason"]))
-            for topic, one in told.items()
+            for topic, one in stored.items()
         }
     except (OSError, ValueError, AttributeError, KeyError, TypeError):
         return {}
 
 
 def save(data: Path, failures: Mapping[str, Failure]) -> None:
-    """Replace what is there. A folder that cannot be written to keeps nothing."""
+    """Replaces what is there. A folder that cannot be written to keeps nothing."""
     text = json.dumps({topic: one._asdict() for topic, one in failures.items()}, indent=1)
     scratch = data / f"{FILE}.new"
     try:
@@ -45,7 +45,7 @@ def save(data: Path, failures: Mapping[str, Failure]) -> None:
 
 
 def note(data: Path, topic: str, failure: Failure | None) -> None:
-    """The topic failed, or (None) did not; others are left as they are."""
+    """Records a topic's failure, or (None) that it has none; others stay as they are."""
     before = load(data)
     after = {name: one for name, one in before.items() if name != topic}
     if failure is not None:

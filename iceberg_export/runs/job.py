@@ -1,14 +1,14 @@
-"""One export of one topic, from plan to commit: the order of steps, and nothing else.
+"""One export of one topic, from plan to commit: the order of steps.
 
-State, plan, splits, tasks, proof that every offset is accounted for, commit. A crash between any
-two steps leaves the table as it was, with files that nobody refers to at worst; the next run
-begins from the table's own state. The chunks stay while the caller's pin lives.
+The steps: read the state, plan, split, run tasks, check that every offset is accounted for, commit.
+A crash between any two steps leaves the table as it was, with files that nobody refers to at worst;
+the next run begins with the table's own state. The chunks stay while the caller's pin lives.
 """
 
 import random
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
@@ -16,61 +16,59 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from iceberg_export.dead_letters import dead_letter_table
+from iceberg_export.dead_letters.dead_letter_table import PendingDeadLetters, encode_pending
+from iceberg_export.dead_letters.reconcile import reconcile
 from iceberg_export.errors import CatalogError, FencedError, SettingsError
-from iceberg_export.files.partition_values import cuts_of, partition_columns
+from iceberg_export.files.partition_values import decimal_truncations, partition_columns
 from iceberg_export.files.rewrite import delete_files
-from iceberg_export.files.write import Target
-from iceberg_export.letters import dead_letters
-from iceberg_export.letters.dead_letters import Pending, encode_pending
-from iceberg_export.letters.settle import Run, settle
+from iceberg_export.files.target import target_of
 from iceberg_export.names import KEY, TIMESTAMP_AHEAD_MS_MAX, TIMESTAMP_MS_MIN
 from iceberg_export.plan.agent_client import AgentClient, Topic
-from iceberg_export.plan.splits import TopicPlan, Work, check_not_ahead, make_splits, next_work
-from iceberg_export.records import seams
+from iceberg_export.plan.splits import (
+    CommitRange,
+    PlannedSpan,
+    Split,
+    TopicPlan,
+    check_not_ahead,
+    make_splits,
+    next_commit_range,
+)
+from iceberg_export.records import last_records
 from iceberg_export.records.rows import TimestampLimits
 from iceberg_export.settings import Settings
-from iceberg_export.steps import Hook, Step, pass_by
+from iceberg_export.steps import Hook, Step, no_hook
 from iceberg_export.table import commit, schema, topic_settings
-from iceberg_export.table.catalog import Identifier, find_table, io_properties, table_name, view_of
+from iceberg_export.table.catalog import (
+    Identifier,
+    existing_table,
+    find_table,
+    state_of,
+    table_name,
+)
 from iceberg_export.table.commit import Pause, RecreatedError
-from iceberg_export.table.run_markers import RunMarker
-from iceberg_export.table.state import State, read_state
+from iceberg_export.table.run_marks import RunMark
+from iceberg_export.table.state import State
 from iceberg_export.table.topic_settings import PartitionTerm, TopicTable
-from iceberg_export.tasks.work import (
+from iceberg_export.tasks.export_split import (
     BadRecords,
     SplitResult,
     TaskSetup,
     check_complete,
-    export_split,
 )
+from iceberg_export.tasks.run_splits import TaskRunner, run_splits
+from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.registry_client import RegistryClient
 from iceberg_export.typed.topic_types import TopicTypes
 from iceberg_export.typed.typed_rows import RowTyping
-from iceberg_export.upsert.files import bucket_column
-from iceberg_export.upsert.job import Means, merge_and_commit
+from iceberg_export.upsert.buckets import bucket_column
+from iceberg_export.upsert.merge import MergeContext, merge_and_commit
 from iceberg_export.upsert.newest_records import BUCKETS_DEFAULT
 
 TASKS_PER_CORE = 2
-Result = TypeVar("Result")
 
 
-class TaskRunner(Protocol):
-    """Where tasks run: Spark (`iceberg_export.tasks.spark.Tasks`)."""
-
-    @property
-    def parallelism(self) -> int: ...
-
-    def run(
-        self,
-        task: Callable[[Any, int], Result],
-        payloads: Sequence[Any],
-        *,
-        sizes: Sequence[int],
-        title: str,
-    ) -> list[Result]: ...
-
-
-class Report(NamedTuple):
+class ExportReport(NamedTuple):
     """What an export of one topic did."""
 
     topic: str
@@ -82,12 +80,12 @@ class Report(NamedTuple):
     """Records in the table of dead letters."""
     left_out: int = 0
     """Records in no table: dropped, or dead letters since an earlier run."""
-    said: str = ""
+    first_reason: str = ""
     """Why the first bad record is one."""
 
 
 class Committed(NamedTuple):
-    """One commit of an export that is in, for whoever watches it."""
+    """A commit of an export, once it is in."""
 
     topic: Topic
     state: State
@@ -97,8 +95,8 @@ class Committed(NamedTuple):
     """Of the log."""
 
 
-def go_on(_committed: Committed) -> bool:
-    """Nobody watches: an export goes on to the log's end."""
+def always_continue(_committed: Committed) -> bool:
+    """Lets every export go on to the log's end."""
     return True
 
 
@@ -113,15 +111,23 @@ class Job(NamedTuple):
     run_id: str
     runner: Callable[[], TaskRunner]
     pause: Pause
-    after_commit: Callable[[Committed], bool] = go_on
-    """Is told of each commit; False ends the topic's export there, the next run goes on."""
-    at: Hook = pass_by
-    """Is told of each step; tests let an export die or race there."""
+    after_commit: Callable[[Committed], bool] = always_continue
+    """Is called after each commit; False ends the topic's export, the next run goes on."""
+    hook: Hook = no_hook
+    """Is called at each step; tests let an export die or race there."""
     clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     """Wall clock: timestamps far ahead of it are not believed."""
 
+    def splits(self, spans: Sequence[PlannedSpan], tasks_per_core: int = 1) -> tuple[Split, ...]:
+        """Shares spans out to tasks, by the settings and the cores that there are."""
+        return make_splits(
+            spans,
+            bytes_max=self.settings.number("split.bytes.max"),
+            parallelism=tasks_per_core * self.runner().parallelism,
+        )
 
-class _Export(NamedTuple):
+
+class _TopicExport(NamedTuple):
     """One topic of a job."""
 
     job: Job
@@ -139,23 +145,28 @@ class _Export(NamedTuple):
     def upsert(self) -> bool:
         return self.table_settings.mode == "upsert"
 
+    def fetch_schemas(self, unknown: Mapping[str, set[Message]]) -> None:
+        """Asks the registry for schemas that tasks met. Raises ExportError."""
+        assert self.types is not None
+        self.types.fetch_schemas(unknown)
+
 
 def new_run_id(rng: random.Random) -> str:
     """32 hex digits that no other run has."""
     return f"{rng.getrandbits(128):032x}"
 
 
-def locate(job: Job, topic: Topic) -> Identifier:
-    """The table of a topic, by settings; of a re-created topic a table of its own, if allowed.
+def table_identifier(job: Job, topic: Topic) -> Identifier:
+    """Returns the table of a topic, by settings; of a re-created topic one of its own, if allowed.
 
     Raises RecreatedError when it is not.
     """
     settings = job.settings
-    told = topic_settings.parse(topic.configs, topic.name)
+    topic_table = topic_settings.parse(topic.configs, topic.name)
     if topic.name in settings.table_names:
         identifier = (settings["table.namespace"], settings.table_names[topic.name])
     else:
-        identifier = told.identifier(settings["table.namespace"], table_name(topic.name))
+        identifier = topic_table.identifier(settings["table.namespace"], table_name(topic.name))
     table = find_table(job.catalog, identifier)
     if table is None:
         return identifier
@@ -170,23 +181,23 @@ def locate(job: Job, topic: Topic) -> Identifier:
     return identifier
 
 
-def types_of(job: Job, topic: Topic) -> TopicTypes | None:
-    """What the schema registry tells of the topic; None when no mode needs columns of its own."""
-    told = topic_settings.parse(topic.configs, topic.name)
-    if not told.typed:
+def load_topic_types(job: Job, topic: Topic) -> TopicTypes | None:
+    """Reads the topic's schemas from the registry. Returns None when keys and values stay bytes."""
+    topic_table = topic_settings.parse(topic.configs, topic.name)
+    if not topic_table.typed:
         return None
-    return TopicTypes(told, RegistryClient(job.settings.values, sleep=job.pause.sleep))
+    return TopicTypes(topic_table, RegistryClient(job.settings.values, sleep=job.pause.sleep))
 
 
 def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State, State | None]:
-    """Make the topic's table and that of its dead letters, where they are missing; their states.
+    """Makes the topic's table and dead-letter table where they are missing; returns their states.
 
     What a crash left undone between the two is done. Raises ExportError.
     """
-    identifier = locate(job, topic)
-    told = topic_settings.parse(topic.configs, topic.name)
+    identifier = table_identifier(job, topic)
+    topic_table = topic_settings.parse(topic.configs, topic.name)
     columns = schema.TABLE_SCHEMA if types is None else schema.table_schema(types.columns())
-    by = _partitioning(job, told)
+    by = _partitioning(job, topic_table)
     is_new = find_table(job.catalog, identifier) is None
     state = commit.initialise(
         job.catalog,
@@ -199,24 +210,24 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
         table_schema=columns,
         run_id=f"{job.run_id}-init",
         pause=job.pause,
-        at=job.at,
+        hook=job.hook,
     )
-    may_be_bad = types is not None or told.mode == "upsert"
-    wanted = (may_be_bad and told.bad_records == "dlq") or bool(state.dead_letters)
-    # Letters of another time count as well: a rollback may lead back to their records.
-    if not wanted and not dead_letters.exist(job.catalog, identifier, topic.topic_id):
+    may_be_bad = types is not None or topic_table.mode == "upsert"
+    wanted = (may_be_bad and topic_table.bad_records == "dlq") or bool(state.dead_letters)
+    # Dead letters of another time count as well: a rollback may lead back to their records.
+    if not wanted and not dead_letter_table.exists(job.catalog, identifier, topic.topic_id):
         return state, None
-    return _open_letters(job, topic, identifier)
+    return _open_dead_letters(job, topic, identifier)
 
 
-def _open_letters(job: Job, topic: Topic, identifier: Identifier) -> tuple[State, State]:
-    """States of the table and of its dead letters, which fit each other."""
-    table = find_table(job.catalog, identifier)
-    main = read_state(view_of(table)) if table is not None else None
-    if table is None or main is None:
+def _open_dead_letters(job: Job, topic: Topic, identifier: Identifier) -> tuple[State, State]:
+    """Returns the states of the table and of its dead letters, which are consistent then."""
+    table = existing_table(job.catalog, identifier)
+    main = state_of(table)
+    if main is None:
         raise CatalogError(f"table {'.'.join(identifier)} was dropped while it was exported to")
-    # The letters are looked at last: what comes to them later, this look refuses.
-    dead = dead_letters.initialise(
+    # Their state is read last: a commit that adds dead letters later is refused by what follows.
+    dead = dead_letter_table.initialise(
         job.catalog,
         identifier,
         topic=topic.name,
@@ -226,14 +237,16 @@ def _open_letters(job: Job, topic: Topic, identifier: Identifier) -> tuple[State
         run_id=f"{job.run_id}-init",
         pause=job.pause,
     )
-    return main, settle(job.catalog, table, main, dead, Run(job.run_id, job.pause, job.at))
+    return main, reconcile(
+        job.catalog, table, main, dead, run_id=job.run_id, pause=job.pause, hook=job.hook
+    )
 
 
-def _partitioning(job: Job, told: TopicTable) -> str | tuple[PartitionTerm, ...]:
-    """How a new table is to be partitioned."""
-    if told.partition_by is not None:
-        return told.partition_by
-    if told.mode == "upsert":
+def _partitioning(job: Job, topic_table: TopicTable) -> str | tuple[PartitionTerm, ...]:
+    """Returns how a new table is to be partitioned."""
+    if topic_table.partition_by is not None:
+        return topic_table.partition_by
+    if topic_table.mode == "upsert":
         return (PartitionTerm("bucket", KEY, BUCKETS_DEFAULT),)
     return job.settings["table.partition.by"]
 
@@ -252,24 +265,26 @@ def _partition_spec(
         ) from error
 
 
-def export_topic(job: Job, topic: Topic) -> Report:
-    """Bring the topic's table up to the log's end as it is now. Raises ExportError."""
-    types = types_of(job, topic)
-    told = topic_settings.parse(topic.configs, topic.name)
-    export = _Export(job, topic, locate(job, topic), told, types)
+def export_topic(job: Job, topic: Topic) -> ExportReport:
+    """Exports a topic up to the log's end as it is now. Raises ExportError."""
+    types = load_topic_types(job, topic)
+    topic_table = topic_settings.parse(topic.configs, topic.name)
+    export = _TopicExport(job, topic, table_identifier(job, topic), topic_table, types)
     state, dead = open_tables(job, topic, types)
-    job.at(Step.INITIALISED)
+    job.hook(Step.INITIALISED)
     bytes_max = job.settings.number("commit.bytes.max")
     skip_gaps = job.settings["gap.policy"] == "skip"
     plan = _plan(job, topic, state, bytes_max)
-    job.at(Step.PLANNED)
+    job.hook(Step.PLANNED)
     goal = {number: part.stable for number, part in plan.partitions.items()}
-    report = Report(topic.name, export.name, rows=0, files=0, commits=0)
+    report = ExportReport(topic.name, export.name, rows=0, files=0, commits=0)
     asked_again = False
     while True:
-        work = next_work(plan, state.offsets, bytes_max=bytes_max, skip_gaps=skip_gaps)
-        if work.ends == state.offsets:
-            if asked_again or all(work.ends[number] >= end for number, end in goal.items()):
+        commit_range = next_commit_range(
+            plan, state.offsets, bytes_max=bytes_max, skip_gaps=skip_gaps
+        )
+        if commit_range.ends == state.offsets:
+            if asked_again or all(commit_range.ends[number] >= end for number, end in goal.items()):
                 return report
             # A plan has only so much; what has come since the first one is not waited for.
             plan = _plan(job, topic, state, bytes_max)
@@ -277,47 +292,43 @@ def export_topic(job: Job, topic: Topic) -> Report:
             continue
         asked_again = False
         if not report.commits:
-            _check_seams(job, plan, state)
-        done = _export_work(export, plan, work, state, dead)
+            _check_last_records(job, plan, state)
+        done = _export_range(export, plan, commit_range, state, dead)
         state, dead = done.state, done.dead
-        report = _told(report, done)
+        report = _added_to_report(report, done)
         if not job.after_commit(
-            Committed(topic, state, done.rows, len(done.files), work.byte_count)
+            Committed(topic, state, done.rows, len(done.files), commit_range.byte_count)
         ):
             return report
 
 
 def _plan(job: Job, topic: Topic, state: State, bytes_max: int) -> TopicPlan:
-    """From the last records that the table has, by which the log is known again."""
-    starts = dict(state.offsets) | {p: seam.offset for p, seam in state.seams.items()}
+    """Fetches the plan from the last records that the table has, by which it recognises the log."""
+    starts = dict(state.offsets) | {p: record.offset for p, record in state.last_records.items()}
     plan = job.client.plan(topic, starts, bytes_enough=bytes_max, beyond=state.offsets)
     check_not_ahead(plan, state.offsets, state.position)
     return plan
 
 
-def _check_seams(job: Job, plan: TopicPlan, state: State) -> None:
-    """Is the log the one that the table's last records came from? Raises AheadError."""
-    spans = seams.moved(plan, state.seams)
+def _check_last_records(job: Job, plan: TopicPlan, state: State) -> None:
+    """Raises AheadError when the log is not the one that the table's last records came from."""
+    spans = last_records.moved_records(plan, state.last_records)
     if not spans:
         return
     runner = job.runner()
-    splits = make_splits(
-        spans,
-        bytes_max=job.settings.number("split.bytes.max"),
-        parallelism=runner.parallelism,
-    )
+    splits = job.splits(spans)
     options = job.settings.store_options
     found = runner.run(
-        seams.read_seams,
-        [seams.SeamTask(plan.store, options, split.spans) for split in splits],
+        last_records.read_digests,
+        [last_records.DigestTask(plan.store, options, split.spans) for split in splits],
         sizes=[split.byte_count for split in splits],
         title=f"{plan.topic}: the last records of {len(spans)} partitions",
     )
     digests = {number: digest for some in found for number, digest in some.items()}
-    seams.check_same(plan, state.seams, spans, digests)
+    last_records.check_same_records(plan, state.last_records, spans, digests)
 
 
-class _Done(NamedTuple):
+class _CommitResult(NamedTuple):
     """One commit."""
 
     state: State
@@ -327,8 +338,8 @@ class _Done(NamedTuple):
     results: list[SplitResult]
 
 
-def _told(report: Report, done: _Done) -> Report:
-    reasons = [result.said for result in done.results if result.said]
+def _added_to_report(report: ExportReport, done: _CommitResult) -> ExportReport:
+    reasons = [result.first_reason for result in done.results if result.first_reason]
     dead_files = [file for result in done.results for file in result.dead_files]
     return report._replace(
         rows=report.rows + done.rows,
@@ -336,53 +347,57 @@ def _told(report: Report, done: _Done) -> Report:
         commits=report.commits + 1,
         dead=report.dead + sum(file.record_count for file in dead_files),
         left_out=report.left_out + sum(result.left_out for result in done.results),
-        said=report.said or (reasons[0] if reasons else ""),
+        first_reason=report.first_reason or (reasons[0] if reasons else ""),
     )
 
 
-def _export_work(
-    export: _Export, plan: TopicPlan, work: Work, state: State, dead: State | None
-) -> _Done:
-    """One commit. While it is made the run is marked, so that `maintain` lets its files be."""
-    table = find_table(export.job.catalog, export.identifier)
-    if table is None:
-        raise CatalogError(f"table {export.name} was dropped while it was exported to")
-    if not work.spans:
-        return _export_into(table, export, plan, work, state=state, dead=dead)
-    with RunMarker(table, export.job.run_id):
-        return _export_into(table, export, plan, work, state=state, dead=dead)
+def _export_range(
+    export: _TopicExport,
+    plan: TopicPlan,
+    commit_range: CommitRange,
+    state: State,
+    dead: State | None,
+) -> _CommitResult:
+    """Makes one commit. Meanwhile the run has a mark, so that `maintain` leaves its files alone."""
+    table = existing_table(export.job.catalog, export.identifier)
+    if not commit_range.spans:
+        return _export_into(table, export, plan, commit_range, state=state, dead=dead)
+    with RunMark(table, export.job.run_id):
+        return _export_into(table, export, plan, commit_range, state=state, dead=dead)
 
 
 def _export_into(
     table: Table,
-    export: _Export,
+    export: _TopicExport,
     plan: TopicPlan,
-    work: Work,
+    commit_range: CommitRange,
     *,
     state: State,
     dead: State | None,
-) -> _Done:
+) -> _CommitResult:
     job, identifier = export.job, export.identifier
     new = State(
         topic_id=state.topic_id,
-        offsets=work.ends,
+        offsets=commit_range.ends,
         seq=state.seq + 1,
         run_id=f"{job.run_id}-{state.seq + 1}",
-        gaps=state.gaps + work.gaps,
+        gaps=state.gaps + commit_range.gaps,
         line=state.line,
-        judged_by=dead.mark if dead is not None else "",
+        dead_letters_mark=dead.mark if dead is not None else "",
         position=plan.position,
     )
-    piece = _Piece(plan, work, new, _bad_records(export, work, dead))
-    results = _run_tasks(export, table, piece)
-    job.at(Step.TASKS_DONE)
-    rows = check_complete(work, {result.number: result for result in results}, len(results))
+    commit_input = _CommitInput(plan, commit_range, new, _bad_records(export, commit_range, dead))
+    results = _run_tasks(export, table, commit_input)
+    job.hook(Step.TASKS_DONE)
+    rows = check_complete(commit_range, {result.number: result for result in results}, len(results))
     dead_files = [file for result in results for file in result.dead_files]
     paths = tuple(file.file_path for file in dead_files)
-    pending = Pending(new.run_id, new.line, new.seq, paths)
-    last = seams.newest(result.seams for result in results)
-    new = new._replace(dead_letters=encode_pending(pending), seams={**state.seams, **last})
-    job.at(Step.CHECKED)
+    pending = PendingDeadLetters(new.run_id, new.line, new.seq, paths)
+    last = last_records.newest_of_each_partition(result.last_records for result in results)
+    new = new._replace(
+        dead_letters=encode_pending(pending), last_records={**state.last_records, **last}
+    )
+    job.hook(Step.CHECKED)
     try:
         files = _commit(export, results, state, new)
     except FencedError as error:
@@ -390,19 +405,25 @@ def _export_into(
             unused = [file for result in results for file in result.files]
             delete_files(table, unused + dead_files)
         raise
-    job.at(Step.COMMITTED)
+    job.hook(Step.COMMITTED)
     if dead_files:
         assert dead is not None
-        dead = dead_letters.add(
-            job.catalog, identifier, dead_files, expected=dead, main=new, pause=job.pause, at=job.at
+        dead = dead_letter_table.add(
+            job.catalog,
+            identifier,
+            dead_files,
+            expected=dead,
+            main=new,
+            pause=job.pause,
+            hook=job.hook,
         )
-    return _Done(new, dead, rows, files, results)
+    return _CommitResult(new, dead, rows, files, results)
 
 
 def _commit(
-    export: _Export, results: list[SplitResult], state: State, new: State
+    export: _TopicExport, results: list[SplitResult], state: State, new: State
 ) -> list[DataFile]:
-    """Bring what tasks wrote into the table; the files that are new in it."""
+    """Commits what tasks wrote; returns the files that are new in the table."""
     job, identifier = export.job, export.identifier
 
     def send(files: list[DataFile], removed: list[DataFile], base_id: int | None) -> None:
@@ -415,7 +436,7 @@ def _commit(
             pause=job.pause,
             removed=removed,
             base_id=base_id,
-            at=job.at,
+            hook=job.hook,
         )
 
     if not export.upsert:
@@ -423,37 +444,32 @@ def _commit(
         send(files, [], None)
         return files
     shuffled = [file for result in results for file in result.shuffled]
-    means = Means(job.catalog, job.runner, job.settings.number("file.bytes.max"))
-    merged = merge_and_commit(means, identifier, shuffled, new.run_id, send)
+    context = MergeContext(job.catalog, job.runner, job.settings.number("file.bytes.max"))
+    merged = merge_and_commit(context, identifier, shuffled, new.run_id, send)
     return merged.added
 
 
-def _bad_records(export: _Export, work: Work, dead: State | None) -> BadRecords:
-    """What tasks do with records that cannot be decoded."""
+def _bad_records(export: _TopicExport, commit_range: CommitRange, dead: State | None) -> BadRecords:
+    """Returns what tasks are to do with records that cannot be decoded."""
     job, policy = export.job, export.table_settings.bad_records
     if dead is None:
         return BadRecords(export.topic.name, policy)
     return BadRecords(
         export.topic.name,
         policy,
-        _target(job, dead_letters.load(job.catalog, export.identifier)),
-        dead_letters.already_dead(job.catalog, export.identifier, dead, work.starts),
+        target_of(
+            dead_letter_table.load(job.catalog, export.identifier),
+            job.settings.number("file.bytes.max"),
+        ),
+        dead_letter_table.already_dead(job.catalog, export.identifier, dead, commit_range.starts),
     )
 
 
-def _target(job: Job, table: Table) -> Target:
-    return Target(
-        table.metadata.model_dump_json(),
-        io_properties(table),
-        job.settings.number("file.bytes.max"),
-    )
-
-
-def _fitted(export: _Export, table: Table, state: State) -> tuple[Table, RowTyping]:
-    """The table with all columns that the schemas need, checked, and what tasks need to know."""
+def _evolved_table(export: _TopicExport, table: Table, state: State) -> tuple[Table, RowTyping]:
+    """Returns the table with the columns that the schemas need, and what tasks need to know of them."""
     typing, typed = RowTyping(), set[str]()
     if export.types is not None:
-        table, typing = export.types.fit(
+        table, typing = export.types.evolve_table(
             export.job.catalog,
             export.identifier,
             table,
@@ -462,7 +478,7 @@ def _fitted(export: _Export, table: Table, state: State) -> tuple[Table, RowTypi
             pause=export.job.pause,
         )
         typed = {side.source for side in (typing.key, typing.value) if side.mode != "raw"}
-        typing = typing._replace(cuts=cuts_of(table.metadata))
+        typing = typing._replace(truncations=decimal_truncations(table.metadata))
     schema.check_schema(table.schema(), export.name, typed=typed)
     if export.upsert:
         bucket_column(table.metadata)
@@ -471,64 +487,49 @@ def _fitted(export: _Export, table: Table, state: State) -> tuple[Table, RowTypi
     return table, typing
 
 
-class _Piece(NamedTuple):
-    """What one commit is to cover."""
+class _CommitInput(NamedTuple):
+    """What the tasks of one commit need."""
 
     plan: TopicPlan
-    work: Work
+    commit_range: CommitRange
     new: State
     bad: BadRecords
 
 
-def _run_tasks(export: _Export, table: Table, piece: _Piece) -> list[SplitResult]:
-    """Results of all splits. One that met schemas which it was not told of runs again."""
-    table, typing = _fitted(export, table, piece.new)
-    if not piece.work.spans:
-        return []
+def _run_tasks(export: _TopicExport, table: Table, commit_input: _CommitInput) -> list[SplitResult]:
+    """Returns the results of all splits of a commit."""
     job = export.job
-    runner = job.runner()
-    splits = make_splits(
-        piece.work.spans,
-        bytes_max=job.settings.number("split.bytes.max"),
-        parallelism=TASKS_PER_CORE * runner.parallelism,
-    )
-    results: dict[int, SplitResult] = {}
-    while todo := [one for one in splits if one.number not in results]:
-        setup = TaskSetup(
-            run_id=piece.new.run_id,
-            store=piece.plan.store,
+
+    def setup() -> TaskSetup:
+        nonlocal table
+        table, typing = _evolved_table(export, table, commit_input.new)
+        return TaskSetup(
+            run_id=commit_input.new.run_id,
+            store=commit_input.plan.store,
             store_options=job.settings.store_options,
-            target=_target(job, table),
+            target=target_of(table, job.settings.number("file.bytes.max")),
             typing=typing,
-            bad=piece.bad,
+            bad=commit_input.bad,
             timestamps=timestamp_limits(job),
             upsert=export.upsert,
         )
-        found = runner.run(
-            _export_task,
-            [(setup, split) for split in todo],
-            sizes=[split.byte_count for split in todo],
-            title=f"{piece.plan.topic}: {piece.work.offset_count:,} offsets",
-        )
-        if len(found) != len(todo):
-            raise CatalogError(f"{len(todo)} tasks gave {len(found)} results")
-        results |= {result.number: result for result in found if not result.unknown}
-        unknown = [result.unknown for result in found if result.unknown]
-        if unknown:
-            assert export.types is not None
-            for ids in unknown:
-                export.types.learn(ids)
-            table, typing = _fitted(export, table, piece.new)
-    return list(results.values())
+
+    if not commit_input.commit_range.spans:
+        _evolved_table(export, table, commit_input.new)
+        return []
+    runner = job.runner()
+    splits = job.splits(commit_input.commit_range.spans, tasks_per_core=TASKS_PER_CORE)
+    return run_splits(
+        runner,
+        splits,
+        setup=setup,
+        fetch_schemas=export.fetch_schemas,
+        title=f"{commit_input.plan.topic}: {commit_input.commit_range.offset_count:,} offsets",
+    )
 
 
 def timestamp_limits(job: Job) -> TimestampLimits | None:
-    """What timestamps are believed, now; None: all that a table can hold."""
+    """Returns the timestamps that are believed now; None: all that a table can hold."""
     if job.settings["timestamp.sanity"] == "false":
         return None
     return TimestampLimits(TIMESTAMP_MS_MIN, job.clock_ms() + TIMESTAMP_AHEAD_MS_MAX)
-
-
-def _export_task(payload: Any, attempt: int) -> SplitResult:
-    setup, split = payload
-    return export_split(setup, split, attempt)

@@ -1,9 +1,10 @@
 """`frazil export run`: every topic once, or again and again as topics are due.
 
-One topic's error never stops the others, and a loop tries that topic again after growing pauses;
-what concerns all of them (no agent, no Spark) ends the round, and the next round tries again. After each commit the agents are told how far the
-table is; that is advice (retention may wait for it), so a failure of it is told and no more.
-A wish to stop is heard between commits: nothing is ever half done.
+An error of one topic never stops the others, and a loop tries that topic again after growing
+pauses. An error that concerns all topics (no agent, no Spark) ends the round, and the next round
+tries again. After each commit the loop reports the table's offsets to the agents. That is advice
+(retention may wait for it), so a failed report is printed and no more. A request to stop takes
+effect between commits.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,10 +16,18 @@ from typing import TextIO
 from iceberg_export.errors import AgentError, ExportError, SparkError
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.runs import failures
-from iceberg_export.runs.due import Failing, Waiting, failed, is_due, is_news, look_ms, may_try
-from iceberg_export.runs.job import Committed, Job, Report, export_topic, locate
-from iceberg_export.runs.metrics import LoopNumbers, TopicNumbers
-from iceberg_export.runs.session import Session, chosen
+from iceberg_export.runs.due import (
+    FailedExports,
+    TopicLag,
+    count_failure,
+    is_due,
+    is_worth_reporting,
+    may_retry,
+    poll_interval_ms,
+)
+from iceberg_export.runs.job import Committed, ExportReport, Job, export_topic, table_identifier
+from iceberg_export.runs.metrics import LoopMetrics, TopicMetrics
+from iceberg_export.runs.session import Session, matching_topics
 from iceberg_export.runs.status import table_offsets, topic_status
 from iceberg_export.table.topic_settings import TopicTable, parse
 from iceberg_export.units import show_duration
@@ -30,8 +39,8 @@ ended, so whoever started it knows that there is more to do."""
 
 
 @dataclass(slots=True)
-class Stop:
-    """A wish to end, set by a signal's handler: hence a plain field and no lock."""
+class StopRequest:
+    """A request to end, set by a signal's handler: hence a plain field and no lock."""
 
     asked: bool = False
 
@@ -55,8 +64,8 @@ Table = tuple[Topic, TopicTable]
 
 
 @dataclass(slots=True)
-class _Taken:
-    """What one export of one topic has committed so far."""
+class _ExportProgress:
+    """What an export of one topic has committed so far."""
 
     byte_count: int = 0
     ended_early: bool = False
@@ -65,33 +74,33 @@ class _Taken:
 
 @dataclass(slots=True)
 class Runner:
-    """Exports topics of a session; remembers between rounds what each had."""
+    """Exports the topics of a session, and remembers between rounds what became of each."""
 
     session: Session
     clock: Clock
-    stop: Stop
+    stop: StopRequest
     output: TextIO
     pattern: str | None = None
     bytes_max: int | None = None
     """Of each topic, in one run; the rest is left for the next."""
-    numbers: LoopNumbers = field(default_factory=LoopNumbers)
+    numbers: LoopMetrics = field(default_factory=LoopMetrics)
     _cluster_id: str = ""
     _caught_up_ms: dict[str, int] = field(default_factory=dict)
     """By topic id."""
     _reported: dict[str, dict[int, int]] = field(default_factory=dict)
-    """By topic id: what agents say they were told, or what they were told from here since."""
-    _unheard: bool = False
-    """That agents do not take reports was told once."""
+    """By topic id: the offsets last reported to the agents, here or as they say."""
+    _reports_refused: bool = False
+    """The agents refused the last report, which was printed once."""
     _interval_ms: int = 0
-    _look_ms: int = 0
+    _round_began_ms: int = 0
     """When the round began."""
-    _failing: dict[str, Failing] = field(default_factory=dict)
+    _failing: dict[str, FailedExports] = field(default_factory=dict)
     """By topic id."""
     _round_failed: tuple[str, int] = ("", 0)
     """Why the last rounds failed, and how many in a row for that reason."""
 
     def once(self) -> int:
-        """One round over all topics; the exit code. Raises what concerns all of them."""
+        """Runs one round over all topics and returns the exit code. Raises what concerns all of them."""
         tables, code = self._tables()
         if not tables and not code:
             self._print("nothing to export: the cluster has no topics yet, or none is enabled")
@@ -103,10 +112,10 @@ class Runner:
         return STOPPED if self.stop.asked else code
 
     def forever(self, interval_ms: int) -> int:
-        """Rounds until asked to stop; 0. Nothing but that ends it."""
+        """Runs rounds until asked to stop, and returns 0."""
         self._interval_ms = interval_ms
         while not self.stop.asked:
-            started_ms = self._look_ms = self.clock.now_ms()
+            started_ms = self._round_began_ms = self.clock.now_ms()
             wait_ms = interval_ms
             try:
                 wait_ms = self._round(interval_ms)
@@ -115,15 +124,15 @@ class Runner:
             except ExportError as error:
                 # Of all topics: an agent, Spark, the catalog. They may come back.
                 self.numbers.rounds_failed += 1
-                self._say_round_failed(str(error))
+                self._print_failed_round(str(error))
                 if isinstance(error, SparkError):
                     self.session.close()
             self._pause(started_ms + wait_ms)
         self.session.progress.say("asked to stop: what was begun is in, or invisible")
         return 0
 
-    def _say_round_failed(self, reason: str) -> None:
-        """The first time, and ever more seldom when it stays so."""
+    def _print_failed_round(self, reason: str) -> None:
+        """Prints why the round failed, ever more seldom while the reason stays the same."""
         before, times = self._round_failed
         times = times + 1 if reason == before else 1
         self._round_failed = (reason, times)
@@ -138,15 +147,15 @@ class Runner:
             self.clock.sleep(min(PAUSE_SLICE_S, left / 1000))
 
     def _round(self, interval_ms: int) -> int:
-        """Export what is due; milliseconds from this look to the next."""
+        """Exports what is due; returns the milliseconds from this poll to the next."""
         tables, _code = self._tables()
-        wait_ms = look_ms(interval_ms, (table.max_lag_ms for _topic, table in tables))
+        wait_ms = poll_interval_ms(interval_ms, (table.max_lag_ms for _topic, table in tables))
         job = self.session.job(self._cluster_id)
         due: list[Table] = []
         for topic, table in tables:
             if self.stop.asked:
                 return wait_ms
-            if self._look(job, topic, table, wait_ms):
+            if self._is_due(job, topic, table, wait_ms):
                 due.append((topic, table))
         with self._pinned(due) as job:
             for topic, _table in due:
@@ -155,13 +164,13 @@ class Runner:
                 self._export(job, topic)
         return wait_ms
 
-    def _look(self, job: Job, topic: Topic, table: TopicTable, wait_ms: int) -> bool:
-        """Is the topic due? Its numbers are those of this look."""
+    def _is_due(self, job: Job, topic: Topic, table: TopicTable, wait_ms: int) -> bool:
+        """Polls the topic, updates its metrics, and tells whether it is due."""
         bytes_enough = self.session.settings.number("file.bytes.max")
         now_ms = self.clock.now_ms()
         status = topic_status(job, topic, bytes_enough=bytes_enough)
-        self._numbers(topic).looked(status, self.clock.wall_ms())
-        if not self._may_try(topic):
+        self._numbers(topic).polled(status, self.clock.wall_ms())
+        if not self._may_retry(topic):
             return False
         if status.problem or status.commits < 0:
             return True  # The export makes the table, or says what is wrong.
@@ -170,91 +179,91 @@ class Runner:
         offsets = {row.partition: row.exported for row in status.partitions}
         if status.lag == 0:
             self._caught_up_ms[topic.topic_id] = now_ms
-            self._worked(topic)
+            self._clear_failure(topic)
             # A report that was lost is made up for here.
             self._report(topic, offsets)
         else:
-            self._take_back(topic, offsets)
+            self._report_rollback(topic, offsets)
         caught_up_ms = self._caught_up_ms.get(topic.topic_id)
         return is_due(
-            Waiting(status.lag, status.byte_count, table.max_lag_ms, caught_up_ms),
-            next_look_ms=now_ms + wait_ms,
+            TopicLag(status.lag, status.byte_count, table.max_lag_ms, caught_up_ms),
+            next_poll_ms=now_ms + wait_ms,
             bytes_enough=bytes_enough,
         )
 
     def _tables(self) -> tuple[list[Table], int]:
-        """The topics to export, and the exit code of those whose settings are wrong."""
+        """Returns the topics to export, and the exit code of those whose settings are wrong."""
         found: list[Table] = []
         code = 0
         topics = self.session.client.topics()
         self._cluster_id = topics.cluster_id
-        for topic in chosen(topics, self.pattern):
+        for topic in matching_topics(topics, self.pattern):
             try:
                 table = parse(topic.configs, topic.name)
             except ExportError as error:
-                if self._may_try(topic):
+                if self._may_retry(topic):
                     self._failed(topic, error)
                 code = max(code, error.exit_code)
                 continue
             if table.enable:
                 found.append((topic, table))
             else:
-                self._worked(topic)
+                self._clear_failure(topic)
             if topic.exported:
                 self._reported[topic.topic_id] = dict(topic.exported)
         return found, code
 
-    def _numbers(self, topic: Topic) -> TopicNumbers:
-        return self.numbers.topics.setdefault(topic.name, TopicNumbers())
+    def _numbers(self, topic: Topic) -> TopicMetrics:
+        return self.numbers.topics.setdefault(topic.name, TopicMetrics())
 
-    def _may_try(self, topic: Topic) -> bool:
-        return may_try(self._failing.get(topic.topic_id), topic.configs, self.clock.now_ms())
+    def _may_retry(self, topic: Topic) -> bool:
+        return may_retry(self._failing.get(topic.topic_id), topic.configs, self.clock.now_ms())
 
     def _failed(self, topic: Topic, error: ExportError) -> int:
-        """Remember it, and tell what is new; the exit code."""
+        """Remembers the failure and prints what is new; returns the exit code."""
         before = self._failing.get(topic.topic_id)
         now = self._remember(topic, error)
-        if is_news(before, now):
+        if is_worth_reporting(before, now):
             then = f"; the next try is in {show_duration(now.pause_ms)}" if now.pause_ms else ""
             self.session.progress.say(f"{topic.name}: {error}{then}")
         return error.exit_code
 
-    def _remember(self, topic: Topic, error: ExportError) -> Failing:
+    def _remember(self, topic: Topic, error: ExportError) -> FailedExports:
         self._caught_up_ms.pop(topic.topic_id, None)
-        now = failed(
+        now = count_failure(
             self._failing.get(topic.topic_id),
             str(error),
             configs=topic.configs,
-            look_ms=self._look_ms,
+            began_ms=self._round_began_ms,
             interval_ms=self._interval_ms,
         )
         self._failing[topic.topic_id] = now
-        self._numbers(topic).failed(now.times)
+        self._numbers(topic).count_failure(now.times)
         self._note(topic, failures.Failure(now.times, self.clock.wall_ms(), now.reason))
         return now
 
-    def _worked(self, topic: Topic) -> None:
-        """Whatever was wrong with the topic is not any more."""
+    def _clear_failure(self, topic: Topic) -> None:
+        """Forgets the topic's failures."""
         self._failing.pop(topic.topic_id, None)
         if (numbers := self.numbers.topics.get(topic.name)) is not None:
-            numbers.in_a_row = 0
+            numbers.consecutive_failures = 0
         self._note(topic, None)
 
     def _note(self, topic: Topic, failure: failures.Failure | None) -> None:
         failures.note(self.session.settings.data, topic.name, failure)
 
     def _export(self, job: Job, topic: Topic) -> int:
-        """One topic; the exit code. Raises AgentError and SparkError, which concern all."""
+        """Exports one topic and returns the exit code. Raises AgentError and SparkError, which concern all."""
         self.session.progress.show(f"{topic.name}: planning")
         began_ms = self.clock.now_ms()
-        taken = _Taken()
+        progress = _ExportProgress()
         try:
-            self._take_back(topic, table_offsets(job, locate(job, topic)))
+            self._report_rollback(topic, table_offsets(job, table_identifier(job, topic)))
             report = export_topic(
-                job._replace(after_commit=partial(self._after_commit, taken)), topic
+                job._replace(after_commit=partial(self._after_commit, progress)), topic
             )
             if not report.commits:
-                self._report(topic, table_offsets(job, locate(job, topic)))
+                self._report(topic, table_offsets(job, table_identifier(job, topic)))
         except AgentError:
             self._caught_up_ms.pop(topic.topic_id, None)
             self._numbers(topic).errors += 1
@@ -266,42 +275,42 @@ class Runner:
         except ExportError as error:
             # The other topics need not wait for this one.
             return self._failed(topic, error)
-        self._worked(topic)
-        if not taken.ended_early:
+        self._clear_failure(topic)
+        if not progress.ended_early:
             self._caught_up_ms[topic.topic_id] = began_ms
         numbers = self._numbers(topic)
-        numbers.exported(self.clock.wall_ms(), caught_up=not taken.ended_early)
+        numbers.exported(self.clock.wall_ms(), caught_up=not progress.ended_early)
         numbers.bad += report.dead + report.left_out
-        self._print(_sentence(report, ended_early=taken.ended_early))
+        self._print(_sentence(report, ended_early=progress.ended_early))
         return 0
 
-    def _after_commit(self, taken: _Taken, committed: Committed) -> bool:
-        """Count it and tell the agents; go on?"""
-        taken.byte_count += committed.byte_count
+    def _after_commit(self, progress: _ExportProgress, committed: Committed) -> bool:
+        """Counts the commit and reports it to the agents; tells whether to go on."""
+        progress.byte_count += committed.byte_count
         self._numbers(committed.topic).committed(committed)
         self._report(committed.topic, committed.state.offsets)
-        enough = self.bytes_max is not None and taken.byte_count >= self.bytes_max
-        taken.ended_early = enough or self.stop.asked
-        return not taken.ended_early
+        enough = self.bytes_max is not None and progress.byte_count >= self.bytes_max
+        progress.ended_early = enough or self.stop.asked
+        return not progress.ended_early
 
     def _report(self, topic: Topic, offsets: Mapping[int, int]) -> None:
-        """Tell the agents, unless they know."""
+        """Reports the table's offsets to the agents, unless they know them."""
         known = self._reported.get(topic.topic_id, {})
-        if _told_of(known) == _told_of(offsets):
+        if _without_zeros(known) == _without_zeros(offsets):
             return
         try:
             self.session.client.report_progress(topic, offsets)
         except AgentError as error:
-            if not self._unheard:
+            if not self._reports_refused:
                 self.session.progress.say(f"the agents do not hear how far tables are: {error}")
-            self._unheard = True
+            self._reports_refused = True
             return
-        self._unheard = False
+        self._reports_refused = False
         self._reported[topic.topic_id] = dict(offsets)
 
-    def _take_back(self, topic: Topic, offsets: Mapping[int, int]) -> None:
-        """The table may be behind what the agents were told: rolled back, reset, or another one.
-        They hear of it before it is filled again, or retention lets go of what it lacks."""
+    def _report_rollback(self, topic: Topic, offsets: Mapping[int, int]) -> None:
+        """Reports offsets that went back: the table was rolled back, reset, or is another one.
+        Agents need to know before the table is filled again, or retention deletes what it lacks."""
         known = self._reported.get(topic.topic_id, {})
         behind = {one: offsets.get(one, 0) for one in known if offsets.get(one, 0) < known[one]}
         if behind:
@@ -314,7 +323,7 @@ class Runner:
 
     @contextmanager
     def _pinned(self, topics: Sequence[Table]) -> Iterator[Job]:
-        """A new run, whose chunks stay; without topics nothing is asked for."""
+        """Yields a new run, whose chunks are pinned if there are topics."""
         job = self.session.job(self._cluster_id)
         if not topics:
             yield job
@@ -325,12 +334,12 @@ class Runner:
             self.session.progress.say(f"the pin could not be renewed: {pin.lost}")
 
 
-def _told_of(offsets: Mapping[int, int]) -> dict[int, int]:
-    """What is worth telling: of a partition without a report nothing is exported anyway."""
+def _without_zeros(offsets: Mapping[int, int]) -> dict[int, int]:
+    """Drops offsets 0: of a partition without a report nothing is exported anyway."""
     return {partition: offset for partition, offset in offsets.items() if offset}
 
 
-def _sentence(report: Report, *, ended_early: bool) -> str:
+def _sentence(report: ExportReport, *, ended_early: bool) -> str:
     if not report.commits:
         return f"{report.topic}: nothing new for table {report.table}"
     more = "; what is left comes with the next run" if ended_early else ""
@@ -340,8 +349,8 @@ def _sentence(report: Report, *, ended_early: bool) -> str:
     )
 
 
-def _bad(report: Report) -> str:
-    """Of records that are not in the table: how many, and why the first one is not."""
+def _bad(report: ExportReport) -> str:
+    """Returns how many records are not in the table, and why the first one is not."""
     parts = []
     if report.dead:
         parts.append(f"{report.dead} into its dead letters")
@@ -349,4 +358,4 @@ def _bad(report: Report) -> str:
         parts.append(f"{report.left_out} left out")
     if not parts:
         return ""
-    return f", {' and '.join(parts)}" + (f" ({report.said})" if report.said else "")
+    return f", {' and '.join(parts)}" + (f" ({report.first_reason})" if report.first_reason else "")

@@ -1,4 +1,4 @@
-"""What a loop of exports has to tell Prometheus: plain numbers, read when they are asked for.
+"""Metrics of a loop of exports, for Prometheus: plain numbers, read when they are asked for.
 
 Nothing here is needed by an export; without `--metrics-port` nobody ever reads the numbers.
 """
@@ -17,7 +17,7 @@ from iceberg_export.runs.status import TopicStatus
 
 
 @dataclass(slots=True)
-class TopicNumbers:
+class TopicMetrics:
     """Of one topic, since the process began."""
 
     lag: int = 0
@@ -29,22 +29,22 @@ class TopicNumbers:
     files: int = 0
     commits: int = 0
     errors: int = 0
-    in_a_row: int = 0
+    consecutive_failures: int = 0
     """Exports that failed since one ended well."""
     bad: int = 0
     exported_ms: int = 0
     """When an export last ended well, wall clock."""
 
-    def looked(self, status: TopicStatus, now_ms: int) -> None:
+    def polled(self, status: TopicStatus, now_ms: int) -> None:
         if status.problem:
             return  # Nobody knows how far it is behind; the export says what is wrong.
         self.lag, self.lag_bytes = status.lag, status.byte_count
         self.lag_seconds = status.seconds(now_ms) or 0
         self.dlq_rows = status.dlq_rows
 
-    def failed(self, in_a_row: int) -> None:
+    def count_failure(self, consecutive_failures: int) -> None:
         self.errors += 1
-        self.in_a_row = in_a_row
+        self.consecutive_failures = consecutive_failures
 
     def committed(self, committed: Committed) -> None:
         self.rows += committed.rows
@@ -59,21 +59,21 @@ class TopicNumbers:
 
 
 @dataclass(slots=True)
-class LoopNumbers:
+class LoopMetrics:
     rounds: int = 0
     rounds_failed: int = 0
     round_ms: int = 0
     """How long the last one took."""
     round_ended_ms: int = 0
     """Wall clock; 0 before the first."""
-    topics: dict[str, TopicNumbers] = field(default_factory=dict)
+    topics: dict[str, TopicMetrics] = field(default_factory=dict)
 
     def round_done(self, now_ms: int, took_ms: int) -> None:
         self.rounds += 1
         self.round_ended_ms, self.round_ms = now_ms, took_ms
 
 
-_TOPIC_GAUGES: tuple[tuple[str, str, Callable[[TopicNumbers], float]], ...] = (
+_TOPIC_GAUGES: tuple[tuple[str, str, Callable[[TopicMetrics], float]], ...] = (
     ("lag_offsets", "Offsets that the table does not have yet", lambda one: one.lag),
     ("lag_bytes", "Bytes of the log that wait, as far as looked at", lambda one: one.lag_bytes),
     ("lag_seconds", "How long the oldest of them has waited", lambda one: one.lag_seconds),
@@ -81,7 +81,7 @@ _TOPIC_GAUGES: tuple[tuple[str, str, Callable[[TopicNumbers], float]], ...] = (
     (
         "failures_in_a_row",
         "Exports of the topic that failed since one ended well",
-        lambda one: one.in_a_row,
+        lambda one: one.consecutive_failures,
     ),
     (
         "last_export_timestamp_seconds",
@@ -89,7 +89,7 @@ _TOPIC_GAUGES: tuple[tuple[str, str, Callable[[TopicNumbers], float]], ...] = (
         lambda one: one.exported_ms / 1000,
     ),
 )
-_TOPIC_COUNTERS: tuple[tuple[str, str, Callable[[TopicNumbers], float]], ...] = (
+_TOPIC_COUNTERS: tuple[tuple[str, str, Callable[[TopicMetrics], float]], ...] = (
     ("rows", "Records written into tables", lambda one: one.rows),
     ("bytes", "Bytes of the log exported", lambda one: one.byte_count),
     ("files", "Data files written", lambda one: one.files),
@@ -117,20 +117,20 @@ class LoopCollector(Collector):
     """Reads the numbers when Prometheus asks, from its own thread: they only ever grow, or are
     replaced."""
 
-    def __init__(self, numbers: LoopNumbers) -> None:
+    def __init__(self, numbers: LoopMetrics) -> None:
         self._numbers = numbers
 
     @override
     def collect(self) -> Iterator[Metric]:
         numbers = self._numbers
         topics = sorted(numbers.topics.items())
-        for name, said, read in _TOPIC_GAUGES:
-            gauge = GaugeMetricFamily(f"frazil_export_{name}", said, labels=["topic"])
+        for name, text, read in _TOPIC_GAUGES:
+            gauge = GaugeMetricFamily(f"frazil_export_{name}", text, labels=["topic"])
             for topic, one in topics:
                 gauge.add_metric([topic], read(one))
             yield gauge
-        for name, said, read in _TOPIC_COUNTERS:
-            counter = CounterMetricFamily(f"frazil_export_{name}", said, labels=["topic"])
+        for name, text, read in _TOPIC_COUNTERS:
+            counter = CounterMetricFamily(f"frazil_export_{name}", text, labels=["topic"])
             for topic, one in topics:
                 counter.add_metric([topic], read(one))
             yield counter
@@ -149,15 +149,15 @@ class LoopCollector(Collector):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `[HOST:]PORT`; the loopback without a host. Raises SettingsError."""
+    """Parses `[HOST:]PORT`; the host is the loopback if not given. Raises SettingsError."""
     host, colon, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit()) or not 0 <= int(port) < 1 << 16:
         raise SettingsError(f"--metrics-port {text!r} is not [HOST:]PORT")
     return (host.strip("[]") if colon else "127.0.0.1"), int(port)
 
 
-def serve(numbers: LoopNumbers, address: str) -> tuple[int, Callable[[], None]]:
-    """Answer Prometheus there, from a thread: (the port, how to end it). Raises SettingsError."""
+def serve(numbers: LoopMetrics, address: str) -> tuple[int, Callable[[], None]]:
+    """Answers Prometheus from a thread; returns the port and how to end it. Raises SettingsError."""
     host, port = parse_address(address)
     registry = CollectorRegistry()
     registry.register(LoopCollector(numbers))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from iceberg_export.errors import ExportError, SettingsError
 from iceberg_export.plan.agent_client import AgentClient, Pinned, Topic, Topics
 from iceberg_export.progress import Progress
-from iceberg_export.runs.job import Committed, Job, go_on, new_run_id
+from iceberg_export.runs.job import Committed, Job, always_continue, new_run_id
 from iceberg_export.settings import Settings
 from iceberg_export.table.catalog import missing_warehouse, open_catalog
 from iceberg_export.table.commit import Pause
@@ -37,8 +37,10 @@ class Session:
         self._rng = random.SystemRandom()
         self._tasks: spark.Tasks | None = None
 
-    def job(self, cluster_id: str, after_commit: Callable[[Committed], bool] = go_on) -> Job:
-        """A new run over that cluster."""
+    def job(
+        self, cluster_id: str, after_commit: Callable[[Committed], bool] = always_continue
+    ) -> Job:
+        """Returns a new run over that cluster."""
         if self._new_warehouse is not None:
             # From another working directory, all topics would be exported once more.
             self.progress.say(f"no warehouse yet, made an empty one: {self._new_warehouse}")
@@ -66,14 +68,14 @@ class Session:
         return Pinned(self.client, f"export-{job.run_id}", lifetime_ms)
 
     def close(self) -> None:
-        """End Spark; the next job that needs it starts it anew."""
+        """Ends Spark; the next job that needs it starts it anew."""
         tasks, self._tasks = self._tasks, None
         if tasks is not None:
             tasks.close()
 
 
-def chosen(topics: Topics, pattern: str | None) -> list[Topic]:
-    """The topics that match, all without a pattern. Raises ExportError when none does."""
+def matching_topics(topics: Topics, pattern: str | None) -> list[Topic]:
+    """Returns the topics that match, all without a pattern. Raises ExportError when none does."""
     if pattern is None:
         return list(topics.topics)
     try:
@@ -89,8 +91,8 @@ def chosen(topics: Topics, pattern: str | None) -> list[Topic]:
     return found
 
 
-def named(topics: Topics, name: str) -> Topic:
-    """The topic of that name. Raises ExportError, with the nearest name that there is."""
+def topic_named(topics: Topics, name: str) -> Topic:
+    """Returns the topic of that name. Raises ExportError, with the nearest name that there is."""
     for topic in topics.topics:
         if topic.name == name:
             return topic

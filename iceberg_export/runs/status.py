@@ -11,9 +11,9 @@ from iceberg_export.errors import AgentError, ExportError
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.plan.splits import PartitionPlan, check_not_ahead
 from iceberg_export.runs.failures import Failure
-from iceberg_export.runs.job import Job, locate
-from iceberg_export.table.catalog import Identifier, find_table, view_of
-from iceberg_export.table.state import State, read_state
+from iceberg_export.runs.job import Job, table_identifier
+from iceberg_export.table.catalog import Identifier, find_table, state_of
+from iceberg_export.table.state import State
 from iceberg_export.units import show_duration
 
 _COLUMNS = ("topic", "partition", "exported to", "log end", "lag", "seconds", "table", "commits",
@@ -81,16 +81,16 @@ class TopicStatus(NamedTuple):
 
 
 def topic_status(job: Job, topic: Topic, *, bytes_enough: int = 0) -> TopicStatus:
-    """Where the topic's export stands. A table that cannot be used is told, not raised.
+    """Returns where the topic's export stands. `problem` says why a table cannot be used.
 
-    What waits is looked at as far as `bytes_enough` in each partition.
+    What waits is counted as far as `bytes_enough` in each partition.
     """
     name = "-"
     try:
-        identifier = locate(job, topic)
+        identifier = table_identifier(job, topic)
         name = ".".join(identifier)
         table = find_table(job.catalog, identifier)
-        state = read_state(view_of(table)) if table is not None else None
+        state = state_of(table)
         plan = job.client.plan(topic, state.offsets if state else {}, bytes_enough=bytes_enough)
         if state is not None:
             check_not_ahead(plan, state.offsets, state.position)
@@ -119,9 +119,8 @@ def topic_status(job: Job, topic: Topic, *, bytes_enough: int = 0) -> TopicStatu
 
 
 def table_offsets(job: Job, identifier: Identifier) -> dict[int, int]:
-    """How far a table is, by its own word. Raises ExportError."""
-    table = find_table(job.catalog, identifier)
-    state = read_state(view_of(table)) if table is not None else None
+    """Returns the offsets in the table's state. Raises ExportError."""
+    state = state_of(find_table(job.catalog, identifier))
     return dict(state.offsets) if state else {}
 
 
@@ -137,8 +136,8 @@ def _row_count(table: Table | None) -> int | None:
     head = table.metadata.snapshot_by_name("main") if table is not None else None
     if head is None or head.summary is None:
         return None
-    said = head.summary.additional_properties.get("total-records", "")
-    return int(said) if said.isdigit() else None
+    row_count = head.summary.additional_properties.get("total-records", "")
+    return int(row_count) if row_count.isdigit() else None
 
 
 def _line(status: TopicStatus, row: PartitionStatus, now_ms: int) -> tuple[str, ...]:
@@ -157,7 +156,7 @@ def _line(status: TopicStatus, row: PartitionStatus, now_ms: int) -> tuple[str, 
 
 
 def render(statuses: Sequence[TopicStatus], now_ms: int) -> str:
-    """The statuses as a table of text, one line per partition."""
+    """Returns the statuses as a table of text, one line per partition."""
     lines: list[tuple[str, ...]] = [_COLUMNS]
     remarks = []
     for status in statuses:
@@ -181,7 +180,7 @@ def render(statuses: Sequence[TopicStatus], now_ms: int) -> str:
 
 
 def render_json(statuses: Sequence[TopicStatus], now_ms: int) -> str:
-    """The statuses for programs: one object, numbers that nobody knows are null."""
+    """Returns the statuses as JSON: one object, numbers that nobody knows are null."""
     topics: list[dict[str, Any]] = [
         {
             "topic": status.topic,

@@ -44,7 +44,7 @@ from typing_extensions import override
 from iceberg_export.errors import SettingsError
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import TopicPlan
-from iceberg_export.source.filters import Filter, wanted_by
+from iceberg_export.source.filters import Filter, narrow_range
 from iceberg_export.source.planning import pin, plan_topic
 from iceberg_export.source.read_options import KEEP, ReadOptions, parse_options
 from iceberg_export.source.streaming import Stream
@@ -92,13 +92,13 @@ class FrazilDataSource(DataSource):
     def name(cls) -> str:
         return "frazil"
 
-    _told: "_Told | None" = None
+    _query_columns: "_QueryColumns | None" = None
     """Spark asks for columns, and then for a reader of this object or of a pickled one."""
 
     @override
     def schema(self) -> StructType:
-        self._told = _columns(parse_options(self.options, streaming=None))
-        return self._told.schema
+        self._query_columns = _columns(parse_options(self.options, streaming=None))
+        return self._query_columns.schema
 
     @override
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -113,9 +113,9 @@ class FrazilDataSource(DataSource):
 
     def _checked(self, options: ReadOptions, schema: StructType) -> TopicColumns | None:
         """A schema that the user gave must be a part of ours. Raises SettingsError."""
-        if self._told is None:
-            self._told = _columns(options)
-        ours = {field.name: field for field in self._told.schema.fields}
+        if self._query_columns is None:
+            self._query_columns = _columns(options)
+        ours = {field.name: field for field in self._query_columns.schema.fields}
         for field in schema.fields:
             if field.name not in ours:
                 raise SettingsError(
@@ -126,11 +126,11 @@ class FrazilDataSource(DataSource):
                     f"column {field.name} is {ours[field.name].dataType.simpleString()}, "
                     f"not {field.dataType.simpleString()}"
                 )
-        return self._told.topic
+        return self._query_columns.topic
 
 
-class _Told(NamedTuple):
-    """The columns of a query, as they were told when it was loaded."""
+class _QueryColumns(NamedTuple):
+    """The columns of a query, as they were when it was loaded."""
 
     schema: StructType
     topic: TopicColumns | None = None
@@ -138,24 +138,24 @@ class _Told(NamedTuple):
 
 
 def spark_schema(columns: pa.Schema) -> StructType:
-    """Arrow's columns as Spark has them, all optional: a missing one is null."""
+    """Returns Arrow's columns as Spark has them, all optional: a missing one is null."""
     found = from_arrow_schema(columns)
     for field in found.fields:
         field.nullable = True
     return found
 
 
-def _columns(options: ReadOptions) -> _Told:
+def _columns(options: ReadOptions) -> _QueryColumns:
     if options.table:
         from iceberg_export.source.tables import columns_of, open_options
 
         columns = columns_of(options, open_options(options), lambda: _client(options))
-        return _Told(spark_schema(columns))
+        return _QueryColumns(spark_schema(columns))
     topic = topic_columns(options, _client(options))
     if topic is None:
-        return _Told(TOPIC_SCHEMA)
+        return _QueryColumns(TOPIC_SCHEMA)
     corrupt = [pa.field(CORRUPT, CORRUPT_TYPE)] if options.mode == KEEP else []
-    return _Told(spark_schema(pa.schema([*topic.columns, *corrupt])), topic)
+    return _QueryColumns(spark_schema(pa.schema([*topic.columns, *corrupt])), topic)
 
 
 def _client(options: ReadOptions) -> AgentClient:
@@ -179,7 +179,7 @@ class FrazilReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._topic = topic
-        self._wanted = options.box
+        self._query_range = options.query_range
 
     @override
     def partitions(self) -> list[InputPartition]:
@@ -189,10 +189,10 @@ class FrazilReader(DataSourceReader):
 
             # Before the agent is asked: the log then reaches at least as far as the table.
             table = open_options(options)
-            tasks = plan_table(options, _client(options), table, self._wanted)
+            tasks = plan_table(options, _client(options), table, self._query_range)
         else:
             decide = TopicDecoding(options, self._topic)
-            tasks = plan_topic(options, _client(options), self._wanted, decide)
+            tasks = plan_topic(options, _client(options), self._query_range, decide)
         return [TaskPartition(task) for task in tasks]
 
     @override
@@ -208,12 +208,12 @@ class PushingReader(FrazilReader):
     @override
     def pushFilters(self, filters: list[SparkFilter]) -> list[SparkFilter]:
         found = [Filter(type(one).__name__, *_terms(one)) for one in filters]
-        self._wanted = wanted_by(found, self._options.box)
+        self._query_range = narrow_range(found, self._options.query_range)
         return filters
 
 
 def _terms(one: SparkFilter) -> tuple[tuple[str, ...], Any]:
-    """Column and value of a filter; nothing of one that has other parts."""
+    """Returns column and value of a filter; nothing of one that has other parts."""
     value = getattr(one, "value", None)
     values = [_plain(part) for part in value] if isinstance(value, list | tuple) else _plain(value)
     return getattr(one, "attribute", ()), values
@@ -239,24 +239,24 @@ class FrazilStreamReader(DataSourceStreamReader):
 
     @override
     def initialOffset(self) -> dict[str, Any]:
-        return self._stream.initial(self._ask())
+        return self._stream.initial(self._fetch_bounds())
 
     @override
     def latestOffset(self) -> dict[str, Any]:
-        return self._stream.latest(self._ask())
+        return self._stream.latest(self._fetch_bounds())
 
     @override
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         tasks = self._stream.tasks(_client(self._options), start, end)
         return [TaskPartition(task) for task in tasks]
 
-    def _ask(self) -> TopicPlan:
-        """Where the topic begins and ends. Spark comes every 10 ms when there is nothing new."""
+    def _fetch_bounds(self) -> TopicPlan:
+        """Fetches where the topic begins and ends. Spark comes every 10 ms when there is nothing new."""
         wait_s = self._asked_s + ASK_S - time.monotonic()  # noqa: TID251 - composition root.
         if wait_s > 0:
             time.sleep(wait_s)
         self._asked_s = time.monotonic()  # noqa: TID251
-        return self._stream.ask(_client(self._options))
+        return self._stream.fetch_bounds(_client(self._options))
 
     @override
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -269,7 +269,7 @@ def _read(
     # Only tasks need the decoder, and what compiles it.
     from iceberg_export.source.reading import read_task
 
-    return read_task(partition.value, to_arrow_schema(schema), options.box)
+    return read_task(partition.value, to_arrow_schema(schema), options.query_range)
 
 
 def register(spark: Any) -> None:

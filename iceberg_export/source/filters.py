@@ -1,4 +1,4 @@
-"""What of a query's filters a plan can use: ranges of partition, offset and timestamp.
+"""The range that a query's filters leave: of partition, offset and timestamp.
 
 A filter here only leaves out what cannot match: Spark applies all of them again to what comes.
 So one that is not understood costs time, never rows. Pure.
@@ -21,8 +21,8 @@ class Filter(NamedTuple):
     """Points in time as whole microseconds since 1970."""
 
 
-class Wanted(NamedTuple):
-    """A box around all rows that can match."""
+class QueryRange(NamedTuple):
+    """Ranges of partition, offset and timestamp that can match."""
 
     partitions: frozenset[int] | None = None
     """None: all."""
@@ -38,23 +38,25 @@ class Wanted(NamedTuple):
         return self.partitions is None or partition in self.partitions
 
 
-def wanted_by(filters: Iterable[Filter], box: Wanted) -> Wanted:
-    """What of a box is left by filters that all must hold."""
+def narrow_range(filters: Iterable[Filter], query: QueryRange) -> QueryRange:
+    """Narrows a range by filters that all must hold."""
     for one in filters:
         if len(one.column) != 1:
             continue
         narrow = _NARROW.get(one.column[0])
         values = tuple(one.value) if one.kind == "In" else (one.value,)
         if narrow is not None and values and all(value is not None for value in values):
-            box = narrow(box, one.kind, values)
-    return box
+            query = narrow(query, one.kind, values)
+    return query
 
 
-def _narrow_partitions(box: Wanted, kind: str, values: tuple[Any, ...]) -> Wanted:
+def _narrow_partitions(query: QueryRange, kind: str, values: tuple[Any, ...]) -> QueryRange:
     if kind not in {"EqualTo", "EqualNullSafe", "In"}:
-        return box
+        return query
     found = frozenset(int(value) for value in values)
-    return box._replace(partitions=found if box.partitions is None else box.partitions & found)
+    return query._replace(
+        partitions=found if query.partitions is None else query.partitions & found
+    )
 
 
 def _range(kind: str, values: tuple[int, ...]) -> tuple[int | None, int | None]:
@@ -70,24 +72,24 @@ def _range(kind: str, values: tuple[int, ...]) -> tuple[int | None, int | None]:
     }.get(kind, (None, None))
 
 
-def _narrow_offsets(box: Wanted, kind: str, values: tuple[Any, ...]) -> Wanted:
+def _narrow_offsets(query: QueryRange, kind: str, values: tuple[Any, ...]) -> QueryRange:
     start, end = _range(kind, tuple(int(value) for value in values))
-    return box._replace(
-        offset_from=max(box.offset_from, start if start is not None else 0),
-        offset_to=min(box.offset_to, end if end is not None else OFFSET_END),
+    return query._replace(
+        offset_from=max(query.offset_from, start if start is not None else 0),
+        offset_to=min(query.offset_to, end if end is not None else OFFSET_END),
     )
 
 
-def _narrow_timestamps(box: Wanted, kind: str, values: tuple[Any, ...]) -> Wanted:
+def _narrow_timestamps(query: QueryRange, kind: str, values: tuple[Any, ...]) -> QueryRange:
     if not all(isinstance(value, int) for value in values):
-        return box
+        return query
     start, end = _range(kind, values)
-    lower = [one for one in (box.micros_from, start) if one is not None]
-    upper = [one for one in (box.micros_to, end) if one is not None]
-    return box._replace(micros_from=max(lower, default=None), micros_to=min(upper, default=None))
+    lower = [one for one in (query.micros_from, start) if one is not None]
+    upper = [one for one in (query.micros_to, end) if one is not None]
+    return query._replace(micros_from=max(lower, default=None), micros_to=min(upper, default=None))
 
 
-_NARROW: dict[str, Callable[[Wanted, str, tuple[Any, ...]], Wanted]] = {
+_NARROW: dict[str, Callable[[QueryRange, str, tuple[Any, ...]], QueryRange]] = {
     names.PARTITION: _narrow_partitions,
     names.OFFSET: _narrow_offsets,
     names.TIMESTAMP: _narrow_timestamps,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from iceberg_export.errors import PlanError, SettingsError
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import PartitionPlan, PlannedSpan, TopicPlan, clip, make_splits
-from iceberg_export.source.filters import Wanted
+from iceberg_export.source.filters import QueryRange
 from iceberg_export.source.read_options import EARLIEST, LATEST, Bounds, ReadOptions
 from iceberg_export.source.tasks import ChunkTask, Task
 
@@ -22,7 +22,7 @@ BEYOND_ALL = 1 << 62
 PINS_PER_LIFETIME = 6
 
 
-class Ranges(NamedTuple):
+class OffsetRanges(NamedTuple):
     """Offsets [start, end) by partition, of a plan that has the spans of all of them."""
 
     plan: TopicPlan
@@ -30,7 +30,7 @@ class Ranges(NamedTuple):
 
 
 class Decoding(NamedTuple):
-    """What becomes of keys, values and timestamps, see `ChunkTask`."""
+    """How tasks decode keys, values and timestamps, see `ChunkTask`."""
 
     typing: Any = None
     fails: bool = False
@@ -42,15 +42,15 @@ class Decoding(NamedTuple):
 
 RAW = Decoding()
 Decide = Callable[[TopicPlan], Decoding]
-"""By a plan, which tells the topic's settings."""
+"""Returns the decoding for a plan, which has the topic's settings."""
 
 
-def as_they_are(_plan: TopicPlan) -> Decoding:
+def no_decoding(_plan: TopicPlan) -> Decoding:
     return RAW
 
 
 def pin(client: AgentClient, lifetime_ms: int, now_ms: int, pinned: dict[str, int]) -> None:
-    """Keep what is reachable now for `lifetime_ms`; `pinned` is what this process has asked for."""
+    """Pins what is reachable now for `lifetime_ms`; `pinned` is what this process has asked for."""
     share = now_ms * PINS_PER_LIFETIME // lifetime_ms
     name = f"spark-{lifetime_ms}-{share}"
     if name in pinned:
@@ -62,37 +62,37 @@ def pin(client: AgentClient, lifetime_ms: int, now_ms: int, pinned: dict[str, in
 
 
 def plan_topic(
-    options: ReadOptions, client: AgentClient, wanted: Wanted, decide: Decide = as_they_are
+    options: ReadOptions, client: AgentClient, query: QueryRange, decide: Decide = no_decoding
 ) -> list[Task]:
-    """Tasks that read a topic between the offsets of the options. Raises ExportError."""
+    """Returns tasks that read a topic between the offsets of the options. Raises ExportError."""
     starting = options.starting or Bounds(EARLIEST)
     ending = options.ending or Bounds(LATEST)
-    plan = ask(options.topic, client, wanted, starting, ending.at)
+    plan = fetch_plan(options.topic, client, query, starting, ending.at)
     ranges = {
         number: (starting.at(part), ending.at(part)) for number, part in plan.partitions.items()
     }
-    check_named(options.topic, plan, (starting, ending))
-    return chunk_tasks(options, Ranges(plan, ranges), wanted, decide(plan))
+    check_partitions(options.topic, plan, (starting, ending))
+    return chunk_tasks(options, OffsetRanges(plan, ranges), query, decide(plan))
 
 
-def ask(
+def fetch_plan(
     topic: str,
     client: AgentClient,
-    wanted: Wanted,
+    query: QueryRange,
     starting: Bounds,
     end: Callable[[PartitionPlan], int],
 ) -> TopicPlan:
-    """The plan of what lies in the box, and little more."""
+    """Fetches the plan of what lies in the query's range, and little more."""
     places = {EARLIEST: 0, LATEST: BEYOND_ALL}
     offsets = {
-        number: max(places.get(offset, offset), wanted.offset_from)
+        number: max(places.get(offset, offset), query.offset_from)
         for number, offset in starting.named.items()
     }
 
     def goal(part: PartitionPlan) -> int:
-        return min(end(part), wanted.offset_to) if wanted.has(part.partition) else 0
+        return min(end(part), query.offset_to) if query.has(part.partition) else 0
 
-    others = max(places.get(starting.everywhere, starting.everywhere), wanted.offset_from)
+    others = max(places.get(starting.everywhere, starting.everywhere), query.offset_from)
     try:
         return client.plan_by_name(
             topic,
@@ -104,7 +104,7 @@ def ask(
         raise PlanError(f"{error} (while {topic} was planned)") from error
 
 
-def check_named(topic: str, plan: TopicPlan, bounds: tuple[Bounds, ...]) -> None:
+def check_partitions(topic: str, plan: TopicPlan, bounds: tuple[Bounds, ...]) -> None:
     for one in bounds:
         if missing := sorted(one.named.keys() - plan.partitions.keys()):
             raise SettingsError(
@@ -113,16 +113,16 @@ def check_named(topic: str, plan: TopicPlan, bounds: tuple[Bounds, ...]) -> None
 
 
 def chunk_tasks(
-    options: ReadOptions, ranges: Ranges, wanted: Wanted, decoding: Decoding = RAW
+    options: ReadOptions, ranges: OffsetRanges, query: QueryRange, decoding: Decoding = RAW
 ) -> list[Task]:
-    """Tasks for the records of `ranges` that lie in the box. Raises PlanError at lost records."""
+    """Returns tasks for the records of `ranges` in the query's range. Raises PlanError at lost records."""
     plan = ranges.plan
     spans: list[PlannedSpan] = []
     for number, (start, end) in sorted(ranges.by_partition.items()):
         part = plan.partitions[number]
-        first = _present(options, plan, part, start, end)
-        first, last = max(first, wanted.offset_from), min(end, wanted.offset_to)
-        if not wanted.has(number) or first >= last:
+        first = _first_present_offset(options, plan, part, start, end)
+        first, last = max(first, query.offset_from), min(end, query.offset_to)
+        if not query.has(number) or first >= last:
             continue
         if part.end < last:
             raise PlanError(
@@ -130,7 +130,7 @@ def chunk_tasks(
                 "run the query again"
             )
         clipped = clip(part, start=first, end=last, topic=plan.topic)
-        spans += [span for span in clipped.spans if not _too_old(span, wanted)]
+        spans += [span for span in clipped.spans if not _too_old(span, query)]
     splits = make_splits(
         spans,
         bytes_max=options.settings.number("split.bytes.max"),
@@ -139,10 +139,10 @@ def chunk_tasks(
     return [ChunkTask(plan.store, options.store_options, split, *decoding) for split in splits]
 
 
-def _present(
+def _first_present_offset(
     options: ReadOptions, plan: TopicPlan, part: PartitionPlan, start: int, end: int
 ) -> int:
-    """`start`, or where the log starts now if records that were asked for are gone."""
+    """Returns `start`, or where the log starts now if records that were asked for are gone."""
     where = f"{plan.topic} partition {part.partition}"
     if max(start, end) > part.stable:
         raise PlanError(
@@ -159,8 +159,8 @@ def _present(
     return part.log_start
 
 
-def _too_old(span: PlannedSpan, wanted: Wanted) -> bool:
-    """No record of the span is as new as wanted. What a chunk says of that is its producers' word."""
-    if wanted.micros_from is None or span.timestamp_max < 0 or not span.is_absolute:
+def _too_old(span: PlannedSpan, query: QueryRange) -> bool:
+    """Tells whether all records of a segment's span are too old. Timestamps in chunks are the producers' word."""
+    if query.micros_from is None or span.timestamp_max < 0 or not span.is_absolute:
         return False
-    return span.timestamp_max * 1000 < wanted.micros_from
+    return span.timestamp_max * 1000 < query.micros_from

@@ -16,7 +16,7 @@ from typing import TypeVar
 from iceberg_export.errors import SettingsError
 from iceberg_export.plan.splits import PartitionPlan
 from iceberg_export.settings import DEFAULTS, PREFIXES, Settings, parse
-from iceberg_export.source.filters import Wanted
+from iceberg_export.source.filters import QueryRange
 
 Value = TypeVar("Value")
 
@@ -92,7 +92,7 @@ class ReadOptions:
     """Of a topic alone: decode keys and values as its table would; else they are as they are."""
     mode: str
     """Of a topic alone: `FAIL`, `DROP` or `KEEP`."""
-    box: Wanted
+    query_range: QueryRange
     """`partitions`, `timestampFrom` and `timestampTo`: nothing else is read."""
 
     @property
@@ -182,8 +182,8 @@ class _Given:
         try:
             return kind(self.values[name])
         except ValueError as error:
-            said = _SPELLED.get(name, name)
-            self.mistakes.append(f"{said} must be {error}, not {self.values[name]!r}")
+            name_shown = _SPELLED.get(name, name)
+            self.mistakes.append(f"{name_shown} must be {error}, not {self.values[name]!r}")
             return default
 
 
@@ -208,7 +208,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
     push_filters = found.read("pushfilters", _boolean, default=False)
     typed = found.read("typed", _boolean, default=True)
     mode = found.read("mode", _mode, FAIL)
-    box = Wanted(
+    query_range = QueryRange(
         partitions=found.read("partitions", _partitions, no_set),
         micros_from=found.read("timestampfrom", _micros, no_number),
         micros_to=found.read("timestampto", _micros, no_number),
@@ -218,7 +218,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
         found.mistakes.append(f"{what} cannot be had of a table; say topic alone")
     if table and ("typed" in options or "mode" in options):
         found.mistakes.append("typed and mode are of a topic alone; a table has dead letters")
-    if streaming and (ending or push_filters or box != Wanted()):
+    if streaming and (ending or push_filters or query_range != QueryRange()):
         found.mistakes.append(
             "a stream has no endingOffsets, pushFilters, partitions or timestamps to begin or end"
         )
@@ -243,5 +243,5 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
         push_filters=push_filters,
         typed=typed,
         mode=mode,
-        box=box,
+        query_range=query_range,
     )

@@ -4,8 +4,7 @@ Every batch has the columns that Spark was told, in their order and of Spark's o
 column that one side does not have is null there.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,40 +12,40 @@ import pyarrow.compute as pc
 from iceberg_export import names
 from iceberg_export.errors import PlanError
 from iceberg_export.records.read_chunks import open_reader, span_bytes
-from iceberg_export.records.rows import TimestampLimits, limit_timestamps, span_rows
-from iceberg_export.source.filters import Wanted
+from iceberg_export.records.rows import TimestampLimits, is_among, limit_timestamps, span_rows
+from iceberg_export.source.filters import QueryRange
 from iceberg_export.source.tasks import CORRUPT, CORRUPT_TYPE, ChunkTask, Task
 
 
-def read_task(task: Task, schema: pa.Schema, box: Wanted) -> Iterator[pa.RecordBatch]:
-    """The rows of a task that lie in the box, in columns of `schema`. Raises ExportError.
+def read_task(task: Task, schema: pa.Schema, query: QueryRange) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a task in the query's range, in columns of `schema`. Raises ExportError.
 
     Partitions and offsets are the plan's business; timestamps differ from record to record.
     """
-    for rows in _rows(task, schema, box):
-        found = _between(rows, box)
+    for rows in _rows(task, schema, query):
+        found = _between(rows, query)
         if found.num_rows:
-            yield from fit(found, schema).to_batches()
+            yield from to_columns(found, schema).to_batches()
 
 
-def _rows(task: Task, schema: pa.Schema, box: Wanted) -> Iterator[pa.Table]:
+def _rows(task: Task, schema: pa.Schema, query: QueryRange) -> Iterator[pa.Table]:
     if isinstance(task, ChunkTask):
         return _chunk_rows(task)
     # PyIceberg takes longer to load than a small topic to be read.
     from iceberg_export.source.tables import table_rows
 
-    return table_rows(task, schema, box)
+    return table_rows(task, schema, query)
 
 
-def _between(rows: pa.Table, box: Wanted) -> pa.Table:
-    if box.micros_from is None and box.micros_to is None:
+def _between(rows: pa.Table, query: QueryRange) -> pa.Table:
+    if query.micros_from is None and query.micros_to is None:
         return rows
     micros = rows.column(names.TIMESTAMP).cast(pa.int64())
-    if box.micros_from is not None:
+    if query.micros_from is not None:
         # A null is neither before nor after: such rows go.
-        here = pc.greater_equal(micros, box.micros_from)
+        here = pc.greater_equal(micros, query.micros_from)
         rows, micros = rows.filter(here), micros.filter(here)
-    return rows if box.micros_to is None else rows.filter(pc.less(micros, box.micros_to))
+    return rows if query.micros_to is None else rows.filter(pc.less(micros, query.micros_to))
 
 
 def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
@@ -54,32 +53,26 @@ def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
     for span, data in span_bytes(reader, task.split.spans):
         for rows, _tally in span_rows(span, data):
             if task.left_out:
-                rows = _without(rows, task.left_out)  # noqa: PLW2901
+                rows = rows.filter(pc.invert(is_among(rows, task.left_out)))  # noqa: PLW2901
             if rows.num_rows:
                 if task.timestamps is not None:
                     rows = limit_timestamps(rows, TimestampLimits(*task.timestamps))  # noqa: PLW2901
                 yield rows if task.typing is None else _decoded(task, rows)
 
 
-def _without(rows: pa.Table, offsets: Mapping[int, Any]) -> pa.Table:
-    from iceberg_export.tasks.work import is_among
-
-    return rows.filter(pc.invert(is_among(rows, offsets)))
-
-
 def _decoded(task: ChunkTask, rows: pa.Table) -> pa.Table:
-    """The rows with decoded columns, as the exporter would write them; bad ones are left out, as
+    """Decodes rows as the exporter would write them; bad ones are left out, as
     they will not be in the table, are kept as they are, or are an error."""
-    from iceberg_export.typed.heads import GUID, guid_text
-    from iceberg_export.typed.typed_rows import judge, reason_of, refusing
+    from iceberg_export.typed.schema_headers import GUID, guid_text
+    from iceberg_export.typed.typed_rows import decode_rows, first_reason, refuse_unknown
 
     typing = task.typing
-    judged = judge(typing, rows)
-    while judged.unknown and task.topic and not task.fails:
+    decoded = decode_rows(typing, rows)
+    while decoded.unknown and task.topic and not task.fails:
         # Nobody can be asked here: what the driver does not know is no record of the topic's.
-        typing = refusing(typing, judged.unknown)
-        judged = judge(typing, rows)
-    for source, ids in judged.unknown.items():
+        typing = refuse_unknown(typing, decoded.unknown)
+        decoded = decode_rows(typing, rows)
+    for source, ids in decoded.unknown.items():
         number, indexes = min(ids)
         if number in (task.typing.value if source == names.VALUE else task.typing.key).schemas:
             raise PlanError(
@@ -91,20 +84,20 @@ def _decoded(task: ChunkTask, rows: pa.Table) -> pa.Table:
             f"schema {named} of {source} is no version of the topic's subject; set "
             "frazil.iceberg.value.subject (or key.subject) of the topic"
         )
-    if judged.bad.num_rows == 0:
-        return judged.rows
+    if decoded.bad.num_rows == 0:
+        return decoded.rows
     if task.fails:
         if not task.topic:
-            raise PlanError(reason_of(judged.bad))
+            raise PlanError(first_reason(decoded.bad))
         raise PlanError(
-            f"topic {task.topic} {reason_of(judged.bad)}; mode=PERMISSIVE shows such records as they "
+            f"topic {task.topic} {first_reason(decoded.bad)}; mode=PERMISSIVE shows such records as they "
             f"are in {CORRUPT}, DROPMALFORMED leaves them out"
         )
-    return _with_corrupt(judged.rows, judged.bad) if task.keeps else judged.rows
+    return _with_corrupt(decoded.rows, decoded.bad) if task.keeps else decoded.rows
 
 
 def _with_corrupt(rows: pa.Table, bad: pa.Table) -> pa.Table:
-    """Good and bad rows of one partition, in their order."""
+    """Returns good and bad rows of one partition, in their order."""
     parts = [
         bad.column(name).combine_chunks().cast(field.type)
         for name, field in zip(
@@ -120,8 +113,8 @@ def _with_corrupt(rows: pa.Table, bad: pa.Table) -> pa.Table:
     return pa.concat_tables(both, promote_options="default").sort_by(names.OFFSET)
 
 
-def fit(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of `schema`, by name. Raises PlanError where a value is beyond its column."""
+def to_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Returns the columns of `schema`, by name. Raises PlanError where a value is beyond its column."""
     return pa.Table.from_arrays([_column(rows, field) for field in schema], schema=schema)
 
 

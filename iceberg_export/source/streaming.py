@@ -13,8 +13,14 @@ from typing import Any
 from iceberg_export.errors import PlanError
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import TopicPlan
-from iceberg_export.source.filters import Wanted
-from iceberg_export.source.planning import BEYOND_ALL, Decide, Ranges, as_they_are, chunk_tasks
+from iceberg_export.source.filters import QueryRange
+from iceberg_export.source.planning import (
+    BEYOND_ALL,
+    Decide,
+    OffsetRanges,
+    chunk_tasks,
+    no_decoding,
+)
 from iceberg_export.source.read_options import LATEST, Bounds, ReadOptions
 from iceberg_export.source.tasks import Task
 
@@ -24,18 +30,18 @@ Offset = dict[str, Any]
 class Stream:
     """One stream in the process that plans it."""
 
-    def __init__(self, options: ReadOptions, decide: Decide = as_they_are) -> None:
+    def __init__(self, options: ReadOptions, decide: Decide = no_decoding) -> None:
         self._options = options
         self._decide = decide
         self._at: Mapping[int, int] | None = None
         """The end of the newest batch; None: not seen yet in this process."""
 
-    def ask(self, client: AgentClient) -> TopicPlan:
-        """Where the partitions' logs start and end, without rows."""
+    def fetch_bounds(self, client: AgentClient) -> TopicPlan:
+        """Fetches where the partitions' logs start and end, without rows."""
         return client.plan_by_name(self._options.topic, {}, others=BEYOND_ALL)
 
     def initial(self, plan: TopicPlan) -> Offset:
-        """Where a new stream begins. Raises ExportError."""
+        """Returns where a new stream begins. Raises ExportError."""
         starting = self._options.starting or Bounds(LATEST)
         offsets = {number: starting.at(part) for number, part in plan.partitions.items()}
         if missing := sorted(starting.named.keys() - offsets.keys()):
@@ -44,7 +50,7 @@ class Stream:
         return _offset(plan.topic_id, offsets)
 
     def latest(self, plan: TopicPlan) -> Offset:
-        """How far the next batch goes. Raises ExportError."""
+        """Returns how far the next batch goes. Raises ExportError."""
         ends = {number: part.stable for number, part in plan.partitions.items()}
         limit = self._options.offsets_per_trigger_max
         if limit is not None and self._at is not None:
@@ -63,7 +69,7 @@ class Stream:
         return _offset(plan.topic_id, ends)
 
     def tasks(self, client: AgentClient, start: Offset, end: Offset) -> list[Task]:
-        """Tasks that read a batch; the same batch again gives the same records."""
+        """Returns tasks that read a batch; the same batch again gives the same records."""
         starts, ends = _numbers(start), _numbers(end)
         self._at = ends
         if starts == ends:
@@ -84,11 +90,13 @@ class Stream:
             number: (starts.get(number, plan.partitions[number].log_start), offset)
             for number, offset in ends.items()
         }
-        return chunk_tasks(self._options, Ranges(plan, ranges), Wanted(), self._decide(plan))
+        return chunk_tasks(
+            self._options, OffsetRanges(plan, ranges), QueryRange(), self._decide(plan)
+        )
 
 
 def limited(starts: Mapping[int, int], ends: Mapping[int, int], limit: int) -> dict[int, int]:
-    """Ends that are at most `limit` offsets in all away, shared out by how much each has.
+    """Returns ends that are at most `limit` offsets in all away, shared out by how much each has.
 
     Every partition that has something gets one, so that none waits for ever, also where that is
     more than the limit; the rest of the limit is shared.

@@ -12,28 +12,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.io import load_file_io
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.types import BinaryType
 from pyiceberg.utils.datetime import to_human_timestamptz
 
 from iceberg_export import names
+from iceberg_export.dead_letters import dead_letter_table
 from iceberg_export.errors import CatalogError, SettingsError, StateError
-from iceberg_export.files.partition_values import cuts_of
-from iceberg_export.files.read import NullKeepingScan
-from iceberg_export.letters import dead_letters
+from iceberg_export.files.partition_values import decimal_truncations
+from iceberg_export.files.read import group_files, read_rows
+from iceberg_export.files.target import Target
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import check_not_ahead
 from iceberg_export.records.decode import Ints
-from iceberg_export.source.filters import OFFSET_END, Wanted
+from iceberg_export.source.filters import OFFSET_END, QueryRange
 from iceberg_export.source.planning import (
     BEYOND_ALL,
     Decoding,
-    Ranges,
-    ask,
-    check_named,
+    OffsetRanges,
+    check_partitions,
     chunk_tasks,
+    fetch_plan,
 )
 from iceberg_export.source.read_options import EARLIEST, Bounds, ReadOptions
 from iceberg_export.source.tasks import TableTask, Task
@@ -44,10 +43,10 @@ from iceberg_export.table.catalog import (
     io_properties,
     missing_warehouse,
     open_catalog,
-    view_of,
+    state_of,
 )
 from iceberg_export.table.commit import check_owner
-from iceberg_export.table.state import TOPIC, State, read_state
+from iceberg_export.table.state import TOPIC, State
 from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.typed.registry_client import RegistryClient
 from iceberg_export.typed.topic_types import TopicTypes
@@ -56,7 +55,7 @@ TABLE_TASK_BYTES = 128 * 1024 * 1024
 
 
 def open_table(options: ReadOptions, catalog: Catalog) -> Table:
-    """The table that the options name. Raises CatalogError."""
+    """Returns the table that the options name. Raises CatalogError."""
     before, dot, name = options.table.rpartition(".")
     identifier = (before if dot else options.settings["table.namespace"], name)
     table = find_table(catalog, identifier)
@@ -66,15 +65,15 @@ def open_table(options: ReadOptions, catalog: Catalog) -> Table:
 
 
 def table_state(table: Table) -> State:
-    """Where the export of the snapshot that is read stands. Raises StateError."""
-    state = read_state(view_of(table))
+    """Returns the state of the snapshot that is read. Raises StateError."""
+    state = state_of(table)
     if state is None or TOPIC not in table.metadata.properties:
         raise StateError(f"table {'.'.join(table.name())} is not one that the exporter made")
     return state
 
 
 def is_typed(table: Table) -> bool:
-    """Are keys or values decoded in it?"""
+    """Tells whether keys or values are decoded in the table."""
     raw = {names.KEY, names.VALUE}
     plain = {
         field.name for field in table.schema().fields if isinstance(field.field_type, BinaryType)
@@ -83,14 +82,14 @@ def is_typed(table: Table) -> bool:
 
 
 def columns_of(options: ReadOptions, table: Table, client: Callable[[], AgentClient]) -> pa.Schema:
-    """Columns of the table; of a typed one also those that it will get for what is not in it."""
+    """Returns the table's columns; of a typed one also those that it will get for what is not in it."""
     columns = schema.columns_of(table)
     if not is_typed(table):
         return columns
     topic = table.metadata.properties.get(TOPIC, "")
     plan = client().plan_by_name(topic, {}, others=BEYOND_ALL)
     topic_table = topic_settings.parse(plan.configs, topic)
-    return _types(options, topic_table).reading(columns)[0]
+    return _types(options, topic_table).read_typing(columns)[0]
 
 
 def _types(options: ReadOptions, topic_table: TopicTable) -> TopicTypes:
@@ -98,7 +97,7 @@ def _types(options: ReadOptions, topic_table: TopicTable) -> TopicTypes:
 
 
 def open_options(options: ReadOptions) -> Table:
-    """The table, in the catalog that the options name. Raises CatalogError.
+    """Opens the table, in the catalog that the options name. Raises CatalogError.
 
     A reader makes no warehouse: an empty one would hide that the folder is the wrong one.
     """
@@ -111,15 +110,15 @@ def open_options(options: ReadOptions) -> Table:
 
 
 def plan_table(
-    options: ReadOptions, client: AgentClient, table: Table, wanted: Wanted
+    options: ReadOptions, client: AgentClient, table: Table, query: QueryRange
 ) -> list[Task]:
-    """Tasks that read a table and what is not in it yet. Raises ExportError."""
+    """Returns tasks that read a table and what is not in it yet. Raises ExportError."""
     state = table_state(table)
     topic = table.metadata.properties[TOPIC]
     if options.topic not in ("", topic):
         raise SettingsError(f"table {options.table} is that of topic {topic}, say topic or table")
     starting = Bounds(EARLIEST, state.offsets)
-    plan = ask(topic, client, wanted, starting, lambda part: part.stable)
+    plan = fetch_plan(topic, client, query, starting, lambda part: part.stable)
     check_owner(table, topic=topic, topic_id=plan.topic_id, cluster_id=plan.cluster_id)
     check_not_ahead(plan, state.offsets, state.position)
     topic_table = topic_settings.parse(plan.configs, topic)
@@ -128,103 +127,95 @@ def plan_table(
             f"table {options.table} holds the newest record of each key; read it alone, or the "
             "topic alone"
         )
-    decoding = Decoding(timestamps=_believed(options))
+    decoding = Decoding(timestamps=_timestamp_range(options))
     if topic_table.typed != is_typed(table):
         # Raw rows beside decoded ones would look like records without any fields.
         raise SettingsError(
             f"the modes of topic {topic} are not those that table {options.table} was made with"
         )
     if topic_table.typed:
-        _columns, typing = _types(options, topic_table).reading(schema.columns_of(table))
+        _columns, typing = _types(options, topic_table).read_typing(schema.columns_of(table))
         fails = topic_table.bad_records == "fail"
-        typing = typing._replace(cuts=cuts_of(table.metadata))
+        typing = typing._replace(truncations=decimal_truncations(table.metadata))
         decoding = decoding._replace(typing=typing, fails=fails)
-    check_named(topic, plan, (starting,))
+    check_partitions(topic, plan, (starting,))
     ranges = {number: (starting.at(part), part.stable) for number, part in plan.partitions.items()}
     starts = {number: start for number, (start, _) in ranges.items()}
-    decoding = decoding._replace(left_out=_dead_ahead(table, state.topic_id, starts))
+    decoding = decoding._replace(left_out=_dead_letters_ahead(table, state.topic_id, starts))
     return [
-        *_table_tasks(options, table, wanted),
-        *chunk_tasks(options, Ranges(plan, ranges), wanted, decoding),
+        *_table_tasks(options, table, query),
+        *chunk_tasks(options, OffsetRanges(plan, ranges), query, decoding),
     ]
 
 
-def _dead_ahead(table: Table, topic_id: str, starts: Mapping[int, int]) -> Mapping[int, Ints]:
-    """Dead letters at or above the table's offsets: after a rollback its export leaves them out."""
+def _dead_letters_ahead(
+    table: Table, topic_id: str, starts: Mapping[int, int]
+) -> Mapping[int, Ints]:
+    """Returns dead letters at or above the table's offsets: the export leaves them out after a rollback."""
     namespace, name = table.name()[-2:]
-    if not starts or not dead_letters.exist(table.catalog, (namespace, name), topic_id):
+    if not starts or not dead_letter_table.exists(table.catalog, (namespace, name), topic_id):
         return {}
-    letters = dead_letters.load(table.catalog, (namespace, name))
-    state = read_state(view_of(letters))
+    dead_letters = dead_letter_table.load(table.catalog, (namespace, name))
+    state = state_of(dead_letters)
     if state is None:
         return {}
-    return dead_letters.already_dead(table.catalog, (namespace, name), state, starts)
+    return dead_letter_table.already_dead(table.catalog, (namespace, name), state, starts)
 
 
-def _believed(options: ReadOptions) -> tuple[int, int] | None:
-    """Timestamps that an export would put into the table's column for them, in milliseconds."""
+def _timestamp_range(options: ReadOptions) -> tuple[int, int] | None:
+    """Returns the milliseconds that an export would put into the table's timestamp column."""
     if options.settings["timestamp.sanity"] == "false":
         return None
     now_ms = time.time_ns() // 1_000_000
     return names.TIMESTAMP_MS_MIN, now_ms + names.TIMESTAMP_AHEAD_MS_MAX
 
 
-def _table_tasks(options: ReadOptions, table: Table, wanted: Wanted) -> list[Task]:
+def _table_tasks(options: ReadOptions, table: Table, query: QueryRange) -> list[Task]:
     head = table.metadata.snapshot_by_name("main")
     assert head is not None  # Who has a state has a snapshot.
     files: list[FileScanTask] = guarded(
         f"plan the files of table {options.table}",
         lambda: list(
-            table.scan(row_filter=_row_filter(wanted), snapshot_id=head.snapshot_id).plan_files()
+            table.scan(row_filter=_row_filter(query), snapshot_id=head.snapshot_id).plan_files()
         ),
     )
-    groups: list[list[FileScanTask]] = []
-    room = 0
-    for file in files:
-        if room < file.file.file_size_in_bytes:
-            groups.append([])
-            room = TABLE_TASK_BYTES
-        groups[-1].append(file)
-        room -= file.file.file_size_in_bytes
     # Tasks need to know columns and defaults; history would travel with each of them.
     slim = table.metadata.model_copy(
         update={"snapshots": [head], "snapshot_log": [], "metadata_log": [], "statistics": []}
     )
     text = slim.model_dump_json()
-    return [TableTask(text, io_properties(table), tuple(group)) for group in groups]
+    return [
+        TableTask(text, io_properties(table), tuple(group))
+        for group in group_files(files, TABLE_TASK_BYTES)
+    ]
 
 
-def _row_filter(wanted: Wanted) -> str | BooleanExpression:
-    """The box for Iceberg, which leaves out files and table partitions by it."""
+def _row_filter(query: QueryRange) -> str | BooleanExpression:
+    """Returns the range as Iceberg's filter, which leaves out files and table partitions."""
     terms = []
-    if wanted.partitions is not None:
+    if query.partitions is not None:
         # Iceberg's own words for "none of these" are other ones.
-        numbers = ", ".join(map(str, sorted(wanted.partitions))) or "-1"
+        numbers = ", ".join(map(str, sorted(query.partitions))) or "-1"
         terms.append(f"{names.PARTITION} in ({numbers})")
-    if wanted.offset_from > 0:
-        terms.append(f"{names.OFFSET} >= {wanted.offset_from}")
-    if wanted.offset_to < OFFSET_END:
-        terms.append(f"{names.OFFSET} < {wanted.offset_to}")
-    if wanted.micros_from is not None:
-        terms.append(f"{names.TIMESTAMP} >= '{to_human_timestamptz(wanted.micros_from)}'")
-    if wanted.micros_to is not None:
-        terms.append(f"{names.TIMESTAMP} < '{to_human_timestamptz(wanted.micros_to)}'")
+    if query.offset_from > 0:
+        terms.append(f"{names.OFFSET} >= {query.offset_from}")
+    if query.offset_to < OFFSET_END:
+        terms.append(f"{names.OFFSET} < {query.offset_to}")
+    if query.micros_from is not None:
+        terms.append(f"{names.TIMESTAMP} >= '{to_human_timestamptz(query.micros_from)}'")
+    if query.micros_to is not None:
+        terms.append(f"{names.TIMESTAMP} < '{to_human_timestamptz(query.micros_to)}'")
     return " and ".join(terms) if terms else AlwaysTrue()
 
 
-def table_rows(task: TableTask, columns: pa.Schema, box: Wanted) -> Iterator[pa.Table]:
-    """Rows of a task, in the table's own columns where `columns` has them, and little more."""
-    metadata = TableMetadataUtil.parse_raw(task.metadata_json)
+def table_rows(task: TableTask, columns: pa.Schema, query: QueryRange) -> Iterator[pa.Table]:
+    """Yields rows of a task, in the table's own columns where `columns` has them, and little more."""
+    metadata, io = Target(task.metadata_json, task.io_properties).open()
     needed = [*columns.names, names.PARTITION, names.TIMESTAMP]
-    here = [field for field in metadata.schema().fields if field.name in needed]
-    scan = NullKeepingScan(
-        metadata,
-        load_file_io(task.io_properties, metadata.location),
-        metadata.schema().select(*(field.name for field in here)),
-    )
-    for batch in scan.to_record_batches(task.files):
-        rows = pa.Table.from_batches([batch])
-        if box.partitions is not None:
-            wanted = pa.array(sorted(box.partitions), rows.schema.field(names.PARTITION).type)
-            rows = rows.filter(pc.is_in(rows.column(names.PARTITION), wanted))
-        yield rows
+    here = [field.name for field in metadata.schema().fields if field.name in needed]
+    for rows in read_rows(task.files, metadata, io, metadata.schema().select(*here)):
+        if query.partitions is not None:
+            partitions = pa.array(sorted(query.partitions), rows.schema.field(names.PARTITION).type)
+            yield rows.filter(pc.is_in(rows.column(names.PARTITION), partitions))
+        else:
+            yield rows

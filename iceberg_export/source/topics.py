@@ -1,7 +1,7 @@
 """Topics alone with the columns that their tables have: which, and how records come into them.
 
-What a topic's own settings say about its table holds here as well, but no table is needed and none
-is looked at. The columns are those of the schemas that are registered when a query is loaded, and
+What a topic's own settings say about its table holds here as well, but no table is needed or
+loaded. The columns are those of the schemas that are registered when a query is loaded, and
 stay so, for a stream as long as it runs; its schemas are read again for every plan, so that
 what newer ones write is decoded: of their new fields nothing is shown, and what does not fit
 is a bad record. Tasks ask nobody.
@@ -23,7 +23,7 @@ from iceberg_export.typed.registry_client import RegistryClient, RegistryError
 
 
 class TopicColumns(NamedTuple):
-    """What was told when a query was loaded."""
+    """The columns of a topic when a query was loaded."""
 
     settings: TopicTable
     columns: pa.Schema
@@ -31,7 +31,7 @@ class TopicColumns(NamedTuple):
 
 
 def topic_columns(options: ReadOptions, client: AgentClient) -> TopicColumns | None:
-    """The columns of a topic; None when keys and values are read as they are. Raises ExportError."""
+    """Returns the columns of a topic; None when keys and values are read as bytes. Raises ExportError."""
     if not options.typed:
         return None
     plan = client.plan_by_name(options.topic, {}, others=BEYOND_ALL)
@@ -57,17 +57,17 @@ def registry(options: ReadOptions) -> RegistryClient:
 class TopicDecoding:
     """How the records of one query come into its columns, plan by plan."""
 
-    def __init__(self, options: ReadOptions, told: TopicColumns | None) -> None:
+    def __init__(self, options: ReadOptions, loaded: TopicColumns | None) -> None:
         self._options = options
-        self._told = told
+        self._loaded = loaded
         self._registry: RegistryClient | None = None
 
     def __call__(self, plan: TopicPlan) -> Decoding:
-        """What tasks of a plan need. Raises ExportError."""
-        if self._told is None:
+        """Returns what tasks of a plan need. Raises ExportError."""
+        if self._loaded is None:
             return RAW
         now = topic_settings.parse(plan.configs, plan.topic)
-        if _shape(now) != _shape(self._told.settings):
+        if _shape(now) != _shape(self._loaded.settings):
             raise PlanError(
                 f"the modes or the layout of topic {plan.topic} have changed since its columns were "
                 "told; load it again"
@@ -76,7 +76,7 @@ class TopicDecoding:
 
         if self._registry is None:
             self._registry = registry(self._options)
-        _columns, typing = TopicTypes(now, self._registry).reading(self._told.columns)
+        _columns, typing = TopicTypes(now, self._registry).read_typing(self._loaded.columns)
         mode = self._options.mode
         return Decoding(typing, mode == FAIL, keeps=mode == KEEP, topic=plan.topic)
 

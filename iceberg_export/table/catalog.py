@@ -17,6 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg import exceptions
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CreateTableTransaction, Table
 from pyiceberg.table.metadata import TableMetadata
@@ -28,7 +29,14 @@ from iceberg_export.errors import CatalogError
 from iceberg_export.table.durable_io import NAME as DURABLE_IO
 from iceberg_export.table.pyiceberg_internals import mend
 from iceberg_export.table.rest_catalog import adapt, nested
-from iceberg_export.table.state import OFFSETS, SnapshotView, TableView, tells_state
+from iceberg_export.table.state import (
+    OFFSETS,
+    SnapshotView,
+    State,
+    TableView,
+    has_state,
+    read_state,
+)
 
 mend()
 Identifier = tuple[str, str]
@@ -60,27 +68,36 @@ _REFUSALS: tuple[type[Exception], ...] = (*CATALOG_ERRORS, ImportError, ValueErr
 
 
 def first_line(error: BaseException) -> str:
-    """An exception as part of a sentence."""
+    """Returns an exception's first line, as part of a sentence."""
     text = str(error).strip().splitlines()
     return text[0].rstrip(".") if text else type(error).__name__
 
 
 def guarded(doing: str, call: Callable[[], Result]) -> Result:
-    """`call()`, its failures as one CatalogError that says what was being done."""
+    """Returns `call()`. Its failures become one CatalogError that says what was being done."""
     try:
         return call()
     except _REFUSALS as error:
         raise CatalogError(f"cannot {doing}: {first_line(error)}") from error
 
 
+def try_delete(io: FileIO, path: str) -> bool:
+    """Deletes a file. Returns False where that fails: what nobody names is an orphan then."""
+    try:
+        io.delete(path)
+    except CATALOG_ERRORS:
+        return False
+    return True
+
+
 def missing_warehouse(properties: Mapping[str, str], data: Path) -> Path | None:
-    """The embedded warehouse, when it is what is meant and nobody has made it yet."""
+    """Returns the embedded warehouse if the settings mean it and nobody has made it yet."""
     warehouse = (data / "warehouse").absolute()
     return None if properties or (warehouse / "catalog.db").exists() else warehouse
 
 
 def open_catalog(properties: Mapping[str, str], data: Path) -> Catalog:
-    """The catalog of the settings `catalog.*` (without that prefix).
+    """Opens the catalog of the settings `catalog.*` (without that prefix).
 
     Raises CatalogError, SettingsError. Nothing said but perhaps the name: SQLite under `data`.
     """
@@ -113,7 +130,7 @@ def open_catalog(properties: Mapping[str, str], data: Path) -> Catalog:
 
 
 def io_properties(table: Table) -> dict[str, str]:
-    """What tasks need to reach the table's files, fit to travel.
+    """Returns what tasks need to reach the table's files, as plain values.
 
     Among them PyIceberg leaves what it signs in with at REST catalogs: connections and locks.
     """
@@ -121,19 +138,19 @@ def io_properties(table: Table) -> dict[str, str]:
 
 
 def keeps_branches(catalog: Catalog) -> bool:
-    """Does it name files of a table that the table's own metadata does not? Nessie does: in its
+    """Tells whether the catalog names files that a table's own metadata does not. Nessie does: in its
     branches, tags and history, of which a table shows one snapshot, and goes back as a whole."""
     return bool(catalog.properties.get("nessie.is-nessie-catalog") == "true")
 
 
 def table_name(topic: str) -> str:
-    """A table name that no engine needs quotes for."""
+    """Returns a table name that no engine needs quotes for."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", topic)
     return name if not name[0].isdigit() else f"t_{name}"
 
 
 def find_table(catalog: Catalog, identifier: Identifier) -> Table | None:
-    """The table, or None when there is none of that name."""
+    """Returns the table, or None when there is none of that name."""
 
     def load() -> Table | None:
         try:
@@ -144,10 +161,18 @@ def find_table(catalog: Catalog, identifier: Identifier) -> Table | None:
     return guarded(f"load table {'.'.join(identifier)}", load)
 
 
+def existing_table(catalog: Catalog, identifier: Identifier) -> Table:
+    """Returns the table of a topic that is exported. Raises CatalogError when it is gone."""
+    table = find_table(catalog, identifier)
+    if table is None:
+        raise CatalogError(f"table {'.'.join(identifier)} was dropped while it was exported to")
+    return table
+
+
 def stage_table(
     catalog: Catalog, identifier: Identifier, **arguments: Any
 ) -> CreateTableTransaction:
-    """The beginning of a commit that creates the table; its namespace is created now.
+    """Begins a commit that creates the table; creates its namespace now.
 
     Raises CatalogError, and TableAlreadyExistsError where a catalog tells that already.
     """
@@ -162,7 +187,7 @@ def stage_table(
 
 
 def view_of(table: Table) -> TableView:
-    """What the rules of `iceberg_export.table.state` need to know of it.
+    """Returns what the rules of `iceberg_export.table.state` need to know of a table.
 
     Raises CatalogError when the state has expired and earlier metadata files cannot be read.
     """
@@ -174,9 +199,17 @@ def view_of(table: Table) -> TableView:
         table.metadata.properties,
         keeps_metadata=bool(table.metadata.metadata_log) and not keeps_branches(table.catalog),
     )
-    if head is None or OFFSETS not in view.properties or tells_state(view):
+    if head is None or OFFSETS not in view.properties or has_state(view):
         return view
     return _with_expired(table, view)
+
+
+def state_of(table: Table | None) -> State | None:
+    """Returns where the export of the table stands; None without a table or a state.
+
+    Raises StateError, CatalogError.
+    """
+    return read_state(view_of(table)) if table is not None else None
 
 
 def _view_of(snapshot: Snapshot) -> SnapshotView:
@@ -189,7 +222,7 @@ def _view_of(snapshot: Snapshot) -> SnapshotView:
 
 
 def _with_expired(table: Table, view: TableView) -> TableView:
-    """The view with snapshots of earlier metadata files, until one says where the head stands."""
+    """Adds snapshots of earlier metadata files, until one of the head's ancestors has a state."""
     name = ".".join(table.name())
 
     def read(location: str) -> TableMetadata | None:
@@ -208,6 +241,6 @@ def _with_expired(table: Table, view: TableView) -> TableView:
             parent_id = one.parent_id if ours.parent_id is None else ours.parent_id
             known[one.snapshot_id] = ours._replace(parent_id=parent_id)
         view = view._replace(snapshots=list(known.values()))
-        if tells_state(view):
+        if has_state(view):
             return view
     return view

@@ -29,26 +29,28 @@ Result = TypeVar("Result")
 
 
 def create_latest_view(catalog: Catalog, identifier: Identifier, table: Table, now_ms: int) -> str:
-    """The name of the table's view, which is there now, with the columns of the table.
+    """Creates the table's view, with the columns of the table, and returns its name.
 
     Raises CatalogError (the catalog takes no views), StateError (somebody else's has that name).
     """
     name = (identifier[0], identifier[1] + SUFFIX)
-    said = ".".join(name)
+    view_name = ".".join(name)
     version = _version(identifier, [field.name for field in table.schema().fields], now_ms)
-    there = _asked(f"load view {said}", lambda: _find(catalog, name))
-    if there is not None:
-        if there.properties.get(MADE_FROM) != ".".join(identifier):
-            raise StateError(f"view {said} exists and was not made by the exporter; drop it first")
-        if there.current_version().representations == version.representations:
-            return said
-        _asked(f"drop view {said}", lambda: catalog.drop_view(name))
+    existing = _view_call(f"load view {view_name}", lambda: _find(catalog, name))
+    if existing is not None:
+        if existing.properties.get(MADE_FROM) != ".".join(identifier):
+            raise StateError(
+                f"view {view_name} exists and was not made by the exporter; drop it first"
+            )
+        if existing.current_version().representations == version.representations:
+            return view_name
+        _view_call(f"drop view {view_name}", lambda: catalog.drop_view(name))
     properties = {MADE_FROM: ".".join(identifier)}
-    _asked(
-        f"create view {said}",
+    _view_call(
+        f"create view {view_name}",
         lambda: catalog.create_view(name, table.schema(), version, properties=properties),
     )
-    return said
+    return view_name
 
 
 def _version(identifier: Identifier, columns: list[str], now_ms: int) -> ViewVersion:
@@ -80,8 +82,8 @@ def _find(catalog: Catalog, name: tuple[str, str]) -> View | None:
         return None
 
 
-def _asked(doing: str, call: Callable[[], Result]) -> Result:
-    """`call()`, its failures as one CatalogError."""
+def _view_call(doing: str, call: Callable[[], Result]) -> Result:
+    """Returns `call()`. Its failures become one CatalogError."""
     try:
         return guarded(doing, call)
     except CatalogError as error:

@@ -1,25 +1,26 @@
 """The commit: a compare-and-set on the table itself, which makes an export exactly-once.
 
 Files, snapshot summary and table properties go into one Iceberg commit whose own requirement is
-that `main` still is the snapshot this exporter looked at. What may happen, and what then:
+that `main` still is the snapshot that this exporter loaded. What may happen, and what then:
 
-* refused (someone committed first): look again. State moved on: `FencedError`. Only foreign
-  changes (compaction, deletes): the same files on the new head.
-* no answer: look again, by run id. Found in any snapshot: done. Never twice, never lost.
+* refused (somebody committed first): load the table again. Its state is another one: `FencedError`.
+  Only changes by others (compaction, deletes): the same files on the new head.
+* no answer: load the table again, and search it for the run id. Found in any snapshot: done. So
+  nothing is committed twice or lost.
 * a table without any snapshot: not every catalog enforces "there is no snapshot yet" (Nessie 0.99
   does not). So `initialise` creates a table together with an empty one, and no records go into
   a table that has none.
 
-A commit that takes files out (upsert, compaction, reset) was worked out from their rows. It goes
-onto a newer head only when nothing but appends lies between: a delete in between may have marked
-rows of those files, and would be undone.
+A commit that removes files (upsert, compaction, reset) was made from their rows. It goes onto a
+newer head only when nothing but appends lies between: a delete in between may have marked rows of
+those files, and would be undone.
 
 The library's own retry would apply the files blindly to any new head, so `commit_transaction` is
-not used: updates and requirements go to the catalog directly, once per look.
+not used: updates and requirements go to the catalog directly, once each time the table is loaded.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyiceberg.catalog import Catalog
@@ -43,7 +44,7 @@ from iceberg_export.errors import (
     OvertakenError,
     StateError,
 )
-from iceberg_export.steps import Hook, Step, pass_by
+from iceberg_export.steps import Hook, Step, no_hook
 from iceberg_export.table import schema, state
 from iceberg_export.table.catalog import (
     CATALOG_ERRORS,
@@ -68,36 +69,45 @@ class RecreatedError(StateError):
 
 
 class Pause(NamedTuple):
-    """How to wait between attempts; chance and clock are the caller's."""
+    """Waits between attempts; chance and clock are the caller's."""
 
     sleep: Callable[[float], None]
     rng: random.Random
 
     def before(self, attempt: int) -> None:
-        """Wait longer each time, never in step with another exporter."""
+        """Waits longer each time, never in step with another exporter."""
         self.sleep(RETRY.delay_s(attempt, chance=self.rng.random()))
 
+    def attempts(self, count: int = ATTEMPTS_MAX) -> Iterator[None]:
+        """Yields so many times, after a pause from the second time on."""
+        for attempt in range(count):
+            if attempt > 0:
+                self.before(attempt)
+            yield
 
-class Change(NamedTuple):
-    """What a commit does to the table's files."""
+
+class FileChange(NamedTuple):
+    """The data files that a commit adds and removes."""
 
     added: Sequence[DataFile] = ()
     removed: Sequence[DataFile] = ()
     base_id: int | None = None
     """Snapshot of `main` that the rows of `removed` were read at."""
     fence: bool = False
-    """Lets no rewrite that began before it land: it is no append."""
+    """Makes the commit no append: a replacement of files that began before is refused then."""
 
 
-class _Keys(NamedTuple):
-    """What a commit says of itself."""
+class _StateKeys(NamedTuple):
+    """The export's state as table properties and as snapshot summary."""
 
     properties: Mapping[str, str]
     summary: Mapping[str, str]
 
 
-def _send(table: Table, change: Change, keys: _Keys, at: Hook, steps: tuple[Step, Step]) -> None:
-    """One attempt. Returns when it is in; CommitFailedException: it is not and never will be."""
+def _send(
+    table: Table, change: FileChange, keys: _StateKeys, hook: Hook, steps: tuple[Step, Step]
+) -> None:
+    """Sends a commit once. Returns when it is in; CommitFailedException: it is not and never will be."""
     head = table.metadata.snapshot_by_name("main")
     transaction = table.transaction()
     if keys.properties:
@@ -112,7 +122,7 @@ def _send(table: Table, change: Change, keys: _Keys, at: Hook, steps: tuple[Step
             producer.append_data_file(file)
         for file in change.removed:
             producer.delete_data_file(file)
-    at(steps[0])
+    hook(steps[0])
     try:
         table.catalog.commit_table(
             table,
@@ -126,43 +136,41 @@ def _send(table: Table, change: Change, keys: _Keys, at: Hook, steps: tuple[Step
         )
     except ValueError as error:
         # What the updates do to newer metadata than they were made for, PyIceberg's catalogs find
-        # out before they write, and others by their answer's form: both end in a look.
+        # out before they write, and others by their answer's form: the table is loaded again.
         raise CommitStateUnknownException(first_line(error)) from error
-    at(steps[1])
+    hook(steps[1])
 
 
-class _Intent(NamedTuple):
-    """A commit to be brought in: how to see that it is, and whether it still may be."""
+class _PendingCommit(NamedTuple):
+    """A commit that is to be made: how to see that it is in, and whether it still may be."""
 
-    change: Change
-    landed: Callable[[state.TableView], bool]
+    change: FileChange
+    is_committed: Callable[[state.TableView], bool]
     check: Callable[[state.TableView, bool], None]
     """(view, whether an attempt's outcome is unknown); raises ExportError when it may not."""
-    keys: Callable[[Table], _Keys]
-    look_tells: bool = False
-    """`check` proves of an attempt without an answer that it is not in."""
+    keys: Callable[[Table], _StateKeys]
+    check_is_final: bool = False
+    """An error of `check` proves that an attempt without an answer is not in."""
 
 
-def _bring_in(
-    catalog: Catalog, identifier: Identifier, intent: _Intent, pause: Pause, at: Hook
+def _commit_until_known(
+    catalog: Catalog, identifier: Identifier, pending: _PendingCommit, pause: Pause, hook: Hook
 ) -> None:
-    """Look, check, send, until the commit is in or never can be."""
+    """Loads the table, checks, sends, until the commit is in or never can be."""
     name = ".".join(identifier)
     unknown = False
     reason: Exception | None = None
-    for attempt in range(ATTEMPTS_MAX):
-        if attempt > 0:
-            pause.before(attempt)
+    for _ in pause.attempts():
         try:
-            table = _look(catalog, identifier)
+            table = _load_table(catalog, identifier)
             view = view_of(table)
-            if intent.landed(view):
+            if pending.is_committed(view):
                 return
-            intent.check(view, unknown)
-            _check_base(table, intent.change)
-            at(Step.COMMIT_LOOKED)
+            pending.check(view, unknown)
+            _check_base_snapshot(table, pending.change)
+            hook(Step.COMMIT_LOADED)
             steps = (Step.COMMIT_WRITTEN, Step.COMMIT_ANSWERED)
-            _send(table, intent.change, intent.keys(table), at, steps)
+            _send(table, pending.change, pending.keys(table), hook, steps)
         except CommitFailedException as error:
             reason = error
         except NoSuchTableError as error:
@@ -171,7 +179,7 @@ def _bring_in(
             unknown, reason = True, error
         except OvertakenError as error:
             # It may be in, under what others did since: Nessie shows the newest snapshot alone.
-            if not unknown or intent.look_tells:
+            if not unknown or pending.check_is_final:
                 raise
             reason = error
             break
@@ -188,16 +196,16 @@ def _bring_in(
     ) from reason
 
 
-def _look(catalog: Catalog, identifier: Identifier) -> Table:
+def _load_table(catalog: Catalog, identifier: Identifier) -> Table:
     try:
         return catalog.load_table(identifier)
     except ValueError as error:
-        # An answer of another form, as of a gateway: it tells nothing.
+        # An answer of another form, as of a gateway: the outcome is unknown.
         raise CommitStateUnknownException(first_line(error)) from error
 
 
-def _check_base(table: Table, change: Change) -> None:
-    """Do the rows of the files that go still count as they were read? Raises OvertakenError."""
+def _check_base_snapshot(table: Table, change: FileChange) -> None:
+    """Raises OvertakenError unless the rows of the files that go count as they were read."""
     if not change.removed:
         return
     at = table.metadata.snapshot_by_name("main")
@@ -224,9 +232,9 @@ def commit(
     removed: Sequence[DataFile] = (),
     base_id: int | None = None,
     notes: Mapping[str, str] | None = None,
-    at: Hook = pass_by,
+    hook: Hook = no_hook,
 ) -> None:
-    """Bring the table from state `expected` to `new`, adding `files`; on return it is in.
+    """Commits `files`, and the state `new` in the place of `expected`; on return it is in.
 
     `removed` are files of snapshot `base_id` that go in the same commit, `notes` more entries of
     its summary. Raises FencedError (another exporter was faster), OvertakenError (`removed` is
@@ -236,63 +244,63 @@ def commit(
     assert new.seq == expected.seq + 1
     assert new.topic_id == expected.topic_id
 
-    def keys(table: Table) -> _Keys:
+    def keys(table: Table) -> _StateKeys:
         number = table.metadata.next_sequence_number()
         properties, summary = state.encode_keys(
             new, sequence_number=number, previous=expected.offsets
         )
-        return _Keys(properties, {**(notes or {}), **summary})
+        return _StateKeys(properties, {**(notes or {}), **summary})
 
-    intent = _Intent(
-        Change(files, removed, base_id),
-        landed=lambda view: state.has_run(view, new.run_id),
-        check=lambda view, unknown: _check_unmoved(view, expected, unknown=unknown),
+    pending = _PendingCommit(
+        FileChange(files, removed, base_id),
+        is_committed=lambda view: state.has_run(view, new.run_id),
+        check=lambda view, unknown: _check_state(view, expected, unknown=unknown),
         keys=keys,
-        look_tells=True,
+        check_is_final=True,
     )
-    _bring_in(catalog, identifier, intent, pause, at)
+    _commit_until_known(catalog, identifier, pending, pause, hook)
 
 
-def rewrite(
+def replace_files(
     catalog: Catalog,
     identifier: Identifier,
-    change: Change,
+    change: FileChange,
     *,
     rewrite_id: str,
     pause: Pause,
-    at: Hook = pass_by,
+    hook: Hook = no_hook,
 ) -> None:
-    """Replace files by others with the same rows; the export's state stays as the head has it.
+    """Replaces files by others with the same rows; the export's state stays as the head has it.
 
     The summary repeats that state, so that catalogs that show the newest snapshot alone still
     tell it. Raises as `commit` does, but for FencedError: exports that append may go on.
     """
 
-    def keys(table: Table) -> _Keys:
-        carried = state.carried_keys(view_of(table))
-        return _Keys({}, {**carried, state.REWRITE_ID: rewrite_id})
+    def keys(table: Table) -> _StateKeys:
+        carried = state.keys_at_head(view_of(table))
+        return _StateKeys({}, {**carried, state.REWRITE_ID: rewrite_id})
 
-    intent = _Intent(
+    pending = _PendingCommit(
         change,
-        landed=lambda view: state.has_rewrite(view, rewrite_id),
+        is_committed=lambda view: state.has_rewrite(view, rewrite_id),
         check=lambda _view, _unknown: None,
         keys=keys,
     )
-    _bring_in(catalog, identifier, intent, pause, at)
+    _commit_until_known(catalog, identifier, pending, pause, hook)
 
 
-def move(
+def set_state(
     catalog: Catalog,
     identifier: Identifier,
-    change: Change,
+    change: FileChange,
     *,
     seen: state.TableView,
     new: State,
     pause: Pause,
-    at: Hook = pass_by,
+    hook: Hook = no_hook,
 ) -> None:
-    """Set the state to `new`, whatever it was in `seen`, which may be unreadable, on that very
-    head: for an operator's reset. Raises OvertakenError when the table has changed since."""
+    """Sets the state to `new`, whatever it was in `seen`, which may be unreadable: for an operator's
+    reset. The head must be that of `seen`. Raises OvertakenError when it is not."""
 
     def check(view: state.TableView, _unknown: object) -> None:
         if view.head_id != seen.head_id:
@@ -300,20 +308,20 @@ def move(
                 f"table {view.name} was changed by others meanwhile; nothing was moved, run again"
             )
 
-    def keys(table: Table) -> _Keys:
+    def keys(table: Table) -> _StateKeys:
         number = table.metadata.next_sequence_number()
-        return _Keys(*state.encode_keys(new, sequence_number=number, previous={}))
+        return _StateKeys(*state.encode_keys(new, sequence_number=number, previous={}))
 
-    intent = _Intent(change, lambda view: state.has_run(view, new.run_id), check, keys)
-    _bring_in(catalog, identifier, intent, pause, at)
+    pending = _PendingCommit(change, lambda view: state.has_run(view, new.run_id), check, keys)
+    _commit_until_known(catalog, identifier, pending, pause, hook)
 
 
 def fence(
-    catalog: Catalog, identifier: Identifier, *, run_id: str, pause: Pause, at: Hook = pass_by
+    catalog: Catalog, identifier: Identifier, *, run_id: str, pause: Pause, hook: Hook = no_hook
 ) -> State:
-    """Move the state's number on and nothing else: no commit that began before can land any more.
+    """Increments the state's number and nothing else: a commit that began before is refused then.
 
-    Raises as `move` does, and StateError when the state cannot be read.
+    Raises as `set_state` does, and StateError when the state cannot be read.
     """
     name = ".".join(identifier)
     view = view_of(guarded(f"load table {name}", lambda: catalog.load_table(identifier)))
@@ -321,15 +329,17 @@ def fence(
     if found is None:
         raise StateError(f"table {view.name} has no export state yet")
     new = found._replace(seq=found.seq + 1, run_id=run_id)
-    move(catalog, identifier, Change(fence=True), seen=view, new=new, pause=pause, at=at)
+    set_state(
+        catalog, identifier, FileChange(fence=True), seen=view, new=new, pause=pause, hook=hook
+    )
     return new
 
 
-def _check_unmoved(view: state.TableView, expected: State, *, unknown: bool) -> None:
+def _check_state(view: state.TableView, expected: State, *, unknown: bool) -> None:
     found = state.read_state(view)
     if found is None or found.topic_id != expected.topic_id:
         raise StateError(f"table {view.name} was replaced while it was exported to")
-    if found._replace(seams={}) == expected._replace(seams={}):
+    if found._replace(last_records={}) == expected._replace(last_records={}):
         return
     # The next number was taken by another run on the state that we began from. When every attempt
     # was refused, ours never was in, and cannot come any more. One without an answer might still
@@ -353,9 +363,9 @@ def initialise(
     pause: Pause,
     table_schema: Schema = schema.TABLE_SCHEMA,
     follows: Follows = FOLLOWS_NOTHING,
-    at: Hook = pass_by,
+    hook: Hook = no_hook,
 ) -> State:
-    """Make the table and its first, empty snapshot where either is missing; its state then.
+    """Makes the table and its first, empty snapshot where either is missing; returns its state.
 
     Idempotent, also after a crash in the middle and against another exporter at the same time.
     """
@@ -368,25 +378,23 @@ def initialise(
         state.TOPIC_ID: topic_id,
         state.CLUSTER_ID: cluster_id,
     }
-    for attempt in range(ATTEMPTS_MAX):
-        if attempt > 0:
-            pause.before(attempt)
+    for _ in pause.attempts():
         table = find_table(catalog, identifier)
         if table is not None:
             check_owner(table, topic=topic, topic_id=topic_id, cluster_id=cluster_id)
             found = state.read_state(view_of(table))
             if found is not None:
                 return found
-        at(Step.INIT_LOOKED)
+        hook(Step.INIT_LOADED)
         number = table.metadata.next_sequence_number() if table is not None else 1
-        keys = _Keys(*state.encode_keys(empty, sequence_number=number, previous={}))
+        keys = _StateKeys(*state.encode_keys(empty, sequence_number=number, previous={}))
         try:
             if table is None:
                 new = _NewTable(table_schema, partition_spec, properties)
-                _create(catalog, identifier, new, keys, at)
+                _create(catalog, identifier, new, keys, hook)
             else:
-                _send(table, Change(), keys, at, _INIT_STEPS)
-        except _LOOK_AGAIN as error:
+                _send(table, FileChange(), keys, hook, _INIT_STEPS)
+        except _RETRIABLE_ERRORS as error:
             reason = error
     raise CatalogError(
         f"cannot write the first snapshot of table {name}: "
@@ -395,7 +403,7 @@ def initialise(
 
 
 _INIT_STEPS = (Step.INIT_WRITTEN, Step.INIT_ANSWERED)
-_LOOK_AGAIN: tuple[type[Exception], ...] = (
+_RETRIABLE_ERRORS: tuple[type[Exception], ...] = (
     CommitFailedException,
     TableAlreadyExistsError,
     *CATALOG_ERRORS,
@@ -409,10 +417,10 @@ class _NewTable(NamedTuple):
 
 
 def _create(
-    catalog: Catalog, identifier: Identifier, new: _NewTable, keys: _Keys, at: Hook
+    catalog: Catalog, identifier: Identifier, new: _NewTable, keys: _StateKeys, hook: Hook
 ) -> None:
-    """The table and its first snapshot in one commit, which demands that there is no such table:
-    that even Nessie enforces. Raises as `_send`, and TableAlreadyExistsError."""
+    """Creates the table with its first snapshot in one commit, which demands that there is no such
+    table: that even Nessie enforces. Raises as `_send`, and TableAlreadyExistsError."""
     # Nessie takes properties once in a commit.
     properties = {**new.properties, **keys.properties}
     made = stage_table(
@@ -424,17 +432,17 @@ def _create(
     )
     with append_producer(made, keys.summary):
         pass
-    at(Step.INIT_WRITTEN)
+    hook(Step.INIT_WRITTEN)
     try:
         table = staged_table(made)
         table.catalog.commit_table(table, (AssertCreate(),), updates_of(made))
     except ValueError as error:
         raise CommitStateUnknownException(first_line(error)) from error
-    at(Step.INIT_ANSWERED)
+    hook(Step.INIT_ANSWERED)
 
 
 def check_owner(table: Table, *, topic: str, topic_id: str, cluster_id: str) -> None:
-    """Is this the table of that topic? Raises StateError (RecreatedError for another id).
+    """Raises StateError unless this is the table of that topic (RecreatedError for another id).
 
     The cluster counts as well: topic ids are unique within a cluster only.
     """

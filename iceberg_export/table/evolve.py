@@ -1,13 +1,13 @@
-"""What a table's columns become when records of new schemas come: they grow, they never shrink.
+"""Evolution of a table's columns when records of new schemas come: they grow, they never shrink.
 
 Columns that a schema has and the table has not are added, optional; a column becomes wider where
 Iceberg reads old files under the wider type (int to long, float to double, a decimal more digits),
 also inside of structs, lists and maps. All else (text where there were numbers) refuses the
 whole schema, in one sentence that names the column; its records are dead letters then.
 
-Schemas are taken in the order of their keys (ids, and messages in them), each whole or not at all, so that every exporter
-comes to the same columns. Applying the same schemas again changes nothing. Pure, in Arrow's types;
-`schema.grow` makes it a commit of the table.
+Schemas are taken in the order of their keys (ids, and messages in them), each whole or not at
+all, so that every exporter comes to the same columns. Applying the same schemas again changes
+nothing. Pure, in Arrow's types; `schema.grow` makes it a commit of the table.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,28 +21,28 @@ DIGITS_MAX = 38
 """Of Iceberg's decimal."""
 
 
-class ClashError(Exception):
-    """A schema does not fit the table. The message says which column, and why."""
+class IncompatibleColumnError(Exception):
+    """A schema is not compatible with the table. The message says which column, and why."""
 
 
 class Evolution(NamedTuple, Generic[Key]):
-    """What became of the columns."""
+    """The columns after the schemas."""
 
     columns: pa.Schema
-    """Those of the table and those to be added, in types of `plain`."""
+    """Those of the table and those to be added, in types of `canonical_type`."""
     changed: bool
     refused: dict[Key, str]
     """By schema: why its records cannot be in this table."""
 
 
-def plain(kind: pa.DataType) -> pa.DataType:
-    """The same type in one spelling: Arrow has several for text, bytes and lists."""
+def canonical_type(kind: pa.DataType) -> pa.DataType:
+    """Returns the type in one form: Arrow has several for text, bytes and lists."""
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, plain(one.type)) for one in kind])
+        return pa.struct([pa.field(one.name, canonical_type(one.type)) for one in kind])
     if pa.types.is_map(kind):
-        return pa.map_(plain(kind.key_type), plain(kind.item_type))
+        return pa.map_(canonical_type(kind.key_type), canonical_type(kind.item_type))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.large_list(pa.field("element", plain(kind.value_type)))
+        return pa.large_list(pa.field("element", canonical_type(kind.value_type)))
     if pa.types.is_string(kind) or pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary(kind) or pa.types.is_binary_view(kind):
@@ -53,19 +53,19 @@ def plain(kind: pa.DataType) -> pa.DataType:
 def evolve(
     table: pa.Schema, wanted: Mapping[Key, Iterable[pa.Field]], *, may_grow: bool
 ) -> Evolution[Key]:
-    """Columns that hold the table's and those of every schema that fits.
+    """Returns columns that hold the table's and those of every schema that is compatible.
 
     `wanted` are the columns by schema; without `may_grow` a schema that needs anything
     that the table has not is refused.
     """
-    before = pa.schema([pa.field(one.name, plain(one.type)) for one in table])
+    before = pa.schema([pa.field(one.name, canonical_type(one.type)) for one in table])
     columns = {one.name: one.type for one in before}
     refused: dict[Key, str] = {}
     for key in sorted(wanted):
         try:
             grown = _with_fields(columns, wanted[key], may_grow=may_grow)
-        except ClashError as clash:
-            refused[key] = str(clash)
+        except IncompatibleColumnError as error:
+            refused[key] = str(error)
         else:
             columns = grown
     after = pa.schema([pa.field(name, kind) for name, kind in columns.items()])
@@ -86,14 +86,14 @@ def _with_fields(
             found[field.name] = _merge(found[field.name], field.type, path, may_grow=may_grow)
             continue
         if not may_grow:
-            raise ClashError(f"the table has no column {path}, and may not grow")
-        found[field.name] = _storable(plain(field.type), path)
+            raise IncompatibleColumnError(f"the table has no column {path}, and may not grow")
+        found[field.name] = _storable(canonical_type(field.type), path)
     return found
 
 
 def _merge(ours: pa.DataType, wanted: pa.DataType, path: str, *, may_grow: bool) -> pa.DataType:
-    """The type that holds both. Raises ClashError."""
-    wanted = plain(wanted)
+    """Returns the type that holds both. Raises IncompatibleColumnError."""
+    wanted = canonical_type(wanted)
     if ours.equals(wanted) or _is_wider(ours, wanted):
         return ours
     if pa.types.is_struct(ours) and pa.types.is_struct(wanted):
@@ -110,7 +110,9 @@ def _merge(ours: pa.DataType, wanted: pa.DataType, path: str, *, may_grow: bool)
             return pa.map_(ours.key_type, kind)
     elif may_grow and _is_wider(wanted, ours):
         return wanted
-    raise ClashError(f"column {path} of the table is {said(ours)}, the schema has {said(wanted)}")
+    raise IncompatibleColumnError(
+        f"column {path} of the table is {iceberg_type(ours)}, the schema has {iceberg_type(wanted)}"
+    )
 
 
 _NAMES = {
@@ -126,15 +128,15 @@ _NAMES = {
 }
 
 
-def said(kind: pa.DataType) -> str:
-    """A type as Iceberg calls it."""
-    kind = plain(kind)
+def iceberg_type(kind: pa.DataType) -> str:
+    """Returns Iceberg's name of a type."""
+    kind = canonical_type(kind)
     if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{one.name}: {said(one.type)}' for one in kind)}>"
+        return f"struct<{', '.join(f'{one.name}: {iceberg_type(one.type)}' for one in kind)}>"
     if pa.types.is_map(kind):
-        return f"map<{said(kind.key_type)}, {said(kind.item_type)}>"
+        return f"map<{iceberg_type(kind.key_type)}, {iceberg_type(kind.item_type)}>"
     if pa.types.is_large_list(kind):
-        return f"list<{said(kind.value_type)}>"
+        return f"list<{iceberg_type(kind.value_type)}>"
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision}, {kind.scale})"
     if pa.types.is_fixed_size_binary(kind):
@@ -145,17 +147,17 @@ def said(kind: pa.DataType) -> str:
 
 
 def _is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:
-    """Does `wide` hold every value of `narrow`, by Iceberg's rules of promotion?"""
+    """Tells whether `wide` holds every value of `narrow`, by Iceberg's rules of promotion."""
     if pa.types.is_decimal(wide) and pa.types.is_decimal(narrow):
         return bool(wide.scale == narrow.scale and wide.precision >= narrow.precision)
     return (narrow, wide) in {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
 
 
 def _storable(kind: pa.DataType, path: str) -> pa.DataType:
-    """The type, when a table can have it. Raises ClashError."""
+    """Returns the type if a table can have it. Raises IncompatibleColumnError."""
     if pa.types.is_struct(kind):
         if kind.num_fields == 0:
-            raise ClashError(f"column {path} would be a struct without fields")
+            raise IncompatibleColumnError(f"column {path} would be a struct without fields")
         for one in kind:
             _storable(one.type, f"{path}.{one.name}")
     elif pa.types.is_map(kind):
@@ -164,5 +166,7 @@ def _storable(kind: pa.DataType, path: str) -> pa.DataType:
     elif pa.types.is_large_list(kind):
         _storable(kind.value_type, f"{path}.element")
     elif pa.types.is_decimal(kind) and kind.precision > DIGITS_MAX:
-        raise ClashError(f"column {path} would need {kind.precision} digits, at most {DIGITS_MAX}")
+        raise IncompatibleColumnError(
+            f"column {path} would need {kind.precision} digits, at most {DIGITS_MAX}"
+        )
     return kind

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-class Cut(NamedTuple):
+class DecimalTruncation(NamedTuple):
     """A partition field that truncates decimals."""
 
     path: tuple[str, ...]
@@ -47,20 +47,29 @@ def column_at(path: tuple[str, ...], rows: pa.Table) -> pa.Array:
     return found
 
 
-def unheld_rows(cuts: Iterable[Cut], rows: pa.Table) -> dict[int, str]:
+def rows_without_partition(
+    truncations: Iterable[DecimalTruncation], rows: pa.Table
+) -> dict[int, str]:
     """Rows that no partition can hold, and why."""
     found: dict[int, str] = {}
-    for cut in cuts:
-        source = column_at(cut.path, rows)
-        least = decimal_of(-(10**cut.precision) + 1, cut.scale)
+    for truncation in truncations:
+        source = column_at(truncation.path, rows)
+        least = decimal_of(-(10**truncation.precision) + 1, truncation.scale)
 
-        def is_held(value: Any, cut: Cut = cut, least: Decimal = least) -> bool:
-            return value is None or truncated(value, cut.width, cut.scale) >= least
+        def is_held(
+            value: Any, truncation: DecimalTruncation = truncation, least: Decimal = least
+        ) -> bool:
+            return value is None or truncated(value, truncation.width, truncation.scale) >= least
 
         if is_held(pc.min(source).as_py()):
             continue
         for row, value in enumerate(source.to_pylist()):
             if not is_held(value):
-                name, kind = ".".join(cut.path), f"decimal({cut.precision}, {cut.scale})"
-                found.setdefault(row, f"truncate[{cut.width}] of {name}, {value}, is no {kind}")
+                name, kind = (
+                    ".".join(truncation.path),
+                    f"decimal({truncation.precision}, {truncation.scale})",
+                )
+                found.setdefault(
+                    row, f"truncate[{truncation.width}] of {name}, {value}, is no {kind}"
+                )
     return found

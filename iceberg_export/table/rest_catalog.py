@@ -48,13 +48,13 @@ def with_last_column_ids(body: bytes) -> bytes:
     """A commit whose new schemas come with their highest field id; any other body as it is."""
     if b'"add-schema"' not in body:
         return body
-    told = json.loads(body)
+    commit = json.loads(body)
     # Else the word is only a name in it, of a column say.
-    for update in told.get("updates", ()):
+    for update in commit.get("updates", ()):
         if update["action"] == "add-schema":
             schema = Schema.model_validate(update["schema"])
             update.setdefault("last-column-id", schema.highest_field_id)
-    return json.dumps(told, separators=(",", ":")).encode()
+    return json.dumps(commit, separators=(",", ":")).encode()
 
 
 class _Adapter(HTTPAdapter):
@@ -75,10 +75,10 @@ def adapt(catalog: RestCatalog) -> None:
     """Complete its requests, and let those fail that wait too long: `rest.client.connection-timeout-ms` and
     `rest.client.socket-timeout-ms`, as Iceberg's own client has them. Raises ValueError.
     """
-    told = catalog.properties
+    properties = catalog.properties
     seconds = (
-        int(told.get("rest.client.connection-timeout-ms", CONNECT_MS_MAX)) / 1000,
-        int(told.get("rest.client.socket-timeout-ms", ANSWER_MS_MAX)) / 1000,
+        int(properties.get("rest.client.connection-timeout-ms", CONNECT_MS_MAX)) / 1000,
+        int(properties.get("rest.client.socket-timeout-ms", ANSWER_MS_MAX)) / 1000,
     )
     for scheme in ("http://", "https://"):
         session_of(catalog).mount(scheme, _Adapter(*seconds))

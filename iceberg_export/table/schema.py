@@ -55,7 +55,7 @@ from iceberg_export.names import (
     VALUE,
 )
 from iceberg_export.table.catalog import CATALOG_ERRORS, Identifier, guarded
-from iceberg_export.table.evolve import plain
+from iceberg_export.table.evolve import canonical_type
 from iceberg_export.table.pyiceberg_internals import (
     requirements_of,
     schema_without_ids,
@@ -197,7 +197,7 @@ def grow(catalog: Catalog, identifier: Identifier, table: Table, columns: pa.Sch
     Refused because somebody changed the schema, or without an answer: the table is what it is,
     and the caller looks again.
     """
-    there = {field.name: plain(field.type) for field in columns_of(table)}
+    there = {field.name: canonical_type(field.type) for field in columns_of(table)}
     more = [field for field in columns if there.get(field.name) != field.type]
     transaction = table.transaction()
     with transaction.update_schema() as update:

@@ -1,4 +1,4 @@
-"""Where a table's export stands: how that is written into a table, and who wins when read.
+"""The state of a table's export: how it is written into a table, and which copy counts when read.
 
 The state travels twice in the one atomic commit that adds the files: in the snapshot's summary
 and in the table's properties. Reading it obeys three rules:
@@ -11,11 +11,11 @@ and in the table's properties. Reading it obeys three rules:
    older than the snapshot that wrote it.
 3. Otherwise nobody knows whether the head has what the property claims: refuse.
 
-A property that names another run than the nearest summary tells of a rollback. What is read then
+A property that names another run than the nearest summary shows a rollback. What is read then
 has a line of its own (`State.line`), so that whoever began before the rollback is refused.
 
-Pure: works on `TableView`, which `iceberg_export.table.catalog` fills from PyIceberg's metadata. Leaves
-out who may write (`commit`) and what the offsets mean for the next run (`plan`).
+Pure: works on `TableView`, which `iceberg_export.table.catalog` fills from PyIceberg's metadata.
+Leaves out who may write (`commit`), and what the next run exports (`plan`).
 """
 
 import base64
@@ -43,8 +43,8 @@ REWRITE_ID = PREFIX + "rewrite-id"
 LINE = PREFIX + "line"
 POSITION = PREFIX + "position"
 """Not in tables that no release has written to since there is such a key."""
-JUDGED_BY = PREFIX + "judged-by"
-SEAMS = PREFIX + "seams"
+DEAD_LETTERS_MARK = PREFIX + "judged-by"
+LAST_RECORDS = PREFIX + "seams"
 """In the properties alone: each retained snapshot would keep a copy, and only the newest counts."""
 FOLLOWS = PREFIX + "follows"
 """Of tables of dead letters alone."""
@@ -56,7 +56,7 @@ _COMPRESSED = "z:"
 
 
 class SnapshotView(NamedTuple):
-    """What the rules need to know of one snapshot."""
+    """One snapshot, as far as the rules need it."""
 
     snapshot_id: int
     parent_id: int | None
@@ -65,16 +65,16 @@ class SnapshotView(NamedTuple):
 
 
 class TableView(NamedTuple):
-    """What the rules need to know of a table."""
+    """A table, as far as the rules need it."""
 
     name: str
     head_id: int | None
     """Snapshot that `main` points at; None when the table has none."""
     snapshots: Sequence[SnapshotView]
-    """Those that the table has, and of expired ones those that tell where the head comes from."""
+    """Those that the table has, and those expired ones that show which snapshots the head comes from."""
     properties: Mapping[str, str]
     keeps_metadata: bool = False
-    """Expired snapshots would be told if they could be."""
+    """The catalog keeps earlier metadata files, which name expired snapshots."""
 
 
 class Gap(NamedTuple):
@@ -85,13 +85,13 @@ class Gap(NamedTuple):
     end: int
 
 
-class Seam(NamedTuple):
-    """The last record that the table, or its dead letters, have of a partition (`seams`)."""
+class LastRecord(NamedTuple):
+    """The last record that the table, or its dead letters, have of a partition (`last_records`)."""
 
     offset: int
     digest: str
     """Of the record as it is in the log."""
-    place: str
+    object_hash: str
     """Of the object that it was read from."""
 
 
@@ -99,11 +99,11 @@ class Follows(NamedTuple):
     """Which commits of the main table the dead letters are those of."""
 
     mark: str
-    """Of the main table's state that they fit to."""
-    brought: Mapping[str, int]
-    """By line of the main table: up to which of its commits all dead letters have come here."""
+    """Of the main table's state that they are consistent with."""
+    seq_by_line: Mapping[str, int]
+    """By line of the main table: the number of its newest commit whose dead letters are here."""
     was_reset: bool = False
-    """Lines that are not among `brought` may have lost theirs to a reset."""
+    """A reset may have removed dead letters of lines that are not in `seq_by_line`."""
 
 
 FOLLOWS_NOTHING = Follows("", {})
@@ -122,34 +122,34 @@ class State(NamedTuple):
     dead_letters: str = ""
     """Files of dead letters that belong to this state's commit, as `dead_letters` writes them."""
     line: str = ""
-    """Commits of one line follow upon each other; after a rollback begins another."""
-    judged_by: str = ""
-    """Mark of the dead letters that this commit has left out; "" when nobody looked."""
+    """A series of commits, each upon the one before; a rollback or a reset begins another line."""
+    dead_letters_mark: str = ""
+    """Mark of the dead letters that this commit has left out; "" when there was no such table."""
     follows: Follows = FOLLOWS_NOTHING
     position: int = 0
-    """Of the log, which had got there when it told of the records; 0: nobody wrote it down."""
-    seams: Mapping[int, Seam] = {}
-    """By partition. Those that nobody wrote down are missing."""
+    """Position of the log when it told of the records; 0: unknown."""
+    last_records: Mapping[int, LastRecord] = {}
+    """By partition; a partition whose last record is unknown is missing."""
 
     @property
     def mark(self) -> str:
-        """Names this very state, also among those that rollbacks brought back."""
+        """The identity of this state, also among those that rollbacks brought back."""
         return f"{self.run_id} {self.line}".rstrip()
 
 
 def encode_offsets(offsets: Mapping[int, int]) -> str:
-    """JSON by partition, compressed when there are many."""
+    """Returns JSON by partition, compressed when there are many."""
     text = json.dumps({str(p): offsets[p] for p in sorted(offsets)}, separators=(",", ":"))
-    return _packed(text, len(offsets))
+    return _compressed(text, len(offsets))
 
 
-def _packed(text: str, partitions: int) -> str:
+def _compressed(text: str, partitions: int) -> str:
     if partitions <= PARTITIONS_PLAIN_MAX:
         return text
     return _COMPRESSED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def _unpacked(text: str) -> str:
+def _decompressed(text: str) -> str:
     if not text.startswith(_COMPRESSED):
         return text
     try:
@@ -161,7 +161,7 @@ def _unpacked(text: str) -> str:
 
 def decode_offsets(text: str) -> dict[int, int]:
     """The inverse of `encode_offsets`. Raises ValueError for anything else."""
-    found = json.loads(_unpacked(text))
+    found = json.loads(_decompressed(text))
     if not isinstance(found, dict):
         raise TypeError("offsets are not a map")
     offsets: dict[int, int] = {}
@@ -172,18 +172,20 @@ def decode_offsets(text: str) -> dict[int, int]:
     return offsets
 
 
-def _encode_seams(state: State) -> str:
-    """They say whose they are: a release before them leaves them where they were."""
-    seams = {str(p): list(state.seams[p]) for p in sorted(state.seams)}
-    text = json.dumps([state.run_id, seams], separators=(",", ":"))
-    return _packed(text, len(seams))
+def _encode_last_records(state: State) -> str:
+    """Returns them with their run's id: a release that does not know them leaves them where they were."""
+    last_records = {str(p): list(state.last_records[p]) for p in sorted(state.last_records)}
+    text = json.dumps([state.run_id, last_records], separators=(",", ":"))
+    return _compressed(text, len(last_records))
 
 
-def _seams(keys: Mapping[str, str], run_id: str) -> dict[int, Seam]:
-    """Those of that run; none when they cannot be read, since they only ever warn."""
+def _decode_last_records(keys: Mapping[str, str], run_id: str) -> dict[int, LastRecord]:
+    """Returns those of that run; none when they cannot be read, since they only ever warn."""
     try:
-        whose, seams = json.loads(_unpacked(keys.get(SEAMS, '["",{}]')))
-        found = {int(p): Seam(int(at), str(d), str(o)) for p, (at, d, o) in seams.items()}
+        whose, last_records = json.loads(_decompressed(keys.get(LAST_RECORDS, '["",{}]')))
+        found = {
+            int(p): LastRecord(int(at), str(d), str(o)) for p, (at, d, o) in last_records.items()
+        }
     except (AttributeError, TypeError, ValueError):
         return {}
     return found if whose == run_id else {}
@@ -192,7 +194,7 @@ def _seams(keys: Mapping[str, str], run_id: str) -> dict[int, Seam]:
 def encode_keys(
     state: State, *, sequence_number: int, previous: Mapping[int, int]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """(properties, summary) of the commit that brings the table to `state`.
+    """Returns (properties, summary) of the commit that brings the table to `state`.
 
     `sequence_number` is the Iceberg sequence number that this commit will get; `previous` the
     offsets it began from, kept in the summary so that a snapshot tells its own ranges.
@@ -206,13 +208,13 @@ def encode_keys(
         GAPS: json.dumps([list(gap) for gap in state.gaps], separators=(",", ":")),
         DEAD_LETTERS: state.dead_letters,
         LINE: state.line,
-        JUDGED_BY: state.judged_by,
+        DEAD_LETTERS_MARK: state.dead_letters_mark,
         POSITION: str(state.position),
     }
     if state.follows != FOLLOWS_NOTHING:
         properties[FOLLOWS] = json.dumps(list(state.follows), separators=(",", ":"))
     summary = {**properties, PREV_OFFSETS: encode_offsets(previous)}
-    return {**properties, SEAMS: _encode_seams(state)}, summary
+    return {**properties, LAST_RECORDS: _encode_last_records(state)}, summary
 
 
 def _decode(keys: Mapping[str, str], where: str) -> State:
@@ -225,17 +227,17 @@ def _decode(keys: Mapping[str, str], where: str) -> State:
             gaps=tuple(Gap(*map(int, gap)) for gap in json.loads(keys.get(GAPS, "[]"))),
             dead_letters=keys.get(DEAD_LETTERS, ""),
             line=keys.get(LINE, ""),
-            judged_by=keys.get(JUDGED_BY, ""),
+            dead_letters_mark=keys.get(DEAD_LETTERS_MARK, ""),
             follows=Follows(*json.loads(keys.get(FOLLOWS, '["",{}]'))),
             position=int(keys.get(POSITION, "0")),
-            seams=_seams(keys, keys[RUN_ID]),
+            last_records=_decode_last_records(keys, keys[RUN_ID]),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise StateError(f"{where} carries an export state that cannot be read: {error}") from error
 
 
 def read_state(table: TableView) -> State | None:
-    """Where the export of `table` stands; None when it has no snapshot and never had a state.
+    """Returns the state of the export; None when the table has no snapshot and never had a state.
 
     Raises StateError when it cannot be known (rule 3, or unreadable keys).
     """
@@ -245,8 +247,10 @@ def read_state(table: TableView) -> State | None:
             found = _decode(at.summary, f"snapshot {at.snapshot_id} of table {table.name}")
             newest = table.properties.get(RUN_ID, found.run_id)
             if newest == found.run_id:
-                return found._replace(seams=_seams(table.properties, found.run_id))
-            return found._replace(line=f"{newest}>{found.run_id}", judged_by="")
+                return found._replace(
+                    last_records=_decode_last_records(table.properties, found.run_id)
+                )
+            return found._replace(line=f"{newest}>{found.run_id}", dead_letters_mark="")
     if OFFSETS not in table.properties:
         if not chain:
             return None
@@ -270,7 +274,7 @@ def read_state(table: TableView) -> State | None:
 
 
 def ancestors(table: TableView) -> list[SnapshotView]:
-    """The head and what is known of the snapshots that it was made from, newest first."""
+    """Returns the head and its known ancestors, newest first."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots}
     found = []
     at = by_id.get(table.head_id) if table.head_id is not None else None
@@ -280,13 +284,13 @@ def ancestors(table: TableView) -> list[SnapshotView]:
     return found
 
 
-def tells_state(table: TableView) -> bool:
-    """Does any known ancestor of the head carry a state?"""
+def has_state(table: TableView) -> bool:
+    """Tells whether the head or a known ancestor carries a state."""
     return any(OFFSETS in at.summary for at in ancestors(table))
 
 
-def lineage(table: TableView) -> list[State]:
-    """All states that the head and its known ancestors carry, as they were written, newest first."""
+def ancestor_states(table: TableView) -> list[State]:
+    """Returns all states of the head and its known ancestors, as they were written, newest first."""
     return [
         _decode(at.summary, f"snapshot {at.snapshot_id} of table {table.name}")
         for at in ancestors(table)
@@ -295,7 +299,7 @@ def lineage(table: TableView) -> list[State]:
 
 
 def has_run(table: TableView, run_id: str) -> bool:
-    """Did a commit of this run land?
+    """Tells whether a commit of this run is in the table.
 
     Any snapshot tells, not just the head: others may follow. So does the property: it comes with
     the commit only, and stays when the commit's snapshot has expired, or is not shown (Nessie
@@ -307,20 +311,20 @@ def has_run(table: TableView, run_id: str) -> bool:
 
 
 def has_rewrite(table: TableView, rewrite_id: str) -> bool:
-    """Did that replacement of files land?"""
+    """Tells whether that replacement of files is in the table."""
     return any(snapshot.summary.get(REWRITE_ID) == rewrite_id for snapshot in table.snapshots)
 
 
-def carried_keys(table: TableView) -> dict[str, str]:
-    """Our keys as they hold at the head, for the summary of a commit that does not change them.
+def keys_at_head(table: TableView) -> dict[str, str]:
+    """Returns our keys at the head, for the summary of a commit that does not change them.
 
     Raises StateError when the state cannot be known.
     """
     if read_state(table) is None:
         return {}
-    told = (at.summary for at in ancestors(table) if OFFSETS in at.summary)
-    keys = next(told, table.properties)
-    left_out = {PREV_OFFSETS, REWRITE_ID, TOPIC, CLUSTER_ID, SEAMS}
+    summaries = (at.summary for at in ancestors(table) if OFFSETS in at.summary)
+    keys = next(summaries, table.properties)
+    left_out = {PREV_OFFSETS, REWRITE_ID, TOPIC, CLUSTER_ID, LAST_RECORDS}
     return {
         name: value
         for name, value in keys.items()
@@ -328,8 +332,8 @@ def carried_keys(table: TableView) -> dict[str, str]:
     }
 
 
-def newest_seq(table: TableView) -> int:
-    """The highest number that any commit here has had, readable state or not; -1: none."""
-    told = [table.properties, *(snapshot.summary for snapshot in table.snapshots)]
-    numbers = [keys[SEQ] for keys in told if SEQ in keys]
+def highest_seq(table: TableView) -> int:
+    """Returns the highest number of any commit, readable state or not; -1: none."""
+    all_keys = [table.properties, *(snapshot.summary for snapshot in table.snapshots)]
+    numbers = [keys[SEQ] for keys in all_keys if SEQ in keys]
     return max((int(number) for number in numbers if number.isdigit()), default=-1)

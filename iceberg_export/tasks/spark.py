@@ -178,7 +178,7 @@ class Tasks:
         try:
             return done.result()
         except _spark_errors() as error:
-            raise _understood(error) from error
+            raise _spark_error(error) from error
 
     def _show(self, title: str, byte_count: int, task_count: int) -> None:
         tracker = self._session.sparkContext.statusTracker()
@@ -220,17 +220,17 @@ def _attempt(task: Task, payload: Any, attempt: int) -> Any:
         return error
 
 
-def _understood(error: Exception) -> ExportError:
+def _spark_error(error: Exception) -> ExportError:
     """A failure of Spark as one sentence; of a worker's traceback the last line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("iceberg_export.errors.")]
     if ours:
         return SparkError(ours[0].split(": ", 1)[-1])
     python = [line for line in lines if _OF_PYTHON.match(line)]
-    return SparkError(f"a Spark task failed: {python[-1] if python else _java_said(error)}")
+    return SparkError(f"a Spark task failed: {python[-1] if python else _java_error_text(error)}")
 
 
-def _java_said(error: Exception) -> str:
+def _java_error_text(error: Exception) -> str:
     """Of a failure in the JVM what it says, not which call of Python met it."""
     found = re.search(r"^: (?:[\w.$]+(?:Exception|Error): )?(.+)$", str(error), re.MULTILINE)
     return found[1].strip().rstrip(".") if found else first_line(error)
@@ -267,5 +267,5 @@ def start(given: Mapping[str, str], progress: Progress) -> Tasks:
     try:
         session = builder.getOrCreate()
     except _spark_errors() as error:
-        raise SparkError(f"Spark does not start: {_java_said(error)}") from error
+        raise SparkError(f"Spark does not start: {_java_error_text(error)}") from error
     return Tasks(session, progress)

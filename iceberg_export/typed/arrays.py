@@ -16,7 +16,7 @@ NULL = -1
 
 
 def conform(array: pa.Array, want: pa.DataType) -> pa.Array:
-    """The same values in a type that `types.misfit` allows."""
+    """The same values in a type that `types.type_mismatch` allows."""
     have = array.type
     if have == want:
         return array

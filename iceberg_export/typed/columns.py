@@ -105,7 +105,7 @@ def by_reference(shape: Shape, fields: pa.Schema, payloads: Payloads) -> Rows:
             bad[row] = str(error)
             rows.append(None)
         except OF_VALUES as error:
-            bad[row] = _said(error)
+            bad[row] = _error_text(error)
             rows.append(None)
     try:
         return Rows(arrays_of(rows, fields), bad)
@@ -124,14 +124,14 @@ def _beyond_types(
         arrays_of(rows[places.start : places.stop], fields)
     except OF_VALUES as error:
         if len(places) == 1:
-            yield places.start, _said(error)
+            yield places.start, _error_text(error)
             return
         middle = len(places) // 2
         yield from _beyond_types(rows, fields, places[:middle])
         yield from _beyond_types(rows, fields, places[middle:])
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"the value cannot be held ({type(error).__name__}: {error})"
 
 

@@ -1,13 +1,14 @@
 """A column of bytes to a table of columns: `decode`. One schema's values at a time, then in order.
 
-Every row of the input is a row of the output. A null value is a row of nulls; so is a poisoned one,
-and it is named in `poisons` with a code and a sentence, never dropped, never guessed at. Values of
-an id that the caller did not give are poison `SCHEMA_UNKNOWN` and named in `unknown`: whoever can
-ask the registry does, and decodes again. So are messages of a Protobuf file beside its first that
-the caller did not reckon with and that the target has no room for: it may become wider.
+Every row of the input is a row of the output. A null value is a row of nulls; so is a bad one,
+and it is named in `bad_values` with a code and a sentence, never dropped, never guessed at.
+Values of an id that the caller did not give are bad (`SCHEMA_UNKNOWN`) and named in `unknown`:
+whoever can ask the registry does, and decodes again. So are messages of a Protobuf file beside
+its first that the caller does not know and that the target has no columns for: it may become
+wider.
 
 Columns come in the target's types and order. A schema that says a field that the target has not, or
-has in a type that cannot hold it, makes all its values poison (`INCOMPATIBLE`): nothing is left out
+has in a type that cannot hold it, makes all its values bad (`INCOMPATIBLE`): nothing is left out
 silently. Fast decoders take whole columns; what they cannot tell, they leave to `reference`, record
 by record, so that both give the same.
 """
@@ -35,7 +36,7 @@ from iceberg_export.typed.framing import (
     split_frames,
     whole_values,
 )
-from iceberg_export.typed.heads import GUID, NO_HEAD, Heads, read_head
+from iceberg_export.typed.schema_headers import GUID, NO_SCHEMA, SchemaHeaders, parse_schema_header
 from iceberg_export.typed.types import AVRO, JSON, PROTOBUF, Schema
 from protocol.schemas import SchemaError
 
@@ -50,7 +51,7 @@ KIND_OF_MODE = {"avro": AVRO, "json": JSON, "protobuf": PROTOBUF}
 """What `frazil.iceberg.value.mode` says, to the registry's types."""
 
 
-class Poison(NamedTuple):
+class BadValue(NamedTuple):
     row: int
     code: str
     message: str
@@ -62,33 +63,33 @@ Message = tuple[int, tuple[int, ...]]
 """A schema's id and, in Protobuf, which message of its file; else `FIRST_MESSAGE`."""
 
 
-class Naming(NamedTuple):
-    """What says which schema decodes a value, beside its frame."""
+class SchemaSelection(NamedTuple):
+    """Which schema decodes a value, beside what its frame says."""
 
     default: Schema | None = None
     """Of JSON that is not framed."""
     pinned: int | None = None
     """The id of the schema of all values, none of which is framed."""
-    heads: Heads | None = None
+    schema_headers: SchemaHeaders | None = None
     """What the rows' headers say; not with `pinned`."""
     guids: Mapping[int, int] = {}
-    """Ids by the GUIDs that headers name, as `heads` has them."""
+    """Ids by the GUIDs that headers name, as `schema_headers` has them."""
 
 
-class Told(NamedTuple):
-    """What the caller has found out about messages."""
+class KnownMessages(NamedTuple):
+    """What the caller knows about messages."""
 
     messages: Collection[Message] = ()
     """The target has room for them. First messages count always."""
     refused: Mapping[Message, tuple[str, str]] = {}
-    """Code and sentence why values are poison; of a first message also for all of an id that is
+    """Code and sentence why values are bad; of a first message also for all of an id that is
     not given."""
 
 
 class Decoded(NamedTuple):
     columns: pa.Table
     """As many rows as values, in the target's columns."""
-    poisons: list[Poison]
+    bad_values: list[BadValue]
     """In order of rows."""
     schema_ids: npt.NDArray[np.int32]
     """Of each row; UNFRAMED or NULL_VALUE when it has none."""
@@ -110,8 +111,8 @@ def decode(
     mode: str,
     schemas: Mapping[int, Schema],
     *,
-    naming: Naming | None = None,
-    told: Told | None = None,
+    selection: SchemaSelection | None = None,
+    known: KnownMessages | None = None,
     target: pa.Schema,
     reference: bool = False,
 ) -> Decoded:
@@ -121,91 +122,95 @@ def decode(
     """
     if mode == STRING:
         return _decode_strings(values, target)
-    naming = naming or Naming()
-    frames, named = _named(values, mode, naming)
-    poisons: list[Poison] = []
-    told = told or Told()
-    groups, unknown = _groups(frames, named, (mode, schemas, naming.default, told), poisons)
+    selection = selection or SchemaSelection()
+    frames, named = _rows_by_schema(values, mode, selection)
+    bad_values: list[BadValue] = []
+    known = known or KnownMessages()
+    groups, unknown = _groups(frames, named, (mode, schemas, selection.default, known), bad_values)
     pieces: list[tuple[Ints, pa.Table]] = []
     for group in groups:
         code, reason = _unusable(mode, group, target)
         if code:
-            poisons += _poisoned(frames, group.rows, code, reason)
+            bad_values += _bad_values(frames, group.rows, code, reason)
             message = (group.schema.schema_id, group.indexes)
             is_first = group.indexes == FIRST_MESSAGE
-            if code == INCOMPATIBLE and not is_first and message not in told.messages:
+            if code == INCOMPATIBLE and not is_first and message not in known.messages:
                 unknown.add(message)
             continue
-        pieces.append(_decode_group(frames, group, target, poisons, reference=reference))
+        pieces.append(_decode_group(frames, group, target, bad_values, reference=reference))
     columns = _assemble(pieces, len(values), target)
-    return Decoded(columns, sorted(poisons), frames.schema_ids, frozenset(unknown))
+    return Decoded(columns, sorted(bad_values), frames.schema_ids, frozenset(unknown))
 
 
 def _decode_strings(values: pa.Array, target: pa.Schema) -> Decoded:
     data, starts, lengths = column_bytes(values)
     valid = is_valid(values)
     bad = np.flatnonzero(~utf8_rows(data, starts, lengths) & valid)
-    poisons = [Poison(int(row), UNDECODABLE, "the value is not UTF-8", UNFRAMED) for row in bad]
+    bad_values = [
+        BadValue(int(row), UNDECODABLE, "the value is not UTF-8", UNFRAMED) for row in bad
+    ]
     valid[bad] = False
     column = text_array(data, starts, np.where(valid, lengths, -1))
     rows = np.arange(len(values))
     columns = _assemble([(rows, _table([column], STRING_FIELDS, target))], len(values), target)
     ids = np.full(len(values), UNFRAMED, np.int32)
     ids[~is_valid(values)] = NULL_VALUE
-    return Decoded(columns, poisons, ids, frozenset())
+    return Decoded(columns, bad_values, ids, frozenset())
 
 
-class _Named(NamedTuple):
+class _SchemaRows(NamedTuple):
     """Rows that name the same schema."""
 
     number: int
-    """An id, `UNFRAMED`, or what a header says (`heads`)."""
+    """An id, `UNFRAMED`, or what a header says (`schema_headers`)."""
     rows: Ints
     indexes: tuple[int, ...] | None = None
     """As a header says; None: as the frames do."""
 
 
-def _named(values: pa.Array, mode: str, naming: Naming) -> tuple[Frames, list[_Named]]:
+def _rows_by_schema(
+    values: pa.Array, mode: str, selection: SchemaSelection
+) -> tuple[Frames, list[_SchemaRows]]:
     """Where the payloads are, and which schema each row names; rows without a value name none."""
-    if naming.pinned is not None:
+    if selection.pinned is not None:
         frames = whole_values(values)
-        frames.schema_ids[frames.schema_ids == UNFRAMED] = naming.pinned
+        frames.schema_ids[frames.schema_ids == UNFRAMED] = selection.pinned
     else:
         frames = split_frames(values, indexes=mode == "protobuf")
-    named: list[_Named] = []
+    named: list[_SchemaRows] = []
     by_frame = frames.schema_ids != NULL_VALUE
-    if naming.heads is not None:
-        named += _named_by_heads(frames, values, naming, indexes=mode == "protobuf")
-        by_frame &= naming.heads.codes < 0
+    if selection.schema_headers is not None:
+        named += _rows_by_header(frames, values, selection, indexes=mode == "protobuf")
+        by_frame &= selection.schema_headers.codes < 0
     for number in np.unique(frames.schema_ids[by_frame]).tolist():
-        named.append(_Named(number, np.flatnonzero(by_frame & (frames.schema_ids == number))))
+        named.append(_SchemaRows(number, np.flatnonzero(by_frame & (frames.schema_ids == number))))
     return frames, named
 
 
-def _named_by_heads(
-    frames: Frames, values: pa.Array, naming: Naming, *, indexes: bool
-) -> Iterator[_Named]:
+def _rows_by_header(
+    frames: Frames, values: pa.Array, selection: SchemaSelection, *, indexes: bool
+) -> Iterator[_SchemaRows]:
     """Rows by their headers; in `frames` their values are all payload then."""
-    assert naming.heads is not None
-    codes = np.where(frames.schema_ids == NULL_VALUE, -1, naming.heads.codes)
+    assert selection.schema_headers is not None
+    codes = np.where(frames.schema_ids == NULL_VALUE, -1, selection.schema_headers.codes)
     here = codes >= 0
     _, starts, lengths = column_bytes(values)
     frames.starts[here], frames.lengths[here] = starts[here], lengths[here]
     for code in np.unique(codes[here]).tolist():
         rows = np.flatnonzero(codes == code)
-        head = read_head(naming.heads.said[code], indexes=indexes)
-        number = NO_HEAD if head is None else naming.guids.get(head.number, head.number)
+        head = parse_schema_header(selection.schema_headers.contents[code], indexes=indexes)
+        number = NO_SCHEMA if head is None else selection.guids.get(head.number, head.number)
         frames.schema_ids[rows] = number if 0 <= number < GUID else UNFRAMED
-        yield _Named(number, rows, None if head is None else head.indexes)
+        yield _SchemaRows(number, rows, None if head is None else head.indexes)
 
 
 def _groups(
     frames: Frames,
-    named: list[_Named],
-    given: tuple[str, Mapping[int, Schema], Schema | None, Told],
-    poisons: list[Poison],
+    named: list[_SchemaRows],
+    given: tuple[str, Mapping[int, Schema], Schema | None, KnownMessages],
+    bad_values: list[BadValue],
 ) -> tuple[list[_Group], set[Message]]:
-    mode, schemas, default, told = given
+    mode, schemas, default, known = given
     groups: list[_Group] = []
     unknown: set[Message] = set()
     for one in named:
@@ -215,30 +220,32 @@ def _groups(
             if default is not None and mode == "json":
                 groups.append(_Group(default, FIRST_MESSAGE, rows))
             else:
-                said = "the value does not begin with the id of a schema"
-                poisons += _poisoned(frames, rows, NOT_FRAMED, said)
-        elif number == NO_HEAD:
-            said = "the record's header for the schema names none"
-            poisons += _poisoned(frames, rows, NOT_FRAMED, said)
+                reason = "the value does not begin with the id of a schema"
+                bad_values += _bad_values(frames, rows, NOT_FRAMED, reason)
+        elif number == NO_SCHEMA:
+            reason = "the record's header for the schema names none"
+            bad_values += _bad_values(frames, rows, NOT_FRAMED, reason)
         elif number not in schemas:
-            if first not in told.refused:
+            if first not in known.refused:
                 unknown.add(first)
-            said = f"the schema registry has no schema {number}"
-            poisons += _poisoned(frames, rows, *told.refused.get(first, (SCHEMA_UNKNOWN, said)))
+            reason = f"the schema registry has no schema {number}"
+            bad_values += _bad_values(
+                frames, rows, *known.refused.get(first, (SCHEMA_UNKNOWN, reason))
+            )
         else:
             for group in _by_message(frames, one, schemas[number], mode):
-                if refusal := told.refused.get((number, group.indexes)):
-                    poisons += _poisoned(frames, group.rows, *refusal)
+                if refusal := known.refused.get((number, group.indexes)):
+                    bad_values += _bad_values(frames, group.rows, *refusal)
                 else:
                     groups.append(group)
     return groups, unknown
 
 
-def _poisoned(frames: Frames, rows: Ints, code: str, message: str) -> list[Poison]:
-    return [Poison(row, code, message, int(frames.schema_ids[row])) for row in rows.tolist()]
+def _bad_values(frames: Frames, rows: Ints, code: str, message: str) -> list[BadValue]:
+    return [BadValue(row, code, message, int(frames.schema_ids[row])) for row in rows.tolist()]
 
 
-def _by_message(frames: Frames, named: _Named, schema: Schema, mode: str) -> list[_Group]:
+def _by_message(frames: Frames, named: _SchemaRows, schema: Schema, mode: str) -> list[_Group]:
     rows = named.rows
     if mode != "protobuf" or named.indexes is not None:
         return [_Group(schema, named.indexes or FIRST_MESSAGE, rows)]
@@ -257,7 +264,7 @@ def _decode_group(
     frames: Frames,
     group: _Group,
     target: pa.Schema,
-    poisons: list[Poison],
+    bad_values: list[BadValue],
     *,
     reference: bool,
 ) -> tuple[Ints, pa.Table]:
@@ -269,7 +276,7 @@ def _decode_group(
     fields = fields_of(schema, group.indexes)
     found: Rows = (by_reference if reference else decode_payloads)(shape, fields, payloads)
     for row, message in found.bad.items():
-        poisons.append(Poison(int(rows[row]), UNDECODABLE, message, int(ids[rows[row]])))
+        bad_values.append(BadValue(int(rows[row]), UNDECODABLE, message, int(ids[rows[row]])))
     if found.bad:
         good = np.ones(len(rows), np.bool_)
         good[list(found.bad)] = False
@@ -293,7 +300,7 @@ def _unusable(mode: str, group: _Group, target: pa.Schema) -> tuple[str, str]:
         fields = fields_of(schema, group.indexes)
     except SchemaError as error:
         return SCHEMA_INVALID, f"schema {schema.schema_id}: {error}"
-    reason = types.misfit(pa.struct(list(fields)), pa.struct(list(target)))
+    reason = types.type_mismatch(pa.struct(list(fields)), pa.struct(list(target)))
     return (INCOMPATIBLE, f"schema {schema.schema_id}: {reason}") if reason else ("", "")
 
 

@@ -5,7 +5,7 @@ zig-zag varint, the common path [0] written as the single byte 0. Frames are tol
 code over a whole column; nothing is copied. A value that does not begin like a frame is `UNFRAMED`,
 never an error: what that means is the caller's to say.
 
-Newer serializers name the schema in a record's header instead: `heads`.
+Newer serializers name the schema in a record's header instead: `schema_headers`.
 """
 
 from typing import Any, NamedTuple

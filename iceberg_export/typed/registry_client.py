@@ -188,8 +188,8 @@ def _not_one(address: str) -> RegistryError:
 def _refused(address: str, path: str, error: HTTPError, absent: set[int]) -> None:
     """None when the registry says that what was asked for does not exist; raises otherwise."""
     try:
-        said = json.loads(error.read())
-        code, message = int(said["error_code"]), str(said.get("message", ""))
+        answer = json.loads(error.read())
+        code, message = int(answer["error_code"]), str(answer.get("message", ""))
     except (ValueError, TypeError, KeyError):
         code, message = 0, str(error.reason)
     if error.code in RETRIABLE_STATUS:

@@ -1,12 +1,13 @@
 """What the driver knows of a topic's schemas, and the table's columns that follow from it.
 
-Once per run all versions of the topic's subjects are read; an id, or a GUID in a header, that a task
-meets and that was not among them is asked for when it is met. With `value.schema=latest` (or
-`key.schema`) only the newest version is read, and decodes everything of the run. Of a Protobuf file the first message counts from the
-beginning, the others from when a record is one. Tasks are told everything, so they ask nobody, and a task
-that runs twice comes to the same rows. The table grows in commits of its own before any file
-of the new columns exists; growing is repeated against the table as it is until nothing is left
-to add, so another exporter, or a person, may change it at the same time.
+Once per run all versions of the topic's subjects are read; an id, or a GUID in a header, that a
+task meets and that was not among them is asked for when it is met. With `value.schema=latest` (or
+`key.schema`) only the newest version is read, and decodes everything of the run. Of a Protobuf
+file the first message counts from the beginning, the others from when a record is one. Tasks get
+all schemas from the driver, so a task that runs twice comes to the same rows. The table grows in
+commits of its own before any file of the new columns exists; growing is repeated against the
+table as it is until nothing is left to add, so another exporter, or a person, may change it at
+the same time.
 """
 
 import contextlib
@@ -27,9 +28,9 @@ from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.typed.decode_values import INCOMPATIBLE, SCHEMA_INVALID, SCHEMA_UNKNOWN, Message
 from iceberg_export.typed.fields import STRING_FIELDS, fields_of
 from iceberg_export.typed.framing import FIRST_MESSAGE
-from iceberg_export.typed.heads import GUID, guid_number, guid_text
 from iceberg_export.typed.proto_schema import message_paths
 from iceberg_export.typed.registry_client import RegistryClient
+from iceberg_export.typed.schema_headers import GUID, guid_number, guid_text
 from iceberg_export.typed.typed_rows import Refusal, RowTyping, Side, column_name, side_columns
 from iceberg_export.typed.types import Schema
 from protocol.schemas import SchemaError
@@ -41,8 +42,8 @@ _ALWAYS: Message = (-1, ())
 """In the place of a message: columns that the mode has without any schema."""
 
 
-class _Known(NamedTuple):
-    """Of one side, as far as the registry has told."""
+class _SideSchemas(NamedTuple):
+    """Schemas of keys or of values, as far as the registry was asked."""
 
     source: str
     mode: str
@@ -53,7 +54,7 @@ class _Known(NamedTuple):
     newest: list[int]
     """Ids of the subject's versions, oldest first; of `latest` the newest alone."""
     guids: dict[int, int]
-    """Ids by GUIDs (`typed.heads`)."""
+    """Ids by GUIDs (`typed.schema_headers`)."""
     latest: bool
     """The newest schema decodes everything."""
 
@@ -71,19 +72,19 @@ class _Known(NamedTuple):
 
 
 class TopicTypes:
-    """Of one topic in one run. `registry` is not asked when no mode needs schemas."""
+    """The schemas of one topic in one run. `registry` is not asked when no mode needs schemas."""
 
     def __init__(self, settings: TopicTable, registry: RegistryClient) -> None:
         self._settings = settings
         self._registry = registry
         self._sides = (
-            _known(
+            _side_schemas(
                 names.VALUE,
                 settings.value_mode,
                 nested=settings.layout == "nested",
                 latest=settings.value_schema == "latest",
             ),
-            _known(
+            _side_schemas(
                 names.KEY, settings.key_mode, nested=True, latest=settings.key_schema == "latest"
             ),
         )
@@ -92,7 +93,7 @@ class TopicTypes:
             if not side.has_schemas:
                 continue
             for one in _versions(registry, subject, newest=side.latest):
-                _learn(side, (one.schema_id, FIRST_MESSAGE), one)
+                _add_schema(side, (one.schema_id, FIRST_MESSAGE), one)
                 side.newest.append(one.schema_id)
 
     @property
@@ -116,49 +117,49 @@ class TopicTypes:
 
     @property
     def repinned(self) -> frozenset[str]:
-        """By `Side.source`: what earlier runs may have decoded by other schemas than this one does."""
+        """Keys or values (`Side.source`) that earlier runs may have decoded by other schemas."""
         return frozenset(
             side.source
             for side, subject in zip(self._sides, self._subjects, strict=True)
             if side.latest and side.has_schemas and len(self._registry.versions(subject)) > 1
         )
 
-    def learn(self, unknown: Mapping[str, Iterable[Message]]) -> None:
-        """Ask the registry about what tasks met, by `Side.source`. Raises ExportError."""
+    def fetch_schemas(self, unknown: Mapping[str, Iterable[Message]]) -> None:
+        """Asks the registry about messages that tasks met, by `Side.source`. Raises ExportError."""
         self.check_newest()
         for side in self._sides:
             for message in sorted(unknown.get(side.source, ())):
                 number, _ = message
                 if number < GUID:
                     found = side.schemas.get(number) or self._registry.by_id(number)
-                    _learn(side, message, found)
+                    _add_schema(side, message, found)
                 elif (found := self._registry.by_guid(guid_text(number))) is not None:
                     side.guids[number] = found.schema_id
-                    _learn(side, (found.schema_id, FIRST_MESSAGE), found)
+                    _add_schema(side, (found.schema_id, FIRST_MESSAGE), found)
                 else:
-                    said = f"the registry has no schema {guid_text(number)}"
-                    side.refused[message] = Refusal(SCHEMA_UNKNOWN, said)
+                    reason = f"the registry has no schema {guid_text(number)}"
+                    side.refused[message] = Refusal(SCHEMA_UNKNOWN, reason)
 
     def columns(self) -> pa.Schema:
-        """Columns of a new table, beside those that every table has."""
+        """Returns columns of a new table, beside those that every table has."""
         columns = pa.schema([])
         for side in self._sides:
             columns = evolve(columns, side.wanted(), may_grow=True).columns
         return columns
 
-    def reading(self, columns: pa.Schema) -> tuple[pa.Schema, RowTyping]:
+    def read_typing(self, columns: pa.Schema) -> tuple[pa.Schema, RowTyping]:
         """Columns grown by what the schemas need, and how rows come into them: for who reads
         records that are not in the table yet, which may not have grown so far."""
         self.check_newest()
         refused = {}
         for side in self._sides:
-            _learn_exported(side, columns)
+            _add_exported_messages(side, columns)
             found = evolve(columns, side.wanted(), may_grow=True)
             columns, refused[side.source] = found.columns, found.refused
         return columns, self._typing(columns, refused)
 
     def typing(self, table: Table) -> RowTyping:
-        """What tasks need for the table as it is."""
+        """Returns what tasks need for the table as it is."""
         columns = schema.columns_of(table)
         refused = {}
         for side in self._sides:
@@ -166,7 +167,7 @@ class TopicTypes:
             columns, refused[side.source] = found.columns, found.refused
         return self._typing(columns, refused)
 
-    def fit(
+    def evolve_table(
         self,
         catalog: Catalog,
         identifier: Identifier,
@@ -175,14 +176,12 @@ class TopicTypes:
         has_data: bool,
         pause: Pause,
     ) -> tuple[Table, RowTyping]:
-        """The table, grown by what the schemas need and the settings allow, and what tasks need.
+        """Grows the table as schemas need and settings allow; returns it and what tasks need.
 
         With `schema.evolution=strict` a table that `has_data` does not grow.
         """
         may_grow = self._settings.schema_evolution == "add" or not has_data
-        for attempt in range(GROW_ATTEMPTS_MAX):
-            if attempt:
-                pause.before(attempt)
+        for _ in pause.attempts(GROW_ATTEMPTS_MAX):
             columns = schema.columns_of(table)
             refused: dict[str, dict[Message, str]] = {}
             changed = False
@@ -217,22 +216,22 @@ def _versions(registry: RegistryClient, subject: str, *, newest: bool) -> list[S
     return [] if found is None else [found]
 
 
-def _known(source: str, mode: str, *, nested: bool, latest: bool) -> _Known:
-    return _Known(source, mode, nested, {}, {}, {}, [], {}, latest)
+def _side_schemas(source: str, mode: str, *, nested: bool, latest: bool) -> _SideSchemas:
+    return _SideSchemas(source, mode, nested, {}, {}, {}, [], {}, latest)
 
 
-def _learn(side: _Known, message: Message, found: Schema | None) -> None:
+def _add_schema(side: _SideSchemas, message: Message, found: Schema | None) -> None:
     schema_id, indexes = message
     if found is None:
-        said = f"the registry has no schema {schema_id}"
-        side.refused[message] = Refusal(SCHEMA_UNKNOWN, said)
+        reason = f"the registry has no schema {schema_id}"
+        side.refused[message] = Refusal(SCHEMA_UNKNOWN, reason)
         return
     if found.guid:
         with contextlib.suppress(ValueError):  # A registry of other names.
             side.guids[guid_number(found.guid)] = schema_id
     if found.kind.lower() != side.mode:
-        said = f"schema {schema_id} is {found.kind}, the topic's mode is {side.mode}"
-        side.refused[message] = Refusal(SCHEMA_INVALID, said)
+        reason = f"schema {schema_id} is {found.kind}, the topic's mode is {side.mode}"
+        side.refused[message] = Refusal(SCHEMA_INVALID, reason)
         return
     # Also when its first message is refused: others may be good.
     side.schemas[schema_id] = found
@@ -242,8 +241,8 @@ def _learn(side: _Known, message: Message, found: Schema | None) -> None:
         side.refused[message] = Refusal(SCHEMA_INVALID, f"schema {schema_id}: {error}")
 
 
-def _learn_exported(side: _Known, columns: pa.Schema) -> None:
-    """Messages that the columns have room for: whoever only reads is told of no others."""
+def _add_exported_messages(side: _SideSchemas, columns: pa.Schema) -> None:
+    """Adds the messages whose columns the table has: a query decodes no others."""
     if side.mode != "protobuf":
         return
     for schema_id, found in side.schemas.items():
@@ -261,8 +260,8 @@ def _learn_exported(side: _Known, columns: pa.Schema) -> None:
                     side.fields[message] = fields
 
 
-def _side(known: _Known, columns: pa.Schema, clashes: Mapping[Message, str]) -> Side:
-    """What tasks need, for the columns as the table has them."""
+def _side(known: _SideSchemas, columns: pa.Schema, clashes: Mapping[Message, str]) -> Side:
+    """Returns what tasks need, for the columns as the table has them."""
     refused = dict(known.refused)
     for message, reason in clashes.items():
         refused[message] = Refusal(INCOMPATIBLE, f"schema {message[0]}: {reason}")
@@ -284,8 +283,8 @@ def _side(known: _Known, columns: pa.Schema, clashes: Mapping[Message, str]) -> 
     )
 
 
-def _target(known: _Known, columns: pa.Schema, fields: Collection[str]) -> Iterable[pa.Field]:
-    """The fields to be decoded, as the table has them."""
+def _target(known: _SideSchemas, columns: pa.Schema, fields: Collection[str]) -> Iterable[pa.Field]:
+    """Returns the fields to be decoded, as the table has them."""
     if known.mode == "string":
         return list(STRING_FIELDS)
     if not known.nested:

@@ -1,10 +1,10 @@
-"""Rows of a topic as its table wants them: keys and values as typed columns, bad records apart.
+"""Rows of a topic in the columns of its table: keys and values decoded, bad records apart.
 
 `RowTyping` is all that a task needs: schemas by id, what was refused and why, and which of the
-table's columns each field fills. A record is bad when its value or its key is, or when no partition
-of the table can hold it: then the whole record, as it was, is a dead letter with the reason. Nothing is guessed: an id that the driver
-has not told, or a message of a Protobuf file, is neither good nor bad: it is `unknown`, and the
-split is read again later.
+table's columns each field fills. A record is bad when its value or its key is, or when no
+partition of the table can hold it: then the whole record, as it was, is a dead letter with the
+reason. Nothing is guessed: a record whose schema, or message in a Protobuf file, the driver did
+not give is neither good nor bad: it is `unknown`, and the split runs again.
 
 Layouts: of values `flat` (fields are columns of the table; one that begins like ours gets a `_`)
 or `nested` (one struct `value`); keys are always one struct, `kafka_key`. Text is a column of its
@@ -20,18 +20,18 @@ import pyarrow as pa
 
 from iceberg_export import names
 from iceberg_export.records.rows import ROW_SCHEMA
-from iceberg_export.table.evolve import plain
-from iceberg_export.table.partition_limits import Cut, unheld_rows
+from iceberg_export.table.evolve import canonical_type
+from iceberg_export.table.partition_limits import DecimalTruncation, rows_without_partition
 from iceberg_export.typed.decode_values import (
     SCHEMA_UNKNOWN,
+    BadValue,
     Decoded,
+    KnownMessages,
     Message,
-    Naming,
-    Poison,
-    Told,
+    SchemaSelection,
     decode,
 )
-from iceberg_export.typed.heads import KEY_HEADER, VALUE_HEADER, find_heads
+from iceberg_export.typed.schema_headers import KEY_HEADER, VALUE_HEADER, find_schema_headers
 from iceberg_export.typed.types import Schema
 
 KEY_SCHEMA_ID = "kafka_key_schema_id"
@@ -78,7 +78,7 @@ class Side(NamedTuple):
     pinned: int | None = None
     """Schema id of everything: then nothing has a frame, and headers count for nothing."""
     guids: Mapping[int, int] = {}
-    """Schema ids by GUIDs, as `typed.heads` has them."""
+    """Schema ids by GUIDs, as `typed.schema_headers` has them."""
     target: pa.Schema = pa.schema([])
     """Fields of the schemas, with the types that the table's columns have."""
 
@@ -101,7 +101,7 @@ class RowTyping(NamedTuple):
 
     key: Side = Side(names.KEY)
     value: Side = Side(names.VALUE)
-    cuts: tuple[Cut, ...] = ()
+    truncations: tuple[DecimalTruncation, ...] = ()
     """Partition fields that some values have no place in."""
 
     @property
@@ -109,43 +109,43 @@ class RowTyping(NamedTuple):
         return self.key.mode == self.value.mode == "raw"
 
 
-class Judged(NamedTuple):
-    """What became of some rows."""
+class DecodedRows(NamedTuple):
+    """Rows after decoding: the good ones, and the bad ones."""
 
     rows: pa.Table
     """The good ones, with columns of the table."""
     bad: pa.Table
     """The others, of DEAD_ROW_SCHEMA; without the run's id."""
     unknown: dict[str, set[Message]]
-    """What is not told, by `Side.source`; when there are any, the rest is void."""
+    """Messages whose schemas are unknown, by `Side.source`; when there are any, the rest is void."""
 
 
 def column_name(field: str) -> str:
-    """The table's column of a field in the flat layout; different fields have different ones."""
+    """Returns the table's column of a field in the flat layout; different fields have different ones."""
     return f"{field}_" if field.lower().startswith(_OURS) else field
 
 
 def side_columns(source: str, mode: str, fields: pa.Schema, *, nested: bool) -> list[pa.Field]:
-    """The table's columns for keys or values of that mode, given the fields of a schema."""
+    """Returns the table's columns for keys or values of that mode, given the fields of a schema."""
     if mode in {"raw", "string"}:
         return [pa.field(source, pa.large_string() if mode == "string" else pa.large_binary())]
     id_column = KEY_SCHEMA_ID if source == names.KEY else VALUE_SCHEMA_ID
     ids = pa.field(id_column, pa.int32())
     if nested:
         whole = pa.struct(list(fields))
-        return [pa.field(source, plain(whole)), ids] if len(fields) else [ids]
-    return [ids, *(pa.field(column_name(one.name), plain(one.type)) for one in fields)]
+        return [pa.field(source, canonical_type(whole)), ids] if len(fields) else [ids]
+    return [ids, *(pa.field(column_name(one.name), canonical_type(one.type)) for one in fields)]
 
 
-def untyped(typing: RowTyping, sources: Collection[str]) -> RowTyping:
-    """The same, with keys or values as they are."""
+def without_typing(typing: RowTyping, sources: Collection[str]) -> RowTyping:
+    """Returns the same, with keys or values left as bytes."""
     sides = (typing.key, typing.value)
     key, value = (Side(one.source) if one.source in sources else one for one in sides)
     return typing._replace(key=key, value=value)
 
 
 def typed_columns(typing: RowTyping, leave_out: Collection[str] = ()) -> list[str]:
-    """Names of the columns that `judge` makes of keys and values."""
+    """Returns names of the columns that `decode_rows` makes of keys and values."""
     found = []
     for side in (typing.key, typing.value):
         if side.source in leave_out:
@@ -159,8 +159,8 @@ def typed_columns(typing: RowTyping, leave_out: Collection[str] = ()) -> list[st
     return found
 
 
-def reason_of(bad: pa.Table) -> str:
-    """Where the first of some dead letters is, and why."""
+def first_reason(bad: pa.Table) -> str:
+    """Returns where the first of some dead letters is, and why it is one."""
     first = bad.slice(0, 1).to_pylist()[0]
     return (
         f"partition {first[names.PARTITION]}, offset {first[names.OFFSET]}: "
@@ -168,12 +168,12 @@ def reason_of(bad: pa.Table) -> str:
     )
 
 
-def refusing(typing: RowTyping, unknown: Mapping[str, set[Message]]) -> RowTyping:
-    """The same, but records of what is unknown are bad ones."""
+def refuse_unknown(typing: RowTyping, unknown: Mapping[str, set[Message]]) -> RowTyping:
+    """Returns the same, but records of unknown schemas are bad ones."""
 
     def side(one: Side) -> Side:
-        said = "no version of the topic's subject is this schema, or has room for this message"
-        refusal = Refusal(SCHEMA_UNKNOWN, said)
+        reason = "no version of the topic's subject is this schema, or has room for this message"
+        refusal = Refusal(SCHEMA_UNKNOWN, reason)
         return one._replace(
             refused={**one.refused, **dict.fromkeys(unknown.get(one.source, ()), refusal)}
         )
@@ -181,13 +181,13 @@ def refusing(typing: RowTyping, unknown: Mapping[str, set[Message]]) -> RowTypin
     return typing._replace(key=side(typing.key), value=side(typing.value))
 
 
-def judge(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> Judged:
-    """Decode the keys and values of rows of `ROW_SCHEMA`; `reference` by the slow, plain way."""
+def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> DecodedRows:
+    """Decodes the keys and values of rows of `ROW_SCHEMA`; `reference`: record by record."""
     columns: dict[str, pa.Array] = {}
-    poisons: dict[int, Poison] = {}
+    bad_values: dict[int, BadValue] = {}
     unknown: dict[str, set[Message]] = {}
     for side in (typing.value, typing.key):
-        values = _one(rows.column(side.source))
+        values = _single_array(rows.column(side.source))
         if side.mode == "raw":
             columns[side.source] = values
             continue
@@ -196,63 +196,63 @@ def judge(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> Judg
             unknown[side.source] = set(decoded.unknown)
             continue
         columns |= _columns(side, values, decoded)
-        for one in decoded.poisons:
+        for one in decoded.bad_values:
             what = "" if side.source == names.VALUE else "key: "
-            poisons.setdefault(one.row, one._replace(message=what + one.message))
+            bad_values.setdefault(one.row, one._replace(message=what + one.message))
     if unknown:
-        return Judged(rows.slice(0, 0), DEAD_ROW_SCHEMA.empty_table(), unknown)
+        return DecodedRows(rows.slice(0, 0), DEAD_ROW_SCHEMA.empty_table(), unknown)
     kept = {
         field.name: rows.column(field.name)
         for field in ROW_SCHEMA
         if field.name not in {names.KEY, names.VALUE}
     }
     table = pa.table({**kept, **columns})
-    for row, said in unheld_rows(typing.cuts, table).items():
-        poisons.setdefault(row, Poison(row, NO_PARTITION, said, -1))
-    if not poisons:
-        return Judged(table, DEAD_ROW_SCHEMA.empty_table(), {})
+    for row, reason in rows_without_partition(typing.truncations, table).items():
+        bad_values.setdefault(row, BadValue(row, NO_PARTITION, reason, -1))
+    if not bad_values:
+        return DecodedRows(table, DEAD_ROW_SCHEMA.empty_table(), {})
     good: npt.NDArray[np.bool_] = np.ones(rows.num_rows, np.bool_)
-    good[list(poisons)] = False
-    return Judged(table.filter(pa.array(good)), _dead_rows(rows, poisons), {})
+    good[list(bad_values)] = False
+    return DecodedRows(table.filter(pa.array(good)), _dead_letter_rows(rows, bad_values), {})
 
 
-def without_keyless(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The rows of `ROW_SCHEMA` that have keys, and the others as dead letters: for upserts."""
+def split_keyless(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Returns rows of `ROW_SCHEMA` that have keys, and the others as dead letters: for upserts."""
     places = np.flatnonzero(np.asarray(rows.column(names.KEY).is_null())).tolist()
     if not places:
         return rows, DEAD_ROW_SCHEMA.empty_table()
     message = "a record without a key has no place in a table of mode upsert"
-    poisons = {row: Poison(row, NO_KEY, message, -1) for row in places}
-    return rows.filter(rows.column(names.KEY).is_valid()), _dead_rows(rows, poisons)
+    bad_values = {row: BadValue(row, NO_KEY, message, -1) for row in places}
+    return rows.filter(rows.column(names.KEY).is_valid()), _dead_letter_rows(rows, bad_values)
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
+def _single_array(column: pa.ChunkedArray) -> pa.Array:
     whole = column.combine_chunks()
     return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
 
 
 def _decoded(side: Side, values: pa.Array, headers: pa.ChunkedArray, *, reference: bool) -> Decoded:
-    naming = Naming(pinned=side.pinned)
+    selection = SchemaSelection(pinned=side.pinned)
     if side.has_schemas and side.pinned is None:
-        naming = Naming(
+        selection = SchemaSelection(
             default=side.schemas[side.default] if side.default is not None else None,
-            heads=find_heads(_one(headers), side.header),
+            schema_headers=find_schema_headers(_single_array(headers), side.header),
             guids=side.guids,
         )
     return decode(
         values,
         side.mode,
         side.schemas,
-        naming=naming,
-        told=Told(side.messages, side.refused),
+        selection=selection,
+        known=KnownMessages(side.messages, side.refused),
         target=side.target,
         reference=reference,
     )
 
 
 def _columns(side: Side, values: pa.Array, decoded: Decoded) -> dict[str, pa.Array]:
-    """The table's columns for what was decoded."""
-    arrays = [_one(decoded.columns.column(field.name)) for field in side.target]
+    """Returns the table's columns for what was decoded."""
+    arrays = [_single_array(decoded.columns.column(field.name)) for field in side.target]
     if not side.has_schemas:
         return {side.source: arrays[0]}
     ids = pa.array(decoded.schema_ids, pa.int32(), mask=decoded.schema_ids < 0)
@@ -268,9 +268,9 @@ def _columns(side: Side, values: pa.Array, decoded: Decoded) -> dict[str, pa.Arr
     return columns
 
 
-def _dead_rows(rows: pa.Table, poisons: Mapping[int, Poison]) -> pa.Table:
-    at = sorted(poisons)
-    found = [poisons[row] for row in at]
+def _dead_letter_rows(rows: pa.Table, bad_values: Mapping[int, BadValue]) -> pa.Table:
+    at = sorted(bad_values)
+    found = [bad_values[row] for row in at]
     table = rows.select(ROW_SCHEMA.names).take(pa.array(at, pa.int64()))
     reasons = [
         pa.array([one.code for one in found], pa.large_string()),

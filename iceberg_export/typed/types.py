@@ -1,8 +1,9 @@
 """What the modules of this package speak of: a schema as registered, the column types it can give.
 
-The type language is Arrow's with one way to say each thing (`LARGE` strings, binaries and lists, as
-PyIceberg uses; microseconds), all of which Iceberg format 2 has. `misfit` is the one place that
-says which type may be read as which: the widenings of Iceberg's schema evolution, nothing more.
+The type language is Arrow's with one way to say each thing (`LARGE` strings, binaries and lists,
+as PyIceberg uses; microseconds), all of which Iceberg format 2 has. `type_mismatch` is the one
+place that says which type may be read as which: the widenings of Iceberg's schema evolution,
+nothing more.
 """
 
 from collections.abc import Mapping
@@ -60,7 +61,7 @@ def struct_of(fields: list[tuple[str, pa.DataType]]) -> pa.DataType:
     return pa.struct([pa.field(name, kind) for name, kind in fields]) if fields else BOOL
 
 
-def misfit(have: pa.DataType, want: pa.DataType, path: str = "") -> str | None:
+def type_mismatch(have: pa.DataType, want: pa.DataType, path: str = "") -> str | None:
     """Why values of `have` cannot stand in a column of `want`; None when they can."""
     if have == want or _plain(have) == _plain(want):
         return None
@@ -69,13 +70,13 @@ def misfit(have: pa.DataType, want: pa.DataType, path: str = "") -> str | None:
             if want.get_field_index(field.name) < 0:
                 return f"field {_at(path, field.name)} is not in the table"
             wanted = want.field(field.name).type
-            if reason := misfit(field.type, wanted, _at(path, field.name)):
+            if reason := type_mismatch(field.type, wanted, _at(path, field.name)):
                 return reason
         return None
     if _is_list(have) and _is_list(want):
-        return misfit(have.value_type, want.value_type, f"{path}[]")
+        return type_mismatch(have.value_type, want.value_type, f"{path}[]")
     if pa.types.is_map(have) and pa.types.is_map(want):
-        return misfit(have.key_type, want.key_type, f"{path}{{key}}") or misfit(
+        return type_mismatch(have.key_type, want.key_type, f"{path}{{key}}") or type_mismatch(
             have.item_type, want.item_type, f"{path}{{}}"
         )
     if _widens(have, want):

@@ -3,7 +3,7 @@
 Only files that have been in the table for a day: what exports still write to is left alone, so
 both go on side by side, and each file is rewritten about once. Files of one table partition go
 together, in the order of their offsets, up to the target size of a file. The commit replaces
-files on a head that has seen nothing but appends since they were read (`commit.rewrite`).
+files on a head that has seen nothing but appends since they were read (`commit.replace_files`).
 Leaves out files of another partition spec than the table's own, and tables with equality deletes.
 """
 
@@ -17,20 +17,20 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType
 
 from iceberg_export import names
-from iceberg_export.errors import CommitUnknownError, ExportError, PlanError
+from iceberg_export.errors import PlanError
 from iceberg_export.files.partition_values import hashable
+from iceberg_export.files.read import scan_files
 from iceberg_export.files.rewrite import (
-    Rewrite,
-    Rewritten,
-    delete_files,
-    rewrite_task,
-    scan_files,
-    target_of,
+    RewriteResult,
+    RewriteTask,
+    deleted_unless_committed,
+    rewrite_files,
 )
+from iceberg_export.files.target import target_of
 from iceberg_export.runs.job import Job
 from iceberg_export.table import commit
 from iceberg_export.table.catalog import Identifier, guarded
-from iceberg_export.table.run_markers import RunMarker
+from iceberg_export.table.run_marks import RunMark
 from iceberg_export.upkeep.maintain import COMPACTION, load
 
 CLOSED_MS = 24 * 3_600_000
@@ -55,7 +55,7 @@ class Small(NamedTuple):
 
 
 def groups_of(files: Sequence[Small], bytes_max: int) -> list[list[Small]]:
-    """Files to be joined, by table partition, in order, each group at most about a file."""
+    """Groups files to be joined, by table partition, in order, each group at most about a file."""
     by_partition: dict[Any, list[Small]] = defaultdict(list)
     for file in files:
         values = tuple(file.partition[place] for place in range(len(file.partition)))
@@ -80,7 +80,7 @@ def _bound(bounds: Mapping[int, bytes] | None, field_id: int, kind: Any) -> int:
 
 
 def _added_ms(table: Table) -> dict[str, int]:
-    """When each file came into the table; 0 when that snapshot has expired."""
+    """Returns when each file came into the table; 0 when that snapshot has expired."""
     times = {one.snapshot_id: one.timestamp_ms for one in table.metadata.snapshots}
     found: dict[str, int] = {}
     head = table.metadata.snapshot_by_name("main")
@@ -91,7 +91,7 @@ def _added_ms(table: Table) -> dict[str, int]:
 
 
 def small_files(table: Table, bytes_max: int, now_ms: int) -> list[Small]:
-    """Files below half the target size that came more than a day ago. Raises CatalogError."""
+    """Returns files below half the target size that came more than a day ago. Raises CatalogError."""
     if table.metadata.snapshot_by_name("main") is None:
         return []
     name = ".".join(table.name())
@@ -117,7 +117,7 @@ def small_files(table: Table, bytes_max: int, now_ms: int) -> list[Small]:
 
 
 def compact(job: Job, identifier: Identifier, now_ms: int) -> Compacted:
-    """Join small files. Raises OvertakenError when others changed them meanwhile, ExportError."""
+    """Joins small files. Raises OvertakenError when others changed them meanwhile, ExportError."""
     table = load(job, identifier)
     name = ".".join(identifier)
     bytes_max = job.settings.number("file.bytes.max")
@@ -127,39 +127,34 @@ def compact(job: Job, identifier: Identifier, now_ms: int) -> Compacted:
     run_id = f"{job.run_id}{COMPACTION}"
     target = target_of(table, bytes_max)
     tasks = [
-        Rewrite(number, target, f"{run_id}-{number:05d}", tuple(one.file for one in group), {})
+        RewriteTask(number, target, f"{run_id}-{number:05d}", tuple(one.file for one in group), {})
         for number, group in enumerate(groups)
     ]
-    with RunMarker(table, run_id):
+    with RunMark(table, run_id):
         results = job.runner().run(
-            rewrite_task,
+            rewrite_files,
             tasks,
             sizes=[sum(one.byte_count for one in group) for group in groups],
             title=f"{name}: {sum(map(len, groups))} small files",
         )
         _check_rows(groups, results, name)
         head = table.metadata.snapshot_by_name("main")
-        change = commit.Change(
+        change = commit.FileChange(
             added=[file for result in results for file in result.files],
             removed=[one.file.file for group in groups for one in group],
             base_id=head.snapshot_id if head else None,
         )
-        try:
-            commit.rewrite(
-                job.catalog, identifier, change, rewrite_id=run_id, pause=job.pause, at=job.at
+        with deleted_unless_committed(table, change.added):
+            commit.replace_files(
+                job.catalog, identifier, change, rewrite_id=run_id, pause=job.pause, hook=job.hook
             )
-        except CommitUnknownError:
-            raise
-        except ExportError:
-            delete_files(table, change.added)
-            raise
     return Compacted(
         name, len(change.removed), len(change.added), sum(result.rows_written for result in results)
     )
 
 
-def _check_rows(groups: list[list[Small]], results: list[Rewritten], name: str) -> None:
-    """Every row of every file was read and written. Raises PlanError: nothing is replaced."""
+def _check_rows(groups: list[list[Small]], results: list[RewriteResult], name: str) -> None:
+    """Raises PlanError unless every row of every file was read and written."""
     if sorted(result.number for result in results) != list(range(len(groups))):
         raise PlanError(f"{len(groups)} tasks gave {len(results)} results; {name} is as it was")
     for result in results:

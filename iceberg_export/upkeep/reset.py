@@ -1,12 +1,12 @@
-"""An operator sets where a table's export goes on: back, to export again; ahead, to skip.
+"""A reset sets the offsets that a table's export goes on at: back, to export again; ahead, to skip.
 
-Going back takes the rows at and after the new offsets out of the table in the same commit that
-moves the state: so the table is exact before and after, and no record can come twice. Going
-ahead notes what is skipped as gaps. The commit demands the very head that was looked at, and takes
+Going back removes the rows at and after the new offsets in the same commit that sets the state: so
+the table is exact before and after, and no record can come twice. Going ahead records what is
+skipped as gaps. The commit demands the head that was loaded, and takes
 the next number: an export at work is fenced, whatever it has done.
 
 Works on tables whose state cannot be read, too (rolled back behind their first known export):
-then every partition needs an offset. The table of dead letters follows, in a commit of its own; when
+then every partition needs an offset. The dead-letter table follows in a commit of its own; when
 that one fails, the same command again brings both to the same offsets.
 """
 
@@ -16,23 +16,24 @@ from typing import NamedTuple
 
 from pyiceberg.table import Table
 
-from iceberg_export.errors import CommitUnknownError, ExportError, SettingsError, StateError
+from iceberg_export.dead_letters import dead_letter_table
+from iceberg_export.dead_letters.reconcile import LostDeadLettersError, reconcile
+from iceberg_export.errors import SettingsError, StateError
+from iceberg_export.files.read import scan_files
 from iceberg_export.files.rewrite import (
-    Rewrite,
-    Rewritten,
+    RewriteResult,
+    RewriteTask,
     delete_files,
-    rewrite_task,
-    rows_from,
-    scan_files,
-    target_of,
+    deleted_unless_committed,
+    rewrite_files,
+    rows_at_or_after,
 )
-from iceberg_export.letters import dead_letters
-from iceberg_export.letters.settle import LostLettersError, Run, settle
+from iceberg_export.files.target import target_of
 from iceberg_export.plan.agent_client import Topic
-from iceberg_export.plan.splits import check_not_ahead
-from iceberg_export.runs.job import Job, locate
+from iceberg_export.plan.splits import TopicPlan, check_not_ahead
+from iceberg_export.runs.job import Job, table_identifier
 from iceberg_export.table import commit, state
-from iceberg_export.table.catalog import Identifier, find_table, view_of
+from iceberg_export.table.catalog import Identifier, find_table, state_of, view_of
 from iceberg_export.table.state import FOLLOWS_NOTHING, Follows, Gap, State
 from iceberg_export.upkeep import maintain
 
@@ -55,7 +56,7 @@ def parse_target(text: str) -> dict[int, int] | None:
     found: dict[int, int] = {}
     for part in text.strip().removeprefix("{").removesuffix("}").split(","):
         number, colon, offset = (piece.strip().strip("'\"") for piece in part.partition(":"))
-        if not (colon and _whole(number) and _whole(offset)):
+        if not (colon and _is_digits(number) and _is_digits(offset)):
             raise SettingsError(
                 f"--to {text}: say earliest, or partition:offset pairs like {{0:120,1:80}}"
             )
@@ -70,52 +71,86 @@ def _identifier(table: Table) -> Identifier:
     return namespace, name
 
 
-def _whole(text: str) -> bool:
+def _is_digits(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
-def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> ResetReport:
-    """Let the topic's export go on at `to`; None: at each log's start. Raises ExportError."""
-    identifier = locate(job, topic)
+class WantedOffsets(NamedTuple):
+    """Where a topic's export is to go on, checked against the log."""
+
+    identifier: Identifier
+    table: Table
+    plan: TopicPlan
+    offsets: dict[int, int]
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.identifier)
+
+    def read_state(self) -> State | None:
+        """Returns the table's state, None when there is no readable one.
+
+        Raises AheadError where rows would stay that the log does not have: nothing would be known
+        of them any more.
+        """
+        state = readable_state(self.table)
+        check_not_ahead(self.plan, {**(state.offsets if state else {}), **self.offsets})
+        return state
+
+
+def check_reset(job: Job, topic: Topic, to: Mapping[int, int] | None) -> WantedOffsets:
+    """Returns the offsets that the export is to go on at; `to` None: each log's start.
+
+    Raises ExportError.
+    """
+    identifier = table_identifier(job, topic)
     table = find_table(job.catalog, identifier)
-    name = ".".join(identifier)
     if table is None:
-        raise StateError(f"topic {topic.name} has no table {name} yet: there is nothing to reset")
+        raise StateError(
+            f"topic {topic.name} has no table {'.'.join(identifier)} yet: there is nothing to reset"
+        )
     plan = job.client.plan(topic, {}, bytes_enough=0)
     bounds = {p: (part.log_start, part.stable) for p, part in plan.partitions.items()}
-    offsets = checked(to, bounds)
-    dead = find_table(job.catalog, dead_letters.dead_identifier(identifier))
+    return WantedOffsets(identifier, table, plan, check_offsets(to, bounds))
+
+
+def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> ResetReport:
+    """Lets the topic's export go on at `to`; None: at each log's start. Raises ExportError."""
+    wanted = check_reset(job, topic, to)
+    dead_identifier = dead_letter_table.dead_letter_identifier(wanted.identifier)
+    dead = find_table(job.catalog, dead_identifier)
     if dead is not None:
-        # Where all is exported again nobody misses letters that are lost.
-        with contextlib.suppress(*((LostLettersError,) if to is None else ())):
-            _settle(job, table, dead)
-    before = _read(view_of(table))
-    # Where the rows of a partition stay that the log has not, nothing would be known of it any more.
-    check_not_ahead(plan, {**(before.offsets if before else {}), **offsets})
-    goal = _Goal(topic, offsets, plan.position)
-    new, report = _reset_table(job, table, goal)
+        # Where all is exported again nobody misses dead letters that are lost.
+        with contextlib.suppress(*((LostDeadLettersError,) if to is None else ())):
+            _reconcile(job, wanted.table, dead)
+    before = wanted.read_state()
+    target = _ResetTarget(topic, wanted.offsets, wanted.plan.position)
+    new, report = _reset_table(job, wanted.table, target)
     if dead is not None:
-        letters = dead_letters.dead_identifier(identifier)
-        # Of a table that did not say where it stood the next export asks its letters again.
+        # If the state could not be read, the next export reconciles the dead letters again.
         follows = Follows(
             mark=new.mark if before is not None else "",
-            brought={new.line: new.seq},
+            seq_by_line={new.line: new.seq},
             was_reset=True,
         )
-        table = maintain.load(job, letters)
-        _reset_table(job, table, goal._replace(to=dict(report.offsets), follows=follows))
+        dead = maintain.load(job, dead_identifier)
+        _reset_table(job, dead, target._replace(to=dict(report.offsets), follows=follows))
     return report
 
 
-def _settle(job: Job, table: Table, dead: Table) -> None:
-    """Bring dead letters that a crash left out, so that the reset sees them."""
-    main, letters = _read(view_of(table)), _read(view_of(dead))
-    if main is not None and letters is not None:
-        settle(job.catalog, table, main, letters, Run(job.run_id, job.pause, job.at))
+def _reconcile(job: Job, table: Table, dead: Table) -> None:
+    """Commits dead letters that a crash left out, so that the reset sees them."""
+    main, dead_state = readable_state(table), readable_state(dead)
+    if main is not None and dead_state is not None:
+        reconcile(
+            job.catalog, table, main, dead_state, run_id=job.run_id, pause=job.pause, hook=job.hook
+        )
 
 
-def checked(to: Mapping[int, int] | None, bounds: Mapping[int, tuple[int, int]]) -> dict[int, int]:
-    """Offsets as they may be. Raises SettingsError for what the log does not have."""
+def check_offsets(
+    to: Mapping[int, int] | None, bounds: Mapping[int, tuple[int, int]]
+) -> dict[int, int]:
+    """Returns the offsets to go on at. Raises SettingsError for what the log does not have."""
     if to is None:
         return {partition: start for partition, (start, _) in bounds.items()}
     for partition, offset in to.items():
@@ -129,21 +164,21 @@ def checked(to: Mapping[int, int] | None, bounds: Mapping[int, tuple[int, int]])
     return dict(to)
 
 
-def _read(view: state.TableView) -> State | None:
-    """The state, None when there is no readable one."""
+def readable_state(table: Table) -> State | None:
+    """Returns the table's state, None when there is no readable one."""
     try:
-        return state.read_state(view)
+        return state_of(table)
     except StateError:
         return None
 
 
 def _gaps_before(gaps: tuple[Gap, ...], to: Mapping[int, int]) -> tuple[Gap, ...]:
-    """What of the gaps lies before the offsets that the export goes back to."""
+    """Returns the parts of the gaps before the offsets that the export goes back to."""
     cut = [gap._replace(end=min(gap.end, to.get(gap.partition, gap.end))) for gap in gaps]
     return tuple(gap for gap in cut if gap.start < gap.end)
 
 
-class _Goal(NamedTuple):
+class _ResetTarget(NamedTuple):
     """Where a table's export is to go on."""
 
     topic: Topic
@@ -153,10 +188,10 @@ class _Goal(NamedTuple):
     follows: Follows = FOLLOWS_NOTHING
 
 
-def _reset_table(job: Job, table: Table, goal: _Goal) -> tuple[State, ResetReport]:
-    topic, to = goal.topic, goal.to
+def _reset_table(job: Job, table: Table, target: _ResetTarget) -> tuple[State, ResetReport]:
+    topic, to = target.topic, target.to
     view = view_of(table)
-    before = _read(view)
+    before = readable_state(table)
     missing = [p for p in range(topic.partition_count) if p not in to]
     if before is None and missing:
         raise SettingsError(
@@ -169,26 +204,29 @@ def _reset_table(job: Job, table: Table, goal: _Goal) -> tuple[State, ResetRepor
     new = State(
         topic_id=topic.topic_id,
         offsets={**known, **to},
-        seq=state.newest_seq(view) + 1,
+        seq=state.highest_seq(view) + 1,
         run_id=f"{job.run_id}-reset",
         gaps=_gaps_before(gaps, to) + skipped,
         line=f"{job.run_id}-reset",
-        follows=goal.follows,
-        position=goal.position,
-        seams={p: seam for p, seam in before.seams.items() if p not in to} if before else {},
+        follows=target.follows,
+        position=target.position,
+        last_records={p: record for p, record in before.last_records.items() if p not in to}
+        if before
+        else {},
     )
     # A partition that only moves ahead has no rows to lose, and its files are left alone.
-    cuts = {p: o for p, o in to.items() if before is None or o < known.get(p, 0)}
-    change, results = _without(job, table, cuts, new.run_id)
-    try:
-        commit.move(
-            job.catalog, _identifier(table), change, seen=view, new=new, pause=job.pause, at=job.at
+    delete_from = {p: o for p, o in to.items() if before is None or o < known.get(p, 0)}
+    change, results = _without_rows(job, table, delete_from, new.run_id)
+    with deleted_unless_committed(table, change.added):
+        commit.set_state(
+            job.catalog,
+            _identifier(table),
+            change,
+            seen=view,
+            new=new,
+            pause=job.pause,
+            hook=job.hook,
         )
-    except CommitUnknownError:
-        raise
-    except ExportError:
-        delete_files(table, change.added)
-        raise
     return new, ResetReport(
         view.name,
         new.offsets,
@@ -197,20 +235,24 @@ def _reset_table(job: Job, table: Table, goal: _Goal) -> tuple[State, ResetRepor
     )
 
 
-def _without(
-    job: Job, table: Table, cuts: dict[int, int], name: str
-) -> tuple[commit.Change, list[Rewritten]]:
-    """The change that takes the rows from `cuts` on out of the table."""
-    files = scan_files(table, rows_from(cuts)) if cuts and table.current_snapshot() else []
+def _without_rows(
+    job: Job, table: Table, delete_from: dict[int, int], name: str
+) -> tuple[commit.FileChange, list[RewriteResult]]:
+    """Writes files anew without the rows from `delete_from` on; returns the change of files."""
+    files = (
+        scan_files(table, rows_at_or_after(delete_from))
+        if delete_from and table.current_snapshot()
+        else []
+    )
     if not files:
-        return commit.Change(), []
+        return commit.FileChange(), []
     target = target_of(table, job.settings.number("file.bytes.max"))
     tasks = [
-        Rewrite(number, target, f"{name}-{number:05d}", (file,), cuts)
+        RewriteTask(number, target, f"{name}-{number:05d}", (file,), delete_from)
         for number, file in enumerate(files)
     ]
     results = job.runner().run(
-        rewrite_task,
+        rewrite_files,
         tasks,
         sizes=[file.file.file_size_in_bytes for file in files],
         title=f"{'.'.join(table.name())}: {len(files)} files",
@@ -220,7 +262,7 @@ def _without(
     delete_files(table, [file for result in same for file in result.files])
     results = [result for result in results if result.rows_read != result.rows_written]
     head = table.current_snapshot()
-    change = commit.Change(
+    change = commit.FileChange(
         added=[file for result in results for file in result.files],
         removed=[files[result.number].file for result in results],
         base_id=head.snapshot_id if head else None,

@@ -9,7 +9,7 @@ value has no row.
 
 A key that moved to another partition, was deleted there, and whose older record is exported later
 than that, comes back: tombstones are not kept. This takes a topic that was widened while its export
-was behind. Leaves out reading, writing and which file holds which key (`upsert_job`).
+was behind. Leaves out reading, writing and which file holds which key (`buckets`).
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ from iceberg_export import names
 
 KEY_BYTES = "frazil_key"
 """The record's key as the producer sent it; not a column of the table."""
-GONE = "frazil_gone"
+TOMBSTONE = "frazil_gone"
 """The record has no value; not a column of the table."""
 BUCKETS_DEFAULT = 16
 _NEVER = np.iinfo(np.int64).min
@@ -33,7 +33,7 @@ Places = npt.NDArray[np.int64]
 
 
 def _codes(rows: pa.Table) -> Places:
-    """A number for each row's key, equal where keys are."""
+    """Returns a number for each row's key, equal where keys are."""
     keys = rows.column(KEY_BYTES).combine_chunks().dictionary_encode()
     if isinstance(keys, pa.ChunkedArray):
         keys = pa.concat_arrays(keys.unify_dictionaries().chunks) if keys.num_chunks else keys
@@ -46,7 +46,7 @@ def _numbers(column: pa.ChunkedArray, absent: int) -> Places:
 
 
 def _last_of(*groups: Places) -> npt.NDArray[np.bool_]:
-    """Of rows in order of their groups: is it the last of its group?"""
+    """Returns which rows are the last of their group; rows are in order of their groups."""
     last = np.zeros(len(groups[0]), np.bool_)
     if len(last):
         last[-1] = True
@@ -56,7 +56,7 @@ def _last_of(*groups: Places) -> npt.NDArray[np.bool_]:
 
 
 def last_in_partition(rows: pa.Table) -> pa.Table:
-    """The last record of each key in each partition, in order of partition and offset."""
+    """Returns the last record of each key in each partition, in order of partition and offset."""
     if rows.num_rows == 0:
         return rows
     return rows.take(pa.array(_last_in_partition(rows)))
@@ -76,8 +76,8 @@ def _sorted(places: Places, partitions: Places, offsets: Places) -> Places:
     return found
 
 
-def newest(rows: pa.Table) -> Places:
-    """Where the rows are that the table should have, given all records of their keys.
+def newest_rows(rows: pa.Table) -> Places:
+    """Returns places of the rows that the table should have, given all records of their keys.
 
     In order of partition and offset; keys whose newest record has no value have none.
     """
@@ -90,7 +90,7 @@ def newest(rows: pa.Table) -> Places:
     times = _numbers(some.column(names.TIMESTAMP), _NEVER)
     order = np.lexsort((partitions, times, codes))
     winners = order[_last_of(codes[order])]
-    gone: Any = some.column(GONE).to_numpy()
+    gone: Any = some.column(TOMBSTONE).to_numpy()
     winners = winners[~gone[winners]]
     return _sorted(found[winners], *_places(rows))
 

@@ -1,20 +1,21 @@
 """The proof: every committed record of the exported range is exactly once in the table.
 
-Objects and table are read on two ways that share nothing but the checksum: spans through a decoder,
+Objects and table are read in two ways that share nothing but the checksum: spans through a decoder,
 the table through PyIceberg's reader (deletes by others included). Both sides add up
 `checksum.Sums`; equal sums in every block of offsets are the proof. With
 `verify.decoder=reference` chunks are decoded by the plain decoder that the agents use, ten times
 slower and written apart from the exporter's.
 
-Of typed tables both sides are compared as columns: chunks are decoded (with `reference` also keys and
-values, record by record) and hashed as the table's columns are. What lies among the dead letters
-must be there as it is in the log; so the two tables together have every record once. A record that
-is in neither, since it cannot be decoded, is told, unless the topic drops such records. Fields of values
-(keys) are not compared where `value.schema=latest` and the subject has more than one version.
+Of typed tables both sides are compared as columns: chunks are decoded (with `reference` also keys
+and values, record by record) and hashed as the table's columns are. What lies among the dead
+letters must be there as it is in the log; so the two tables together have every record once. A
+record that is in neither, since it cannot be decoded, is a difference, unless the topic drops
+such records. Fields of values (keys) are not compared where `value.schema=latest` and the subject
+has more than one version.
 
-What retention has removed from the log cannot be compared; it is counted and told. Likewise what log
-compaction has removed: of a compacted topic, the table must have what the log still has, and rows
-at offsets that segments have no record of are counted.
+What retention has removed from the log cannot be compared; it is counted and shown. Likewise what
+log compaction has removed: of a compacted topic, the table must have what the log still has, and
+rows at offsets that segments have no record of are counted.
 """
 
 from collections import deque
@@ -25,38 +26,38 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.io import load_file_io
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_export import names
-from iceberg_export.errors import CorruptSpanError, PlanError, StateError
-from iceberg_export.files.partition_values import cuts_of
-from iceberg_export.files.read import NullKeepingScan
-from iceberg_export.letters import dead_letters
+from iceberg_export.dead_letters import dead_letter_table
+from iceberg_export.errors import CorruptSpanError
+from iceberg_export.files.partition_values import decimal_truncations
+from iceberg_export.files.read import group_files, read_rows, scan_files
+from iceberg_export.files.target import Target, target_of
 from iceberg_export.names import KEY, VALUE
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.plan.splits import (
     PlannedSpan,
     Split,
     StoreAddress,
-    TopicPlan,
-    check_not_ahead,
-    clip,
-    make_splits,
 )
 from iceberg_export.records.checksum import BLOCK_BITS, Block, Sums, add_sums, sum_rows
 from iceberg_export.records.decode import Ints, split_batches
 from iceberg_export.records.read_chunks import open_reader, span_bytes
-from iceberg_export.records.rows import ROW_SCHEMA, span_rows
-from iceberg_export.runs.job import Job, locate, types_of
+from iceberg_export.records.rows import ROW_SCHEMA, is_among, span_rows
+from iceberg_export.runs.job import Job, load_topic_types
 from iceberg_export.table import schema, topic_settings
-from iceberg_export.table.catalog import find_table, guarded, io_properties, view_of
-from iceberg_export.table.evolve import plain
-from iceberg_export.table.state import read_state
-from iceberg_export.tasks.work import is_among
+from iceberg_export.table.catalog import find_table
+from iceberg_export.table.evolve import canonical_type
 from iceberg_export.typed.decode_values import Message
-from iceberg_export.typed.typed_rows import RowTyping, judge, reason_of, typed_columns, untyped
+from iceberg_export.typed.typed_rows import (
+    RowTyping,
+    decode_rows,
+    first_reason,
+    typed_columns,
+    without_typing,
+)
+from iceberg_export.verify.exported import Exported, find_exported
 from protocol import records
 from protocol.errors import ProtocolError
 
@@ -84,16 +85,15 @@ class ChunkTask(NamedTuple):
 
 
 class TableTask(NamedTuple):
-    metadata_json: str
-    io_properties: dict[str, str]
+    target: Target
     files: list[FileScanTask]
     ranges: Ranges
     holes: Holes
     columns: pa.Schema
 
 
-class Found(NamedTuple):
-    """What one task added up."""
+class PartialSums(NamedTuple):
+    """The sums of one task."""
 
     sums: dict[Block, Sums]
     older: int
@@ -105,10 +105,10 @@ class Found(NamedTuple):
     """Of records that are dead letters."""
     bad: int = 0
     """Records that cannot be decoded and are no dead letters."""
-    said: str = ""
+    first_reason: str = ""
     """Why the first of them cannot."""
     unknown: Mapping[str, set[Message]] = {}
-    """What of schemas is to be told; when there are any, the rest is void."""
+    """Messages whose schemas the task did not know; when there are any, the rest is void."""
 
 
 class Verdict(NamedTuple):
@@ -128,8 +128,8 @@ class Verdict(NamedTuple):
     """Offsets up to the log's stable end that no export has come to yet."""
 
 
-def sum_chunks(task: ChunkTask, _attempt: int) -> Found:
-    """Sums of the records of a split, from its chunks. Raises ExportError."""
+def sum_chunks(task: ChunkTask, _attempt: int) -> PartialSums:
+    """Adds up the records of a split, from its chunks. Raises ExportError."""
     holes: dict[int, list[Ints]] = {}
     log = _Log(task)
     reader = open_reader(task.store, task.store_options)
@@ -169,39 +169,39 @@ class _Log:
         if rows.num_rows == 0:
             return
         if task.typing.is_raw:
-            add_sums(self._sums, sum_rows(_in_types(rows, task.columns)))
+            add_sums(self._sums, sum_rows(_compared_columns(rows, task.columns)))
             return
-        judged = judge(task.typing, rows, reference=task.reference)
-        for source, ids in judged.unknown.items():
+        decoded = decode_rows(task.typing, rows, reference=task.reference)
+        for source, ids in decoded.unknown.items():
             self._unknown.setdefault(source, set()).update(ids)
         if self._unknown:
             return
-        if judged.bad.num_rows:
-            self._bad += judged.bad.num_rows
-            self._said = self._said or reason_of(judged.bad)
-        add_sums(self._sums, sum_rows(_in_types(judged.rows, task.columns)))
+        if decoded.bad.num_rows:
+            self._bad += decoded.bad.num_rows
+            self._said = self._said or first_reason(decoded.bad)
+        add_sums(self._sums, sum_rows(_compared_columns(decoded.rows, task.columns)))
 
-    def found(self, holes: Holes) -> Found:
-        return Found(
+    def found(self, holes: Holes) -> PartialSums:
+        return PartialSums(
             self._sums,
             older=0,
             beyond=0,
             holes=holes,
             dead=self._dead,
             bad=self._bad,
-            said=self._said,
+            first_reason=self._said,
             unknown=self._unknown,
         )
 
 
-def _in_types(rows: pa.Table, columns: pa.Schema) -> pa.Table:
-    """The columns to be compared, in one spelling of their types on both sides."""
+def _compared_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Returns the columns to be compared, with the same types on both sides."""
     arrays = [rows.column(field.name).cast(field.type) for field in columns]
     return pa.Table.from_arrays(arrays, schema=columns)
 
 
 def _holes(span: PlannedSpan, offsets: list[Ints]) -> Ints:
-    """The offsets wanted from a span that no record has."""
+    """Returns the offsets wanted from a span that no record has."""
     there = np.concatenate([[span.offset_from - 1], *offsets, [span.offset_to]])
     gaps = np.diff(there) > 1
     return np.vstack([there[:-1][gaps] + 1, there[1:][gaps]])
@@ -213,7 +213,7 @@ def _sorted(holes: Mapping[int, Sequence[Ints]]) -> Holes:
 
 
 def _reference_rows(span: PlannedSpan, data: memoryview) -> Iterator[pa.Table]:
-    """The wanted, committed records of a span by `protocol.records.iterate`, batch by batch."""
+    """Yields the wanted, committed records of a span by `protocol.records.iterate`, batch by batch."""
     # For its checks alone (it raises for a wrong CRC or count): the records come from the other
     # decoder.
     deque(split_batches(span, data), maxlen=0)
@@ -237,7 +237,7 @@ def _reference_rows(span: PlannedSpan, data: memoryview) -> Iterator[pa.Table]:
 
 
 def _is_in_aborted(span: PlannedSpan, header: records.BatchHeader, offset: int) -> bool:
-    """As clients that read committed records judge a batch (KIP-98)."""
+    """Tells whether a batch is of an aborted transaction, as clients do that read committed (KIP-98)."""
     aborted = {
         one.producer_id
         for one in span.aborted
@@ -247,7 +247,7 @@ def _is_in_aborted(span: PlannedSpan, header: records.BatchHeader, offset: int) 
 
 
 def _records_table(found: list[records.Record], partition: int, kind: int) -> pa.Table:
-    def held(timestamp: int) -> bool:
+    def in_range(timestamp: int) -> bool:
         return 0 <= timestamp <= names.TIMESTAMP_MS_MAX
 
     def text(key: str) -> str:
@@ -256,14 +256,17 @@ def _records_table(found: list[records.Record], partition: int, kind: int) -> pa
     columns: dict[str, list[Any]] = {
         names.PARTITION: [partition] * len(found),
         names.OFFSET: [one.offset for one in found],
-        names.TIMESTAMP: [one.timestamp * 1000 if held(one.timestamp) else None for one in found],
+        names.TIMESTAMP: [
+            one.timestamp * 1000 if in_range(one.timestamp) else None for one in found
+        ],
         names.TIMESTAMP_TYPE: [kind] * len(found),
         names.KEY: [one.key for one in found],
         names.HEADERS: [
             [{"key": text(key), "value": value} for key, value in one.headers] for one in found
         ],
         names.TIMESTAMP_RAW: [
-            None if held(one.timestamp) or one.timestamp == -1 else one.timestamp for one in found
+            None if in_range(one.timestamp) or one.timestamp == -1 else one.timestamp
+            for one in found
         ],
         names.VALUE: [one.value for one in found],
     }
@@ -271,15 +274,14 @@ def _records_table(found: list[records.Record], partition: int, kind: int) -> pa
     return pa.Table.from_arrays(arrays, schema=ROW_SCHEMA)
 
 
-def sum_table(task: TableTask, _attempt: int) -> Found:
-    """Sums of the rows of some data files, deletes applied, within the ranges."""
-    metadata = TableMetadataUtil.parse_raw(task.metadata_json)
+def sum_table(task: TableTask, _attempt: int) -> PartialSums:
+    """Adds up the rows of some data files, deletes applied, within the ranges."""
+    metadata, io = task.target.open()
     projected = metadata.schema().select(*task.columns.names)
-    scan = NullKeepingScan(metadata, load_file_io(task.io_properties, metadata.location), projected)
     sums: dict[Block, Sums] = {}
     older = beyond = 0
-    for batch in scan.to_record_batches(task.files):
-        rows = _in_types(pa.Table.from_batches([batch]), task.columns)
+    for all_rows in read_rows(task.files, metadata, io, projected):
+        rows = _compared_columns(all_rows, task.columns)
         for partition in pc.unique(rows.column(names.PARTITION)).to_pylist():
             first, end = task.ranges.get(partition, (0, 0))
             part = rows.filter(pc.equal(rows.column(names.PARTITION), partition))
@@ -291,11 +293,11 @@ def sum_table(task: TableTask, _attempt: int) -> Found:
             removed = _in_holes(part, task.holes.get(partition))
             older += int(removed.sum())
             add_sums(sums, sum_rows(part.filter(pa.array(~removed))))
-    return Found(sums, older, beyond, holes={}, dead={})
+    return PartialSums(sums, older, beyond, holes={}, dead={})
 
 
 def _in_holes(rows: pa.Table, holes: Ints | None) -> npt.NDArray[np.bool_]:
-    """Which rows have offsets that the log has no record of any more."""
+    """Returns which rows have offsets that the log has no record of any more."""
     offsets = rows.column(names.OFFSET).to_numpy()
     if holes is None or not holes.size:
         return np.zeros(len(offsets), np.bool_)
@@ -308,7 +310,7 @@ def _in_holes(rows: pa.Table, holes: Ints | None) -> npt.NDArray[np.bool_]:
 def compare(
     chunks: Mapping[Block, Sums], table: Mapping[Block, Sums], place_said: str = "in the table"
 ) -> list[str]:
-    """What differs, one sentence per block of offsets, the first few."""
+    """Returns what differs, one sentence per block of offsets, the first few."""
     problems = []
     for block in sorted(chunks.keys() | table.keys()):
         log, rows = chunks.get(block), table.get(block)
@@ -328,106 +330,91 @@ def compare(
 
 
 def verify_topic(job: Job, topic: Topic) -> Verdict:
-    """Compare log and table over all that was exported. Raises ExportError."""
-    identifier = locate(job, topic)
-    table = find_table(job.catalog, identifier)
-    state = read_state(view_of(table)) if table is not None else None
-    if table is None or state is None:
-        raise StateError(f"topic {topic.name} has not been exported yet; run `frazil export run`")
-    plan = job.client.plan(topic, {})
-    check_not_ahead(plan, state.offsets, state.position)
-    ranges: Ranges = {}
-    spans: list[PlannedSpan] = []
-    for number, end in state.offsets.items():
-        part = plan.partitions.get(number)
-        if part is None:
-            raise PlanError(f"the plan of {topic.name} leaves out partition {number}")
-        # What a gap policy stepped over, or retention removed later, nobody can compare.
-        ranges[number] = (part.log_start, end)
-        start = min(part.log_start, end)
-        spans += clip(part, start=start, end=end, topic=topic.name).spans
-    sides = _Sides(job, topic, table, plan)
-    chunks = sides.chunks(spans)
-    rows = sides.rows(table, sides.columns, ranges, chunks.holes)
+    """Compares log and table over all that was exported. Raises ExportError."""
+    exported = find_exported(job, topic)
+    ranges = {number: (one.start, one.end) for number, one in exported.ranges.items()}
+    comparison = _Comparison(job, topic, exported)
+    chunks = comparison.chunks(exported.spans)
+    rows = comparison.rows(exported.table, comparison.columns, ranges, chunks.holes)
     problems = compare(chunks.sums, rows.sums)
     if rows.beyond:
         problems.append(f"{rows.beyond} rows of offsets that no export has committed")
-    if chunks.bad and sides.told.bad_records != "drop":
+    if chunks.bad and comparison.topic_table.bad_records != "drop":
         problems.append(
-            f"{chunks.bad} records cannot be decoded and are no dead letters: {chunks.said}"
+            f"{chunks.bad} records cannot be decoded and are no dead letters: {chunks.first_reason}"
         )
-    if sides.dead_table is not None:
-        letters = sides.rows(sides.dead_table, ROW_SCHEMA, ranges, chunks.holes)
-        problems += compare(chunks.dead, letters.sums, "among the dead letters")
+    if comparison.dead_table is not None:
+        dead_rows = comparison.rows(comparison.dead_table, ROW_SCHEMA, ranges, chunks.holes)
+        problems += compare(chunks.dead, dead_rows.sums, "among the dead letters")
     total = sum_of(chunks.sums)
     return Verdict(
         topic.name,
-        ".".join(identifier),
+        exported.name,
         total.records,
         f"{total.hashes:016x}{total.mixed:016x}",
         rows.older,
         tuple(problems),
         sum_of(chunks.dead).records,
         behind=sum(
-            max(0, part.stable - max(part.log_start, state.offsets.get(number, 0)))
-            for number, part in plan.partitions.items()
+            max(0, part.stable - max(part.log_start, exported.state.offsets.get(number, 0)))
+            for number, part in exported.plan.partitions.items()
         ),
     )
 
 
-class _Sides:
-    """How the two sides of a comparison are read, and as what columns they are compared."""
+class _Comparison:
+    """Adds up log and tables in the same columns."""
 
-    def __init__(self, job: Job, topic: Topic, table: Table, plan: TopicPlan) -> None:
+    def __init__(self, job: Job, topic: Topic, exported: Exported) -> None:
         self._job = job
-        self._plan = plan
-        self._table = table
-        self.told = topic_settings.parse(topic.configs, topic.name)
-        self._types = types_of(job, topic)
+        self._plan = exported.plan
+        self._table = table = exported.table
+        self.topic_table = topic_settings.parse(topic.configs, topic.name)
+        self._types = load_topic_types(job, topic)
         # Which schema was the newest when a record was exported, nobody knows any more.
         self._left_out = self._types.repinned if self._types is not None else frozenset[str]()
         self._fit()
         name, namespace = table.name()[-1], table.name()[:-1]
-        dead_name = dead_letters.dead_identifier((".".join(namespace), name))
+        dead_name = dead_letter_table.dead_letter_identifier((".".join(namespace), name))
         self.dead_table = find_table(job.catalog, dead_name)
         self._dead = (
-            dead_letters.dead_offsets(self.dead_table, 0) if self.dead_table is not None else {}
+            dead_letter_table.dead_offsets(self.dead_table, 0)
+            if self.dead_table is not None
+            else {}
         )
 
     def _fit(self) -> None:
-        """What the schemas that are known now make of the table's columns."""
+        """Sets the columns to compare, by the schemas that are known now."""
         if self._types is None:
             self._typing, self.columns = RowTyping(), ROW_SCHEMA
             return
-        typing = self._types.typing(self._table)._replace(cuts=cuts_of(self._table.metadata))
-        self._typing = untyped(typing, self._left_out)
+        typing = self._types.typing(self._table)._replace(
+            truncations=decimal_truncations(self._table.metadata)
+        )
+        self._typing = without_typing(typing, self._left_out)
         there = schema.columns_of(self._table)
         wanted = typed_columns(typing, self._left_out)
         self.columns = pa.schema(
             [ROW_SCHEMA.field(name) for name in ROW_SCHEMA.names if name not in {KEY, VALUE}]
-            + [pa.field(name, plain(there.field(name).type)) for name in wanted]
+            + [pa.field(name, canonical_type(there.field(name).type)) for name in wanted]
         )
 
-    def chunks(self, spans: list[PlannedSpan]) -> Found:
-        """Sums of the log. Asks for schemas that only records name."""
+    def chunks(self, spans: list[PlannedSpan]) -> PartialSums:
+        """Adds up the log. Fetches schemas that only records name."""
         while True:
             found = self._run_chunks(spans)
             if not found.unknown:
                 return found
             assert self._types is not None
-            self._types.learn(found.unknown)
+            self._types.fetch_schemas(found.unknown)
             self._fit()
 
-    def _run_chunks(self, spans: list[PlannedSpan]) -> Found:
+    def _run_chunks(self, spans: list[PlannedSpan]) -> PartialSums:
         if not spans:
-            return _joined([])
+            return _added_up([])
         job, plan = self._job, self._plan
         runner = job.runner()
-        splits = make_splits(
-            spans,
-            bytes_max=job.settings.number("split.bytes.max"),
-            parallelism=runner.parallelism,
-        )
+        splits = job.splits(spans)
         options = job.settings.store_options
         reference = job.settings["verify.decoder"] == "reference"
         compacted = frozenset(part.partition for part in plan.partitions.values() if part.compacted)
@@ -438,7 +425,7 @@ class _Sides:
                 self._typing, self.columns, self._dead,
             )  # fmt: skip
 
-        return _joined(
+        return _added_up(
             runner.run(
                 sum_chunks,
                 [task(split) for split in splits],
@@ -447,26 +434,18 @@ class _Sides:
             )
         )
 
-    def rows(self, table: Table, columns: pa.Schema, ranges: Ranges, holes: Holes) -> Found:
-        """Sums of a table."""
+    def rows(self, table: Table, columns: pa.Schema, ranges: Ranges, holes: Holes) -> PartialSums:
+        """Adds up a table."""
         name = ".".join(table.name())
-        files = guarded(f"read the file list of {name}", lambda: list(table.scan().plan_files()))
-        groups: list[list[FileScanTask]] = []
-        room = 0
-        for file in files:
-            size = file.file.file_size_in_bytes
-            if not groups or room < size:
-                groups.append([])
-                room = self._job.settings.number("split.bytes.max")
-            groups[-1].append(file)
-            room -= size
+        bytes_max = self._job.settings.number("split.bytes.max")
+        groups = group_files(scan_files(table), bytes_max)
         if not groups:
-            return _joined([])
-        shared = (table.metadata.model_dump_json(), io_properties(table))
-        return _joined(
+            return _added_up([])
+        target = target_of(table)
+        return _added_up(
             self._job.runner().run(
                 sum_table,
-                [TableTask(*shared, group, ranges, holes, columns) for group in groups],
+                [TableTask(target, group, ranges, holes, columns) for group in groups],
                 sizes=[sum(one.file.file_size_in_bytes for one in group) for group in groups],
                 title=f"{self._plan.topic}: reading table {name}",
             )
@@ -474,14 +453,14 @@ class _Sides:
 
 
 def sum_of(sums: Mapping[Block, Sums]) -> Sums:
-    """Of all blocks."""
+    """Returns the sum of all blocks."""
     total = Sums(0, 0, 0)
     for one in sums.values():
         total = total.plus(one)
     return total
 
 
-def _joined(found: list[Found]) -> Found:
+def _added_up(found: list[PartialSums]) -> PartialSums:
     sums: dict[Block, Sums] = {}
     dead: dict[Block, Sums] = {}
     holes: dict[int, list[Ints]] = {}
@@ -493,13 +472,13 @@ def _joined(found: list[Found]) -> Found:
             holes.setdefault(partition, []).append(both)
         for source, ids in one.unknown.items():
             unknown.setdefault(source, set()).update(ids)
-    return Found(
+    return PartialSums(
         sums,
         older=sum(one.older for one in found),
         beyond=sum(one.beyond for one in found),
         holes=_sorted(holes),
         dead=dead,
         bad=sum(one.bad for one in found),
-        said=next((one.said for one in found if one.said), ""),
+        first_reason=next((one.first_reason for one in found if one.first_reason), ""),
         unknown=unknown,
     )

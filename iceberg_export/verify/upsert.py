@@ -9,64 +9,49 @@ table, under a run's mark as an export does, and deletes them.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyiceberg.io import load_file_io
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_export import names
-from iceberg_export.errors import PlanError, SettingsError, StateError
-from iceberg_export.files.write import Target
+from iceberg_export.errors import SettingsError
+from iceberg_export.files.read import scan_files
+from iceberg_export.files.target import Target, target_of
 from iceberg_export.plan.agent_client import Topic
-from iceberg_export.plan.splits import (
-    PlannedSpan,
-    Split,
-    TopicPlan,
-    check_not_ahead,
-    clip,
-    make_splits,
-)
 from iceberg_export.records.checksum import Sums, sum_rows
-from iceberg_export.runs.job import Job, locate, timestamp_limits, types_of
+from iceberg_export.runs.job import Job, load_topic_types, timestamp_limits
 from iceberg_export.table import topic_settings
-from iceberg_export.table.catalog import find_table, guarded, io_properties, view_of
-from iceberg_export.table.run_markers import RunMarker
-from iceberg_export.table.state import read_state
-from iceberg_export.tasks.work import BadRecords, SplitResult, TaskSetup, export_split
+from iceberg_export.table.run_marks import RunMark
+from iceberg_export.tasks.export_split import BadRecords, TaskSetup
+from iceberg_export.tasks.run_splits import run_splits
+from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.typed_rows import RowTyping
-from iceberg_export.upsert.files import (
+from iceberg_export.upsert.buckets import (
     ShuffleFile,
     bucket_column,
-    read_group,
+    read_row_group,
+    row_groups_of,
     rows_before,
-    work_schema,
+    shuffle_schema,
 )
-from iceberg_export.upsert.newest_records import GONE, KEY_BYTES, Places, last_in_partition
+from iceberg_export.upsert.newest_records import KEY_BYTES, TOMBSTONE, Places, last_in_partition
+from iceberg_export.verify.exported import ComparedRange, Exported, find_exported
 from iceberg_export.verify.proof import Verdict, sum_of
 
 Mask = npt.NDArray[np.bool_]
-
-
-class Range(NamedTuple):
-    """What can be compared of one partition: offsets [start, end)."""
-
-    start: int
-    end: int
-    compacted: bool
 
 
 class BucketCheck(NamedTuple):
     target: Target
     files: tuple[FileScanTask, ...]
     groups: tuple[tuple[str, int], ...]
-    ranges: Mapping[int, Range]
+    ranges: Mapping[int, ComparedRange]
 
 
-class BucketFound(NamedTuple):
+class BucketDifferences(NamedTuple):
     same: int = 0
     """Rows that are the newest records of their keys, by their place in the log."""
     changed: int = 0
@@ -80,19 +65,20 @@ class BucketFound(NamedTuple):
     sums: Sums = Sums(0, 0, 0)
 
 
-def check_bucket(task: BucketCheck, _attempt: int) -> BucketFound:
-    """Compare one bucket. Raises ExportError."""
-    metadata = TableMetadataUtil.parse_raw(task.target.metadata_json)
-    io = load_file_io(task.target.io_properties, metadata.location)
-    schema = work_schema(metadata)
+def check_bucket(task: BucketCheck, _attempt: int) -> BucketDifferences:
+    """Compares one bucket. Raises ExportError."""
+    metadata, io = task.target.open()
+    schema = shuffle_schema(metadata)
     rows = rows_before(task.files, metadata, io, schema)
-    pieces = [read_group(io, path, group, schema) for path, group in task.groups]
+    pieces = [read_row_group(io, path, group, schema) for path, group in task.groups]
     log = last_in_partition(pa.concat_tables([schema.empty_table(), *pieces]))
     return compare_bucket(rows, log, task.ranges)
 
 
-def compare_bucket(rows: pa.Table, log: pa.Table, ranges: Mapping[int, Range]) -> BucketFound:
-    """Rows of the table and, of the same keys, the last record of each partition in the log."""
+def compare_bucket(
+    rows: pa.Table, log: pa.Table, ranges: Mapping[int, ComparedRange]
+) -> BucketDifferences:
+    """Compares rows of the table with the last record of each of their keys in each partition."""
     codes = _codes(pa.concat_tables([rows.select([KEY_BYTES]), log.select([KEY_BYTES])]))
     row_codes, log_codes = codes[: rows.num_rows], codes[rows.num_rows :]
     count = int(codes.max(initial=-1)) + 1
@@ -105,7 +91,7 @@ def compare_bucket(rows: pa.Table, log: pa.Table, ranges: Mapping[int, Range]) -
     at = logged[row_codes]
     there = at >= 0
     log_offsets, offsets = _ints(log, names.OFFSET), _ints(rows, names.OFFSET)
-    gone = np.asarray(log.column(GONE), dtype=np.bool_)
+    gone = np.asarray(log.column(TOMBSTONE), dtype=np.bool_)
     same = there.copy()
     same[there] = (log_offsets[at[there]] == offsets[there]) & ~gone[at[there]]
     lost = ~same & _no_longer_in_log(rows, offsets, log_offsets, at, ranges)
@@ -114,9 +100,9 @@ def compare_bucket(rows: pa.Table, log: pa.Table, ranges: Mapping[int, Range]) -
     doubled = rows.num_rows - len(np.unique(row_codes))
     mine = rows.filter(pa.array(same))
     theirs = log.take(pa.array(at[same]))
-    table_sums = sum_rows(mine.drop_columns([KEY_BYTES, GONE]))
-    log_sums = sum_rows(theirs.drop_columns([KEY_BYTES, GONE]))
-    return BucketFound(
+    table_sums = sum_rows(mine.drop_columns([KEY_BYTES, TOMBSTONE]))
+    log_sums = sum_rows(theirs.drop_columns([KEY_BYTES, TOMBSTONE]))
+    return BucketDifferences(
         same=int(same.sum()),
         changed=sum(one.records for block, one in table_sums.items() if log_sums.get(block) != one),
         missing=int((~covered & ~gone).sum()),
@@ -139,7 +125,7 @@ def _ints(rows: pa.Table, name: str) -> Places:
 
 
 def _in_several(codes: Places, row_partitions: Places, log_partitions: Places, count: int) -> Mask:
-    """Which keys lie in more than one partition."""
+    """Returns which keys lie in more than one partition."""
     partitions = np.concatenate([row_partitions, log_partitions])
     least = np.full(count, np.iinfo(np.int64).max)
     most = np.full(count, -1, np.int64)
@@ -159,9 +145,9 @@ def _no_longer_in_log(
     offsets: Places,
     log_offsets: Places,
     at: Places,
-    ranges: Mapping[int, Range],
+    ranges: Mapping[int, ComparedRange],
 ) -> Mask:
-    """Rows whose records retention or compaction has taken from the log.
+    """Returns which rows' records retention or compaction has taken from the log.
 
     Retention takes a key's last record only after all before it; compaction, a record of which a
     newer one is not exported yet.
@@ -180,112 +166,75 @@ def _no_longer_in_log(
 
 
 def verify_upsert(job: Job, topic: Topic) -> Verdict:
-    """Compare a table of mode upsert with the log. Raises ExportError."""
-    identifier = locate(job, topic)
-    table = find_table(job.catalog, identifier)
-    state = read_state(view_of(table)) if table is not None else None
-    if table is None or state is None:
-        raise StateError(f"topic {topic.name} has not been exported yet; run `frazil export run`")
+    """Compares a table of mode upsert with the log. Raises ExportError."""
+    exported = find_exported(job, topic)
+    table = exported.table
     bucket_column(table.metadata)
-    plan = job.client.plan(topic, {})
-    check_not_ahead(plan, state.offsets, state.position)
-    ranges: dict[int, Range] = {}
-    spans: list[PlannedSpan] = []
-    for number, end in state.offsets.items():
-        part = plan.partitions.get(number)
-        if part is None:
-            raise PlanError(f"the plan of {topic.name} leaves out partition {number}")
-        ranges[number] = Range(part.log_start, end, part.compacted)
-        spans += clip(part, start=min(part.log_start, end), end=end, topic=topic.name).spans
-    with RunMarker(table, job.run_id):
-        shuffled = _shuffle(job, topic, table, plan, spans)
+    with RunMark(table, job.run_id):
+        shuffled = _shuffle(job, topic, exported)
         try:
-            found = _check(job, table, shuffled, ranges)
+            found = _check(job, table, shuffled, exported.ranges)
         finally:
             for file in shuffled:
                 table.io.delete(file.path)
-    return _verdict(topic.name, ".".join(identifier), found)
+    return _verdict(topic.name, exported.name, found)
 
 
-def _shuffle(
-    job: Job, topic: Topic, table: Table, plan: TopicPlan, spans: Sequence[PlannedSpan]
-) -> list[ShuffleFile]:
-    """The log's records by bucket; schemas that only records name are asked for."""
-    types = types_of(job, topic)
+def _shuffle(job: Job, topic: Topic, exported: Exported) -> list[ShuffleFile]:
+    """Returns the log's records by bucket. Asks for schemas that only records name."""
+    types = load_topic_types(job, topic)
     if types is not None and types.repinned:
         raise SettingsError(
             f"table of topic {topic.name}: a proof would need the schemas that were the newest when "
             "records were exported (value.schema or key.schema is latest, and mode upsert)"
         )
     runner = job.runner()
-    splits = make_splits(
-        spans,
-        bytes_max=job.settings.number("split.bytes.max"),
-        parallelism=runner.parallelism,
-    )
-    results: dict[int, SplitResult] = {}
-    while todo := [split for split in splits if split.number not in results]:
-        setup = TaskSetup(
+    splits = job.splits(exported.spans)
+
+    def setup() -> TaskSetup:
+        return TaskSetup(
             run_id=f"{job.run_id}-verify",
-            store=plan.store,
+            store=exported.plan.store,
             store_options=job.settings.store_options,
-            target=_target(table),
-            typing=types.typing(table) if types is not None else RowTyping(),
+            target=target_of(exported.table),
+            typing=types.typing(exported.table) if types is not None else RowTyping(),
             # Dead letters are no rows; whether they are all there is not compared.
             bad=BadRecords(topic.name, "drop"),
             timestamps=timestamp_limits(job),
             upsert=True,
         )
-        found: list[SplitResult] = runner.run(
-            _leave,
-            [(setup, split) for split in todo],
-            sizes=[split.byte_count for split in todo],
-            title=f"{topic.name}: reading chunks",
-        )
-        results |= {one.number: one for one in found if not one.unknown}
-        for one in found:
-            if one.unknown:
-                assert types is not None
-                types.learn(one.unknown)
-    return [file for one in results.values() for file in one.shuffled]
 
+    def fetch_schemas(unknown: Mapping[str, set[Message]]) -> None:
+        assert types is not None
+        types.fetch_schemas(unknown)
 
-def _leave(payload: Any, attempt: int) -> SplitResult:
-    setup, split = payload
-    assert isinstance(split, Split)
-    return export_split(setup, split, attempt)
-
-
-def _target(table: Table) -> Target:
-    return Target(table.metadata.model_dump_json(), io_properties(table), 1 << 62)
+    title = f"{topic.name}: reading chunks"
+    results = run_splits(runner, splits, setup=setup, fetch_schemas=fetch_schemas, title=title)
+    return [file for one in results for file in one.shuffled]
 
 
 def _check(
-    job: Job, table: Table, shuffled: Sequence[ShuffleFile], ranges: Mapping[int, Range]
-) -> list[BucketFound]:
-    name = ".".join(table.name())
+    job: Job, table: Table, shuffled: Sequence[ShuffleFile], ranges: Mapping[int, ComparedRange]
+) -> list[BucketDifferences]:
     files: dict[int, list[FileScanTask]] = {}
-    for one in guarded(f"read the file list of {name}", lambda: list(table.scan().plan_files())):
+    for one in scan_files(table):
         files.setdefault(one.file.partition[0], []).append(one)
-    groups: dict[int, list[tuple[str, int]]] = {}
-    for file in shuffled:
-        for bucket, (group, _rows) in file.groups.items():
-            groups.setdefault(bucket, []).append((file.path, group))
-    target = _target(table)
+    groups = row_groups_of(shuffled)
+    target = target_of(table)
     buckets = sorted(files.keys() | groups.keys())
-    found: list[BucketFound] = job.runner().run(
+    found: list[BucketDifferences] = job.runner().run(
         check_bucket,
         [
             BucketCheck(target, tuple(files.get(one, ())), tuple(groups.get(one, ())), ranges)
             for one in buckets
         ],
         sizes=[sum(task.file.file_size_in_bytes for task in files.get(one, ())) for one in buckets],
-        title=f"{name}: reading the table",
+        title=f"{'.'.join(table.name())}: reading the table",
     )
     return found
 
 
-def _verdict(topic: str, table: str, found: Sequence[BucketFound]) -> Verdict:
+def _verdict(topic: str, table: str, found: Sequence[BucketDifferences]) -> Verdict:
     total = Sums(0, 0, 0)
     for one in found:
         total = total.plus(one.sums)
@@ -293,13 +242,13 @@ def _verdict(topic: str, table: str, found: Sequence[BucketFound]) -> Verdict:
     def count(name: str) -> int:
         return sum(getattr(one, name) for one in found)
 
-    said = {
+    texts = {
         "changed": "rows lie among blocks of offsets whose contents differ from the log's",
         "missing": "keys have no row, or not that of their newest record",
         "surplus": "rows are not the newest records of their keys",
         "doubled": "rows are of keys that have another row",
     }
-    problems = tuple(f"{count(name)} {what}" for name, what in said.items() if count(name))
+    problems = tuple(f"{count(name)} {what}" for name, what in texts.items() if count(name))
     return Verdict(
         topic,
         table,
@@ -312,5 +261,5 @@ def _verdict(topic: str, table: str, found: Sequence[BucketFound]) -> Verdict:
 
 
 def is_upsert(topic: Topic) -> bool:
-    """Does the topic's table hold the newest record of each key?"""
+    """Tells whether the topic's table holds the newest record of each key."""
     return topic_settings.parse(topic.configs, topic.name).mode == "upsert"

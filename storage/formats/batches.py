@@ -1,4 +1,4 @@
-"""The record batches of one span as they go out to clients.
+"""The record batches of one span, with the offsets and bytes that clients get.
 
 Chunks hold batches as producers sent them, with base offset 0. Here they are copied once (or not
 at all, when the memory is ours), their base offsets and leader epoch (of the era that the chunk was

@@ -77,7 +77,7 @@ class IndexSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChunkIndex:
-    """What a chunk says of itself."""
+    """The decoded index of a chunk."""
 
     cluster_id: str
     chunk: ObjectId

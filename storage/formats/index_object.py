@@ -83,7 +83,7 @@ class IndexObject(NamedTuple):
 
 
 def parse_index_object(data: Buffer) -> IndexObject:
-    """What a whole object says of itself, everything checked but the bodies (`damaged_pages`).
+    """Decodes a whole object; checks everything but the bodies (`damaged_pages`).
 
     Raises SealedFormatError.
     """

@@ -1,4 +1,4 @@
-"""Whose bucket this is: the object `cluster.json` at the root of the store.
+"""The identity of the cluster that a bucket belongs to: the object `cluster.json` at the store's root.
 
 Written once, by whoever comes first, and compared by everybody after. It keeps two clusters, or
 one cluster and its restored twin of another era, from writing among each other's chunks. What
@@ -101,7 +101,7 @@ def decode_marker(data: Buffer) -> ClusterIdentity:
 
 
 async def read_identity(store: ObjectStore) -> ClusterIdentity | None:
-    """Whose the store is; None when nobody's yet. Raises StoreError."""
+    """Returns the identity in the store; None when there is none yet. Raises StoreError."""
     try:
         return decode_marker(await store.get(KEY))
     except ObjectNotFoundError:
@@ -109,7 +109,7 @@ async def read_identity(store: ObjectStore) -> ClusterIdentity | None:
 
 
 async def claim(store: ObjectStore, identity: ClusterIdentity) -> ClusterIdentity:
-    """Make the store ours unless it is somebody's already; the identity that is there.
+    """Writes our identity unless the store has one; returns the identity that is there.
 
     May be repeated, also after an unknown outcome. Raises StoreRefusedError, naming both, when
     the store belongs to another cluster or era, and StoreUnavailableError.

@@ -47,7 +47,7 @@ class PageFormatError(Exception):
 
 
 def digest(body: Buffer) -> bytes:
-    """What a body is compared by."""
+    """The digest that bodies are compared by."""
     return hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
 
 

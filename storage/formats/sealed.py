@@ -1,4 +1,4 @@
-"""The objects that jobs write: what segments and index objects have in common.
+"""The format that segments and index objects share: the objects that jobs write.
 
     header   16 bytes   magic, version
     data                pieces of partitions, adjacent
@@ -73,7 +73,7 @@ class Format(NamedTuple):
         return table + footer
 
     def parse(self, data: Buffer) -> "Table":
-        """What a whole object says of itself. Raises SealedFormatError."""
+        """Decodes the table of a whole object. Raises SealedFormatError."""
         view = memoryview(data)
         if len(view) < self.length(data_bytes=0, pieces=0):
             raise SealedFormatError(f"{len(view)} bytes are too few")
@@ -105,7 +105,7 @@ class Format(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What an object says of itself."""
+    """The decoded table of an object."""
 
     cluster_id: str
     object_id: ObjectId

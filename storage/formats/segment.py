@@ -142,7 +142,7 @@ class SegmentBuilder:
 
 
 class Segment(NamedTuple):
-    """What a segment says of itself."""
+    """The decoded table of a segment."""
 
     cluster_id: str
     object_id: ObjectId
@@ -150,7 +150,7 @@ class Segment(NamedTuple):
 
 
 def parse_segment(data: Buffer) -> Segment:
-    """The table of a whole segment, everything checked but the data (`damaged_spans`).
+    """Decodes a whole segment; checks everything but the data (`damaged_spans`).
 
     Raises SealedFormatError.
     """

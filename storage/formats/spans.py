@@ -12,7 +12,7 @@ from protocol.types import Incarnation
 
 
 class ObjectKind(IntEnum):
-    """What an object of ours holds."""
+    """The kinds of objects with records or rows."""
 
     CHUNK = 0
     """Batches of one flush, many partitions, base offsets as the clients sent them."""

@@ -20,7 +20,7 @@ _FORMS: Final = "file:///folder, s3://bucket/prefix or memory://"
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """What an s3:// URL does not say; other stores need none of it."""
+    """Settings of a store that its URL has no place for; only s3:// needs them."""
 
     endpoint: str | None = None
     """URL of an S3 server that is not AWS."""

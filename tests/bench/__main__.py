@@ -19,6 +19,7 @@ from pathlib import Path
 from tests.bench import bench_groups, load, report
 from tests.bench.cpu import cpu_seconds
 from tests.bench.report import machine, write_section
+from tests.parts import install
 from tests.parts.servers import FrazilDev, KafkaServer
 
 FILL_BYTES = 400_000_000
@@ -284,7 +285,7 @@ def main() -> None:
         frazil = FrazilDev(Path(folder) / "frazil")
         # Its default: members that come at about the same time join at the same time.
         delay = "group.initial.rebalance.delay.ms=3000"
-        kafka = KafkaServer(Path(folder) / "kafka", delay)
+        kafka = KafkaServer(Path(folder) / "kafka", delay, java=install.measured_jvm("1g"))
         try:
             frazil.start()
             kafka.start()

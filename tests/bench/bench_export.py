@@ -424,7 +424,7 @@ def main() -> None:
         folder = Path(name)
         agent = FrazilDev(folder / "agent")
         beside = options.rivals_read == "kafka" and names != ["frazil"]
-        kafka = KafkaServer(folder / "kafka") if beside else None
+        kafka = KafkaServer(folder / "kafka", java=install.measured_jvm("1g")) if beside else None
         sides = Sides(folder, agent, kafka, options.records)
         servers = [agent] if kafka is None else [agent, kafka]
         try:

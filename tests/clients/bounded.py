@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 SOON_S = 90.0
 """For what a job does; most of it is waiting for its turn."""
-AGAIN_S = 5.0
+AGAIN_S = 1.0
 EAGER = (
     "merge.age.ms=0",
     "spill.age.ms=0",

@@ -23,6 +23,8 @@ QUICK_GROUPS = (
 """So that members do not wait for each other longer than they must."""
 QUICK_TIMEOUTS = ("transaction.abort.timed.out.transaction.cleanup.interval.ms=200",)
 SETTINGS = ("num.partitions=4", *QUICK_GROUPS, *QUICK_TIMEOUTS)
+QUICK_PUTS = ("puts.per.second=1000",)
+"""Of agents in production, which spare objects: whoever waits for each answer gets ten a second."""
 QUICK_CLEANER = ("log.cleaner.backoff.ms=100",)
 """Of Kafka, which cannot be asked to compact."""
 AGAINST_KAFKA = os.environ.get("FRAZIL_CLIENTS_KAFKA") == "1"
@@ -40,7 +42,9 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrazilDev]:
 def three_agents(
     tmp_path_factory: pytest.TempPathFactory, etcd: EtcdServer, minio: MinioServer
 ) -> Iterator[FrazilCluster]:
-    with FrazilCluster(tmp_path_factory.mktemp("three"), etcd, minio, *SETTINGS) as cluster:
+    with FrazilCluster(
+        tmp_path_factory.mktemp("three"), etcd, minio, *SETTINGS, *QUICK_PUTS
+    ) as cluster:
         cluster.until_groups_settle()
         yield cluster
         assert cluster.stop() == [0, 0, 0]

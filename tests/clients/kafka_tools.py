@@ -32,7 +32,7 @@ class KafkaTools:
         program = Path(__file__).parent / "java" / "Tools.java"
         self._process = subprocess.Popen(
             [
-                *(install.java(), "-Xmx256m", "-XX:+UseSerialGC"),
+                *install.jvm("256m"),
                 *("-cp", f"{install.kafka_jars()}/*", str(program)),
             ],
             stdin=subprocess.PIPE,

@@ -234,7 +234,7 @@ def read_java(bootstrap: str, topic: str, *starts: int) -> list[list[Row]]:
     program = Path(__file__).parent / "java" / "Reads.java"
     done = subprocess.run(
         [
-            *(install.java(), "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{install.kafka_jars()}/*"),
+            *(*install.jvm("512m"), "-cp", f"{install.kafka_jars()}/*"),
             *(str(program), bootstrap, topic, *map(str, starts)),
         ],
         capture_output=True,

@@ -420,8 +420,7 @@ def _places(text: str) -> list[Place]:
 def java_host() -> Host:
     """A JVM for any number of members."""
     classes = f"{install.kafka_jars()}/*"
-    java = [install.java(), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    return Host([*java, "-cp", classes, str(HERE / "java" / "Members.java")])
+    return Host([*install.jvm("512m"), "-cp", classes, str(HERE / "java" / "Members.java")])
 
 
 def kafkajs_host() -> Host:

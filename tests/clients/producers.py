@@ -340,9 +340,8 @@ class HostedProducer(TxnProducer):
 
 
 def java_txn_host() -> TxnHost:
-    java = [install.java(), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     classes = f"{install.kafka_jars()}/*"
-    return TxnHost([*java, "-cp", classes, str(HERE / "java" / "Transactions.java")])
+    return TxnHost([*install.jvm("512m"), "-cp", classes, str(HERE / "java" / "Transactions.java")])
 
 
 def kafkajs_txn_host() -> TxnHost:

@@ -22,7 +22,7 @@ class WordCount:
         self._log = (folder / "streams.log").open("w")
         self._process = subprocess.Popen(
             [
-                *(install.java(), "-Xmx512m", "-XX:+UseSerialGC"),
+                *install.jvm("512m"),
                 *("-cp", f"{install.kafka_streams()}/*", str(program)),
                 *(bootstrap, app, lines, counts, str(folder / "state"), guarantee),
             ],

@@ -30,6 +30,8 @@ pytestmark = pytest.mark.integration
 SETTINGS = (
     "group.initial.rebalance.delay.ms=0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms=1000",
+    # Of the default, 10, clients would get that many transactions a second.
+    "puts.per.second=1000",
 )
 PARTITIONS = 4
 EVERY_S = 10.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.runs.job import Job
 from iceberg_export.settings import parse
-from iceberg_export.steps import pass_by
+from iceberg_export.steps import no_hook
 from iceberg_export.table.catalog import open_catalog, view_of
 from iceberg_export.table.state import read_state
 from tests.iceberg_export.world import NO_PAUSE, HereRunner, World
@@ -50,7 +50,7 @@ class Place:
         )
         self.jobs = 0
 
-    def job(self, *sets: str, at=pass_by, runner=None) -> Job:
+    def job(self, *sets: str, hook=no_hook, runner=None) -> Job:
         """A new run, on a table that is not partitioned unless `sets` say so: PyIceberg deletes
         rows of partitioned tables only with an optional part of it."""
         named = f"table.name.orders={self.name[1]}"
@@ -66,7 +66,7 @@ class Place:
             run_id=f"r{self.jobs}",
             runner=lambda: runner,
             pause=NO_PAUSE,
-            at=at,
+            hook=hook,
         )
 
     def topic(self, job: Job):

@@ -8,7 +8,7 @@ tombstones and merged buckets. Rows are asked for in each engine's own words for
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from iceberg_export.letters.dead_letters import dead_identifier
+from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.runs.job import export_topic
 from iceberg_export.upkeep.compact import compact
 from protocol.records import Record
@@ -114,7 +114,7 @@ def nested(folder: Path) -> list[Question]:
         "{member:place,zone}", "{size:stops}", "{last:stops,at}", "{element:counts,n}", "zone",
     )  # fmt: skip
     main = _metadata(here, here.name)
-    letters = _metadata(here, dead_identifier(here.name))
+    letters = _metadata(here, dead_letter_identifier(here.name))
     here.close()
     ordered = sorted(rows, key=lambda row: row[:2])
     return [

@@ -8,14 +8,18 @@ import pyarrow as pa
 import pytest
 
 from iceberg_export import names
-from iceberg_export.letters.dead_letters import Pending, decode_pending, encode_pending
+from iceberg_export.dead_letters.dead_letter_table import (
+    PendingDeadLetters,
+    decode_pending,
+    encode_pending,
+)
+from iceberg_export.records.last_records import digest_of, object_hash
 from iceberg_export.records.rows import ROW_SCHEMA
-from iceberg_export.records.seams import digest_of, place_of
 from iceberg_export.table.state import (
     PARTITIONS_PLAIN_MAX,
     Follows,
     Gap,
-    Seam,
+    LastRecord,
     SnapshotView,
     State,
     TableView,
@@ -34,10 +38,10 @@ STATE = State(
     gaps=(Gap(12, 1, 2),),
     dead_letters="dead",
     line="run-3>run-2",
-    judged_by="judged",
+    dead_letters_mark="judged",
     follows=Follows("mark", {"l": 4}, was_reset=True),
     position=position(1, 900),
-    seams={12: Seam(6, "d" * 16, "0011aabb")},
+    last_records={12: LastRecord(6, "d" * 16, "0011aabb")},
 )
 KEYS = {
     "frazil.offsets": '{"0":5,"12":7}',
@@ -52,7 +56,7 @@ KEYS = {
     "frazil.position": "281474976711556",
     "frazil.follows": '["mark",{"l":4},true]',
 }
-SEAMS = '["run-3",{"12":[6,"dddddddddddddddd","0011aabb"]}]'
+LAST_RECORDS = '["run-3",{"12":[6,"dddddddddddddddd","0011aabb"]}]'
 FIRST = {
     name: KEYS[name]
     for name in ("frazil.offsets", "frazil.seq", "frazil.run-id", "frazil.topic-id")
@@ -65,9 +69,9 @@ def view(properties: dict[str, str], summary: dict[str, str]) -> TableView:
 
 def test_a_tables_state_is_written_and_read_as_ever() -> None:
     properties, summary = encode_keys(STATE, sequence_number=9, previous={0: 5})
-    assert properties == {**KEYS, "frazil.seams": SEAMS}
+    assert properties == {**KEYS, "frazil.seams": LAST_RECORDS}
     assert summary == {**KEYS, "frazil.prev-offsets": '{"0":5}'}
-    assert read_state(view({**KEYS, "frazil.seams": SEAMS}, KEYS)) == STATE
+    assert read_state(view({**KEYS, "frazil.seams": LAST_RECORDS}, KEYS)) == STATE
 
 
 def test_a_state_of_the_first_tables_is_read_as_ever() -> None:
@@ -86,7 +90,7 @@ def test_offsets_of_many_partitions_are_read_as_ever() -> None:
 
 
 def test_dead_letters_of_a_commit_are_named_and_found_as_ever() -> None:
-    pending = Pending("run-3", "line", 3, ("s3://b/x.parquet", "y"))
+    pending = PendingDeadLetters("run-3", "line", 3, ("s3://b/x.parquet", "y"))
     written = "eNqLVioqzdM1VtJRUMrJzEsF0sZAZrGxlb5+kn6FXkFiUWFpaglIulIpFgAY4Qx5"
     assert decode_pending(written) == pending
     text = zlib.decompress(base64.b64decode(encode_pending(pending))).decode()
@@ -128,4 +132,4 @@ def test_the_last_record_of_a_partition_has_the_digest_that_it_ever_had(
 
 
 def test_an_object_has_the_short_name_that_it_ever_had() -> None:
-    assert place_of("chunks/000100000000000a/00000007") == "6e53e02e"
+    assert object_hash("chunks/000100000000000a/00000007") == "6e53e02e"

@@ -16,7 +16,7 @@ MUTANTS = (
     Mutant(
         name="lost-answer-to-a-commit-is-sent-again",
         promise="P3",
-        before="            if intent.landed(view):\n                return\n",
+        before="            if pending.is_committed(view):\n                return\n",
         after="",
         tests=("test_a_lost_answer_is_not_applied_twice",),
         why="After a lost answer the exporter fences itself, or doubles records.",
@@ -40,15 +40,15 @@ MUTANTS = (
     Mutant(
         name="second-exporter-is-not-fenced",
         promise="P3",
-        before="    if found._replace(seams={}) == expected._replace(seams={}):",
+        before="    if found._replace(last_records={}) == expected._replace(last_records={}):",
         after="    if True:",
         tests=("test_a_second_exporter_is_fenced",),
         why="Two exporters at once double every record.",
     ),
     Mutant(
-        name="seams-are-not-compared",
+        name="last-records-are-not-compared",
         promise="P7",
-        before="        if found.get(span.partition) != seams[span.partition].digest:",
+        before="        if found.get(span.partition) != last_records[span.partition].digest:",
         after="        if False:",
         tests=(
             "test_an_export_is_refused_when_the_log_has_grown_past_the_table_in_all_that_counts",

@@ -145,6 +145,16 @@ def java() -> str:
     return found
 
 
+def jvm(heap: str) -> list[str]:
+    """A `java` that starts soon: most programs of tests end before better compiled code would pay."""
+    return [java(), f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+
+
+def measured_jvm(heap: str) -> list[str]:
+    """A `java` for benchmarks: it has all its memory from the start, and compiles as well as it can."""
+    return [java(), f"-Xmx{heap}", f"-Xms{heap}"]
+
+
 def node() -> str:
     if shutil.which("node") is None or shutil.which("npm") is None:
         system_packages(debian=["nodejs", "npm"], brew=["node"])

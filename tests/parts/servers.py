@@ -16,7 +16,7 @@ import time
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psycopg
 
@@ -110,6 +110,7 @@ class MinioServer:
         self._folder = folder / "data"
         self._folder.mkdir(parents=True)
         self._buckets = itertools.count()
+        self._clients: dict[str, Any] = {}
         self.child = Child(
             [
                 *(str(install.minio()), "server", str(self._folder)),
@@ -129,36 +130,34 @@ class MinioServer:
         self.child.start(lambda: http_ok(self.port, "/minio/health/ready"))
 
     def stop(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
         self.child.stop()
 
     def new_bucket(self) -> str:
-        """A new, empty bucket. A folder of the server's folder is one."""
-        import botocore.session
-
+        """A new, empty bucket."""
         name = f"bucket{os.getpid()}-{next(self._buckets)}"
-        client = botocore.session.get_session().create_client(
-            "s3",
-            endpoint_url=self.endpoint,
-            region_name=self.region,
-            aws_access_key_id=self.access_key,
-            aws_secret_access_key=self.secret_key,
-        )
-        client.create_bucket(Bucket=name)
-        client.close()
+        self._client("s3").create_bucket(Bucket=name)
         return name
+
+    def _client(self, service: str) -> Any:
+        """botocore's, made once: what describes a service is megabytes of JSON."""
+        if service not in self._clients:
+            import botocore.session
+
+            self._clients[service] = botocore.session.get_session().create_client(
+                service,
+                endpoint_url=self.endpoint,
+                region_name=self.region,
+                aws_access_key_id=self.access_key,
+                aws_secret_access_key=self.secret_key,
+            )
+        return self._clients[service]
 
     def keeping(self, *objects: str) -> dict[str, str]:
         """Credentials, as AWS's tools find them in the environment, that may do everything but
         delete these objects: `bucket/key`, `*` for any rest."""
-        import botocore.session
-
-        client = botocore.session.get_session().create_client(
-            "sts",
-            endpoint_url=self.endpoint,
-            region_name=self.region,
-            aws_access_key_id=self.access_key,
-            aws_secret_access_key=self.secret_key,
-        )
         denied = [f"arn:aws:s3:::{name}" for name in objects]
         policy = {
             "Version": "2012-10-17",
@@ -168,10 +167,9 @@ class MinioServer:
             ],
         }
         role = "arn:aws:iam::000000000000:role/no-deletes"
-        answer = client.assume_role(
+        answer = self._client("sts").assume_role(
             RoleArn=role, RoleSessionName="no-deletes", Policy=json.dumps(policy)
         )
-        client.close()
         given = answer["Credentials"]
         return {
             "AWS_ACCESS_KEY_ID": given["AccessKeyId"],
@@ -198,8 +196,9 @@ group.initial.rebalance.delay.ms=0
 class KafkaServer:
     """One Apache Kafka node (KRaft, broker and controller in one) from its published jars."""
 
-    def __init__(self, folder: Path, *properties: str) -> None:
-        """`properties`: more lines, or others, for its server.properties."""
+    def __init__(self, folder: Path, *properties: str, java: Sequence[str] = ()) -> None:
+        """`properties`: more lines, or others, for its server.properties. `java`: what it runs in;
+        by default it starts soon, but does not compute as fast as it could."""
         self.port = free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -207,14 +206,16 @@ class KafkaServer:
         self._properties = folder / "server.properties"
         common = KAFKA_PROPERTIES.format(port=self.port, controller=free_port(), folder=folder)
         self._properties.write_text("\n".join([common, *properties]))
-        classes = [install.java(), "-Xmx1g", "-Xms1g", "-cp", f"{install.kafka_jars()}/*"]
+        classes = ["-cp", f"{install.kafka_jars()}/*"]
         self._format = [
+            *install.jvm("256m"),
             *classes,
             *("kafka.tools.StorageTool", "format", "-t", "ZnJhemlsLXRlc3QtMDAwMQ"),
             *("-c", str(self._properties)),
         ]
         self.child = Child(
-            [*classes, "kafka.Kafka", str(self._properties)], log=folder / "kafka.log"
+            [*(java or install.jvm("1g")), *classes, "kafka.Kafka", str(self._properties)],
+            log=folder / "kafka.log",
         )
 
     def advertise(self, port: int) -> None:
@@ -242,8 +243,7 @@ class RestCatalogServer:
         main = Path(__file__).parent / "java" / "RestCatalog.java"
         self.child = Child(
             [
-                *(install.java(), "-Xmx256m", "-XX:TieredStopAtLevel=1"),
-                *("-cp", f"{install.iceberg_rest()}/*", str(main)),
+                *(*install.jvm("256m"), "-cp", f"{install.iceberg_rest()}/*", str(main)),
                 *(str(self.port), str(folder / "catalog.db"), self.warehouse),
             ],
             log=folder / "rest.log",

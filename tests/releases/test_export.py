@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from iceberg_export.runs.job import Report, export_topic
-from iceberg_export.runs.session import named
+from iceberg_export.runs.job import ExportReport, export_topic
+from iceberg_export.runs.session import topic_named
 from iceberg_export.verify.proof import verify_topic
 from iceberg_export.verify.upsert import is_upsert, verify_upsert
 from tests.clients.raw import Connection
@@ -30,10 +30,10 @@ class Tables(NamedTuple):
     transactions: Seen
     """As they were left."""
 
-    def export(self, topic: str, run_id: str) -> Report:
+    def export(self, topic: str, run_id: str) -> ExportReport:
         """Up to now; what is in the table then is compared with the log."""
         job = tables.job_over(self.agent, self.folder, run_id)
-        found = named(job.client.topics(), topic)
+        found = topic_named(job.client.topics(), topic)
         report = export_topic(job, found)
         verify = verify_upsert if is_upsert(found) else verify_topic
         assert verify(job, found).problems == ()

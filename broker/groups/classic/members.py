@@ -1,4 +1,4 @@
-"""The members of a classic group: who leads, what all support, who waits for an answer. Pure.
+"""The members of a classic group: the leader, the protocols that all support, parked requests. Pure.
 
 Invariants: an instance id is that of one member; there is a leader if there are members;
 `awaiting_join` counts members whose join is parked; `_supporters` counts members by the protocols

@@ -60,7 +60,7 @@ class _Due(Enum):
 
 
 class ClassicPhases:
-    """What happens to a classic group whatever makes it happen; `ClassicGroup` is what asks."""
+    """The state machine of a classic group, with its timers; `ClassicGroup` feeds it requests."""
 
     kind: Final = GroupKind.CLASSIC
 

@@ -1,4 +1,4 @@
-"""What the bytes of a classic group's members say: topics, owners, descriptions. Pure.
+"""Decodes the bytes of a classic group's members: topics, owners, descriptions. Pure.
 
 Only of groups whose protocol type is "consumer"; the bytes are between the members, and a
 coordinator that cannot read them knows nothing, which is no error.
@@ -16,7 +16,7 @@ Owners = dict[tuple[str, int], str]
 
 
 def owners(members: Iterable[ClassicMember]) -> Owners:
-    """Who was assigned what; an assignment that cannot be read is of nothing."""
+    """Returns the owner of each partition; an assignment that cannot be read counts as empty."""
     found: Owners = {}
     for member in members:
         try:

@@ -1,4 +1,4 @@
-"""Which member of a KIP-848 group gets which partitions: the assignors of the coordinator. Pure.
+"""The server-side assignors of KIP-848: range and uniform. Pure.
 
     uniform   even and sticky (`broker.groups.consumer.uniform`)
     range     of every topic, adjacent partitions to each subscriber, and the subscribers in the
@@ -26,7 +26,7 @@ from protocol.types import TopicId
 
 
 class Member(NamedTuple):
-    """What an assignor knows of a member."""
+    """The fields of a member that assignors read."""
 
     member_id: str
     instance_id: str | None

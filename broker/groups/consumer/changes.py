@@ -1,4 +1,4 @@
-"""What a request changes of a KIP-848 group, and the commands that write it. Pure.
+"""The change of a KIP-848 group that a request makes (a delta), and the commands that write it. Pure.
 
 A new target may move partitions of any number of members, so a change may be larger than an
 entry. It is then several commands, each whole in itself (`coordinator.commands.group_commands`):
@@ -32,7 +32,7 @@ _Item = GroupMember | str
 
 
 class Change(NamedTuple):
-    """The next picture of a group, as what differs from the present one."""
+    """The difference between a group's image and its next one."""
 
     epoch: int
     assignment_epoch: int
@@ -41,7 +41,7 @@ class Change(NamedTuple):
     """The member that asked is the last one."""
     removed: tuple[str, ...] = ()
     beats: Member | None = None
-    """The member that has shown that it lives."""
+    """The member whose heartbeat this was."""
     look: Look | None = None
     """At the topics that the targets take account of."""
 

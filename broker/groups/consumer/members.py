@@ -1,4 +1,4 @@
-"""A member of a KIP-848 group as a value, and who owns which partition. Pure.
+"""Members of a KIP-848 group as values, and the owners of partitions. Pure.
 
 A member *owns* what it is assigned, and what it has been told to revoke and has not given up yet.
 A partition is owned by one member at most; it is assigned only when nobody owns it, so no member
@@ -42,7 +42,7 @@ class Subscription(NamedTuple):
 
 
 class ClassicMember(NamedTuple):
-    """What is kept of a member that speaks the classic protocol (JoinGroup)."""
+    """The extra fields of a member that speaks the classic protocol (JoinGroup)."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]

@@ -1,4 +1,4 @@
-"""A KIP-848 group as the log has it, or will when a change is written. Pure.
+"""The image of a KIP-848 group: its state in the log, advanced by deltas as they are written. Pure.
 
 Invariants: the assignment epoch is not above the group epoch; no partition has two owners; an
 instance id is of one member; `subscriptions` counts those of all members.

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat, v0-1: what is refused whatever the group, and what answers look like.
+"""ConsumerGroupHeartbeat, v0-1: checks that need no group, and the answers.
 
 Pure. Errors and sentences are Kafka's, in the order in which it looks for them
 (`GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid`).
@@ -89,7 +89,7 @@ def check_epoch(member: Member, received: int, owned: Partitions | None) -> None
 
 
 def owned_by(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
-    """What the member says that it has; None: the same as before."""
+    """Returns the partitions that the member reports; None: the same as before."""
     if request.topic_partitions is None:
         return None
     owned: dict[TopicId, frozenset[int]] = {}

@@ -1,4 +1,4 @@
-"""What only the coordinator reads of a KIP-848 group, as bytes: bodies of the group and its members.
+"""Codec of the bodies in a KIP-848 group's rows, of the group and its members; only the coordinator reads them.
 
     body: version: 1 byte · packing: 1 byte (0: as it is, 1: zlib) · fields
 

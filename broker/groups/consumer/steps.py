@@ -1,4 +1,4 @@
-"""What a member's request makes of a KIP-848 group: epoch, targets, one step of the member. Pure.
+"""Computes what a member's heartbeat changes of a KIP-848 group: epoch, targets, the member's next step. Pure.
 
     1. another subscription, or other topics than the targets were computed from: group epoch + 1
     2. group epoch above the assignment epoch: targets for all members

@@ -26,7 +26,7 @@ MATCHES_MAX: Final = 64
 
 
 class Look(NamedTuple):
-    """What the subscriptions of a group mean at one version of the topics."""
+    """The topics that a group's subscriptions match at one version of the topics."""
 
     ids: dict[Subscription, frozenset[TopicId]]
     partitions: dict[TopicId, int]
@@ -37,7 +37,7 @@ class Look(NamedTuple):
 
 
 class SubscribedTopics:
-    """Looks at topics; remembers what regular expressions matched at the newest version."""
+    """Resolves subscriptions; caches the matches of regular expressions at the newest version of the topics."""
 
     __slots__ = ("_matches", "_matches_version", "_seen_ms", "_version")
 
@@ -55,12 +55,12 @@ class SubscribedTopics:
         return self._version is None or now_ms - self._seen_ms >= LOOK_EVERY_MS
 
     def saw(self, look: Look) -> None:
-        """What the look showed has been acted upon; if there was nothing to do, that is it."""
+        """Note that the group's targets take account of these topics, or need not."""
         self._version = look.version
         self._seen_ms = look.at_ms
 
     def has_rested(self, ms: int, now_ms: int) -> bool:
-        """Whether the last look that was acted upon was so long ago."""
+        """Whether the newest topics noted by that were resolved so long ago."""
         return self._version is None or now_ms - self._seen_ms >= ms
 
     def look(self, subscriptions: Iterable[Subscription], topics: Topics, now_ms: int) -> Look:

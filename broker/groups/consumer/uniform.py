@@ -1,4 +1,4 @@
-"""The uniform assignor: as even as subscriptions allow, and then as sticky as that allows. Pure.
+"""The uniform assignor: balances first, as far as subscriptions allow; then moves as little as it can. Pure.
 
 It decides first *how many* partitions each member gets, then which. Topics with the same
 subscribers are one *class*, as their partitions are interchangeable; so a group whose members
@@ -39,7 +39,7 @@ def assign_uniformly(
     assigned: Sequence[Mapping[TopicId, frozenset[int]]],
     partitions: Mapping[TopicId, int],
 ) -> list[Assignment]:
-    """What each member gets: what it subscribes to, and what it had, by its place."""
+    """Returns the partitions of each member. Arguments: subscriptions and former partitions, by the member's index."""
     classes = _classes(subscribed, assigned, partitions)
     loads = _Loads(len(subscribed), classes)
     loads.fill()
@@ -56,7 +56,7 @@ def assign_uniformly(
 
 
 class _Class:
-    """Topics with the same subscribers: their partitions, and how many each subscriber gets."""
+    """A class of topics with the same subscribers: its partitions, and each subscriber's count."""
 
     __slots__ = ("counts", "free", "had", "kept")
 
@@ -76,7 +76,7 @@ class _Class:
         self.counts = self.had.copy()
 
     def dealt(self) -> dict[int, list[_Partition]]:
-        """Who gets which: of what it had the first ones, and a share of what is left over."""
+        """Returns the partitions of each member, sticky first, then a share of what is left over."""
         dealt = {}
         over = self.free.copy()
         for member, count in self.counts.items():
@@ -119,7 +119,7 @@ def _classes(
     assigned: Sequence[Mapping[TopicId, frozenset[int]]],
     partitions: Mapping[TopicId, int],
 ) -> list[_Class]:
-    """All classes, those with few subscribers first, as there is least choice for them."""
+    """Returns all classes, fewest subscribers first: they have the least choice."""
     claimed, kept = _claims(subscribed, assigned, partitions)
     classes = []
     class_of = {}
@@ -144,7 +144,7 @@ def _claims(
     assigned: Sequence[Mapping[TopicId, frozenset[int]]],
     partitions: Mapping[TopicId, int],
 ) -> tuple[dict[TopicId, set[int]], list[tuple[int, TopicId, set[int]]]]:
-    """What members had and may keep: all of it by topic, and by member.
+    """Returns the former partitions that members may keep, by topic and by member.
 
     Two had the same only if the caller made a mistake: the first one has it.
     """
@@ -176,7 +176,7 @@ def _by_turns(mine: list[_Partition]) -> list[_Partition]:
 
 
 class _Loads:
-    """How many partitions everybody gets, of each class and in all."""
+    """The number of partitions of each member, by class and in all."""
 
     __slots__ = ("_classes", "_classes_of", "_loads")
 
@@ -190,7 +190,7 @@ class _Loads:
                 self._loads[member] += count
 
     def fill(self) -> None:
-        """Give what is free to the least loaded."""
+        """Gives the free partitions to the least loaded members."""
         for one in self._classes:
             if one.free:
                 nothing = [0] * len(one.counts)
@@ -204,7 +204,7 @@ class _Loads:
         return max(self._loads, default=0) - min(self._loads, default=0) < 2
 
     def level(self, sweeps: int | None = None) -> None:
-        """Make every class level by itself, again and again, as each changes the others."""
+        """Balances each class by itself, repeatedly, since each changes the others."""
         while sweeps != 0:
             changed = [self._level(one) for one in self._classes]
             if not any(changed):

@@ -1,4 +1,4 @@
-"""What every group is, whatever its protocol: requests in, effects out (answers, writes).
+"""The interface of a live group of any protocol: requests in, effects out (answers, writes).
 
 Pure. The border between the protocols, which decide, and the shell in `broker.groups`, which waits.
 Called by both.

@@ -1,4 +1,4 @@
-"""What a group decides: answers to parked requests, and a write to the log. Pure.
+"""The effects of a group's decision: answers to parked requests, and a write to the log. Pure.
 
 A method of a live group that takes a `Caller` consumes its token: the token is in one `Answer`,
 of this call or of a later one, exactly once. There is at most one `Write` in what a call returns,
@@ -17,7 +17,7 @@ from coordinator.commands.group_commands import ChangeGroup, DeleteGroup
 
 
 class Caller(NamedTuple):
-    """Who asks, and what chance and time have to say."""
+    """The context of a request: its client, the time, and a random id."""
 
     token: int
     version: int

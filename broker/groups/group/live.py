@@ -1,4 +1,4 @@
-"""A live group, as the shell sees it, and where live groups come from. Pure.
+"""The interface of a live group, and the factory of live groups. Pure.
 
 `LiveGroup` is what `ClassicGroup` and `ConsumerGroup` have in common; what a method that takes a
 `Caller` returns is described in `broker.groups.group.effects`. Between a `Write` and its outcome nothing
@@ -105,7 +105,7 @@ class LiveGroup(Protocol):
 
 
 class Kinds(NamedTuple):
-    """How live groups are made."""
+    """Makes live groups of either protocol."""
 
     new: Callable[[GroupKind, str, GroupSettings, Topics], LiveGroup]
     """Of an id that has no row, over the machine's topics."""

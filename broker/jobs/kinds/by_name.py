@@ -1,4 +1,4 @@
-"""The jobs by kind: what a worker runs."""
+"""The table of jobs by kind, as a worker runs them."""
 
 from collections.abc import Mapping
 from typing import Final

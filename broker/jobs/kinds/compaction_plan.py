@@ -24,7 +24,7 @@ WINDOW_ROWS_MAX: Final = 1000
 
 
 class Cleaning(NamedTuple):
-    """What is to be compacted of one partition."""
+    """The range of one partition that is to be compacted."""
 
     partition: Partition
     dirty_from: int

@@ -200,7 +200,7 @@ def _must_move(
 
 
 class Use(NamedTuple):
-    """What rows point at in one object."""
+    """The bytes of one object that rows point at."""
 
     data_bytes: int
     rows: int

@@ -1,4 +1,4 @@
-"""What the jobs that move rows have in common: read spans, write objects, bring pages back.
+"""Functions that jobs share which move rows: they read spans, write objects, recall pages.
 
 Objects are durable before a command names them. What is read is compared with what the log says
 by whoever opens it (`storage.formats.walk`, `storage.formats.page`).

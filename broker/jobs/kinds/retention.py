@@ -1,4 +1,4 @@
-"""The job that lets go of what is over its topic's limits, and drops rows that clients deleted.
+"""The job that expires records over their topic's limits, and drops rows that clients deleted.
 
 One round goes over all partitions, then again over those where something went, until nothing is
 due. What `retention_plan` finds is proposed many partitions at a time and judged again by apply.

@@ -1,4 +1,4 @@
-"""What retention lets go of, and which rows are to be dropped. Pure.
+"""Plans which records expire, and which rows are dropped. Pure.
 
 Kafka's rules (`UnifiedLog.deleteOldSegments`) with rows for segments: leading rows go whose newest
 record is older than retention.ms by the machine's time, and leading rows without which there are
@@ -31,14 +31,14 @@ NOTHING: Final[Read] = {}
 
 
 class Due(NamedTuple):
-    """What may go of one partition by one command."""
+    """The part of a partition that one command may expire."""
 
     expiry: Expiry | HeldExpiry
     rows: int
 
 
 class Hold(NamedTuple):
-    """What waits to be exported."""
+    """The records that wait for their export."""
 
     exported: int
     """Everything before is."""

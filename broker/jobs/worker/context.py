@@ -1,4 +1,4 @@
-"""What a job has in its hands, and nothing else: a machine, a store, and a way to propose.
+"""Everything that a job may use: the machine, the store, and a way to propose.
 
 A job is a module with `async def run(context: JobContext) -> None`: one round, which ends when
 there is nothing to do now. It may be stopped at any await, by JobStoppedError or by cancellation,
@@ -90,7 +90,7 @@ class Numbers:
 
 
 class Kept:
-    """What the store refused to delete, as one worker knows it."""
+    """The objects that the store refused to delete, as one worker knows them."""
 
     def __init__(self) -> None:
         self.refusals = Refusals()

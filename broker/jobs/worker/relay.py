@@ -1,4 +1,4 @@
-"""What an agent and its worker process say to each other, as bytes on two pipes. Pure.
+"""The frames between an agent and its worker process, as bytes on a pair of pipes. Pure.
 
 A frame is a length, a type, and a body. The agent begins with HELLO; the worker asks for the
 log's snapshots and its head, then for its tail, and is sent entries as they lie in the log. What
@@ -167,7 +167,7 @@ def _unpacked(layout: Struct, body: bytes, at: int = 0) -> tuple[int, ...]:
 
 
 def ticket_of(fields: Mapping[str, Any]) -> int:
-    """What an answer belongs to. Raises FrameError."""
+    """Returns the ticket of an answer. Raises FrameError."""
     ticket = fields.get("ticket")
     if not isinstance(ticket, int):
         raise FrameError("a body without a ticket")

@@ -407,8 +407,8 @@ def test_no_java_is_one_sentence(monkeypatch):
     ],
 )
 def test_of_a_failure_in_the_jvm_what_java_said_is_told(text, said):
-    assert str(spark._understood(RuntimeError(text))) == f"a Spark task failed: {said}"
-    assert spark._java_said(RuntimeError(text)) == said
+    assert str(spark._spark_error(RuntimeError(text))) == f"a Spark task failed: {said}"
+    assert spark._java_error_text(RuntimeError(text)) == said
 
 
 def test_a_java_home_without_java_is_told(monkeypatch, tmp_path):

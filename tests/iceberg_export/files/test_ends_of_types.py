@@ -14,10 +14,10 @@ from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import functions as F
 
 from iceberg_export.files import write as write_files
-from iceberg_export.files.partition_values import cuts_of
+from iceberg_export.files.partition_values import decimal_truncations
 from iceberg_export.files.write import FileWriter, Target
 from iceberg_export.table.catalog import io_properties, open_catalog
-from iceberg_export.table.partition_limits import unheld_rows
+from iceberg_export.table.partition_limits import rows_without_partition
 from tests.iceberg_export.files.test_transform_cases import TRANSFORMS, column, spelled, typed
 from tests.iceberg_export.files.transform_cases import TRANSFORMS as TRANSFORM_NAMES
 from tests.iceberg_export.files.transform_cases import values
@@ -71,7 +71,7 @@ def test_each_value_is_written_into_its_partition_and_read_again(catalog, name):
     transforms = [parse_transform(one) for one in TAKEN[name]]
     table = make(catalog, kind, *transforms)
     rows = pa.table({"row": range(len(texts)), "v": column(kind, texts)})
-    unheld = unheld_rows(cuts_of(table.metadata), rows)
+    unheld = rows_without_partition(decimal_truncations(table.metadata), rows)
     kept = [row for row in range(len(texts)) if row not in unheld]
     files = write(table, rows.take(pa.array(kept)))
     found = {}
@@ -157,7 +157,7 @@ def test_icebergs_reader_for_spark_finds_each_row_by_its_value(catalog, session,
     kind, numbers = typed(name), sorted(map(int, values()[name]))
     table = make(catalog, kind, *map(parse_transform, TAKEN[name]))
     rows = pa.table({"row": range(len(numbers)), "v": column(kind, [str(one) for one in numbers])})
-    unheld = unheld_rows(cuts_of(table.metadata), rows)
+    unheld = rows_without_partition(decimal_truncations(table.metadata), rows)
     kept = [row for row in range(len(numbers)) if row not in unheld]
     write(table, rows.take(pa.array(kept)))
     seen = session.read.format("iceberg").load(table.metadata_location)

@@ -147,8 +147,8 @@ def test_a_query_of_the_table_shows_null_lists_and_maps_as_null(shop):
     found = options(address, table="carts", **{"schema.registry.url": url})
     table = open_table(found, told.catalog)
     columns = columns_of(found, table, lambda: client(found))
-    tasks = plan_table(found, client(found), table, found.box)
-    batches = [batch for task in tasks for batch in read_task(task, columns, found.box)]
+    tasks = plan_table(found, client(found), table, found.query_range)
+    batches = [batch for task in tasks for batch in read_task(task, columns, found.query_range)]
     rows = pa.Table.from_batches(batches).sort_by(names.OFFSET).to_pylist()
     assert [(row["items"], row["by"]) for row in rows] == 2 * list(zip(LISTS, MAPS, strict=True))
 

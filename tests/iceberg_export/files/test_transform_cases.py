@@ -28,9 +28,9 @@ from pyiceberg.types import (
 )
 
 from iceberg_export.errors import StateError
-from iceberg_export.files.metrics import least_bound, most_bound
-from iceberg_export.files.partition_values import cuts_of, partition_columns, split_rows
-from iceberg_export.table.partition_limits import unheld_rows
+from iceberg_export.files.metrics import lower_bound, upper_bound
+from iceberg_export.files.partition_values import decimal_truncations, partition_columns, split_rows
+from iceberg_export.table.partition_limits import rows_without_partition
 from tests.iceberg_export.files.transform_cases import Case, ask_java, cases
 
 TRANSFORMS = [case for case in cases() if not case.transform.startswith(("lower", "upper"))]
@@ -112,7 +112,9 @@ def test_each_value_lies_in_the_partition_that_icebergs_java_library_says(key):
     kind = columns[0].kind
     texts = [case.value for case in GROUPS[key]]
     rows = pa.table({"row": range(len(texts)), "v": column(kind, texts)})
-    found = dict.fromkeys(unheld_rows(cuts_of(metadata), rows), "cannot be written")
+    found = dict.fromkeys(
+        rows_without_partition(decimal_truncations(metadata), rows), "cannot be written"
+    )
     kept = rows.take(pa.array([row for row in range(len(texts)) if row not in found], pa.int64()))
     for (value,), part in split_rows(columns, kept):
         result = columns[0].field.transform.result_type(kind)
@@ -127,14 +129,14 @@ def test_each_bound_of_a_column_is_that_of_icebergs_java_library(case: Case):
     kind = typed(case.type)
     value: Any = raw(case.value).decode() if case.type == "string" else raw(case.value)
     length = int(case.transform[6:-1])
-    bound = most_bound if case.transform.startswith("upper") else least_bound
+    bound = upper_bound if case.transform.startswith("upper") else lower_bound
     assert spelled(bound(value, length), kind) == case.result
 
 
 def test_a_value_that_is_not_held_is_told_with_its_partition():
     metadata = metadata_of("decimal(9,2)", "truncate[7]")
     rows = pa.table({"v": column(typed("decimal(9,2)"), ["0", "-999999999"])})
-    (said,) = unheld_rows(cuts_of(metadata), rows).items()
+    (said,) = rows_without_partition(decimal_truncations(metadata), rows).items()
     assert said == (1, "truncate[7] of v, -9999999.99, is no decimal(9, 2)")
 
 

@@ -128,8 +128,7 @@ def ask_java() -> list[Case]:
     questions = list(_questions())
     answers = subprocess.run(
         [
-            *(install.java(), "-Xmx256m", "-XX:TieredStopAtLevel=1"),
-            *("-cp", f"{install.iceberg_spark()}/*", str(JAVA)),
+            *(*install.jvm("256m"), "-cp", f"{install.iceberg_spark()}/*", str(JAVA)),
         ],
         input="".join("\t".join(one) + "\n" for one in questions),
         capture_output=True,

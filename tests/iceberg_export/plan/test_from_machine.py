@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.machine.plan_view import topic_plan
-from iceberg_export.plan.splits import TopicPlan, next_work, parse_plan
+from iceberg_export.plan.splits import TopicPlan, next_commit_range, parse_plan
 from tests.broker.fetch.transaction_log import Log, do, steps
 from tests.iceberg_export.plan.test_transactions import rows_of
 
@@ -46,11 +46,13 @@ def test_an_agents_plan_becomes_the_committed_records_below_the_last_stable_offs
                 do(log, step)
             while True:
                 plan = plan_of(log, Path(folder), offsets)
-                work = next_work(plan, offsets, bytes_max=bytes_max, skip_gaps=False)
-                if work.ends == offsets:
+                commit_range = next_commit_range(
+                    plan, offsets, bytes_max=bytes_max, skip_gaps=False
+                )
+                if commit_range.ends == offsets:
                     break
-                offsets = work.ends
-                found += rows_of(plan, work, split_bytes)
+                offsets = commit_range.ends
+                found += rows_of(plan, commit_range, split_bytes)
             assert offsets == {0: log.row.last_stable}
             assert [offset for _, offset in sorted(found)] == [
                 offset for offset, _ in log.seen(committed=True)

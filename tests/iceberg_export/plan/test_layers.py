@@ -22,7 +22,7 @@ from iceberg_export.plan.splits import (
     Split,
     TopicPlan,
     join_parts,
-    next_work,
+    next_commit_range,
     parse_plan,
 )
 from iceberg_export.records.decode import Tally
@@ -102,14 +102,14 @@ def test_every_committed_record_that_is_left_is_exported_once_whatever_jobs_do(p
                 between()
             rows_max = data.draw(st.integers(1, 6))
             plan = whole_plan(log, Path(folder), offsets.get(0), rows_max, between)
-            work = next_work(
+            commit_range = next_commit_range(
                 plan, offsets, bytes_max=data.draw(st.integers(1, 2_000)), skip_gaps=True
             )
-            if work.ends == offsets and not ahead:
+            if commit_range.ends == offsets and not ahead:
                 break
-            offsets = work.ends
+            offsets = commit_range.ends
             # Tasks that have whole objects are not in the order of offsets.
-            found += sorted(rows_of(plan, work, data.draw(st.integers(1, 2_000))))
+            found += sorted(rows_of(plan, commit_range, data.draw(st.integers(1, 2_000))))
     assert offsets == {0: log.row.last_stable}
     exported = [offset for _, offset in found]
     assert exported == sorted(set(exported))
@@ -142,10 +142,10 @@ def test_a_log_that_begins_later_than_the_next_piece_ends_the_plan_there():
         plan = whole_plan(log, Path(folder), None, 4, lambda: log.trim(70))
         part = plan.partitions[0]
         assert (part.end, part.stable) == (4, 4)
-        assert next_work(plan, {}, bytes_max=1 << 30, skip_gaps=False).ends == {0: 4}
+        assert next_commit_range(plan, {}, bytes_max=1 << 30, skip_gaps=False).ends == {0: 4}
         later = piece(log, Path(folder), 4, 100)
         with pytest.raises(PlanError, match="deleted before they were exported"):
-            next_work(later, {0: 4}, bytes_max=1 << 30, skip_gaps=False)
+            next_commit_range(later, {0: 4}, bytes_max=1 << 30, skip_gaps=False)
 
 
 def log_with_transactions() -> PinnedLog:
@@ -173,9 +173,11 @@ def test_rows_merged_between_two_pieces_of_a_plan_are_exported_once(rows_max, tm
             folder = tmp_path / f"{first}-{rows}"
             plan = whole_plan(log, folder, None, rows_max, lambda jobs=jobs: jobs and jobs.pop()())
             assert jobs == []
-            work = next_work(plan, {}, bytes_max=1 << 30, skip_gaps=False)
-            assert (work.ends, work.offset_count) == ({0: 12}, 12)
-            assert sorted(rows_of(plan, work, 1)) == [(0, one) for one in (0, 1, 2, 3, 9, 10)]
+            commit_range = next_commit_range(plan, {}, bytes_max=1 << 30, skip_gaps=False)
+            assert (commit_range.ends, commit_range.offset_count) == ({0: 12}, 12)
+            assert sorted(rows_of(plan, commit_range, 1)) == [
+                (0, one) for one in (0, 1, 2, 3, 9, 10)
+            ]
 
 
 def test_a_plan_with_such_a_segment_is_done_in_commits_of_any_size(tmp_path):
@@ -187,10 +189,10 @@ def test_a_plan_with_such_a_segment_is_done_in_commits_of_any_size(tmp_path):
     found: list[tuple[int, int]] = []
     ends = []
     while offsets != {0: 12}:
-        work = next_work(plan, offsets, bytes_max=1, skip_gaps=False)
-        offsets = work.ends
-        ends.append(work.ends[0])
-        found += rows_of(plan, work, 1)
+        commit_range = next_commit_range(plan, offsets, bytes_max=1, skip_gaps=False)
+        offsets = commit_range.ends
+        ends.append(commit_range.ends[0])
+        found += rows_of(plan, commit_range, 1)
     assert ends == [2, 5, 12]
     assert found == [(0, one) for one in (0, 1, 2, 3, 9, 10)]
 

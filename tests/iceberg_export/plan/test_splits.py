@@ -10,7 +10,7 @@ from iceberg_export.plan.splits import (
     join_parts,
     make_splits,
     merge_plans,
-    next_work,
+    next_commit_range,
     parse_plan,
 )
 from iceberg_export.table.state import Gap
@@ -51,39 +51,46 @@ def rows(*lengths, base=0, size=1000):
 
 def work_of(partitions, offsets, bytes_max=1 << 40, skip_gaps=False):
     plan = parse_plan(answer(partitions))
-    return next_work(plan, offsets, bytes_max=bytes_max, skip_gaps=skip_gaps)
+    return next_commit_range(plan, offsets, bytes_max=bytes_max, skip_gaps=skip_gaps)
 
 
 def test_a_new_table_begins_at_the_logs_start():
-    work = work_of({0: (5, 15, rows(10, 5)), 1: (0, 0, [])}, {})
-    assert work.starts == {0: 5, 1: 0}
-    assert work.ends == {0: 15, 1: 0}
-    assert [(span.offset_from, span.offset_to) for span in work.spans] == [(5, 10), (10, 15)]
+    commit_range = work_of({0: (5, 15, rows(10, 5)), 1: (0, 0, [])}, {})
+    assert commit_range.starts == {0: 5, 1: 0}
+    assert commit_range.ends == {0: 15, 1: 0}
+    assert [(span.offset_from, span.offset_to) for span in commit_range.spans] == [
+        (5, 10),
+        (10, 15),
+    ]
 
 
 def test_a_table_that_is_up_to_date_has_no_work():
-    work = work_of({0: (0, 15, rows(10, 5))}, {0: 15})
-    assert work.spans == ()
-    assert work.ends == {0: 15}
+    commit_range = work_of({0: (0, 15, rows(10, 5))}, {0: 15})
+    assert commit_range.spans == ()
+    assert commit_range.ends == {0: 15}
 
 
 def test_nothing_beyond_the_last_stable_offset_is_planned():
-    work = work_of({0: (0, 12, rows(10, 5))}, {0: 0})
-    assert work.ends == {0: 12}
-    assert work.spans[-1].offset_to == 12
+    commit_range = work_of({0: (0, 12, rows(10, 5))}, {0: 0})
+    assert commit_range.ends == {0: 12}
+    assert commit_range.spans[-1].offset_to == 12
 
 
 def test_markers_fill_the_offsets_between_spans():
     spans = rows(3) + rows(4, base=5) + rows(1, base=10)
-    work = work_of({0: (0, 12, spans, [3, 4, 9, 11], [])}, {0: 0})
-    assert work.ends == {0: 12}
-    assert work.markers == {0: 4}
-    assert [(span.offset_from, span.offset_to) for span in work.spans] == [(0, 3), (5, 9), (10, 11)]
+    commit_range = work_of({0: (0, 12, spans, [3, 4, 9, 11], [])}, {0: 0})
+    assert commit_range.ends == {0: 12}
+    assert commit_range.markers == {0: 4}
+    assert [(span.offset_from, span.offset_to) for span in commit_range.spans] == [
+        (0, 3),
+        (5, 9),
+        (10, 11),
+    ]
 
 
 def test_offsets_that_are_markers_alone_are_work_without_spans():
-    work = work_of({0: (0, 6, rows(4), [4, 5], [])}, {0: 4})
-    assert (work.spans, work.ends, work.markers) == ((), {0: 6}, {0: 2})
+    commit_range = work_of({0: (0, 6, rows(4), [4, 5], [])}, {0: 4})
+    assert (commit_range.spans, commit_range.ends, commit_range.markers) == ((), {0: 6}, {0: 2})
 
 
 def test_a_limit_of_bytes_takes_the_markers_behind_a_span_along():
@@ -96,8 +103,8 @@ def test_a_limit_of_bytes_takes_the_markers_behind_a_span_along():
 
 
 def test_a_marker_beyond_the_end_or_before_the_start_counts_for_nothing():
-    work = work_of({0: (0, 4, rows(2) + rows(1, base=3), [2, 9], [])}, {0: 3})
-    assert (work.ends, work.markers) == ({0: 4}, {})
+    commit_range = work_of({0: (0, 4, rows(2) + rows(1, base=3), [2, 9], [])}, {0: 3})
+    assert (commit_range.ends, commit_range.markers) == ({0: 4}, {})
 
 
 @pytest.mark.parametrize(
@@ -121,7 +128,7 @@ def work_of_pieces(*pieces):
     for one in rest:
         part = join_parts(part, one.partitions[0])
     plan = first._replace(partitions={0: part})
-    return next_work(plan, {}, bytes_max=1 << 40, skip_gaps=False)
+    return next_commit_range(plan, {}, bytes_max=1 << 40, skip_gaps=False)
 
 
 def merged(base, end, size=1000):
@@ -137,16 +144,16 @@ def test_each_piece_of_a_plan_holds_for_its_own_offsets(base, marker_again):
         (0, 21, rows(10, 10), [20], []),
         (0, 41, merged(base, 41), [20] if marker_again else [], []),
     ]
-    work = work_of_pieces(*pieces)
-    assert (work.ends, work.markers) == ({0: 41}, {0: 1})
-    assert [(one.key[:3], one.offset_from, one.offset_to) for one in work.spans] == [
+    commit_range = work_of_pieces(*pieces)
+    assert (commit_range.ends, commit_range.markers) == ({0: 41}, {0: 1})
+    assert [(one.key[:3], one.offset_from, one.offset_to) for one in commit_range.spans] == [
         ("chu", 0, 10),
         ("chu", 10, 20),
         ("seg", 21, 41),
     ]
     # In order of the offsets wanted, whichever begins first.
-    (split,) = make_splits([*reversed(work.spans)], bytes_max=1 << 40, parallelism=1)
-    assert split.spans == work.spans
+    (split,) = make_splits([*reversed(commit_range.spans)], bytes_max=1 << 40, parallelism=1)
+    assert split.spans == commit_range.spans
 
 
 def test_what_a_piece_says_of_offsets_before_its_own_fills_no_hole():
@@ -163,8 +170,8 @@ def test_a_plan_ends_where_records_went_before_its_next_piece_was_asked_for():
 
 
 def test_a_span_that_ends_before_the_piece_it_is_told_in_is_left_aside():
-    work = work_of_pieces((0, 10, rows(10)), (0, 15, rows(4, 6, 5)))
-    assert [(one.offset_from, one.offset_to) for one in work.spans] == [(0, 10), (10, 15)]
+    commit_range = work_of_pieces((0, 10, rows(10)), (0, 15, rows(4, 6, 5)))
+    assert [(one.offset_from, one.offset_to) for one in commit_range.spans] == [(0, 10), (10, 15)]
 
 
 def test_ranges_that_reach_into_the_offsets_wanted_are_told_and_no_others():
@@ -214,14 +221,14 @@ def test_a_span_is_told_of_exactly_the_ranges_that_reach_into_it(shape, drawn, d
     aborted.sort(key=lambda one: one[1])
     start = data.draw(st.integers(0, end))
     bytes_max = data.draw(st.integers(1, 5000))
-    work = work_of({0: (0, end, spans, markers, aborted)}, {0: start}, bytes_max=bytes_max)
-    for span in work.spans:
+    commit_range = work_of({0: (0, end, spans, markers, aborted)}, {0: start}, bytes_max=bytes_max)
+    for span in commit_range.spans:
         assert [list(one) for one in span.aborted] == [
             one for one in aborted if one[1] < span.offset_to and one[2] > span.offset_from
         ]
-    covered = sum(span.offset_to - span.offset_from for span in work.spans)
-    assert covered + work.markers.get(0, 0) == work.ends[0] - start
-    assert work.ends[0] > start or start == end
+    covered = sum(span.offset_to - span.offset_from for span in commit_range.spans)
+    assert covered + commit_range.markers.get(0, 0) == commit_range.ends[0] - start
+    assert commit_range.ends[0] > start or start == end
 
 
 def test_a_hole_between_spans_is_refused():
@@ -241,9 +248,9 @@ def test_records_deleted_before_export_are_refused():
 
 
 def test_records_deleted_before_export_are_stepped_over_when_allowed():
-    work = work_of({0: (5, 15, rows(10, 5))}, {0: 3}, skip_gaps=True)
-    assert work.gaps == (Gap(partition=0, start=3, end=5),)
-    assert work.starts == {0: 5}
+    commit_range = work_of({0: (5, 15, rows(10, 5))}, {0: 3}, skip_gaps=True)
+    assert commit_range.gaps == (Gap(partition=0, start=3, end=5),)
+    assert commit_range.starts == {0: 5}
 
 
 def test_a_table_ahead_of_the_log_is_refused():
@@ -258,9 +265,9 @@ def test_a_partition_missing_from_the_plan_is_refused():
 
 def test_a_limit_of_bytes_cuts_between_spans_and_never_starves_a_partition():
     parts = {0: (0, 30, rows(10, 10, 10)), 1: (0, 10, rows(10))}
-    work = work_of(parts, {}, bytes_max=100)
-    assert work.ends == {0: 10, 1: 10}
-    again = work_of(parts, work.ends, bytes_max=2000)
+    commit_range = work_of(parts, {}, bytes_max=100)
+    assert commit_range.ends == {0: 10, 1: 10}
+    again = work_of(parts, commit_range.ends, bytes_max=2000)
     assert again.ends == {0: 30, 1: 10}
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iceberg_export.plan.splits import make_splits, next_work, parse_plan
+from iceberg_export.plan.splits import make_splits, next_commit_range, parse_plan
 from iceberg_export.records.read_chunks import open_reader, span_bytes
 from iceberg_export.records.rows import span_rows
-from iceberg_export.tasks.work import SplitResult, check_complete
+from iceberg_export.tasks.export_split import SplitResult, check_complete
 from iceberg_export.verify.proof import _reference_rows
 from tests.iceberg_export.world import InTransaction, World, some_records
 
@@ -59,21 +59,23 @@ def test_exports_in_any_slices_hold_every_committed_record_once(played, data):
             play(world, part)
             plan = parse_plan(world.plan("orders"))
             while True:
-                work = next_work(plan, offsets, bytes_max=bytes_max, skip_gaps=False)
-                if work.ends == offsets:
+                commit_range = next_commit_range(
+                    plan, offsets, bytes_max=bytes_max, skip_gaps=False
+                )
+                if commit_range.ends == offsets:
                     break
-                offsets = work.ends
-                found += rows_of(plan, work, split_bytes)
+                offsets = commit_range.ends
+                found += rows_of(plan, commit_range, split_bytes)
             logs = world.topics["orders"][1]
             assert offsets == {number: log.stable for number, log in enumerate(logs)}
             wanted = [(p, one.offset) for p, log in enumerate(logs) for one in log.wanted]
             assert sorted(found) == wanted
 
 
-def rows_of(plan, work, split_bytes: int) -> list[tuple[int, int]]:
+def rows_of(plan, commit_range, split_bytes: int) -> list[tuple[int, int]]:
     """What the tasks of a commit would write, after the proof that all offsets are accounted for."""
     found, results = [], {}
-    splits = make_splits(work.spans, bytes_max=split_bytes, parallelism=2)
+    splits = make_splits(commit_range.spans, bytes_max=split_bytes, parallelism=2)
     for split in splits:
         tallies = {}
         for span, data in span_bytes(open_reader(plan.store, {}), split.spans):
@@ -87,7 +89,7 @@ def rows_of(plan, work, split_bytes: int) -> list[tuple[int, int]]:
             found += [(span.partition, offset) for offset in compiled]
         rows = sum(tally.rows for tally in tallies.values())
         results[split.number] = SplitResult(split.number, [_File(rows)], tallies)
-    assert check_complete(work, results, len(splits)) == len(found)
+    assert check_complete(commit_range, results, len(splits)) == len(found)
     return found
 
 

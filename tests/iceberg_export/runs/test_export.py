@@ -12,13 +12,13 @@ from iceberg_export.errors import (
     StoreReadError,
 )
 from iceberg_export.plan.agent_client import Pinned
-from iceberg_export.plan.splits import Work
+from iceberg_export.plan.splits import CommitRange
 from iceberg_export.records.decode import Tally
 from iceberg_export.runs.job import export_topic
 from iceberg_export.runs.status import render, topic_status
 from iceberg_export.table import commit
-from iceberg_export.tasks import work
-from iceberg_export.tasks.work import check_complete
+from iceberg_export.tasks import export_split
+from iceberg_export.tasks.export_split import check_complete
 from iceberg_export.verify.proof import verify_topic
 from protocol.records import Record
 from tests.iceberg_export.world import (
@@ -377,21 +377,23 @@ def test_records_deleted_before_export_need_a_word(world, jobs, duck):
 
 def test_a_result_that_leaves_out_offsets_is_never_committed():
     with pytest.raises(PlanError, match="0 offsets were read of 5"):
-        check_complete(Work({0: 0}, {0: 5}, (), (), {}), {0: work.SplitResult(0, [], {})}, 1)
+        check_complete(
+            CommitRange({0: 0}, {0: 5}, (), (), {}), {0: export_split.SplitResult(0, [], {})}, 1
+        )
 
 
 def test_a_result_that_counts_a_marker_as_read_is_never_committed():
     with pytest.raises(PlanError, match="5 offsets were read of 4"):
         check_complete(
-            Work({0: 0}, {0: 5}, (), (), {0: 1}),
-            {0: work.SplitResult(0, [], {0: Tally(aborted=5)})},
+            CommitRange({0: 0}, {0: 5}, (), (), {0: 1}),
+            {0: export_split.SplitResult(0, [], {0: Tally(aborted=5)})},
             1,
         )
 
 
 def test_a_missing_result_is_never_committed():
     with pytest.raises(PlanError, match="gave no result"):
-        check_complete(Work({0: 0}, {0: 0}, (), (), {}), {}, 1)
+        check_complete(CommitRange({0: 0}, {0: 0}, (), (), {}), {}, 1)
 
 
 def test_verify_proves_a_right_table(world, jobs):

@@ -27,7 +27,7 @@ def export(here, *sets, **how):
     return export_topic(job, here.topic(job))
 
 
-STEPS = [one for one in Step if not one.startswith("letters-")]
+STEPS = [one for one in Step if not one.startswith("dead-letters-")]
 """Those of tables without dead letters."""
 
 
@@ -42,11 +42,11 @@ def test_a_run_that_dies_at_any_step_loses_and_doubles_nothing(here, step, expor
         fill(here)
     hook = Once(step, Killed())
     if exported_before and step.startswith(("init-", "table-")):
-        export(here, at=hook)
+        export(here, hook=hook)
         assert not hook.happened
     else:
         with pytest.raises(Killed):
-            export(here, at=hook)
+            export(here, hook=hook)
     fill(here)
     export(here)
     assert here.rows() == here.wanted()
@@ -59,7 +59,7 @@ def test_a_run_of_many_commits_that_dies_in_a_later_one_keeps_the_earlier(here, 
         fill(here)
     nth = 1 if step is Step.PLANNED else 2
     with pytest.raises(Killed):
-        export(here, "commit.bytes.max=1", at=Once(step, Killed(), nth))
+        export(here, "commit.bytes.max=1", hook=Once(step, Killed(), nth))
     seen = here.rows()
     assert seen == [row for row in here.wanted() if row in seen]
     assert len(seen) < len(here.wanted())
@@ -95,9 +95,9 @@ def test_whatever_others_commit_at_any_step_each_record_is_there_once(here, step
     hook = Once(step, lambda: OTHERS[what](here))
     if what == "export" and step not in {Step.COMMIT_ANSWERED, Step.COMMITTED}:
         with pytest.raises(FencedError):
-            export(here, at=hook)
+            export(here, hook=hook)
     else:
-        export(here, at=hook)
+        export(here, hook=hook)
     assert hook.happened
     export(here)
     kept = [row for row in here.wanted() if what != "delete" or row[1] != 1]
@@ -105,10 +105,10 @@ def test_whatever_others_commit_at_any_step_each_record_is_there_once(here, step
 
 
 @pytest.mark.parametrize("error", [CommitFailedException, CommitStateUnknownException, OSError])
-@pytest.mark.parametrize("step", [Step.COMMIT_LOOKED, Step.COMMIT_WRITTEN, Step.COMMIT_ANSWERED])
+@pytest.mark.parametrize("step", [Step.COMMIT_LOADED, Step.COMMIT_WRITTEN, Step.COMMIT_ANSWERED])
 def test_whatever_the_catalog_answers_at_the_commit_each_record_is_there_once(here, step, error):
     fill(here)
-    export(here, at=Once(step, error("no")))
+    export(here, hook=Once(step, error("no")))
     assert here.rows() == here.wanted()
     assert here.state().seq == 1
 

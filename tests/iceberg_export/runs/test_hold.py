@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 )
 
 from iceberg_export.progress import Progress
-from iceberg_export.runs.loop import Clock, Runner, Stop
+from iceberg_export.runs.loop import Clock, Runner, StopRequest
 from iceberg_export.runs.session import Session
 from iceberg_export.settings import parse
 from iceberg_export.tasks import spark
@@ -125,7 +125,7 @@ def test_records_stay_while_the_exporter_is_away_and_go_when_they_are_in_the_tab
     session = Session(settings, Progress(io.StringIO(), time.perf_counter))
     clock = Clock(time.perf_counter, lambda: time.time_ns() // 1_000_000, time.sleep)
     out = io.StringIO()
-    assert Runner(session, clock, Stop(), out, "held").once() == 0
+    assert Runner(session, clock, StopRequest(), out, "held").once() == 0
     session.close()
     session.catalog.engine.dispose()
     assert out.getvalue() == "held: 5 records in 1 files into table frazil.held\n"

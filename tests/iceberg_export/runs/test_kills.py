@@ -31,7 +31,7 @@ def drive(address, data, run_id, step, nth):
     """A whole driver: its own catalog connection, agents over HTTP; dies at that step."""
     job = make_job(World(data / "nowhere"), address, data, run_id, ("commit.bytes.max=1",))
     (topic,) = job.client.topics().topics
-    export_topic(job._replace(at=Once(step, die, nth)), topic)
+    export_topic(job._replace(hook=Once(step, die, nth)), topic)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_a_driver_killed_at_every_step_in_turn_leaves_an_exact_table(tmp_path, p
             world.commit("orders", {1: [some_records(7, 125)]})
             code = run(processes, address, data, f"kill{number}", step, nth)
             assert code == -signal.SIGKILL
-        assert run(processes, address, data, "last", Step.INIT_LOOKED, 99) == 0
+        assert run(processes, address, data, "last", Step.INIT_LOADED, 99) == 0
         job = make_job(world, address, data, "verify")
         (topic,) = job.client.topics().topics
         verdict = verify_topic(job, topic)

@@ -118,4 +118,4 @@ def test_a_newest_schema_of_another_kind_makes_dead_letters_with_the_reason(worl
     send(world, b"\x0a")
     report = export(jobs())
     assert report.dead == 1
-    assert "schema 1 is JSON, the topic's mode is avro" in report.said
+    assert "schema 1 is JSON, the topic's mode is avro" in report.first_reason

@@ -19,15 +19,15 @@ from iceberg_export.progress import Progress
 from iceberg_export.runs import failures, metrics
 from iceberg_export.runs.due import (
     FAILURE_PAUSE_MS_MAX,
-    LOOK_MS_MIN,
-    Waiting,
-    failed,
+    POLL_MS_MIN,
+    TopicLag,
+    count_failure,
     is_due,
-    is_news,
-    look_ms,
-    may_try,
+    is_worth_reporting,
+    may_retry,
+    poll_interval_ms,
 )
-from iceberg_export.runs.loop import STOPPED, Clock, Runner, Stop
+from iceberg_export.runs.loop import STOPPED, Clock, Runner, StopRequest
 from iceberg_export.runs.session import Session
 from iceberg_export.settings import parse
 from iceberg_export.steps import Step
@@ -93,7 +93,7 @@ def loop(world, tmp_path, monkeypatch):
         said = io.StringIO()
         session = Session(settings, Progress(said, lambda: 0.0))
         time = LoopClock()
-        yield Loop(session, time.clock(), Stop(), io.StringIO(), time=time, said=said)
+        yield Loop(session, time.clock(), StopRequest(), io.StringIO(), time=time, said=said)
         session.close()
         session.catalog.engine.dispose()
 
@@ -173,7 +173,7 @@ def test_a_topic_that_keeps_failing_is_tried_and_told_ever_more_seldom(world, lo
     ]
     # At 0, 1, 3, 7 and 15 minutes, then every ten.
     assert loop.numbers.topics["orders"].errors == 15
-    assert loop.numbers.topics["orders"].in_a_row == 15
+    assert loop.numbers.topics["orders"].consecutive_failures == 15
 
 
 def test_a_topic_whose_settings_were_mended_is_tried_at_the_next_look(world, loop):
@@ -181,14 +181,14 @@ def test_a_topic_whose_settings_were_mended_is_tried_at_the_next_look(world, loo
     loop.time.after(16 * 60, lambda: world.configs.update(orders={}))
     out = run_for(loop, 17 * 60 + 30)
     assert out == ["orders: 5 records in 1 files into table frazil.orders"]
-    assert loop.numbers.topics["orders"].in_a_row == 0
+    assert loop.numbers.topics["orders"].consecutive_failures == 0
 
 
 def test_a_failing_topic_that_is_switched_off_is_forgotten(world, loop):
     world.configs["orders"] = {"mode": "sideways"}
     loop.time.after(90, lambda: world.configs.update(orders={"enable": "false"}))
     run_for(loop, 3 * 60)
-    assert loop.numbers.topics["orders"].in_a_row == 0
+    assert loop.numbers.topics["orders"].consecutive_failures == 0
     assert failures.load(loop.session.settings.data) == {}
 
 
@@ -256,23 +256,23 @@ def test_pauses_after_failures_double_up_to_ten_minutes_or_the_interval(interval
     found, pauses = None, []
     for number in range(count):
         look = found.again_ms if found else 0
-        assert may_try(found, {}, look)
-        found = failed(found, "why", configs={}, look_ms=look, interval_ms=interval)
+        assert may_retry(found, {}, look)
+        found = count_failure(found, "why", configs={}, began_ms=look, interval_ms=interval)
         assert found.times == number + 1
-        assert not may_try(found, {}, found.again_ms - 1)
-        assert may_try(found, {"other": "settings"}, look)
+        assert not may_retry(found, {}, found.again_ms - 1)
+        assert may_retry(found, {"other": "settings"}, look)
         pauses.append(found.pause_ms)
     most = max(interval, FAILURE_PAUSE_MS_MAX)
     assert pauses == [min(interval << number, most) for number in range(count)]
 
 
 def test_a_failure_is_news_when_its_reason_or_its_pause_is():
-    first = failed(None, "why", configs={}, look_ms=0, interval_ms=2 * HOUR_MS)
-    again = failed(first, "why", configs={}, look_ms=0, interval_ms=2 * HOUR_MS)
-    assert is_news(None, first)
-    assert not is_news(first, again)
-    assert is_news(again, again._replace(reason="other"))
-    assert is_news(again, again._replace(pause_ms=5))
+    first = count_failure(None, "why", configs={}, began_ms=0, interval_ms=2 * HOUR_MS)
+    again = count_failure(first, "why", configs={}, began_ms=0, interval_ms=2 * HOUR_MS)
+    assert is_worth_reporting(None, first)
+    assert not is_worth_reporting(first, again)
+    assert is_worth_reporting(again, again._replace(reason="other"))
+    assert is_worth_reporting(again, again._replace(pause_ms=5))
 
 
 def test_each_round_is_a_run_of_its_own(world, loop):
@@ -344,7 +344,7 @@ def test_agents_hear_that_another_table_has_nothing_yet(world, loop):
 def test_a_loop_brings_dead_letters_in_that_a_crash_left_though_nothing_new_comes(world, loop):
     world.configs["orders"] = {"mode": "upsert"}
     job = loop.session.job
-    loop.session.job = lambda cluster: job(cluster)._replace(at=Once(Step.COMMITTED, Killed()))
+    loop.session.job = lambda cluster: job(cluster)._replace(hook=Once(Step.COMMITTED, Killed()))
     with pytest.raises(Killed):
         loop.forever(MINUTE_MS)
     loop.session.job = job
@@ -403,10 +403,10 @@ def test_an_address_for_metrics_that_is_none_is_told(text):
 
 
 def test_a_port_that_is_taken_is_told():
-    port, end = metrics.serve(metrics.LoopNumbers(), "127.0.0.1:0")
+    port, end = metrics.serve(metrics.LoopMetrics(), "127.0.0.1:0")
     try:
         with pytest.raises(SettingsError, match="cannot listen on"):
-            metrics.serve(metrics.LoopNumbers(), f"{port}")
+            metrics.serve(metrics.LoopMetrics(), f"{port}")
     finally:
         end()
 
@@ -418,18 +418,20 @@ def test_a_port_that_is_taken_is_told():
 )
 def test_no_record_waits_longer_than_its_topic_allows_by_more_than_a_look(lag, interval, caught_up):
     """Whenever the next look would come too late for the oldest record, this one takes it."""
-    look = look_ms(interval, [lag])
+    look = poll_interval_ms(interval, [lag])
     now = caught_up
-    while not is_due(Waiting(1, 10, lag, caught_up), next_look_ms=now + look, bytes_enough=1 << 30):
+    while not is_due(
+        TopicLag(1, 10, lag, caught_up), next_poll_ms=now + look, bytes_enough=1 << 30
+    ):
         now += look
     assert now - caught_up <= lag
-    assert now + look - caught_up > lag or lag < LOOK_MS_MIN
+    assert now + look - caught_up > lag or lag < POLL_MS_MIN
 
 
 def test_nothing_new_is_never_due_and_what_nobody_knows_always():
-    far = {"next_look_ms": 10 * HOUR_MS, "bytes_enough": 1}
-    assert not is_due(Waiting(0, 0, 0, None), **far)
-    assert is_due(Waiting(1, 0, HOUR_MS, None), next_look_ms=0, bytes_enough=1)
+    far = {"next_poll_ms": 10 * HOUR_MS, "bytes_enough": 1}
+    assert not is_due(TopicLag(0, 0, 0, None), **far)
+    assert is_due(TopicLag(1, 0, HOUR_MS, None), next_poll_ms=0, bytes_enough=1)
 
 
 @pytest.mark.parametrize(

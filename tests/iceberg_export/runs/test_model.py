@@ -157,7 +157,7 @@ class Life(RuleBasedStateMachine):
         hook = Once(step, errors.get(what) or others[what], nth)
         sets = ("commit.bytes.max=1",) if nth == 2 else ()
         with suppress(Killed, FencedError, StateError):
-            self.export(*sets, at=hook)
+            self.export(*sets, hook=hook)
         self.check()
 
     # Others.
@@ -215,12 +215,12 @@ class Life(RuleBasedStateMachine):
             job = self.place.job()
             compact(job, TABLE, FAR + CLOSED_MS)
 
-    @rule(step=st.sampled_from([Step.COMMIT_LOOKED, Step.COMMIT_WRITTEN]), choice=st.integers(0, 7))
+    @rule(step=st.sampled_from([Step.COMMIT_LOADED, Step.COMMIT_WRITTEN]), choice=st.integers(0, 7))
     def overtaken_compaction(self, step, choice):
         if not self.has_head():
             return
         other = [self.export, lambda: self.delete(choice), lambda: self.roll_back(choice)]
-        job = self.place.job(at=Once(step, other[choice % 3]))
+        job = self.place.job(hook=Once(step, other[choice % 3]))
         with suppress(OvertakenError):
             compact(job, TABLE, FAR + CLOSED_MS)
         self.check()

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from iceberg_export.plan.agent_client import AgentClient, Topic
 from iceberg_export.plan.splits import SEGMENTS
-from iceberg_export.records import seams
+from iceberg_export.records import last_records
 from iceberg_export.runs.job import Job, export_topic
 from iceberg_export.settings import parse
 from iceberg_export.table.catalog import open_catalog, view_of
@@ -46,12 +46,19 @@ def until_moved(agent: FrazilDev, job: Job, topic: Topic) -> None:
     """Until the last records of both partitions lie in segments."""
     state = read_state(view_of(job.catalog.load_table(("frazil", "orders"))))
     deadline = time.monotonic() + PATIENCE_S
-    while len(moved := seams.moved(job.client.plan(topic, {}), state.seams)) < 2:
-        assert time.monotonic() < deadline, moved
+    while (
+        len(
+            moved_records := last_records.moved_records(
+                job.client.plan(topic, {}), state.last_records
+            )
+        )
+        < 2
+    ):
+        assert time.monotonic() < deadline, moved_records
         merge = f"http://127.0.0.1:{agent.http_port}/jobs/merge/run"
         urlopen(Request(merge, method="POST")).close()
         time.sleep(0.5)
-    assert all(one.key.startswith(SEGMENTS) for one in moved)
+    assert all(one.key.startswith(SEGMENTS) for one in moved_records)
 
 
 @pytest.mark.parametrize("stamp", ["CreateTime", "LogAppendTime"])

@@ -10,14 +10,14 @@ from iceberg_export.cli.preview import preview_topic
 from iceberg_export.cli.reset_preview import preview_reset
 from iceberg_export.errors import AheadError
 from iceberg_export.progress import Progress
+from iceberg_export.records.last_records import digest_of
 from iceberg_export.records.rows import ROW_SCHEMA
-from iceberg_export.records.seams import digest_of
 from iceberg_export.runs.job import export_topic
-from iceberg_export.runs.loop import Clock, Runner, Stop
+from iceberg_export.runs.loop import Clock, Runner, StopRequest
 from iceberg_export.runs.session import Session
 from iceberg_export.runs.status import render, topic_status
 from iceberg_export.settings import parse
-from iceberg_export.source.filters import Wanted
+from iceberg_export.source.filters import QueryRange
 from iceberg_export.source.read_options import parse_options
 from iceberg_export.source.tables import plan_table
 from iceberg_export.table import state
@@ -146,7 +146,11 @@ def test_a_table_of_an_earlier_release_is_refused_by_its_offsets_alone(monkeypat
 
     def of_earlier_release(*given, **named):
         return tuple(
-            {name: v for name, v in keys.items() if name not in {state.POSITION, state.SEAMS}}
+            {
+                name: v
+                for name, v in keys.items()
+                if name not in {state.POSITION, state.LAST_RECORDS}
+            }
             for keys in encode(*given, **named)
         )
 
@@ -194,7 +198,7 @@ def test_a_reset_to_the_logs_start_mends_a_table_whose_offsets_were_given_anew(h
 def test_a_reset_of_one_partition_leaves_the_others_known(here):
     here.world.put_back(here.newer)
     reset(here, {0: 5})
-    assert here.state().seams.keys() == {1}
+    assert here.state().last_records.keys() == {1}
     here.world.topics["orders"][1][1] = Log()
     here.world.commit("orders", {1: [some_records(8, 1000)]})
     assert "partition 1: at offset 4 the log has another record" in refused(export, here)
@@ -226,7 +230,7 @@ def test_status_plan_and_verify_tell_it(here):
 
 def test_a_query_over_the_table_and_what_is_not_in_it_is_refused(here):
     options = parse_options({"agent": "http://world", "table": ".".join(TABLE)}, streaming=False)
-    said = refused(plan_table, options, here.job().client, here.table(), Wanted())
+    said = refused(plan_table, options, here.job().client, here.table(), QueryRange())
     assert "the table is ahead of the log" in said
 
 
@@ -243,7 +247,7 @@ def test_other_topics_are_exported_and_the_exit_code_is_that_of_a_refusal(tmp_pa
         clock = Clock(lambda: 1.0, lambda: 1, lambda _seconds: None)
 
         def run():
-            runner = Runner(session, clock, Stop(), io.StringIO())
+            runner = Runner(session, clock, StopRequest(), io.StringIO())
             return runner.once(), runner.output.getvalue()
 
         world.commit("orders", {0: [some_records(5)]})

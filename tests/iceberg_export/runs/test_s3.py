@@ -9,8 +9,8 @@ from iceberg_export.errors import StoreReadError
 from iceberg_export.plan.splits import StoreAddress
 from iceberg_export.records.read_chunks import open_reader
 from iceberg_export.runs.job import export_topic
-from iceberg_export.steps import Step, pass_by
-from iceberg_export.table.run_markers import list_files
+from iceberg_export.steps import Step, no_hook
+from iceberg_export.table.run_marks import list_files
 from iceberg_export.upkeep import maintain
 from iceberg_export.upkeep.compact import compact
 from iceberg_export.upkeep.maintain import delete_orphans, expire, store_now_ms
@@ -108,18 +108,18 @@ class Bucket:
         self.address = ""
         self.jobs = []
 
-    def job(self, at=pass_by):
+    def job(self, hook=no_hook):
         sets = in_bucket(self.minio, self.name, self.folder)
         run_id = f"r{len(self.jobs)}"
         job = make_job(self.world, self.address, self.folder / "data", run_id, sets=sets)
         self.jobs.append(job)
-        return job._replace(at=at)
+        return job._replace(hook=hook)
 
-    def export(self, at=pass_by):
+    def export(self, hook=no_hook):
         count = self.world.chunk_number
         self.world.commit("orders", {p: [some_records(8, 3 * count)] for p in range(2)})
         upload(self.minio, self.name, self.world)
-        job = self.job(at)
+        job = self.job(hook)
         export_topic(job, *job.client.topics().topics)
 
     def table(self):
@@ -171,7 +171,7 @@ def test_upkeep_of_a_table_in_s3_takes_what_is_old_by_the_stores_clock(place, mo
     while store_now_ms(place.job(), TABLE) <= max(place.files().values()) + APART_MS:
         time.sleep(0.2)
     with pytest.raises(Killed):
-        place.export(at=Once(Step.COMMIT_WRITTEN, Killed()))
+        place.export(hook=Once(Step.COMMIT_WRITTEN, Killed()))
     files = place.files()
     young = files.keys() - place.live() - old
     assert young
@@ -198,7 +198,7 @@ def test_no_file_of_a_live_run_in_s3_is_deleted(place):
             delete_orphans(place.job(), TABLE, -1)
             assert place.files().keys() == before
 
-    place.export(at=upkeep)
+    place.export(hook=upkeep)
     place.check()
 
 

@@ -9,11 +9,11 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from iceberg_export.dead_letters.dead_letter_table import decode_pending
 from iceberg_export.errors import SettingsError, StateError
-from iceberg_export.letters.dead_letters import decode_pending
 from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
-from iceberg_export.tasks.work import BadRecordError
+from iceberg_export.tasks.export_split import BadRecordError
 from iceberg_export.typed.framing import frame
 from iceberg_export.typed.registry_client import RegistryError
 from iceberg_export.verify.proof import verify_topic
@@ -168,7 +168,7 @@ def test_bad_records_are_dead_letters_whole_and_with_their_reason(world, registr
     job = jobs()
     report = export(job)
     assert (report.rows, report.dead) == (2, 5)
-    assert "partition 0, offset 1" in report.said
+    assert "partition 0, offset 1" in report.first_reason
     assert dead(job, "kafka_partition", "kafka_offset", "value", "error_code", "schema_id") == [
         (0, 1, b"\1plain", "NOT_FRAMED", None),
         (0, 2, good[:6], "UNDECODABLE", one),
@@ -509,7 +509,7 @@ def test_a_crash_leaves_each_record_in_one_table_whatever_the_registry_says_then
     one = registry.register("orders-value", ORDER_1)
     send(world, avro(one, ORDER_1, {"id": 1, "city": "Ulm"}), framed(2, b"\2\2x"), b"bad")
     with pytest.raises(Died):
-        export(jobs()._replace(at=die_at(step)))
+        export(jobs()._replace(hook=die_at(step)))
     # The id that was unknown is registered now, as something that its record is.
     registry.register("elsewhere", ORDER_1)
     job = jobs()

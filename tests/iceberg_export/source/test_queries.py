@@ -15,7 +15,7 @@ from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import PlannedSpan
 from iceberg_export.records.rows import ROW_SCHEMA
 from iceberg_export.runs.job import export_topic
-from iceberg_export.source.filters import Filter, Wanted, wanted_by
+from iceberg_export.source.filters import Filter, QueryRange, narrow_range
 from iceberg_export.source.planning import _too_old, pin, plan_topic
 from iceberg_export.source.read_options import Bounds, parse_options
 from iceberg_export.source.reading import read_task
@@ -37,16 +37,21 @@ def client(found) -> AgentClient:
     return AgentClient(found.settings.agents, timeout_ms=5000, sleep=lambda _seconds: None)
 
 
-def rows_of(tasks, box: Wanted) -> list[dict]:
+def rows_of(tasks, query_range: QueryRange) -> list[dict]:
     return [
-        row for task in tasks for b in read_task(task, ROW_SCHEMA, box) for row in b.to_pylist()
+        row
+        for task in tasks
+        for b in read_task(task, ROW_SCHEMA, query_range)
+        for row in b.to_pylist()
     ]
 
 
-def read_topic(address: str, wanted: Wanted | None = None, **more: str) -> list[tuple[int, int]]:
+def read_topic(
+    address: str, wanted: QueryRange | None = None, **more: str
+) -> list[tuple[int, int]]:
     found = options(address, topic="orders", **more)
-    tasks = plan_topic(found, client(found), found.box if wanted is None else wanted)
-    return places(rows_of(tasks, found.box))
+    tasks = plan_topic(found, client(found), found.query_range if wanted is None else wanted)
+    return places(rows_of(tasks, found.query_range))
 
 
 def places(rows) -> list[tuple[int, int]]:
@@ -124,7 +129,7 @@ def test_options_are_read_as_sparks_kafka_source_writes_them():
     assert found.topic == "orders"
     assert found.starting == Bounds(-2, {0: 7, 1: -1})
     assert found.ending == Bounds(-1)
-    assert found.box.micros_from == 1_795_341_600_000_001
+    assert found.query_range.micros_from == 1_795_341_600_000_001
     assert found.store_options["store.access.key"] == "k"
 
 
@@ -167,11 +172,11 @@ def test_no_row_that_all_filters_let_pass_lies_outside_the_box(filters, row):
     value = dict(zip(_COLUMNS, row, strict=True))
     understood = [one for one in filters if one.kind in _HOLDS]
     if all(_HOLDS[one.kind](value[one.column[0]], one.value) for one in understood):
-        box = wanted_by(filters, Wanted())
-        assert box.has(value[names.PARTITION])
-        assert box.offset_from <= value[names.OFFSET] < box.offset_to
-        assert box.micros_from is None or box.micros_from <= value[names.TIMESTAMP]
-        assert box.micros_to is None or value[names.TIMESTAMP] < box.micros_to
+        query_range = narrow_range(filters, QueryRange())
+        assert query_range.has(value[names.PARTITION])
+        assert query_range.offset_from <= value[names.OFFSET] < query_range.offset_to
+        assert query_range.micros_from is None or query_range.micros_from <= value[names.TIMESTAMP]
+        assert query_range.micros_to is None or value[names.TIMESTAMP] < query_range.micros_to
 
 
 def test_filters_make_the_box_smaller():
@@ -181,8 +186,8 @@ def test_filters_make_the_box_smaller():
         Filter("LessThanOrEqual", (names.OFFSET,), 9),
         Filter("EqualTo", (names.TIMESTAMP,), 77),
     ]
-    box = Wanted(partitions=frozenset({2, 3}))
-    assert wanted_by(filters, box) == Wanted(frozenset({2}), 6, 10, 77, 78)
+    query_range = QueryRange(partitions=frozenset({2, 3}))
+    assert narrow_range(filters, query_range) == QueryRange(frozenset({2}), 6, 10, 77, 78)
 
 
 # Topics.
@@ -198,8 +203,8 @@ def test_a_topic_is_read_whole_with_one_request(world):
 def test_rows_are_those_that_the_exporter_writes(world, tmp_path):
     with exported(world, tmp_path) as (address, job):
         found = options(address, topic="orders")
-        tasks = plan_topic(found, client(found), found.box)
-        batches = [b for task in tasks for b in read_task(task, ROW_SCHEMA, found.box)]
+        tasks = plan_topic(found, client(found), found.query_range)
+        batches = [b for task in tasks for b in read_task(task, ROW_SCHEMA, found.query_range)]
         table = job.catalog.load_table(("frazil", "orders")).scan().to_arrow()
         order = [(names.PARTITION, "ascending"), (names.OFFSET, "ascending")]
         ours = pa.Table.from_batches(batches).sort_by(order)
@@ -231,20 +236,20 @@ def test_offsets_of_the_options_begin_and_end_a_read(world):
 
 
 def test_only_what_lies_in_the_box_is_planned(world):
-    box = Wanted(partitions=frozenset({1}), offset_from=21, offset_to=23)
+    query_range = QueryRange(partitions=frozenset({1}), offset_from=21, offset_to=23)
     with served(world) as address:
-        assert read_topic(address, box) == [(1, 21), (1, 22)]
-        assert read_topic(address, box._replace(partitions=frozenset({9}))) == []
-        assert read_topic(address, box._replace(offset_from=1 << 62)) == []
+        assert read_topic(address, query_range) == [(1, 21), (1, 22)]
+        assert read_topic(address, query_range._replace(partitions=frozenset({9}))) == []
+        assert read_topic(address, query_range._replace(offset_from=1 << 62)) == []
 
 
 @pytest.mark.parametrize("kind", ["segments", "chunks"])
 def test_of_what_is_older_than_wanted_only_segments_are_believed(kind: str) -> None:
     span = PlannedSpan(0, f"{kind}/0/0", 0, 10, 0, 1, 0, 1, timestamp_max=NOW)
     for later_ms, is_passed_over in ((0, False), (1, kind == "segments")):
-        wanted = Wanted(micros_from=(NOW + later_ms) * 1000)
+        wanted = QueryRange(micros_from=(NOW + later_ms) * 1000)
         assert _too_old(span, wanted) is is_passed_over
-    assert not _too_old(span._replace(timestamp_max=-1), Wanted(micros_from=NOW * 2000))
+    assert not _too_old(span._replace(timestamp_max=-1), QueryRange(micros_from=NOW * 2000))
 
 
 def test_records_are_found_by_their_time_whatever_their_chunk_says(world):
@@ -253,13 +258,13 @@ def test_records_are_found_by_their_time_whatever_their_chunk_says(world):
             span[5] = NOW - 1000
     with served(world) as address:
         found = options(address, topic="orders", timestampFrom=str(NOW + 1000))
-        tasks = plan_topic(found, client(found), found.box)
-        assert places(rows_of(tasks, found.box)) == [
+        tasks = plan_topic(found, client(found), found.query_range)
+        assert places(rows_of(tasks, found.query_range)) == [
             (p, o) for p in range(2) for o in range(20, 60)
         ]
         until = options(address, topic="orders", timestampTo=str(NOW + 1))
-        tasks = plan_topic(until, client(until), until.box)
-        assert places(rows_of(tasks, until.box)) == [(0, 0), (1, 0)]
+        tasks = plan_topic(until, client(until), until.query_range)
+        assert places(rows_of(tasks, until.query_range)) == [(0, 0), (1, 0)]
 
 
 def test_records_that_retention_has_deleted_are_an_error_unless_that_is_allowed(world):
@@ -283,15 +288,15 @@ def test_offsets_and_partitions_that_are_not_there_are_refused(world):
             read_topic(address, startingOffsets='{"5": 0}')
         found = options(address, topic="none")
         with pytest.raises(ExportError, match="there is no topic none"):
-            plan_topic(found, client(found), found.box)
+            plan_topic(found, client(found), found.query_range)
 
 
 def test_columns_that_a_query_names_come_in_its_order(world):
     schema = pa.schema([ROW_SCHEMA.field(names.OFFSET), ROW_SCHEMA.field(names.PARTITION)])
     with served(world) as address:
         found = options(address, topic="orders", partitions="1", endingOffsets='{"0": 1, "1": 2}')
-        (task,) = plan_topic(found, client(found), found.box)
-        (batch,) = read_task(task, schema, found.box)
+        (task,) = plan_topic(found, client(found), found.query_range)
+        (batch,) = read_task(task, schema, found.query_range)
     assert batch.to_pydict() == {names.OFFSET: [0, 1], names.PARTITION: [1, 1]}
 
 
@@ -316,9 +321,9 @@ def test_queries_of_a_while_share_one_pin_that_outlives_them(world):
 
 def read_table(address, job, wanted=None, **more):
     found = options(address, table="orders", **more)
-    wanted = found.box if wanted is None else wanted
+    wanted = found.query_range if wanted is None else wanted
     table = open_table(found, job.catalog)
-    return rows_of(plan_table(found, client(found), table, wanted), found.box)
+    return rows_of(plan_table(found, client(found), table, wanted), found.query_range)
 
 
 def test_a_table_and_what_is_not_in_it_yet_have_each_record_once(world, tmp_path):
@@ -348,9 +353,9 @@ def test_a_box_counts_for_table_and_chunks_alike(world, tmp_path):
         world.commit("orders", {p: [some_records(5, timestamp=NOW + 9000)] for p in range(2)})
         since = read_table(address, job, timestampFrom=str(NOW + 2000 + 40), partitions="1")
         assert places(since) == [(1, o) for o in range(40, 65)]
-        box = Wanted(frozenset({0}), 58, 62, micros_to=(NOW + 9001) * 1000)
-        assert {(0, 58), (0, 59), (0, 60)} <= set(places(read_table(address, job, box)))
-        assert read_table(address, job, Wanted(frozenset())) == []
+        query_range = QueryRange(frozenset({0}), 58, 62, micros_to=(NOW + 9001) * 1000)
+        assert {(0, 58), (0, 59), (0, 60)} <= set(places(read_table(address, job, query_range)))
+        assert read_table(address, job, QueryRange(frozenset())) == []
 
 
 def test_a_partition_that_is_newer_than_the_table_is_read_from_its_start(world, tmp_path):
@@ -435,8 +440,8 @@ def test_what_is_not_exported_yet_is_decoded_also_into_columns_that_the_table_wi
         found = options(address, table="orders", **{"schema.registry.url": url})
         table = open_table(found, job.catalog)
         columns = columns_of(found, table, lambda: client(found))
-        tasks = plan_table(found, client(found), table, found.box)
-        batches = [b for task in tasks for b in read_task(task, columns, found.box)]
+        tasks = plan_table(found, client(found), table, found.query_range)
+        batches = [b for task in tasks for b in read_task(task, columns, found.query_range)]
         rows = pa.Table.from_batches(batches).sort_by(names.OFFSET).to_pylist()
         assert [(row[names.OFFSET], row["id"], row["price"]) for row in rows] == [
             (0, 0, None), (1, 1, None), (2, 2, None), (3, 0, 7), (4, 1, 7), (5, 2, 7),
@@ -464,15 +469,15 @@ def test_a_message_that_the_table_has_no_columns_for_yet_is_an_error_with_its_cu
         found = options(address, table="orders", **{"schema.registry.url": url})
         table = open_table(found, job.catalog)
         columns = columns_of(found, table, lambda: client(found))
-        tasks = plan_table(found, client(found), table, found.box)
+        tasks = plan_table(found, client(found), table, found.query_range)
         with pytest.raises(PlanError, match=r"message \[1\] of schema 2 .* export the topic first"):
-            [list(read_task(task, columns, found.box)) for task in tasks]
+            [list(read_task(task, columns, found.query_range)) for task in tasks]
         export_topic(job, *job.client.topics().topics)
         send((1,))
         table = open_table(found, job.catalog)
         columns = columns_of(found, table, lambda: client(found))
-        tasks = plan_table(found, client(found), table, found.box)
-        batches = [b for task in tasks for b in read_task(task, columns, found.box)]
+        tasks = plan_table(found, client(found), table, found.query_range)
+        batches = [b for task in tasks for b in read_task(task, columns, found.query_range)]
         rows = pa.Table.from_batches(batches).sort_by(names.OFFSET).to_pylist()
         assert [(row["a"], row["b"]) for row in rows] == [(5, None)] * 2 + [(None, 5)] * 2
 
@@ -488,11 +493,11 @@ def stream_of(address: str, **more: str):
 def test_a_stream_reads_each_record_once_batch_by_batch(world):
     with served(world) as address:
         stream, agents, found = stream_of(address, startingOffsets="earliest")
-        start = stream.initial(stream.ask(agents))
+        start = stream.initial(stream.fetch_bounds(agents))
         seen = []
         for _ in range(3):
-            end = stream.latest(stream.ask(agents))
-            seen += rows_of(stream.tasks(agents, start, end), found.box)
+            end = stream.latest(stream.fetch_bounds(agents))
+            seen += rows_of(stream.tasks(agents, start, end), found.query_range)
             start = end
             world.commit("orders", {1: [some_records(4)]})
         assert places(seen) == [(0, o) for o in range(60)] + [(1, o) for o in range(68)]
@@ -501,9 +506,9 @@ def test_a_stream_reads_each_record_once_batch_by_batch(world):
 def test_a_stream_begins_at_the_end_unless_it_is_told_otherwise(world):
     with served(world) as address:
         stream, agents, _ = stream_of(address)
-        assert stream.initial(stream.ask(agents))["offsets"] == {"0": 60, "1": 60}
+        assert stream.initial(stream.fetch_bounds(agents))["offsets"] == {"0": 60, "1": 60}
         stream, agents, _ = stream_of(address, startingOffsets='{"0": 7, "1": -1}')
-        assert stream.initial(stream.ask(agents))["offsets"] == {"0": 7, "1": 60}
+        assert stream.initial(stream.fetch_bounds(agents))["offsets"] == {"0": 7, "1": 60}
 
 
 def test_a_batch_of_a_stream_is_as_small_as_was_asked_for(world):
@@ -511,10 +516,10 @@ def test_a_batch_of_a_stream_is_as_small_as_was_asked_for(world):
         stream, agents, found = stream_of(
             address, startingOffsets="earliest", maxOffsetsPerTrigger="50"
         )
-        start = stream.initial(stream.ask(agents))
+        start = stream.initial(stream.fetch_bounds(agents))
         sizes = []
-        while (end := stream.latest(stream.ask(agents))) != start:
-            sizes.append(len(rows_of(stream.tasks(agents, start, end), found.box)))
+        while (end := stream.latest(stream.fetch_bounds(agents))) != start:
+            sizes.append(len(rows_of(stream.tasks(agents, start, end), found.query_range)))
             start = end
     assert sizes == [50, 50, 20]
 
@@ -522,22 +527,22 @@ def test_a_batch_of_a_stream_is_as_small_as_was_asked_for(world):
 def test_a_batch_planned_again_after_a_restart_has_the_same_records(world):
     with served(world) as address:
         stream, agents, _ = stream_of(address, startingOffsets="earliest")
-        start = stream.initial(stream.ask(agents))
-        end = stream.latest(stream.ask(agents))
+        start = stream.initial(stream.fetch_bounds(agents))
+        end = stream.latest(stream.fetch_bounds(agents))
         world.commit("orders", {0: [some_records(4)]})
         again, agents, found = stream_of(address, startingOffsets="earliest")
-        assert len(rows_of(again.tasks(agents, start, end), found.box)) == 120
-        assert again.latest(again.ask(agents))["offsets"] == {"0": 64, "1": 60}
+        assert len(rows_of(again.tasks(agents, start, end), found.query_range)) == 120
+        assert again.latest(again.fetch_bounds(agents))["offsets"] == {"0": 64, "1": 60}
 
 
 def test_a_partition_that_comes_while_a_stream_runs_is_read_from_its_start(world):
     with served(world) as address:
         stream, agents, found = stream_of(address)
-        start = stream.initial(stream.ask(agents))
+        start = stream.initial(stream.fetch_bounds(agents))
         world.topics["orders"][1].append(type(world.topics["orders"][1][0])())
         world.commit("orders", {2: [some_records(3)]})
-        end = stream.latest(stream.ask(agents))
-        assert places(rows_of(stream.tasks(agents, start, end), found.box)) == [
+        end = stream.latest(stream.fetch_bounds(agents))
+        assert places(rows_of(stream.tasks(agents, start, end), found.query_range)) == [
             (2, 0), (2, 1), (2, 2),
         ]  # fmt: skip
 
@@ -545,8 +550,8 @@ def test_a_partition_that_comes_while_a_stream_runs_is_read_from_its_start(world
 def test_a_stream_does_not_go_on_in_another_topic_of_the_name(world):
     with served(world) as address:
         stream, agents, _ = stream_of(address, startingOffsets="earliest")
-        start = stream.initial(stream.ask(agents))
-        end = stream.latest(stream.ask(agents))
+        start = stream.initial(stream.fetch_bounds(agents))
+        end = stream.latest(stream.fetch_bounds(agents))
         world.topics["orders"] = ("f" * 32, world.topics["orders"][1])
         with pytest.raises(PlanError, match="deleted and created again"):
             stream.tasks(agents, start, end)
@@ -554,7 +559,7 @@ def test_a_stream_does_not_go_on_in_another_topic_of_the_name(world):
             log.spans.clear()
             log.end = 0
         with pytest.raises(PlanError, match="the stream already stands at"):
-            stream.latest(stream.ask(agents))
+            stream.latest(stream.fetch_bounds(agents))
 
 
 @given(

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.integration
 def rows_of(tasks, found):
     """As executors read: of a task they have what was pickled, and nothing else."""
     sent = pickle.loads(pickle.dumps(tasks))
-    batches = [b for task in sent for b in read_task(task, ROW_SCHEMA, found.box)]
+    batches = [b for task in sent for b in read_task(task, ROW_SCHEMA, found.query_range)]
     order = [(names.PARTITION, "ascending"), (names.OFFSET, "ascending")]
     return pa.Table.from_batches(batches, ROW_SCHEMA).sort_by(order)
 
@@ -46,11 +46,11 @@ def test_topics_and_tables_with_what_is_not_in_them_are_read_from_s3(minio, tmp_
         upload(minio, bucket, world)
         given = {"agent": address, **dict(one.split("=", 1) for one in sets)}
         topic = parse_options({"topic": "orders", **given}, streaming=False)
-        log = rows_of(plan_topic(topic, client(topic), topic.box), topic)
+        log = rows_of(plan_topic(topic, client(topic), topic.query_range), topic)
         assert log.num_rows == 85
         both = parse_options({"table": "orders", **given}, streaming=False)
         table = open_options(both)
-        found = rows_of(plan_table(both, client(both), table, both.box), both)
+        found = rows_of(plan_table(both, client(both), table, both.query_range), both)
         table.catalog.engine.dispose()
         wanted = [row for row in log.to_pylist() if row[names.OFFSET] >= 10]
         assert [(row[names.PARTITION], row[names.OFFSET], row[names.VALUE]) for row in wanted] == [
@@ -60,4 +60,4 @@ def test_topics_and_tables_with_what_is_not_in_them_are_read_from_s3(minio, tmp_
             {"topic": "orders", **given, "store.secret.key": "wrong"}, streaming=False
         )
         with pytest.raises(StoreReadError):
-            rows_of(plan_topic(stranger, client(stranger), stranger.box), stranger)
+            rows_of(plan_topic(stranger, client(stranger), stranger.query_range), stranger)

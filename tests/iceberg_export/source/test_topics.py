@@ -47,13 +47,13 @@ class Here:
         """Rows of a query that was told its columns then, or now."""
         found = self.options(**more)
         told = told or topic_columns(found, client(found))
-        tasks = plan_topic(found, client(found), found.box, TopicDecoding(found, told))
+        tasks = plan_topic(found, client(found), found.query_range, TopicDecoding(found, told))
         return self.rows(tasks, told.columns, found)
 
     def rows(self, tasks, columns, found):
         if found.mode == "PERMISSIVE":
             columns = columns.append(pa.field(CORRUPT, CORRUPT_TYPE))
-        batches = [b for task in tasks for b in read_task(task, columns, found.box)]
+        batches = [b for task in tasks for b in read_task(task, columns, found.query_range)]
         return pa.Table.from_batches(batches, columns).sort_by(names.OFFSET).to_pylist()
 
 
@@ -181,9 +181,9 @@ def test_a_stream_decodes_what_newer_schemas_write_and_asks_little_for_it(here):
     found = here.options(streaming=True, startingOffsets="earliest")
     told = topic_columns(found, client(found))
     agents, stream = client(found), Stream(found, TopicDecoding(found, told))
-    start, ids = stream.initial(stream.ask(agents)), []
+    start, ids = stream.initial(stream.fetch_bounds(agents)), []
     for _ in range(3):
-        end = stream.latest(stream.ask(agents))
+        end = stream.latest(stream.fetch_bounds(agents))
         rows = here.rows(stream.tasks(agents, start, end), told.columns, found)
         ids.append([row["kafka_value_schema_id"] for row in rows])
         asked = len(here.registry.requests)

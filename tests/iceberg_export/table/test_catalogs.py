@@ -14,8 +14,8 @@ import pytest
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.expressions import EqualTo
 
+from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.errors import CatalogError, FencedError, OvertakenError
-from iceberg_export.letters.dead_letters import dead_identifier
 from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
 from iceberg_export.table.catalog import view_of
@@ -105,15 +105,15 @@ def test_a_run_that_dies_at_each_step_in_turn_leaves_an_exact_table(here):
     for step in STEPS:
         fill(here)
         with pytest.raises(Killed):
-            export(here, at=Once(step, Killed()))
+            export(here, hook=Once(step, Killed()))
     export(here)
     assert here.rows() == here.wanted()
 
 
-@pytest.mark.parametrize("step", [Step.INIT_LOOKED, Step.INIT_WRITTEN])
+@pytest.mark.parametrize("step", [Step.INIT_LOADED, Step.INIT_WRITTEN])
 def test_of_two_first_snapshots_one_counts(here, step):
     fill(here)
-    late = export(here, at=Once(step, lambda: export(here)))
+    late = export(here, hook=Once(step, lambda: export(here)))
     assert late.rows == 0, "what the other has exported was taken back"
     assert here.rows() == here.wanted()
     first = [one for one in here.table().metadata.snapshots if one.parent_snapshot_id is None]
@@ -123,13 +123,13 @@ def test_of_two_first_snapshots_one_counts(here, step):
 def test_the_later_of_two_exports_is_fenced(here):
     fill(here)
     with pytest.raises(FencedError):
-        export(here, at=Answers(lambda: export(here)))
+        export(here, hook=Answers(lambda: export(here)))
     assert here.rows() == here.wanted()
 
 
 def test_a_lost_answer_is_looked_up(here):
     fill(here)
-    export(here, at=Answers(("after", CommitStateUnknownException("504"))))
+    export(here, hook=Answers(("after", CommitStateUnknownException("504"))))
     assert here.rows() == here.wanted()
     assert here.state().seq == 1
 
@@ -146,7 +146,7 @@ def test_a_delete_and_an_expiry_in_between_are_kept(here):
         old = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id != head]
         table.maintenance.expire_snapshots().by_ids(old).commit()
 
-    export(here, at=Answers(others))
+    export(here, hook=Answers(others))
     assert here.rows() == [row for row in here.wanted() if row[1] != 1]
 
 
@@ -162,7 +162,7 @@ def test_a_rollback_rewinds_and_a_zombie_on_its_base_is_exact(here, kind):
 
     # A catalog that tells what the branch left behind refuses the zombie, others take it.
     with contextlib.suppress(FencedError):
-        export(here, at=Answers(there_and_back))
+        export(here, hook=Answers(there_and_back))
     export(here)
     assert here.rows() == here.wanted()
 
@@ -173,9 +173,9 @@ def test_files_are_joined_beside_an_export_and_not_over_a_delete(here, kind):
         export(here)
     hook = Answers(lambda: here.table().delete(EqualTo("kafka_offset", 1)))
     with pytest.raises(OvertakenError):
-        compact(here.job(at=hook), here.name, FAR)
+        compact(here.job(hook=hook), here.name, FAR)
     fill(here)
-    beside = here.job(at=Answers(lambda: export(here)))
+    beside = here.job(hook=Answers(lambda: export(here)))
     if kind.shows_history:
         assert compact(beside, here.name, FAR).files_before >= 2
     else:
@@ -195,7 +195,7 @@ def test_going_back_and_upkeep_leave_an_exact_table(here, kind):
     assert expire(here.job(), here.name, FAR).snapshots_expired == 0
     fill(here)
     with pytest.raises(Killed):
-        export(here, at=Once(Step.TASKS_DONE, Killed()))
+        export(here, hook=Once(Step.TASKS_DONE, Killed()))
     if kind.shows_history:
         assert delete_orphans(here.job(), here.name, -1).files_deleted > 0
     export(here)
@@ -254,9 +254,9 @@ def test_dead_letters_come_once_though_a_run_dies_between_the_tables(here):
         here.world.commit("orders", {0: [now]})
         if number == 1:
             with pytest.raises(Killed):
-                export(here, at=Once(Step.COMMITTED, Killed()))
+                export(here, hook=Once(Step.COMMITTED, Killed()))
     export(here)
-    dead = here.catalog.load_table(dead_identifier(here.name)).scan().to_arrow()
+    dead = here.catalog.load_table(dead_letter_identifier(here.name)).scan().to_arrow()
     assert [row[1] for row in here.rows()] == [0, 2, 4, 6, 8, 10]
     assert sorted(dead["kafka_offset"].to_pylist()) == [1, 3, 5, 7, 9, 11]
 
@@ -272,7 +272,7 @@ def test_a_table_grows_with_its_schemas_though_another_exporter_was_faster(here)
         two = registry.register("orders-value", ORDER_2)
         send(here.world, avro(two, ORDER_2, {"id": 1 << 40, "city": "Ulm", "price": 2.5}))
         with pytest.raises(FencedError):
-            export(here, how, at=Once(Step.PLANNED, lambda: export(here, how)))
+            export(here, how, hook=Once(Step.PLANNED, lambda: export(here, how)))
     found = here.table().scan().to_arrow().select(["kafka_offset", "id", "price"])
     assert sorted(tuple(row.values()) for row in found.to_pylist()) == [
         (0, 7, None),
@@ -284,7 +284,7 @@ def test_exporters_that_race_in_threads_bring_each_record_once(here, kind, conne
     """Each has a connection of its own. Whoever is fenced, or meets too many others, ends."""
     for _ in range(6):
         fill(here)
-    export(here, "commit.bytes.max=1", at=Once(Step.COMMITTED, here.table, 1))
+    export(here, "commit.bytes.max=1", hook=Once(Step.COMMITTED, here.table, 1))
     for _ in range(6):
         fill(here)
     outcomes = Counter()

@@ -15,10 +15,10 @@ from iceberg_export.errors import (
 )
 from iceberg_export.files.write import FileWriter, Target
 from iceberg_export.records.rows import ROW_SCHEMA
-from iceberg_export.steps import Step, pass_by
+from iceberg_export.steps import Step, no_hook
 from iceberg_export.table import commit, schema
 from iceberg_export.table.catalog import open_catalog, view_of
-from iceberg_export.table.commit import Change, RecreatedError
+from iceberg_export.table.commit import FileChange, RecreatedError
 from iceberg_export.table.state import State, read_state
 from tests.iceberg_export.hooks import Answers, Killed, Once
 from tests.iceberg_export.world import NO_PAUSE
@@ -81,10 +81,10 @@ def moved(state, end, run_id):
     return State(state.topic_id, {0: end}, state.seq + 1, run_id)
 
 
-def export(catalog, state, end, run_id, files=None, at=pass_by):
+def export(catalog, state, end, run_id, files=None, hook=no_hook):
     files = files or write(catalog, state.offsets.get(0, 0), end, run_id)
     new = moved(state, end, run_id)
-    commit.commit(catalog, IDENTIFIER, files, expected=state, new=new, pause=NO_PAUSE, at=at)
+    commit.commit(catalog, IDENTIFIER, files, expected=state, new=new, pause=NO_PAUSE, hook=hook)
     return new
 
 
@@ -121,13 +121,13 @@ def test_initialising_twice_changes_nothing(catalog):
     assert len(catalog.load_table(IDENTIFIER).metadata.snapshots) == 1
 
 
-INIT_STEPS = (Step.INIT_LOOKED, Step.INIT_WRITTEN, Step.INIT_ANSWERED)
+INIT_STEPS = (Step.INIT_LOADED, Step.INIT_WRITTEN, Step.INIT_ANSWERED)
 
 
 @pytest.mark.parametrize("step", INIT_STEPS)
 def test_a_crash_while_initialising_is_mended_by_the_next_run(catalog, step):
     with pytest.raises(Killed):
-        initialise(catalog, at=Once(step, Killed()))
+        initialise(catalog, hook=Once(step, Killed()))
     survived = "run-init" if step is Step.INIT_ANSWERED else "second"
     assert initialise(catalog, run_id="second").run_id == survived
 
@@ -136,7 +136,7 @@ def test_a_crash_while_initialising_is_mended_by_the_next_run(catalog, step):
 def test_two_that_initialise_at_once_end_with_one_state(catalog, step):
     hook = Once(step, lambda: initialise(catalog, run_id="other"))
     winner = "slow" if step is Step.INIT_ANSWERED else "other"
-    initialise(catalog, run_id="slow", at=hook)
+    initialise(catalog, run_id="slow", hook=hook)
     assert hook.happened
     assert state_in(catalog) == State("t1", {}, 0, winner)
     assert len(catalog.load_table(IDENTIFIER).metadata.snapshots) == 1
@@ -144,7 +144,7 @@ def test_two_that_initialise_at_once_end_with_one_state(catalog, step):
 
 @pytest.mark.parametrize("step", [Step.INIT_WRITTEN, Step.INIT_ANSWERED])
 def test_a_lost_answer_to_the_first_snapshot_makes_no_second_one(catalog, step):
-    initialise(catalog, at=Once(step, CommitStateUnknownException("504")))
+    initialise(catalog, hook=Once(step, CommitStateUnknownException("504")))
     assert len(catalog.load_table(IDENTIFIER).metadata.snapshots) == 1
 
 
@@ -154,7 +154,7 @@ def test_files_state_and_property_arrive_together(catalog):
         initialise(catalog),
         10,
         "run-1",
-        at=Answers(lambda: initialise(catalog, run_id="faster")),
+        hook=Answers(lambda: initialise(catalog, run_id="faster")),
     )
     assert offsets_in(catalog) == list(range(10))
     assert state_in(catalog) == state
@@ -185,7 +185,7 @@ def test_a_refused_commit_is_tried_again_on_the_new_head(catalog):
         state,
         10,
         "run-1",
-        at=Answers(CommitFailedException("409"), CommitFailedException("409")),
+        hook=Answers(CommitFailedException("409"), CommitFailedException("409")),
     )
     assert offsets_in(catalog) == list(range(10))
 
@@ -193,14 +193,14 @@ def test_a_refused_commit_is_tried_again_on_the_new_head(catalog):
 @pytest.mark.parametrize("error", [CommitStateUnknownException("504"), OSError("cut")])
 def test_a_lost_answer_is_not_applied_twice(catalog, error):
     state = initialise(catalog)
-    export(catalog, state, 10, "run-1", at=Answers(("after", error)))
+    export(catalog, state, 10, "run-1", hook=Answers(("after", error)))
     assert offsets_in(catalog) == list(range(10))
     assert state_in(catalog).seq == 1
 
 
 def test_an_unknown_failure_that_did_not_land_is_tried_again(catalog):
     state = initialise(catalog)
-    export(catalog, state, 10, "run-1", at=Answers(CommitStateUnknownException("504")))
+    export(catalog, state, 10, "run-1", hook=Answers(CommitStateUnknownException("504")))
     assert offsets_in(catalog) == list(range(10))
 
 
@@ -211,7 +211,7 @@ def test_a_lost_answer_is_no_fencing_when_another_exporter_follows_at_once(catal
         export(catalog, moved(state, 10, "run-1"), 20, "other")
         raise CommitStateUnknownException("504")
 
-    export(catalog, state, 10, "run-1", at=Once(Step.COMMIT_ANSWERED, other_follows))
+    export(catalog, state, 10, "run-1", hook=Once(Step.COMMIT_ANSWERED, other_follows))
     assert offsets_in(catalog) == list(range(20))
 
 
@@ -223,7 +223,7 @@ def test_a_catalog_that_never_answers_leaves_the_outcome_open(catalog):
             state,
             10,
             "run-1",
-            at=Answers(*[CommitStateUnknownException("504")] * commit.ATTEMPTS_MAX),
+            hook=Answers(*[CommitStateUnknownException("504")] * commit.ATTEMPTS_MAX),
         )
 
 
@@ -235,7 +235,7 @@ def test_a_catalog_that_always_refuses_ends_with_an_error(catalog):
             state,
             10,
             "run-1",
-            at=Answers(*[CommitFailedException("409")] * commit.ATTEMPTS_MAX),
+            hook=Answers(*[CommitFailedException("409")] * commit.ATTEMPTS_MAX),
         )
     assert offsets_in(catalog) == []
 
@@ -258,7 +258,12 @@ def test_a_race_at_the_moment_of_the_commit_is_fenced(catalog):
     mine = write(catalog, 0, 10, "slow")
     with pytest.raises(FencedError):
         export(
-            catalog, state, 10, "slow", mine, at=Answers(lambda: export(catalog, state, 12, "fast"))
+            catalog,
+            state,
+            10,
+            "slow",
+            mine,
+            hook=Answers(lambda: export(catalog, state, 12, "fast")),
         )
     assert offsets_in(catalog) == list(range(12))
 
@@ -282,7 +287,7 @@ def test_files_whose_fate_the_catalog_never_told_are_not_deleted_when_fenced(cat
         raise CommitStateUnknownException("504")
 
     with pytest.raises(FencedError) as caught:
-        export(catalog, state, 10, "slow", mine, at=Answers(overtaken))
+        export(catalog, state, 10, "slow", mine, hook=Answers(overtaken))
     assert not caught.value.files_unused
 
 
@@ -294,7 +299,7 @@ def test_a_commit_whose_snapshot_expired_before_its_answer_came_is_in(catalog):
         expire_all_but_head(catalog)
         raise CommitStateUnknownException("504")
 
-    export(catalog, state, 10, "run-1", at=Once(Step.COMMIT_ANSWERED, others))
+    export(catalog, state, 10, "run-1", hook=Once(Step.COMMIT_ANSWERED, others))
     assert offsets_in(catalog) == [o for o in range(10) if o != 3]
 
 
@@ -307,14 +312,14 @@ def test_a_foreign_append_in_between_stays_and_the_export_lands_on_it(catalog):
             for file in write(catalog, 100, 102, "foreign"):
                 add.append_data_file(file)
 
-    export(catalog, state, 15, "run-2", at=Answers(foreign))
+    export(catalog, state, 15, "run-2", hook=Answers(foreign))
     assert offsets_in(catalog) == [*range(15), 100, 101]
     assert state_in(catalog).seq == 2
 
 
 def test_a_foreign_expiry_in_between_is_no_matter(catalog):
     state = export(catalog, initialise(catalog), 10, "run-1")
-    export(catalog, state, 15, "run-2", at=Answers(lambda: expire_all_but_head(catalog)))
+    export(catalog, state, 15, "run-2", hook=Answers(lambda: expire_all_but_head(catalog)))
     assert offsets_in(catalog) == list(range(15))
 
 
@@ -323,7 +328,7 @@ def test_a_rollback_under_the_commit_fences_it(catalog):
     before = catalog.load_table(IDENTIFIER).metadata.current_snapshot_id
     state = export(catalog, empty, 10, "run-1")
     with pytest.raises(FencedError):
-        export(catalog, state, 15, "run-2", at=Answers(lambda: roll_back(catalog, before)))
+        export(catalog, state, 15, "run-2", hook=Answers(lambda: roll_back(catalog, before)))
     assert offsets_in(catalog) == []
     assert state_in(catalog) == empty._replace(line="run-1>run-init")
 
@@ -339,7 +344,7 @@ def test_a_commit_that_waited_through_a_rollback_to_its_own_base_is_refused(cata
         roll_back(catalog, before)
 
     with pytest.raises(FencedError) as fenced:
-        export(catalog, empty, 10, "slow", at=Answers(there_and_back))
+        export(catalog, empty, 10, "slow", hook=Answers(there_and_back))
     assert not fenced.value.files_unused
     export(catalog, state_in(catalog), 10, "next")
     assert offsets_in(catalog) == list(range(10))
@@ -359,16 +364,16 @@ def two_small_files(catalog):
     state = export(catalog, state, 10, "run-2")
     removed = files_in(catalog)
     assert len(removed) == 2
-    return state, Change(write(catalog, 0, 10, "compact"), removed, head_of(catalog))
+    return state, FileChange(write(catalog, 0, 10, "compact"), removed, head_of(catalog))
 
 
-def rewrite(catalog, change, at=pass_by):
-    commit.rewrite(catalog, IDENTIFIER, change, rewrite_id="w1", pause=NO_PAUSE, at=at)
+def replace_files(catalog, change, hook=no_hook):
+    commit.replace_files(catalog, IDENTIFIER, change, rewrite_id="w1", pause=NO_PAUSE, hook=hook)
 
 
 def test_a_rewrite_changes_files_and_neither_rows_nor_state(catalog):
     state, change = two_small_files(catalog)
-    rewrite(catalog, change)
+    replace_files(catalog, change)
     assert [file.file_path for file in files_in(catalog)] == [change.added[0].file_path]
     assert offsets_in(catalog) == list(range(10))
     assert state_in(catalog) == state
@@ -378,14 +383,14 @@ def test_a_rewrite_changes_files_and_neither_rows_nor_state(catalog):
 
 def test_a_rewrite_lands_behind_exports_that_came_in_between(catalog):
     state, change = two_small_files(catalog)
-    rewrite(catalog, change, at=Answers(lambda: export(catalog, state, 15, "run-3")))
+    replace_files(catalog, change, hook=Answers(lambda: export(catalog, state, 15, "run-3")))
     assert offsets_in(catalog) == list(range(15))
     assert state_in(catalog).seq == 3
 
 
 def test_an_export_lands_behind_a_rewrite_that_came_in_between(catalog):
     state, change = two_small_files(catalog)
-    export(catalog, state, 15, "run-3", at=Answers(lambda: rewrite(catalog, change)))
+    export(catalog, state, 15, "run-3", hook=Answers(lambda: replace_files(catalog, change)))
     assert offsets_in(catalog) == list(range(15))
     assert len(files_in(catalog)) == 2
 
@@ -395,7 +400,7 @@ def test_a_rewrite_never_undoes_a_delete_that_came_in_between(catalog):
     table = catalog.load_table(IDENTIFIER)
     delete = Answers(lambda: table.delete(EqualTo("kafka_offset", 3)))
     with pytest.raises(OvertakenError, match="run again"):
-        rewrite(catalog, change, at=delete)
+        replace_files(catalog, change, hook=delete)
     assert offsets_in(catalog) == [o for o in range(10) if o != 3]
 
 
@@ -403,13 +408,13 @@ def test_a_rewrite_of_what_was_rolled_back_is_refused(catalog):
     _, change = two_small_files(catalog)
     first = catalog.load_table(IDENTIFIER).metadata.snapshots[1].snapshot_id
     with pytest.raises(OvertakenError):
-        rewrite(catalog, change, at=Answers(lambda: roll_back(catalog, first)))
+        replace_files(catalog, change, hook=Answers(lambda: roll_back(catalog, first)))
     assert offsets_in(catalog) == list(range(5))
 
 
 def test_a_lost_answer_to_a_rewrite_is_not_applied_twice(catalog):
     _, change = two_small_files(catalog)
-    rewrite(catalog, change, at=Answers(("after", CommitStateUnknownException("504"))))
+    replace_files(catalog, change, hook=Answers(("after", CommitStateUnknownException("504"))))
     assert offsets_in(catalog) == list(range(10))
     assert len(catalog.load_table(IDENTIFIER).metadata.snapshots) == 4
 
@@ -434,7 +439,9 @@ def test_the_state_is_moved_only_on_the_head_that_was_seen(catalog):
     reset = moved(state, 4, "reset")
     race = Answers(lambda: export(catalog, state, 12, "run-2"))
     with pytest.raises(OvertakenError):
-        commit.move(catalog, IDENTIFIER, Change(), seen=seen, new=reset, pause=NO_PAUSE, at=race)
+        commit.set_state(
+            catalog, IDENTIFIER, FileChange(), seen=seen, new=reset, pause=NO_PAUSE, hook=race
+        )
     assert state_in(catalog).offsets == {0: 12}
 
 
@@ -442,7 +449,7 @@ def test_a_foreign_delete_in_between_is_kept_and_the_export_lands_on_it(catalog)
     state = export(catalog, initialise(catalog, **UNPARTITIONED), 10, "run-1")
     table = catalog.load_table(IDENTIFIER)
     export(
-        catalog, state, 15, "run-2", at=Answers(lambda: table.delete(EqualTo("kafka_offset", 3)))
+        catalog, state, 15, "run-2", hook=Answers(lambda: table.delete(EqualTo("kafka_offset", 3)))
     )
     assert offsets_in(catalog) == [o for o in range(15) if o != 3]
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iceberg_export.table.evolve import evolve, plain, said
+from iceberg_export.table.evolve import canonical_type, evolve, iceberg_type
 
 INT, LONG, TEXT = pa.int32(), pa.int64(), pa.large_string()
 
@@ -33,7 +33,7 @@ def grown(table, schema, *, may_grow=True):
         (
             [("a", pa.list_(pa.struct([("x", INT)])))],
             [("a", pa.large_list(pa.struct([("y", INT)])))],
-            [("a", plain(pa.list_(pa.struct([("x", INT), ("y", INT)]))))],
+            [("a", canonical_type(pa.list_(pa.struct([("x", INT), ("y", INT)]))))],
         ),
         (
             [("a", pa.map_(TEXT, INT))],
@@ -45,7 +45,9 @@ def grown(table, schema, *, may_grow=True):
 def test_columns_are_added_and_widened_at_every_depth(table, schema, after):
     found = grown(table, schema)
     assert (found.columns, found.refused) == (pa.schema(after), {})
-    assert found.changed == (pa.schema(after) != pa.schema([(n, plain(t)) for n, t in table]))
+    assert found.changed == (
+        pa.schema(after) != pa.schema([(n, canonical_type(t)) for n, t in table])
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_columns_are_added_and_widened_at_every_depth(table, schema, after):
 )
 def test_a_schema_of_another_type_is_refused_with_the_column(have, want, said):
     found = grown([("a", have)], [("b", INT), ("a", want)])
-    assert found.columns == pa.schema([("a", plain(have))])
+    assert found.columns == pa.schema([("a", canonical_type(have))])
     assert not found.changed
     assert said in found.refused[1]
 
@@ -119,7 +121,7 @@ def test_schemas_are_taken_in_order_of_their_ids_each_whole():
     ],
 )  # fmt: skip
 def test_types_are_told_as_iceberg_calls_them(kind, name):
-    assert said(kind) == name
+    assert iceberg_type(kind) == name
 
 
 leaves = st.sampled_from(
@@ -147,7 +149,7 @@ def holds(wide, narrow):
     for field in narrow:
         if wide.get_field_index(field.name) < 0:
             return False
-        ours, theirs = wide.field(field.name).type, plain(field.type)
+        ours, theirs = wide.field(field.name).type, canonical_type(field.type)
         nested = [pa.types.is_struct, pa.types.is_large_list, pa.types.is_map]
         if [is_kind(ours) for is_kind in nested] != [is_kind(theirs) for is_kind in nested]:
             return False

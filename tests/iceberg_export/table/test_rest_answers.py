@@ -10,8 +10,8 @@ import pickle
 
 import pytest
 
+from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.errors import CatalogError, ExportError, SettingsError
-from iceberg_export.letters.dead_letters import dead_identifier
 from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
 from iceberg_export.table.catalog import find_table, io_properties, open_catalog
@@ -186,10 +186,10 @@ def test_a_commit_of_dead_letters(here, proxy, fate):
         values = [Record(timestamp=NOW_MS, value=value) for value in (b"a", b"\xff")]
         here.world.commit("orders", {0: [values]})
         if number == 1:
-            proxy.befall(commits_of(dead_identifier(here.name)[1]), fate)
+            proxy.befall(commits_of(dead_letter_identifier(here.name)[1]), fate)
         export(here)
     assert proxy.befell
-    dead = here.catalog.load_table(dead_identifier(here.name)).scan().to_arrow()
+    dead = here.catalog.load_table(dead_letter_identifier(here.name)).scan().to_arrow()
     assert [row[1] for row in here.rows()] == [0, 2]
     assert sorted(dead["kafka_offset"].to_pylist()) == [1, 3]
 
@@ -292,7 +292,7 @@ def test_a_catalog_that_refuses_from_a_step_on_is_one_sentence(
         proxy.befall(lambda _one: True, *[Fate(lands=False, status=status, body=body)] * 999)
 
     with pytest.raises(ExportError, match=sentence) as caught:
-        export(here, at=Once(step, refuse))
+        export(here, hook=Once(step, refuse))
     assert "\n" not in str(caught.value)
     proxy.befall(lambda _one: False)
     export(here)

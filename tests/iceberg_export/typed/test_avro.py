@@ -115,7 +115,7 @@ def test_what_fastavro_writes_is_read_fast_as_by_the_reference(data):
     schema, values = data.draw(records())
     some = [encode(schema, one) for one in data.draw(st.lists(values, min_size=1, max_size=6))]
     decoded = decode_both(of(schema), [*some, None])
-    assert decoded.poisons == []
+    assert decoded.bad_values == []
     assert decoded.columns.num_rows == len(some) + 1
 
 
@@ -188,7 +188,7 @@ def test_every_type_becomes_its_column():
     }
     payload = encode({**schema, "fields": fields}, value)
     decoded = decode_both(of({**schema, "fields": fields}), [payload])
-    assert decoded.poisons == []
+    assert decoded.bad_values == []
     (row,) = decoded.columns.to_pylist()
     assert row == {
         **{name: one for name, one in value.items() if name != "nothing"},
@@ -243,7 +243,7 @@ def test_every_type_becomes_its_column():
 )
 def test_what_a_schema_does_not_allow_is_poison_with_its_reason(schema, payload, sentence):
     decoded = decode_both(of(schema), [payload])
-    ((row, code, message, schema_id),) = decoded.poisons
+    ((row, code, message, schema_id),) = decoded.bad_values
     assert (row, code, schema_id) == (0, "UNDECODABLE", 7)
     assert sentence in message
 
@@ -269,7 +269,7 @@ def test_decimals_of_any_length_are_read(raw, number):
 )
 def test_decimals_beyond_128_bits_or_38_digits_are_poison(raw):
     schema = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0}
-    assert len(decode_both(of(schema), [bytes([2 * len(raw)]) + raw]).poisons) == 1
+    assert len(decode_both(of(schema), [bytes([2 * len(raw)]) + raw]).bad_values) == 1
 
 
 def test_arrays_in_blocks_with_sizes_are_read_as_one():

@@ -12,7 +12,7 @@ from iceberg_export.typed.arrays import utf8_rows
 from iceberg_export.typed.decode_values import decode
 from iceberg_export.typed.fields import AVRO, JSON, Schema, fields_of
 from iceberg_export.typed.framing import FIRST_MESSAGE, column_bytes, frame
-from iceberg_export.typed.types import misfit
+from iceberg_export.typed.types import type_mismatch
 from tests.iceberg_export.typed.helpers import column
 
 TEXT = pa.large_string()
@@ -65,7 +65,7 @@ def test_values_of_several_schemas_become_the_tables_columns_in_their_order():
     assert rows[10] == nothing | {"id": 3, "list": []}
     assert rows[11] == nothing | {"m": [("k", 5)]}
     assert all(rows[number] == nothing for number in (0, *range(3, 10)))
-    assert [(one.row, one.code, one.schema_id) for one in decoded.poisons] == [
+    assert [(one.row, one.code, one.schema_id) for one in decoded.bad_values] == [
         (3, "INCOMPATIBLE", 3),
         (4, "INCOMPATIBLE", 4),
         (5, "SCHEMA_INVALID", 5),
@@ -74,7 +74,7 @@ def test_values_of_several_schemas_become_the_tables_columns_in_their_order():
         (8, "NOT_FRAMED", -1),
         (9, "UNDECODABLE", 1),
     ]
-    messages = {one.row: one.message for one in decoded.poisons}
+    messages = {one.row: one.message for one in decoded.bad_values}
     assert messages[3] == "schema 3: field id is string, in the table long"
     assert messages[4] == "schema 4: field surplus is not in the table"
     assert messages[6] == "schema 6 is JSON, the topic's mode avro"
@@ -103,7 +103,7 @@ def test_text_that_is_not_utf8_is_poison_in_mode_string():
     target = pa.schema([("value", TEXT), ("more", pa.int32())])
     decoded = decode(column([b"h\xc3\xa9", None, b"\xff", b""]), "string", {}, target=target)
     assert decoded.columns["value"].to_pylist() == ["hé", None, None, ""]
-    ((row, code, _, schema_id),) = decoded.poisons
+    ((row, code, _, schema_id),) = decoded.bad_values
     assert (row, code, schema_id) == (2, "UNDECODABLE", -1)
 
 
@@ -150,5 +150,5 @@ def test_utf8_is_what_python_takes_for_it(values):
     ],
 )
 def test_types_fit_as_iceberg_widens_them(have, want, reason):
-    found = misfit(have, want)
+    found = type_mismatch(have, want)
     assert found is None if reason is None else reason in (found or "")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iceberg_export.typed.decode_values import Naming, decode
+from iceberg_export.typed.decode_values import SchemaSelection, decode
 from iceberg_export.typed.fields import JSON, Schema, SchemaError, fields_of
 from iceberg_export.typed.framing import FIRST_MESSAGE
 from tests.iceberg_export.typed.helpers import column, decode_both
@@ -144,7 +144,7 @@ def test_what_is_not_columns_is_text_and_objects_of_one_kind_are_maps():
 )
 def test_what_a_schema_does_not_allow_is_poison_with_its_reason(text, sentence):
     decoded = decode_both(of(ORDER), [b'{"id": 5}', text.encode(), b'{"id": 6}'])
-    ((row, code, message, _),) = decoded.poisons
+    ((row, code, message, _),) = decoded.bad_values
     assert (row, code) == (1, "UNDECODABLE")
     assert sentence in message
     assert decoded.columns["id"].to_pylist() == [5, None, 6]
@@ -154,7 +154,7 @@ def test_one_poisoned_value_among_many_is_found_and_the_others_are_read():
     payloads = [b'{"id": %d}' % number for number in range(500)]
     payloads[321] = b'{"id": true}'
     decoded = decode_both(of(ORDER), payloads)
-    assert [one.row for one in decoded.poisons] == [321]
+    assert [one.row for one in decoded.bad_values] == [321]
     assert decoded.columns["id"].to_pylist() == [None if n == 321 else n for n in range(500)]
 
 
@@ -166,7 +166,9 @@ def test_unframed_json_is_decoded_by_the_default_schema_beside_framed():
     target = pa.schema([("id", pa.int64()), ("old", pa.large_string())])
     values = column([b'{"id": 1}', b'\0\0\0\0\x07{"id": 2}', None, b"\0\0\0\0\x08{}"])
     known = {7: of({"properties": {"id": {"type": "integer"}}})}
-    decoded = decode(values, "json", known, naming=Naming(default=known[7]), target=target)
+    decoded = decode(
+        values, "json", known, selection=SchemaSelection(default=known[7]), target=target
+    )
     assert decoded.columns.to_pylist() == [
         {"id": 1, "old": None},
         {"id": 2, "old": None},
@@ -235,6 +237,6 @@ def test_the_calendar_is_that_of_the_reference_to_its_edges():
     good_days = [day for day, is_day in zip(days, real, strict=True) if is_day]
     assert not decode_both(
         of(ORDER), [b'{"day": "%s"}' % day.encode() for day in good_days]
-    ).poisons
+    ).bad_values
     for day in days:
         decode_both(of(ORDER), [b'{"day": "%s"}' % day.encode()] * 2)

@@ -10,7 +10,7 @@ from google.protobuf import message_factory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iceberg_export.typed.decode_values import Told, decode
+from iceberg_export.typed.decode_values import KnownMessages, decode
 from iceberg_export.typed.fields import PROTOBUF, Schema, SchemaError, fields_of
 from iceberg_export.typed.framing import frame
 from iceberg_export.typed.proto_schema import read_protobuf
@@ -195,7 +195,7 @@ def test_an_empty_message_has_zeros_and_a_tombstone_nulls():
     ],
 )
 def test_what_a_schema_does_not_allow_is_poison_with_its_reason(schema, payload, sentence):
-    ((row, code, message, schema_id),) = decode_both(schema, [payload]).poisons
+    ((row, code, message, schema_id),) = decode_both(schema, [payload]).bad_values
     assert (row, code, schema_id) == (0, "UNDECODABLE", schema.schema_id)
     assert sentence in message
 
@@ -218,7 +218,7 @@ def test_each_message_of_a_file_is_decoded_as_itself_if_the_table_has_its_fields
     values = [frame(7, b"\x08\x05", path) for path in [(0,), (0, 0), (0, 1), (1,), (2,), (0, 2)]]
     decoded = decode(column(values), "protobuf", {7: schema}, target=target)
     assert decoded.columns["a"].to_pylist() == [5, 5, None, None, None, None]
-    assert [(one.row, one.code) for one in decoded.poisons] == [
+    assert [(one.row, one.code) for one in decoded.bad_values] == [
         (2, "INCOMPATIBLE"),
         (3, "INCOMPATIBLE"),
         (4, "SCHEMA_INVALID"),
@@ -226,10 +226,10 @@ def test_each_message_of_a_file_is_decoded_as_itself_if_the_table_has_its_fields
     ]
     # For these the target may become wider; what is no message at all is nobody's to find out.
     assert decoded.unknown == {(7, (0, 1)), (7, (1,))}
-    told = Told({(7, (1,))}, {(7, (0, 1)): ("CODE", "because")})
-    again = decode(column(values), "protobuf", {7: schema}, told=told, target=target)
+    known = KnownMessages({(7, (1,))}, {(7, (0, 1)): ("CODE", "because")})
+    again = decode(column(values), "protobuf", {7: schema}, known=known, target=target)
     assert again.unknown == set()
-    assert [one.code for one in again.poisons[:2]] == ["CODE", "INCOMPATIBLE"]
+    assert [one.code for one in again.bad_values[:2]] == ["CODE", "INCOMPATIBLE"]
     assert fields_of(schema, (1,)).field("a").type == pa.int64()
 
 

@@ -15,11 +15,11 @@ from iceberg_export.errors import CommitUnknownError, FencedError, OvertakenErro
 from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
 from iceberg_export.table.commit import Pause
-from iceberg_export.table.run_markers import ALIVE_MS, RunMarker, list_files, live_runs
+from iceberg_export.table.run_marks import ALIVE_MS, RunMark, list_files, live_runs
 from iceberg_export.upkeep import maintain
 from iceberg_export.upkeep.compact import CLOSED_MS, compact, groups_of
 from iceberg_export.upkeep.compact import Small as SmallFile
-from iceberg_export.upkeep.maintain import delete_orphans, expire, expired, store_now_ms
+from iceberg_export.upkeep.maintain import delete_orphans, expirable, expire, store_now_ms
 from tests.iceberg_export.direct import TABLE, place
 from tests.iceberg_export.hooks import Answers, Killed, Once
 from tests.iceberg_export.world import HereRunner, some_records
@@ -69,7 +69,7 @@ def die(here, step=Step.TASKS_DONE):
     """An export that leaves its files behind."""
     fill(here)
     with pytest.raises(Killed):
-        export(here, at=Once(step, Killed()))
+        export(here, hook=Once(step, Killed()))
 
 
 def snapshot(number, days):
@@ -78,9 +78,9 @@ def snapshot(number, days):
 
 def test_the_newest_hundred_the_young_and_the_named_stay():
     many = [snapshot(number, 300 - number) for number in range(300)]
-    assert expired(many, {5}, {7}, 0) == [n for n in range(199, -1, -1) if n not in {5, 7}]
-    assert expired([snapshot(n, 0.9) for n in range(300)], set(), set(), 0) == []
-    assert expired(many[:100], set(), set(), 0) == []
+    assert expirable(many, {5}, {7}, 0) == [n for n in range(199, -1, -1) if n not in {5, 7}]
+    assert expirable([snapshot(n, 0.9) for n in range(300)], set(), set(), 0) == []
+    assert expirable(many[:100], set(), set(), 0) == []
 
 
 def test_expired_snapshots_take_neither_rows_nor_state(here, monkeypatch):
@@ -157,7 +157,7 @@ def test_a_live_run_keeps_its_files_however_old_they_are(here):
         age(here, 9)
         assert delete_orphans(here.job(), TABLE, DAY).files_deleted == 0
 
-    export(here, at=Once(Step.TASKS_DONE, upkeep))
+    export(here, hook=Once(Step.TASKS_DONE, upkeep))
     assert here.rows() == here.wanted()
 
 
@@ -165,7 +165,7 @@ def test_with_a_live_run_only_what_is_proven_goes(here):
     exported(here)
     die(here)
     age(here, 9)
-    with RunMarker(here.table(), "somebody"):
+    with RunMark(here.table(), "somebody"):
         # The table moved on after those files were written, so nobody can commit them any more.
         exported(here)
         done = delete_orphans(here.job(), TABLE, DAY)
@@ -189,7 +189,7 @@ def test_a_run_that_slept_until_its_mark_was_old_is_refused(here, step):
         assert delete_orphans(here.job(), TABLE, DAY).files_deleted > 0
 
     with pytest.raises(FencedError):
-        export(here, at=Once(step, slept))
+        export(here, hook=Once(step, slept))
     export(here)
     assert here.rows() == here.wanted()
 
@@ -213,7 +213,7 @@ def test_marks_of_ended_runs_are_gone(here):
 
 def test_a_mark_is_written_again_while_its_run_lasts(here):
     exported(here)
-    with RunMarker(here.table(), "slow", renew_s=0.001) as marker:
+    with RunMark(here.table(), "slow", renew_s=0.001) as marker:
         path = Path(marker.location.removeprefix("file://"))
         path.unlink()
         while not path.exists():
@@ -223,7 +223,7 @@ def test_a_mark_is_written_again_while_its_run_lasts(here):
 
 def test_a_mark_that_was_not_renewed_is_of_no_live_run(here):
     exported(here)
-    with RunMarker(here.table(), "asleep"):
+    with RunMark(here.table(), "asleep"):
         files = list_files(here.table())
         (mark,) = [file for file in files if file.location.endswith("/runs/asleep")]
         assert live_runs(files, here.table(), mark.modified_ms + ALIVE_MS) == {"asleep"}
@@ -277,23 +277,23 @@ def test_groups_are_of_one_table_partition_in_order_and_no_larger_than_a_file():
     assert groups == [[("b", 3), ("b", 4)], [("a", 0), ("a", 1)]]
 
 
-@pytest.mark.parametrize("step", [Step.COMMIT_LOOKED, Step.COMMIT_WRITTEN])
+@pytest.mark.parametrize("step", [Step.COMMIT_LOADED, Step.COMMIT_WRITTEN])
 def test_an_export_meanwhile_does_not_hinder_the_joining(here, step):
     exported(here, 3)
     fill(here)
-    compact(here.job(at=Once(step, lambda: export(here))), TABLE, FAR)
+    compact(here.job(hook=Once(step, lambda: export(here))), TABLE, FAR)
     assert here.rows() == here.wanted()
     assert len(live_files(here)) == 2
 
 
-@pytest.mark.parametrize("step", [Step.COMMIT_LOOKED, Step.COMMIT_WRITTEN])
+@pytest.mark.parametrize("step", [Step.COMMIT_LOADED, Step.COMMIT_WRITTEN])
 def test_a_delete_meanwhile_stops_the_joining_and_no_file_is_left(here, step):
     exported(here, 3)
     here.table().delete(EqualTo("kafka_offset", 2))
     hook = Once(step, lambda: here.table().delete(EqualTo("kafka_offset", 7)))
     before = data_files(here)
     with pytest.raises(OvertakenError):
-        compact(here.job(at=hook), TABLE, FAR)
+        compact(here.job(hook=hook), TABLE, FAR)
     assert here.rows() == [row for row in here.wanted() if row[1] not in {2, 7}]
     assert {name for name in data_files(here) - before if "compact" in name} == set()
 
@@ -308,7 +308,7 @@ def test_a_joining_that_slept_while_orphans_were_deleted_is_refused(here):
         assert delete_orphans(here.job(), TABLE, DAY).files_deleted > 0
 
     with pytest.raises(OvertakenError):
-        compact(here.job(at=Once(Step.COMMIT_WRITTEN, slept)), TABLE, FAR)
+        compact(here.job(hook=Once(Step.COMMIT_WRITTEN, slept)), TABLE, FAR)
     assert here.rows() == here.wanted()
 
 
@@ -321,11 +321,11 @@ def test_a_joining_that_slept_while_another_run_was_alive_finds_its_files(here):
             path.unlink()
         age(here, 9)
         exported(here)
-        with RunMarker(here.table(), "somebody"):
+        with RunMark(here.table(), "somebody"):
             done = delete_orphans(here.job(), TABLE, DAY)
         assert (done.files_deleted, done.orphans_left) == (0, 1)
 
-    done = compact(here.job(at=Once(Step.COMMIT_LOOKED, slept)), TABLE, FAR)
+    done = compact(here.job(hook=Once(Step.COMMIT_LOADED, slept)), TABLE, FAR)
     assert done.files_before == 3
     assert here.rows() == here.wanted()
 
@@ -360,7 +360,7 @@ def test_files_of_a_joining_without_an_answer_stay_though_its_snapshot_is_not_sh
         update = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids})
         here.catalog.commit_table(table, (), (update,))
 
-    job = here.job(at=Answers(("after", lost)))._replace(pause=Pause(others, random.Random(1)))
+    job = here.job(hook=Answers(("after", lost)))._replace(pause=Pause(others, random.Random(1)))
     with pytest.raises(CommitUnknownError):
         compact(job, TABLE, FAR)
     assert here.rows() == here.wanted()

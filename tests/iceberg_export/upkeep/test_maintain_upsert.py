@@ -8,7 +8,7 @@ import pytest
 from iceberg_export.errors import CorruptSpanError, FencedError, OvertakenError
 from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
-from iceberg_export.table.run_markers import ALIVE_MS
+from iceberg_export.table.run_marks import ALIVE_MS
 from iceberg_export.upkeep import maintain
 from iceberg_export.upkeep.compact import CLOSED_MS, compact
 from iceberg_export.upkeep.maintain import delete_orphans, expire
@@ -112,7 +112,7 @@ def test_upkeep_at_every_step_of_a_run_and_between_its_tasks_takes_none_of_its_f
         assert own <= files(here)
         seen.append(len(own))
 
-    export(here, at=upkeep, runner=Between(upkeep))
+    export(here, hook=upkeep, runner=Between(upkeep))
     assert max(seen) > 0
     assert len(seen) > 6
     check(here)
@@ -132,7 +132,7 @@ def test_a_run_that_slept_until_its_mark_was_old_is_refused(here, step):
 
     # What upserts leave for their merge is gone, too, and found to be.
     with pytest.raises((FencedError, CorruptSpanError)):
-        export(here, at=Once(step, slept))
+        export(here, hook=Once(step, slept))
     export(here)
     check(here)
 
@@ -141,7 +141,7 @@ def test_the_mark_of_a_killed_run_keeps_its_files_for_an_hour_and_no_longer(here
     exported(here)
     fill(here)
     with pytest.raises(Killed):
-        export(here, at=Once(Step.CHECKED, Killed()))
+        export(here, hook=Once(Step.CHECKED, Killed()))
     mark = folder(here) / "runs" / f"r{here.jobs}"
     mark.parent.mkdir(exist_ok=True)
     mark.write_bytes(b"at work")  # As SIGKILL leaves it: see `test_upsert_kills`.
@@ -181,19 +181,19 @@ def users():
         yield found
 
 
-@pytest.mark.parametrize("step", [Step.TASKS_DONE, Step.COMMIT_LOOKED, Step.COMMIT_WRITTEN])
+@pytest.mark.parametrize("step", [Step.TASKS_DONE, Step.COMMIT_LOADED, Step.COMMIT_WRITTEN])
 def test_an_upsert_that_meets_a_joining_of_its_buckets_merges_them_again(users, step):
     fill(users)
-    export(users, at=Once(step, lambda: compact(users.job(), TABLE, FAR)))
+    export(users, hook=Once(step, lambda: compact(users.job(), TABLE, FAR)))
     check(users)
     assert len(live(users)) == 3
 
 
-@pytest.mark.parametrize("step", [Step.COMMIT_LOOKED, Step.COMMIT_WRITTEN])
+@pytest.mark.parametrize("step", [Step.COMMIT_LOADED, Step.COMMIT_WRITTEN])
 def test_a_joining_that_meets_an_upsert_gives_way_and_leaves_nothing(users, step):
     fill(users)
     with pytest.raises(OvertakenError):
-        compact(users.job(at=Once(step, lambda: export(users))), TABLE, FAR)
+        compact(users.job(hook=Once(step, lambda: export(users))), TABLE, FAR)
     check(users)
     assert not [path for path in files(users) if maintain.COMPACTION in path.name]
 

@@ -142,13 +142,13 @@ def test_a_table_that_does_not_say_where_it_stands_is_reset_as_a_whole(here):
     assert here.rows() == here.wanted()
 
 
-@pytest.mark.parametrize("step", [Step.COMMIT_LOOKED, Step.COMMIT_WRITTEN])
+@pytest.mark.parametrize("step", [Step.COMMIT_LOADED, Step.COMMIT_WRITTEN])
 def test_a_reset_that_an_export_overtakes_changes_nothing_and_leaves_no_file(here, step):
     fill(here)
     export(here)
     fill(here)
     with pytest.raises(OvertakenError):
-        reset(here, {0: 2}, at=Once(step, lambda: export(here)))
+        reset(here, {0: 2}, hook=Once(step, lambda: export(here)))
     assert here.rows() == here.wanted()
     named = {task.file.file_path for task in here.table().scan().plan_files()}
     files = {f"file://{path}" for path in here.folder.rglob("*.parquet")}
@@ -161,17 +161,17 @@ def test_an_export_at_work_is_fenced_by_a_reset(here, step):
     export(here)
     fill(here)
     with pytest.raises(FencedError):
-        export(here, at=Once(step, lambda: reset(here, {0: 2})))
+        export(here, hook=Once(step, lambda: reset(here, {0: 2})))
     export(here)
     assert here.rows() == here.wanted()
 
 
-@pytest.mark.parametrize("step", [Step.COMMIT_LOOKED, Step.COMMIT_WRITTEN, Step.COMMIT_ANSWERED])
+@pytest.mark.parametrize("step", [Step.COMMIT_LOADED, Step.COMMIT_WRITTEN, Step.COMMIT_ANSWERED])
 def test_a_reset_that_dies_is_done_whole_or_not_at_all(here, step):
     fill(here)
     export(here)
     with pytest.raises(Killed):
-        reset(here, {0: 2}, at=Once(step, Killed()))
+        reset(here, {0: 2}, hook=Once(step, Killed()))
     kept = 2 if step is Step.COMMIT_ANSWERED else 5
     assert here.state().offsets == {0: kept, 1: 5}
     assert [row[1] for row in here.rows() if row[0] == 0] == list(range(kept))

@@ -11,8 +11,8 @@ from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
 from iceberg_export.table import commit
 from iceberg_export.table.catalog import find_table
-from iceberg_export.upsert import files
-from iceberg_export.upsert.newest_records import newest
+from iceberg_export.upsert import buckets
+from iceberg_export.upsert.newest_records import newest_rows
 from iceberg_export.verify import upsert
 from iceberg_export.verify.upsert import verify_upsert
 from protocol.records import Record
@@ -194,7 +194,7 @@ def test_a_crash_between_any_two_steps_leaves_a_table_that_the_next_run_complete
                 raise CrashError
 
         with pytest.raises(CrashError):
-            export(jobs(at=crash))
+            export(jobs(hook=crash))
         export(jobs())
         assert rows(jobs()) == wanted(world)
 
@@ -212,12 +212,12 @@ def test_a_delete_by_others_under_the_merge_stays_deleted(world, jobs):
             file = next(iter(table.scan().plan_files())).file
             path = file.file_path.removeprefix("file://")
             gone.extend(pq.read_table(path).column("kafka_offset").to_pylist())
-            change = commit.Change((), [file], table.current_snapshot().snapshot_id)
-            commit.rewrite(
+            change = commit.FileChange((), [file], table.current_snapshot().snapshot_id)
+            commit.replace_files(
                 job.catalog, ("frazil", "users"), change, rewrite_id="theirs", pause=NO_PAUSE
             )
 
-    export(jobs(at=delete))
+    export(jobs(hook=delete))
     assert gone
     assert rows(job) == [row for row in wanted(world) if row[1] not in gone]
 
@@ -234,7 +234,7 @@ def test_two_exporters_at_once_leave_one_rows_and_fence_the_other(world, jobs):
             export(other)
 
     with pytest.raises(FencedError):
-        export(jobs(at=race))
+        export(jobs(hook=race))
     assert rows(job) == wanted(world)
 
 
@@ -259,7 +259,7 @@ def test_a_new_table_has_sixteen_buckets_unless_the_topic_says_otherwise(world, 
 def test_records_that_do_not_fit_into_memory_at_once_are_reduced_on_the_way(
     world, jobs, monkeypatch
 ):
-    monkeypatch.setattr(files, "GATHERED_BYTES_MAX", 1)
+    monkeypatch.setattr(buckets, "GATHERED_BYTES_MAX", 1)
     for step in range(3):
         world.commit("users", {0: [some(range(9), b"%d" % step)]})
     job = jobs()
@@ -293,8 +293,10 @@ def test_verify_finds_rows_that_are_gone(world, jobs):
     export(job)
     table = find_table(job.catalog, ("frazil", "users"))
     file = next(iter(table.scan().plan_files())).file
-    change = commit.Change((), [file], table.current_snapshot().snapshot_id)
-    commit.rewrite(job.catalog, ("frazil", "users"), change, rewrite_id="theirs", pause=NO_PAUSE)
+    change = commit.FileChange((), [file], table.current_snapshot().snapshot_id)
+    commit.replace_files(
+        job.catalog, ("frazil", "users"), change, rewrite_id="theirs", pause=NO_PAUSE
+    )
     (problem,) = verify(job).problems
     assert problem.startswith(f"{file.record_count} keys have no row")
 
@@ -305,7 +307,7 @@ def test_verify_finds_rows_that_are_not_the_newest_any_more(world, jobs, monkeyp
     export(job)
     world.commit("users", {0: [some([3], b"new"), some([4], None)]})
     # A merge that believes the older record.
-    monkeypatch.setattr(files, "newest", lambda rows: np.arange(rows.num_rows - 2))
+    monkeypatch.setattr(buckets, "newest_rows", lambda rows: np.arange(rows.num_rows - 2))
     export(jobs())
     assert set(verify(job).problems) == {
         "1 keys have no row, or not that of their newest record",
@@ -320,7 +322,9 @@ def test_verify_finds_rows_that_are_there_twice_and_rows_that_were_changed(
     job = jobs()
     export(job)
     world.commit("users", {0: [some([3])]})
-    monkeypatch.setattr(files, "newest", lambda rows: np.array([0, *newest(rows)], dtype=np.int64))
+    monkeypatch.setattr(
+        buckets, "newest_rows", lambda rows: np.array([0, *newest_rows(rows)], dtype=np.int64)
+    )
     export(jobs())
     assert any("have another row" in problem for problem in verify(job).problems)
 

@@ -93,7 +93,7 @@ def drive(address, data, run_id, step, nth, commit_bytes=1):
     sets = (f"commit.bytes.max={commit_bytes}",)
     job = make_job(World(data / "nowhere"), address, data, run_id, sets)
     (topic,) = job.client.topics().topics
-    export_topic(job._replace(at=Once(step, die, nth)), topic)
+    export_topic(job._replace(hook=Once(step, die, nth)), topic)
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +132,10 @@ def test_drivers_killed_at_every_step_and_at_any_time_leave_an_exact_table(
             after_s = rng.uniform(0.0, 1.0)
             run(
                 processes,
-                *(address, data, f"time{number}", Step.INIT_LOOKED, 99),
+                *(address, data, f"time{number}", Step.INIT_LOADED, 99),
                 kill_after_s=after_s,
             )
-        assert run(processes, address, data, "last", Step.INIT_LOOKED, 99, 1 << 30) == 0
+        assert run(processes, address, data, "last", Step.INIT_LOADED, 99, 1 << 30) == 0
         job = make_job(world, address, data, "verify")
         proven(job, world)
         # What they left is kept while their marks are young, and gone an hour later.

@@ -21,8 +21,8 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import BinaryType
 
+from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.errors import FencedError, OvertakenError, StateError
-from iceberg_export.letters.dead_letters import dead_identifier
 from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
 from iceberg_export.table.catalog import view_of
@@ -152,7 +152,7 @@ class UpsertLife(RuleBasedStateMachine):
 
     def check_letters(self):
         """Records without keys are there once; those that the log dropped may be missing."""
-        table = self.place.catalog.load_table(dead_identifier(TABLE)).scan().to_arrow()
+        table = self.place.catalog.load_table(dead_letter_identifier(TABLE)).scan().to_arrow()
         columns = ("kafka_partition", "kafka_offset")
         places = list(zip(*(table[one].to_pylist() for one in columns), strict=True))
         ends = self.place.state().offsets
@@ -313,7 +313,7 @@ class UpsertLife(RuleBasedStateMachine):
         hook = Once(step, errors.get(what) or others[what], nth)
         sets = ("commit.bytes.max=1",) if nth == 2 else ()
         with suppress(Killed, FencedError, StateError):
-            self.export(*sets, at=hook)
+            self.export(*sets, hook=hook)
         self.check()
 
     # Others.
@@ -379,12 +379,12 @@ class UpsertLife(RuleBasedStateMachine):
         if self.has_head():
             compact(self.place.job(), TABLE, FAR + CLOSED_MS)
 
-    @rule(step=st.sampled_from([Step.COMMIT_LOOKED, Step.COMMIT_WRITTEN]), choice=CHOICES)
+    @rule(step=st.sampled_from([Step.COMMIT_LOADED, Step.COMMIT_WRITTEN]), choice=CHOICES)
     def overtaken_compaction(self, step, choice):
         if not self.has_head():
             return
         other = [self.export, lambda: self.delete(choice), lambda: self.roll_back(choice)]
-        job = self.place.job(at=Once(step, other[choice % 3]))
+        job = self.place.job(hook=Once(step, other[choice % 3]))
         with suppress(OvertakenError):
             compact(job, TABLE, FAR + CLOSED_MS)
         self.check()

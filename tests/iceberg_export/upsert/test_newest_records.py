@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from iceberg_export import names
 from iceberg_export.table.latest_view import create_view_statement, latest_query
-from iceberg_export.upsert.newest_records import GONE, KEY_BYTES, last_in_partition, newest
+from iceberg_export.upsert.newest_records import (
+    KEY_BYTES,
+    TOMBSTONE,
+    last_in_partition,
+    newest_rows,
+)
 
 KEYS = st.sampled_from([b"", b"a", b"b", b"c", bytes(200)])
 TIMES = st.none() | st.integers(-3, 3)
@@ -39,7 +44,7 @@ def table_of(records):
             KEY_BYTES: pa.array(columns[3], pa.large_binary()),
             names.KEY: pa.array(columns[3], pa.large_binary()),
             names.VALUE: pa.array(columns[4], pa.large_binary()),
-            GONE: pa.array([value is None for value in columns[4]], pa.bool_()),
+            TOMBSTONE: pa.array([value is None for value in columns[4]], pa.bool_()),
         }
     )
 
@@ -72,7 +77,7 @@ def places(table):
 def test_the_newest_record_of_each_key_is_found_whatever_the_order(records, seed):
     table = table_of(records)
     shuffled = table.take(pa.array(np.random.default_rng(seed).permutation(len(records))))
-    assert places(shuffled.take(pa.array(newest(shuffled)))) == wanted(records)
+    assert places(shuffled.take(pa.array(newest_rows(shuffled)))) == wanted(records)
 
 
 @settings(deadline=None)
@@ -80,9 +85,9 @@ def test_the_newest_record_of_each_key_is_found_whatever_the_order(records, seed
 def test_of_one_partition_exports_in_steps_end_where_one_export_does(records, cut):
     """What was kept and what is new, merged, is what all of it at once gives."""
     kept = table_of(records[:cut])
-    kept = kept.take(pa.array(newest(kept)))
+    kept = kept.take(pa.array(newest_rows(kept)))
     merged = pa.concat_tables([kept, table_of(records[cut:])])
-    assert places(merged.take(pa.array(newest(merged)))) == wanted(records)
+    assert places(merged.take(pa.array(newest_rows(merged)))) == wanted(records)
 
 
 @settings(deadline=None)
@@ -90,7 +95,7 @@ def test_of_one_partition_exports_in_steps_end_where_one_export_does(records, cu
 def test_pieces_may_be_reduced_before_they_are_merged(records, cut):
     pieces = [table_of(records[:cut]), table_of(records[cut:])]
     merged = pa.concat_tables([last_in_partition(piece) for piece in pieces])
-    assert places(merged.take(pa.array(newest(merged)))) == wanted(records)
+    assert places(merged.take(pa.array(newest_rows(merged)))) == wanted(records)
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,14 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
 from iceberg_export.errors import CatalogError
-from iceberg_export.table.catalog import CATALOG_ERRORS, first_line
+from iceberg_export.table.catalog import CATALOG_ERRORS, first_line, try_delete
 
 RENEW_S = 600.0
 ALIVE_MS = 3_600_000
 """A mark that is older is of a run that has ended, or will be refused."""
 
 
-class Listed(NamedTuple):
+class ListedFile(NamedTuple):
     """A file in the table's folder."""
 
     location: str
@@ -35,7 +35,7 @@ def _folder(table: Table) -> str:
     return f"{table.location().rstrip('/')}/runs"
 
 
-class RunMarker:
+class RunMark:
     """Marks a run for the time of a `with` block, from a thread of its own."""
 
     def __init__(self, table: Table, run_id: str, renew_s: float = RENEW_S) -> None:
@@ -61,11 +61,8 @@ class RunMarker:
     ) -> None:
         self._ended.set()
         self._thread.join()
-        try:
-            self._io.delete(self.location)
-        except CATALOG_ERRORS:
-            # It grows old by itself; a finished run must not fail for it.
-            return
+        # One that stays grows old by itself; a finished run must not fail for it.
+        try_delete(self._io, self.location)
 
     def _write(self) -> None:
         with self._io.new_output(self.location).create(overwrite=True) as stream:
@@ -80,8 +77,8 @@ class RunMarker:
                 continue
 
 
-def list_files(table: Table) -> list[Listed]:
-    """All files in the table's folder. Raises CatalogError when they cannot be listed."""
+def list_files(table: Table) -> list[ListedFile]:
+    """Lists all files in the table's folder. Raises CatalogError when they cannot be listed."""
     location = table.location().rstrip("/")
     if not isinstance(table.io, PyArrowFileIO):
         raise CatalogError(
@@ -97,7 +94,7 @@ def list_files(table: Table) -> list[Listed]:
         raise CatalogError(f"cannot list {location}: {first_line(error)}") from error
     root = path.rstrip("/")
     return [
-        Listed(
+        ListedFile(
             f"{location}{info.path.removeprefix(root)}",
             info.mtime_ns // 1_000_000,
             info.size,
@@ -107,16 +104,16 @@ def list_files(table: Table) -> list[Listed]:
     ]
 
 
-def marks_before(files: list[Listed], table: Table, before_ms: int) -> list[Listed]:
-    """Marks that were last written before that time: of runs that were killed, or sleep."""
+def marks_before(files: list[ListedFile], table: Table, before_ms: int) -> list[ListedFile]:
+    """Returns marks that were last written before that time: of runs that were killed, or sleep."""
     folder = f"{_folder(table)}/"
     return [
         file for file in files if file.location.startswith(folder) and file.modified_ms < before_ms
     ]
 
 
-def live_runs(files: list[Listed], table: Table, now_ms: int) -> set[str]:
-    """Ids of runs whose mark is young."""
+def live_runs(files: list[ListedFile], table: Table, now_ms: int) -> set[str]:
+    """Returns the ids of runs whose mark is young."""
     folder = f"{_folder(table)}/"
     return {
         file.location.removeprefix(folder)

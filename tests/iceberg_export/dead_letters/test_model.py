@@ -20,12 +20,12 @@ from pyiceberg.expressions import And, EqualTo
 
 from iceberg_export.errors import FencedError, OvertakenError, StateError
 from iceberg_export.steps import Step
-from iceberg_export.tasks.work import BadRecordError
+from iceberg_export.tasks.export_split import BadRecordError
 from iceberg_export.upkeep.compact import CLOSED_MS, compact
 from iceberg_export.upkeep.maintain import delete_orphans
+from tests.iceberg_export.dead_letters.story import DEAD_TABLE, GOOD, LATE, NEVER, letters
 from tests.iceberg_export.direct import TABLE
 from tests.iceberg_export.hooks import Killed, Once
-from tests.iceberg_export.letters.story import DEAD_TABLE, GOOD, LATE, NEVER, letters
 
 FAR = 1 << 50
 TABLES = st.sampled_from([TABLE, DEAD_TABLE])
@@ -152,7 +152,7 @@ class TwoTables(RuleBasedStateMachine):
             "policy": lambda: self.here.policy("fail" if choice % 2 else "dlq"),
             "orphans": lambda: self.orphans_go(table),
         }
-        if end in {"refused", "no answer"} and not step.startswith(("commit-", "letters-")):
+        if end in {"refused", "no answer"} and not step.startswith(("commit-", "dead-letters-")):
             step = Step.COMMIT_WRITTEN  # Elsewhere no catalog is asked.
         if end == "refused" and step.endswith("-answered"):
             end = "no answer"
@@ -168,7 +168,7 @@ class TwoTables(RuleBasedStateMachine):
         hook = Once(step, meddle, nth)
         sets = ("commit.bytes.max=1",) if nth == 2 else ()
         with suppress(Killed, FencedError, OvertakenError, StateError, BadRecordError):
-            self.here.export(*sets, at=hook)
+            self.here.export(*sets, hook=hook)
 
     # People.
 

@@ -1,9 +1,9 @@
 """Schemas named in record headers, as Confluent's newer serializers name them instead of in frames.
 
-`__key_schema_id` and `__value_schema_id` hold one byte of version, then the schema's id (version 0,
-four bytes) or its GUID (version 1, sixteen); for Protobuf the message's path follows, as in a frame.
-The value is then all payload. As Confluent's DualSchemaIdDeserializer has it, the last header of
-the name counts, and before what the value begins with; one that is null says nothing.
+`__key_schema_id` and `__value_schema_id` hold one byte of version, then the schema's id (version
+0, four bytes) or its GUID (version 1, sixteen); for Protobuf the message's path follows, as in a
+frame. The value is then all payload. As Confluent's DualSchemaIdDeserializer has it, the last
+header of the name counts, and before what the value begins with; one that is null says nothing.
 
 A GUID is a number beyond all ids here (`GUID` and its 128 bits), so that one kind of name goes
 wherever ids go; which id it is, only a registry knows. Pure.
@@ -22,7 +22,7 @@ from iceberg_export.typed.framing import FIRST_MESSAGE, UNFRAMED, message_indexe
 KEY_HEADER = "__key_schema_id"
 VALUE_HEADER = "__value_schema_id"
 GUID = 1 << 128
-NO_HEAD = -3
+NO_SCHEMA = -3
 """In the place of an id: there is a header, which names no schema."""
 
 _BYTES = {0: 4, 1: 16}
@@ -30,24 +30,24 @@ _BYTES = {0: 4, 1: 16}
 _ID_MAX = 0x7FFFFFFF
 
 
-class Heads(NamedTuple):
-    """What the headers of some rows say."""
+class SchemaHeaders(NamedTuple):
+    """The headers that name schemas, for some rows."""
 
     codes: Ints
-    """Of each row: where in `said`; -1: nothing."""
-    said: Sequence[bytes]
+    """Of each row: where in `contents`; -1: nothing."""
+    contents: Sequence[bytes]
 
 
-class Head(NamedTuple):
-    """One header, understood."""
+class SchemaHeader(NamedTuple):
+    """One header, parsed."""
 
     number: int
     """An id, or `GUID` and more."""
     indexes: tuple[int, ...]
 
 
-def find_heads(headers: pa.Array, name: str) -> Heads | None:
-    """The headers of that name in a column of lists of (key, value); None when no row has one."""
+def find_schema_headers(headers: pa.Array, name: str) -> SchemaHeaders | None:
+    """Returns headers of that name in a column of lists of (key, value); None when no row has one."""
     offsets = headers.offsets.to_numpy()
     keys = headers.values.field("key")
     hits = np.flatnonzero(pc.equal(keys, name).to_numpy(zero_copy_only=False))
@@ -61,11 +61,11 @@ def find_heads(headers: pa.Array, name: str) -> Heads | None:
     found = headers.values.field("value").take(pa.array(places[rows])).dictionary_encode()
     codes = np.full(len(headers), -1, np.int64)
     codes[rows] = found.indices.fill_null(-1).to_numpy()
-    return Heads(codes, found.dictionary.to_pylist())
+    return SchemaHeaders(codes, found.dictionary.to_pylist())
 
 
-def read_head(raw: bytes, *, indexes: bool) -> Head | None:
-    """What a header says, with the message's path (`indexes`) for Protobuf; None: no schema."""
+def parse_schema_header(raw: bytes, *, indexes: bool) -> SchemaHeader | None:
+    """Parses a header, with the message's path (`indexes`) for Protobuf; None: it names no schema."""
     size = _BYTES.get(raw[0], len(raw)) if raw else 0
     if not raw or len(raw) <= size:
         return None
@@ -74,13 +74,13 @@ def read_head(raw: bytes, *, indexes: bool) -> Head | None:
         return None
     number |= GUID if raw[0] == 1 else 0
     if not indexes:
-        return Head(number, FIRST_MESSAGE)
+        return SchemaHeader(number, FIRST_MESSAGE)
     # The path is written as in a frame, and so it is checked as one.
     framed = split_frames(pa.array([bytes(5) + raw[1 + size :]], pa.large_binary()), indexes=True)
     if framed.schema_ids[0] == UNFRAMED:
         return None
     path = framed.data[framed.index_starts[0] : framed.starts[0]].tobytes()
-    return Head(number, message_indexes(path))
+    return SchemaHeader(number, message_indexes(path))
 
 
 def guid_text(number: int) -> str:

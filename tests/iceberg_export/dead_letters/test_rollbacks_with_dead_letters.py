@@ -6,16 +6,16 @@ import pyarrow as pa
 import pytest
 
 from iceberg_export.errors import FencedError, StateError
-from iceberg_export.source.filters import Wanted
+from iceberg_export.source.filters import QueryRange
 from iceberg_export.source.read_options import parse_options
 from iceberg_export.source.reading import read_task
 from iceberg_export.source.tables import plan_table
 from iceberg_export.steps import Step
 from iceberg_export.table import commit
 from iceberg_export.upkeep.maintain import delete_orphans
+from tests.iceberg_export.dead_letters.story import DEAD_TABLE, GOOD, LATE, NEVER, NUMBER, letters
 from tests.iceberg_export.direct import TABLE
 from tests.iceberg_export.hooks import Killed, Once
-from tests.iceberg_export.letters.story import DEAD_TABLE, GOOD, LATE, NEVER, NUMBER, letters
 
 COLUMNS = pa.schema([("kafka_offset", pa.int64())])
 
@@ -37,7 +37,7 @@ def begun(here):
 
 def die_between_the_tables(here):
     with pytest.raises(Killed):
-        here.export(at=Once(Step.COMMITTED, Killed()))
+        here.export(hook=Once(Step.COMMITTED, Killed()))
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -50,14 +50,14 @@ def test_letters_of_a_commit_that_was_undone_do_not_join_those_of_the_next_expor
         here.export()
 
     with pytest.raises(FencedError):
-        here.export(at=Once(Step.COMMITTED, undone))
+        here.export(hook=Once(Step.COMMITTED, undone))
     here.export()
     assert here.both() == (([0, 1, 2], []) if known else ([0, 2], [1]))
     assert here.problems() == ()
 
 
 @pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize("step", [Step.LETTERS_LOOKED, Step.LETTERS_WRITTEN])
+@pytest.mark.parametrize("step", [Step.DEAD_LETTERS_LOADED, Step.DEAD_LETTERS_WRITTEN])
 def test_an_undone_commit_whose_letters_are_already_on_their_way_is_refused_too(here, step, known):
     before = begun(here)
 
@@ -67,7 +67,7 @@ def test_an_undone_commit_whose_letters_are_already_on_their_way_is_refused_too(
         here.export()
 
     with pytest.raises(FencedError):
-        here.export(at=Once(step, undone))
+        here.export(hook=Once(step, undone))
     here.export()
     assert here.both() == (([0, 1, 2], []) if known else ([0, 2], [1]))
 
@@ -89,7 +89,7 @@ def test_letters_that_come_while_another_exporter_judges_the_same_records_count_
 
     hook = Once(Step.CHECKED, forth_and_back)
     try:
-        here.export(at=hook)
+        here.export(hook=hook)
     except FencedError:
         assert hook.happened
     here.export()
@@ -158,7 +158,7 @@ def test_a_rollback_that_is_exported_again_in_small_steps_leaves_every_letter_al
     here.send(LATE)
     here.set_head(before)
     with pytest.raises(Killed):
-        here.export("commit.bytes.max=1", at=Once(Step.COMMITTED, Killed()))
+        here.export("commit.bytes.max=1", hook=Once(Step.COMMITTED, Killed()))
     here.late_schema(known=True)
     here.export("commit.bytes.max=1")
     assert here.both() == ([0, 2, 5, 7], [1, 3, 4, 6])
@@ -270,7 +270,7 @@ def test_upkeep_after_a_rollback_does_not_hide_it(here, table):
         here.export()
 
     with pytest.raises(FencedError):
-        here.export(at=Once(Step.COMMITTED, undone))
+        here.export(hook=Once(Step.COMMITTED, undone))
     here.export()
     table, dead = here.both()
     assert sorted(table + dead) == [0, 1, 2]
@@ -281,7 +281,7 @@ def test_a_run_that_dies_at_any_step_leaves_each_record_in_one_table(here, step)
     begun(here)
     hook = Once(step, Killed())
     with pytest.raises(Killed):
-        here.export(at=hook)
+        here.export(hook=hook)
     here.send(NEVER, GOOD)
     here.late_schema(known=True)
     here.export()
@@ -312,8 +312,8 @@ def test_a_query_of_the_table_leaves_letters_out_that_the_export_will_leave_out(
     def offsets():
         told = {"agent": "http://world", "table": "frazil.orders", "schema.registry.url": here.url}
         options = parse_options(told, streaming=False)
-        tasks = plan_table(options, here.job().client, here.table(), Wanted())
-        rows = [rows for task in tasks for rows in read_task(task, COLUMNS, Wanted())]
+        tasks = plan_table(options, here.job().client, here.table(), QueryRange())
+        rows = [rows for task in tasks for rows in read_task(task, COLUMNS, QueryRange())]
         return sorted(one for batch in rows for one in batch["kafka_offset"].to_pylist())
 
     found = offsets()

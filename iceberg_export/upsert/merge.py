@@ -1,4 +1,4 @@
-"""The second half of an export in mode upsert: from the splits' records to the commit.
+"""Merges the records of an export in mode upsert into the table's buckets, and commits.
 
 Buckets are written anew from the files of one snapshot. A commit that finds the table changed by
 others since (deletes, compaction: `OvertakenError`) is given up and the buckets are merged again on
@@ -13,27 +13,23 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
-from iceberg_export.errors import CatalogError, OvertakenError, PlanError, StateError
-from iceberg_export.files.write import Target
-from iceberg_export.table.catalog import (
-    CATALOG_ERRORS,
-    Identifier,
-    find_table,
-    guarded,
-    io_properties,
-)
-from iceberg_export.upsert.files import (
+from iceberg_export.errors import OvertakenError, PlanError, StateError
+from iceberg_export.files.read import scan_files
+from iceberg_export.files.target import target_of
+from iceberg_export.table.catalog import Identifier, existing_table, try_delete
+from iceberg_export.upsert.buckets import (
     BucketResult,
     BucketTask,
     ShuffleFile,
     bucket_column,
     merge_bucket,
+    row_groups_of,
 )
 
 MERGES_MAX = 5
 
 
-class Means(NamedTuple):
+class MergeContext(NamedTuple):
     """What merging needs of an export."""
 
     catalog: Catalog
@@ -51,51 +47,49 @@ class Merged(NamedTuple):
     """Snapshot that `removed` was read at."""
 
 
-Send = Callable[[list[DataFile], list[DataFile], int], None]
+CommitFiles = Callable[[list[DataFile], list[DataFile], int], None]
 """Commits (added, removed, base_id); raises OvertakenError when `removed` is out of date."""
 
 
 def merge_and_commit(
-    means: Means, identifier: Identifier, shuffled: Sequence[ShuffleFile], run_id: str, send: Send
+    context: MergeContext,
+    identifier: Identifier,
+    shuffled: Sequence[ShuffleFile],
+    run_id: str,
+    send: CommitFiles,
 ) -> Merged:
-    """Merge the records into the table until a commit of it is in. Raises ExportError."""
+    """Merges the records into the table until a commit of it is in. Raises ExportError."""
     for attempt in range(MERGES_MAX):
-        table = find_table(means.catalog, identifier)
-        if table is None:
-            raise CatalogError(f"table {'.'.join(identifier)} was dropped while it was exported to")
-        merged = _merge(means, table, shuffled, f"{run_id}-m{attempt}")
+        table = existing_table(context.catalog, identifier)
+        merged = _merge(context, table, shuffled, f"{run_id}-m{attempt}")
         try:
             send(*merged)
         except OvertakenError:
             if attempt == MERGES_MAX - 1:
                 raise
             continue
-        _forget(table, shuffled)
+        for file in shuffled:
+            try_delete(table.io, file.path)
         return merged
     raise AssertionError("the last attempt returns or raises")
 
 
-def _merge(means: Means, table: Table, shuffled: Sequence[ShuffleFile], name: str) -> Merged:
+def _merge(
+    context: MergeContext, table: Table, shuffled: Sequence[ShuffleFile], name: str
+) -> Merged:
     bucket_column(table.metadata)
     head = table.metadata.snapshot_by_name("main")
     assert head is not None
-    groups: dict[int, list[tuple[str, int]]] = {}
-    for file in shuffled:
-        for bucket, (group, _rows) in file.groups.items():
-            groups.setdefault(bucket, []).append((file.path, group))
+    groups = row_groups_of(shuffled)
     there = _files_of(table, set(groups))
-    target = Target(
-        table.metadata.model_dump_json(),
-        io_properties(table),
-        means.file_bytes_max,
-    )
+    target = target_of(table, context.file_bytes_max)
     tasks = [
         BucketTask(bucket, target, name, tuple(there[bucket]), tuple(groups[bucket]))
         for bucket in sorted(groups)
     ]
     if not tasks:
         return Merged([], [], head.snapshot_id)
-    results = means.runner().run(
+    results = context.runner().run(
         merge_bucket,
         tasks,
         sizes=[sum(one.file.file_size_in_bytes for one in task.files) for task in tasks],
@@ -111,10 +105,10 @@ def _merge(means: Means, table: Table, shuffled: Sequence[ShuffleFile], name: st
 
 
 def _files_of(table: Table, buckets: set[int]) -> dict[int, list[FileScanTask]]:
-    """What the table has of the buckets, with the deletes of others."""
+    """Returns the table's files by bucket, with the deletes of others."""
     name = ".".join(table.name())
     found: dict[int, list[FileScanTask]] = {bucket: [] for bucket in buckets}
-    for task in guarded(f"read the file list of {name}", lambda: list(table.scan().plan_files())):
+    for task in scan_files(table):
         if task.file.spec_id != table.metadata.default_spec_id:
             raise StateError(
                 f"table {name} has files of another partitioning, which mode upsert cannot merge; "
@@ -129,7 +123,7 @@ def _files_of(table: Table, buckets: set[int]) -> dict[int, list[FileScanTask]]:
 def _check(
     tasks: Sequence[BucketTask], results: Sequence[BucketResult], shuffled: Sequence[ShuffleFile]
 ) -> None:
-    """Every record that was left for a bucket has come there, and every row of it was read."""
+    """Raises PlanError unless each bucket got all its records, and all its rows were read."""
     if sorted(result.bucket for result in results) != [task.bucket for task in tasks]:
         raise PlanError(f"{len(tasks)} tasks gave {len(results)} results; nothing was exported")
     sent = sum(rows for file in shuffled for _group, rows in file.groups.values())
@@ -146,12 +140,3 @@ def _check(
         written = sum(file.record_count for file in result.files)
         if not result.same and written != result.rows_after:
             raise PlanError(f"bucket {task.bucket}: {written} rows written of {result.rows_after}")
-
-
-def _forget(table: Table, shuffled: Sequence[ShuffleFile]) -> None:
-    """What cannot be deleted is an orphan."""
-    for file in shuffled:
-        try:
-            table.io.delete(file.path)
-        except CATALOG_ERRORS:
-            continue

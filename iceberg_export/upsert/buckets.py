@@ -1,4 +1,4 @@
-"""How a table of mode upsert gets its rows: by bucket of the key, each bucket written anew.
+"""Buckets of a table of mode upsert: new records are merged into them, each is written anew.
 
 The table is partitioned by `bucket(N, kafka_key)` and nothing else, so all that is known of a key
 lies in the files of one bucket. A task that has read chunks leaves its records in one file for the
@@ -11,28 +11,33 @@ Nothing is visible until the commit, which takes the old files out and puts the 
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import BinaryType, StringType
 
 from iceberg_export import names
 from iceberg_export.errors import CorruptSpanError, StateError
-from iceberg_export.files.partition_values import Column, partition_columns, split_rows
-from iceberg_export.files.read import NullKeepingScan
-from iceberg_export.files.write import FileWriter, Target
+from iceberg_export.files.partition_values import PartitionColumn, partition_columns, split_rows
+from iceberg_export.files.read import read_rows
+from iceberg_export.files.target import Target
+from iceberg_export.files.write import FileWriter, discarded_on_error
 from iceberg_export.table.catalog import CATALOG_ERRORS, first_line
-from iceberg_export.upsert.newest_records import GONE, KEY_BYTES, last_in_partition, newest
+from iceberg_export.upsert.newest_records import (
+    KEY_BYTES,
+    TOMBSTONE,
+    last_in_partition,
+    newest_rows,
+)
 
 FOLDER = "shuffle"
 """Beside the table's data: what is forgotten here is an orphan like any other."""
@@ -73,8 +78,8 @@ class BucketResult(NamedTuple):
     """Nothing changes: `files` is empty, the old ones stay."""
 
 
-def bucket_column(metadata: TableMetadata) -> Column:
-    """What the table is partitioned by. Raises StateError for a table that cannot be upserted."""
+def bucket_column(metadata: TableMetadata) -> PartitionColumn:
+    """Returns the partition field by key. Raises StateError for a table that cannot be upserted."""
     fields = partition_columns(metadata)
     one = fields[0] if len(fields) == 1 else None
     if (
@@ -82,32 +87,33 @@ def bucket_column(metadata: TableMetadata) -> Column:
         or one.path != (names.KEY,)
         or not isinstance(one.field.transform, BucketTransform)
     ):
-        said = ", ".join(f"{field.field.transform} of {'.'.join(field.path)}" for field in fields)
+        partitioning = ", ".join(
+            f"{field.field.transform} of {'.'.join(field.path)}" for field in fields
+        )
         raise StateError(
             f"a table of mode upsert is partitioned by bucket(N, {names.KEY}) alone, "
-            f"not by {said or 'nothing'}; give the topic another table"
+            f"not by {partitioning or 'nothing'}; give the topic another table"
         )
     if not isinstance(one.kind, BinaryType | StringType):
         raise StateError(f"in mode upsert keys are raw or string, not {one.kind}")
     return one
 
 
-def with_identity(rows: pa.Table, raw: pa.Table) -> pa.Table:
-    """`rows` of the table, and what tells keys and tombstones: from the same records, `raw`."""
+def with_key_and_tombstone(rows: pa.Table, raw: pa.Table) -> pa.Table:
+    """Adds to `rows` of the table the keys and tombstones of the same records, `raw`."""
     assert rows.num_rows == raw.num_rows
     gone = pc.is_null(raw.column(names.VALUE))
-    return rows.append_column(KEY_BYTES, raw.column(names.KEY)).append_column(GONE, gone)
+    return rows.append_column(KEY_BYTES, raw.column(names.KEY)).append_column(TOMBSTONE, gone)
 
 
 class ShuffleWriter:
-    """Takes rows as `FileWriter` does, with `KEY_BYTES` and `GONE`; leaves one file."""
+    """Takes rows as `FileWriter` does, with `KEY_BYTES` and `TOMBSTONE`; leaves one file."""
 
     def __init__(self, target: Target, name: str) -> None:
-        self._metadata = TableMetadataUtil.parse_raw(target.metadata_json)
+        self._metadata, self._io = target.open()
         self._column = bucket_column(self._metadata)
-        self._io = load_file_io(target.io_properties, self._metadata.location)
         self._path = f"{self._metadata.location}/{FOLDER}/{name}.parquet"
-        self._schema = work_schema(self._metadata)
+        self._schema = shuffle_schema(self._metadata)
         self._gathered: list[pa.Table] = []
         self._bytes = 0
         self._taken = 0
@@ -125,7 +131,7 @@ class ShuffleWriter:
             self._gathered, self._bytes = [rows], rows.nbytes // 2
 
     def close(self) -> list[ShuffleFile]:
-        """The file, if there were rows."""
+        """Returns the file, if there were rows."""
         if not self._gathered:
             return []
         rows = last_in_partition(pa.concat_tables(self._gathered))
@@ -145,25 +151,25 @@ class ShuffleWriter:
         return [ShuffleFile(self._path, groups, self._taken)]
 
     def discard(self) -> None:
-        """After a failure: leave nothing."""
+        """Deletes the file, after a failure."""
         if self._written:
             with contextlib.suppress(OSError):
                 self._io.delete(self._path)
 
 
-def work_schema(metadata: TableMetadata) -> pa.Schema:
-    """The table's columns, and ours."""
+def shuffle_schema(metadata: TableMetadata) -> pa.Schema:
+    """Returns the schema of shuffle files: the table's columns, the key's bytes and the tombstone."""
     return pa.schema(
         [
             *schema_to_pyarrow(metadata.schema(), include_field_ids=False),
             pa.field(KEY_BYTES, pa.large_binary()),
-            pa.field(GONE, pa.bool_()),
+            pa.field(TOMBSTONE, pa.bool_()),
         ]
     )
 
 
 def _aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of `schema`, by name; those that the rows lack are null."""
+    """Returns the columns of `schema`, by name; those that the rows lack are null."""
     columns = [
         rows.column(field.name).cast(field.type)
         if field.name in rows.column_names
@@ -173,36 +179,34 @@ def _aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def row_groups_of(shuffled: Iterable[ShuffleFile]) -> dict[int, list[tuple[str, int]]]:
+    """Returns, by bucket, paths and row groups of its records."""
+    groups: dict[int, list[tuple[str, int]]] = {}
+    for file in shuffled:
+        for bucket, (group, _rows) in file.groups.items():
+            groups.setdefault(bucket, []).append((file.path, group))
+    return groups
+
+
 def merge_bucket(task: BucketTask, attempt: int) -> BucketResult:
-    """Write a bucket anew. Raises StateError, CorruptSpanError; then none of its files are left."""
-    metadata = TableMetadataUtil.parse_raw(task.target.metadata_json)
-    io = load_file_io(task.target.io_properties, metadata.location)
+    """Writes a bucket anew. Raises StateError, CorruptSpanError; then none of its files are left."""
+    metadata, io = task.target.open()
+    schema = shuffle_schema(metadata)
     writer = FileWriter(task.target, f"{task.name}-{task.bucket:05d}-{attempt}")
-    finished = False
     try:
-        schema = work_schema(metadata)
-        before = rows_before(task.files, metadata, io, schema)
-        fresh = [read_group(io, path, group, schema) for path, group in task.groups]
-        rows = pa.concat_tables([before, *fresh])
-        places = newest(rows)
-        same = len(places) == before.num_rows and bool((np.sort(places) == _upto(places)).all())
-        if not same:
-            writer.write(rows.take(pa.array(places)).drop_columns([KEY_BYTES, GONE]))
-        files = writer.close()
-        finished = True
+        with discarded_on_error(writer):
+            before = rows_before(task.files, metadata, io, schema)
+            fresh = [read_row_group(io, path, group, schema) for path, group in task.groups]
+            rows = pa.concat_tables([before, *fresh])
+            places = newest_rows(rows)
+            same = len(places) == before.num_rows and bool((np.sort(places) == _upto(places)).all())
+            if not same:
+                writer.write(rows.take(pa.array(places)).drop_columns([KEY_BYTES, TOMBSTONE]))
+            files = writer.close()
     except CATALOG_ERRORS as error:
         raise StateError(f"cannot write a bucket anew: {first_line(error)}") from error
-    finally:
-        if not finished:
-            writer.discard()
-    return BucketResult(
-        task.bucket,
-        files,
-        before.num_rows,
-        rows.num_rows - before.num_rows,
-        len(places),
-        same,
-    )
+    new = rows.num_rows - before.num_rows
+    return BucketResult(task.bucket, files, before.num_rows, new, len(places), same)
 
 
 def _upto(places: Any) -> Any:
@@ -212,19 +216,17 @@ def _upto(places: Any) -> Any:
 def rows_before(
     files: Sequence[FileScanTask], metadata: TableMetadata, io: Any, schema: pa.Schema
 ) -> pa.Table:
-    """What the table has, deletes of others applied; its keys are what producers sent."""
-    scan = NullKeepingScan(metadata, io, metadata.schema())
+    """Returns the table's rows, deletes of others applied; their keys are what producers sent."""
     found = [schema.empty_table()]
-    for batch in scan.to_record_batches(files) if files else ():
-        rows = pa.Table.from_batches([batch])
+    for rows in read_rows(files, metadata, io) if files else ():
         keys = rows.column(names.KEY).cast(pa.large_binary())
         gone = pc.is_null(keys)  # None: a table of mode upsert has no rows without a key.
-        rows = rows.append_column(KEY_BYTES, keys).append_column(GONE, gone)
-        found.append(_aligned(rows, schema))
+        keyed = rows.append_column(KEY_BYTES, keys).append_column(TOMBSTONE, gone)
+        found.append(_aligned(keyed, schema))
     return pa.concat_tables(found)
 
 
-def read_group(io: Any, path: str, group: int, schema: pa.Schema) -> pa.Table:
+def read_row_group(io: Any, path: str, group: int, schema: pa.Schema) -> pa.Table:
     try:
         with io.new_input(path).open() as source:
             return _aligned(pq.ParquetFile(source).read_row_group(group), schema)

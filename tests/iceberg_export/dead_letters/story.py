@@ -5,9 +5,9 @@ Values are Avro; those of `LATE` are dead letters until the registry knows their
 
 from contextlib import contextmanager
 
-from iceberg_export.letters.dead_letters import dead_identifier
+from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.runs.job import export_topic
-from iceberg_export.steps import pass_by
+from iceberg_export.steps import no_hook
 from iceberg_export.upkeep.reset import reset_offsets
 from iceberg_export.verify.proof import verify_topic
 from protocol.records import Record
@@ -15,7 +15,7 @@ from tests.iceberg_export.direct import TABLE, Place, place
 from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
 
 NUMBER = '{"type": "record", "name": "N", "fields": [{"name": "n", "type": "long"}]}'
-DEAD_TABLE = dead_identifier(TABLE)
+DEAD_TABLE = dead_letter_identifier(TABLE)
 GOOD = b"\0\0\0\0\1\2"
 LATE = b"\0\0\0\0\2\2"
 NEVER = b"no schema"
@@ -45,11 +45,11 @@ class Letters:
         records = [Record(timestamp=1_763_000_000_000, value=value) for value in values]
         self.place.world.commit("orders", {partition: [records]})
 
-    def job(self, *sets: str, at=pass_by):
-        return self.place.job(f"schema.registry.url={self.url}", *sets, at=at)
+    def job(self, *sets: str, hook=no_hook):
+        return self.place.job(f"schema.registry.url={self.url}", *sets, hook=hook)
 
-    def export(self, *sets: str, at=pass_by):
-        job = self.job(*sets, at=at)
+    def export(self, *sets: str, hook=no_hook):
+        job = self.job(*sets, hook=hook)
         return export_topic(job, self.place.topic(job))
 
     def reset(self, to):

@@ -1,39 +1,44 @@
-"""What one task does: read the spans of a split, decode them, write files, account for offsets.
+"""One task of an export: it reads the spans of a split, decodes them, and writes data files.
 
-Runs in a Spark executor, or in-process in tests; knows nothing of either. The result names the
-files and, for each partition, what became of every offset, so that the driver can prove before
-the commit that none is missing or double. A record that cannot be decoded goes to a file of dead
-letters, is dropped and counted, or ends the run, as the topic says; a schema that the task was
-not told of makes the whole split void, and the driver sends it again.
+Runs in a Spark executor, or in-process in tests. The result names the files and has a tally of
+every partition's offsets, so that the driver can prove before the commit that none is missing or
+double. A record that cannot be decoded goes to a file of dead letters, is dropped and counted, or
+ends the run, by the topic's settings. A schema that the task does not know makes the whole split
+void, and the driver runs it again.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 
 from iceberg_export import names
 from iceberg_export.errors import ExportError, PlanError
-from iceberg_export.files.write import FileWriter, Target
-from iceberg_export.plan.splits import Split, StoreAddress, Work
+from iceberg_export.files.target import Target
+from iceberg_export.files.write import FileWriter, discarded_on_error
+from iceberg_export.plan.splits import CommitRange, Split, StoreAddress
 from iceberg_export.records.decode import Ints, Tally
+from iceberg_export.records.last_records import LastRowOfEach
 from iceberg_export.records.read_chunks import open_reader, span_bytes
-from iceberg_export.records.rows import TimestampLimits, limit_timestamps, span_rows
-from iceberg_export.records.seams import LastRows
-from iceberg_export.table.state import Seam
+from iceberg_export.records.rows import (
+    TimestampLimits,
+    is_among,
+    limit_timestamps,
+    span_rows,
+)
+from iceberg_export.table.state import LastRecord
 from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.typed_rows import (
     RUN_ID,
-    Judged,
+    DecodedRows,
     RowTyping,
-    judge,
-    reason_of,
-    without_keyless,
+    decode_rows,
+    first_reason,
+    split_keyless,
 )
-from iceberg_export.upsert.files import ShuffleFile, ShuffleWriter, with_identity
+from iceberg_export.upsert.buckets import ShuffleFile, ShuffleWriter, with_key_and_tombstone
 
 
 class BadRecordError(ExportError):
@@ -74,18 +79,18 @@ class SplitResult(NamedTuple):
     dead_files: Sequence[DataFile] = ()
     left_out: int = 0
     """Rows in no file: dropped, or dead letters since an earlier run."""
-    said: str = ""
+    first_reason: str = ""
     """Why the first bad record is one."""
     unknown: Mapping[str, set[Message]] = {}
-    """What of schemas is to be told; when there are any, nothing was written."""
+    """Messages whose schemas the task did not know; when there are any, nothing was written."""
     shuffled: Sequence[ShuffleFile] = ()
     """In mode upsert: what there is instead of `files`."""
-    seams: Mapping[int, Seam] = {}
+    last_records: Mapping[int, LastRecord] = {}
     """The last record of each partition."""
 
 
 class _Rows:
-    """Where the rows of a split go."""
+    """Writes the rows of a split to data files, dead letters or the shuffle file."""
 
     def __init__(self, setup: TaskSetup, name: str) -> None:
         self._setup = setup
@@ -94,7 +99,7 @@ class _Rows:
         bad = setup.bad
         self._dead_files = FileWriter(bad.target, name) if bad.target is not None else None
         self.left_out = 0
-        self.said = ""
+        self.first_reason = ""
         self.unknown: dict[str, set[Message]] = {}
 
     def take(self, rows: pa.Table) -> None:
@@ -108,37 +113,37 @@ class _Rows:
             self._files.write(rows)
             return
         if self._shuffle is not None:
-            rows, keyless = without_keyless(rows)
+            rows, keyless = split_keyless(rows)
             if keyless.num_rows:
                 self._put_aside(keyless)
         if rows.num_rows == 0:
             return
-        judged = judge(self._setup.typing, rows)
-        for source, ids in judged.unknown.items():
+        decoded = decode_rows(self._setup.typing, rows)
+        for source, ids in decoded.unknown.items():
             self.unknown.setdefault(source, set()).update(ids)
         if self.unknown:
             return
-        self._put(judged, rows)
-        if judged.bad.num_rows:
-            self._put_aside(judged.bad)
+        self._put(decoded, rows)
+        if decoded.bad.num_rows:
+            self._put_aside(decoded.bad)
 
-    def _put(self, judged: Judged, rows: pa.Table) -> None:
-        """The good ones of `rows`."""
+    def _put(self, decoded: DecodedRows, rows: pa.Table) -> None:
+        """Writes the good ones of `rows`."""
         if self._shuffle is None:
-            self._files.write(judged.rows)
+            self._files.write(decoded.rows)
             return
-        if judged.bad.num_rows:
+        if decoded.bad.num_rows:
             # A piece is of one partition.
-            dead = judged.bad.column(names.OFFSET)
+            dead = decoded.bad.column(names.OFFSET)
             rows = rows.filter(pc.invert(pc.is_in(rows.column(names.OFFSET), dead)))
-        self._shuffle.write(with_identity(judged.rows, rows))
+        self._shuffle.write(with_key_and_tombstone(decoded.rows, rows))
 
     def _put_aside(self, bad: pa.Table) -> None:
         policy = self._setup.bad.policy
-        self.said = self.said or reason_of(bad)
+        self.first_reason = self.first_reason or first_reason(bad)
         if policy == "fail":
             raise BadRecordError(
-                f"topic {self._setup.bad.topic} {reason_of(bad)}; nothing was exported"
+                f"topic {self._setup.bad.topic} {first_reason(bad)}; nothing was exported"
             )
         if policy == "drop" or self._dead_files is None:
             self.left_out += bad.num_rows
@@ -148,7 +153,7 @@ class _Rows:
         self._dead_files.write(bad.set_column(at, RUN_ID, run_ids))
 
     def close(self) -> tuple[list[DataFile], list[DataFile], list[ShuffleFile]]:
-        """Files of the table, of dead letters, and for the tasks of buckets."""
+        """Returns files of the table, of dead letters, and for the tasks of buckets."""
         dead = self._dead_files.close() if self._dead_files is not None else []
         return self._files.close(), dead, self._shuffle.close() if self._shuffle else []
 
@@ -160,44 +165,32 @@ class _Rows:
             self._dead_files.discard()
 
 
-def is_among(rows: pa.Table, offsets: Mapping[int, Ints]) -> pa.Array:
-    """Which rows have a partition and offset of `offsets`."""
-    partitions = np.asarray(rows.column(names.PARTITION))
-    numbers = np.asarray(rows.column(names.OFFSET))
-    found = np.zeros(rows.num_rows, np.bool_)
-    for partition, some in offsets.items():
-        found |= (partitions == partition) & np.isin(numbers, some)
-    return pa.array(found)
-
-
 def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
-    """Write the rows of a split. Raises ExportError; then none of its files are left."""
+    """Writes the rows of a split. Raises ExportError; then none of its files are left."""
     reader = open_reader(setup.store, setup.store_options)
     out = _Rows(setup, f"{setup.run_id}-{split.number:05d}-{attempt}")
     tallies: dict[int, Tally] = {}
-    last = LastRows()
-    finished = False
-    try:
+    last = LastRowOfEach()
+    with discarded_on_error(out):
         for span, data in span_bytes(reader, split.spans):
             for rows, tally in span_rows(span, data):
                 last.take(span, rows)
                 out.take(rows)
                 tallies[span.partition] = tallies.get(span.partition, Tally()).plus(tally)
         if out.unknown:
+            out.discard()
             return SplitResult(split.number, [], {}, unknown=out.unknown)
         files, dead_files, shuffled = out.close()
-        finished = True
-        return SplitResult(
-            split.number, files, tallies, dead_files, out.left_out, out.said, shuffled=shuffled,
-            seams=last.seams(),
-        )  # fmt: skip
-    finally:
-        if not finished:
-            out.discard()
+    return SplitResult(
+        split.number, files, tallies, dead_files, out.left_out, out.first_reason, shuffled=shuffled,
+        last_records=last.last_records(),
+    )  # fmt: skip
 
 
-def check_complete(work: Work, results: Mapping[int, SplitResult], split_count: int) -> int:
-    """Prove that the results cover `work` exactly; the rows written for the table.
+def check_complete(
+    commit_range: CommitRange, results: Mapping[int, SplitResult], split_count: int
+) -> int:
+    """Proves that the results cover `commit_range` exactly; returns the rows written for the table.
 
     Raises PlanError when an offset is unaccounted for or double: then nothing may be committed.
     """
@@ -216,15 +209,15 @@ def check_complete(work: Work, results: Mapping[int, SplitResult], split_count: 
             raise PlanError("a task's files hold another number of rows than it decoded")
         for partition, tally in result.tallies.items():
             covered[partition] = covered.get(partition, 0) + tally.offsets
-    for partition, end in work.ends.items():
+    for partition, end in commit_range.ends.items():
         # What lies outside the wanted offsets was read with a span's edge: it is not ours.
         edge = sum(
             span.records - (span.offset_to - span.offset_from)
-            for span in work.spans
+            for span in commit_range.spans
             if span.partition == partition
         )
         read = covered.get(partition, 0) - edge
-        wanted = end - work.starts[partition] - work.markers.get(partition, 0)
+        wanted = end - commit_range.starts[partition] - commit_range.markers.get(partition, 0)
         if read != wanted:
             raise PlanError(
                 f"partition {partition}: {read} offsets were read of {wanted}; nothing was exported"

@@ -1,17 +1,17 @@
-"""The table beside a topic's table that takes the records which could not be decoded.
+"""The dead-letter table of a topic's table: it takes the records that could not be decoded.
 
 Every record is in exactly one of the two, whatever crashes and whatever the registry says later:
 
 * The main table's commit comes first and names the files of dead letters in its state; then they
   are committed to their own table (`add`).
-* Both states name each other: the dead letters which state of the main table they fit to, and this
-  which dead letters its records were judged beside. Whoever exports next and finds that they do not
-  fit, after a crash or a rollback of either table, makes them fit before anything else (`settle`).
-  That also refuses whoever is about to add to what was found.
-* After a rollback of the main table its records are judged anew. Those that lie among the dead
-  letters already stay there alone (`already_dead`), whatever the topic says of bad records now.
+* Each state names the other: that of the dead letters the state of the main table that they belong
+  to, that of the main table the dead letters that its export left out. An export that finds them
+  inconsistent, after a crash or a rollback of either table, reconciles them first (`reconcile`).
+  The commit of that refuses any exporter that is about to add to what was found.
+* After a rollback of the main table its records are decoded again. Those that lie among the dead
+  letters already stay there alone (`already_dead`), whatever the topic's settings are now.
 
-The dead letters' table has Kafka's columns as they are, the reason, and a state of its own; it is
+The dead-letter table has Kafka's columns as they are, the reason, and a state of its own; it is
 not partitioned. People may delete what they have dealt with.
 """
 
@@ -33,7 +33,7 @@ from pyiceberg.types import IntegerType, NestedField, StringType
 from iceberg_export import names
 from iceberg_export.errors import StateError
 from iceberg_export.records.decode import Ints
-from iceberg_export.steps import Hook, Step, pass_by
+from iceberg_export.steps import Hook, Step, no_hook
 from iceberg_export.table import commit, schema
 from iceberg_export.table.catalog import Identifier, find_table, guarded
 from iceberg_export.table.commit import Pause
@@ -42,11 +42,11 @@ from iceberg_export.typed.typed_rows import ERROR_CODE, ERROR_MESSAGE, RUN_ID, S
 
 SUFFIX = "__dlq"
 LINES_MAX = 100
-"""Of the main table, that dead letters remember: each rollback or reset begins one."""
+"""Lines of the main table that a dead-letter table remembers: each rollback or reset begins one."""
 STEPS = {
-    Step.COMMIT_LOOKED: Step.LETTERS_LOOKED,
-    Step.COMMIT_WRITTEN: Step.LETTERS_WRITTEN,
-    Step.COMMIT_ANSWERED: Step.LETTERS_ANSWERED,
+    Step.COMMIT_LOADED: Step.DEAD_LETTERS_LOADED,
+    Step.COMMIT_WRITTEN: Step.DEAD_LETTERS_WRITTEN,
+    Step.COMMIT_ANSWERED: Step.DEAD_LETTERS_ANSWERED,
 }
 DEAD_TABLE_SCHEMA = Schema(
     *schema.TABLE_SCHEMA.fields,
@@ -57,12 +57,12 @@ DEAD_TABLE_SCHEMA = Schema(
 )
 
 
-def dead_identifier(identifier: Identifier) -> Identifier:
-    """The dead letters of a table."""
+def dead_letter_identifier(identifier: Identifier) -> Identifier:
+    """Returns the name of a table's dead-letter table."""
     return identifier[0], identifier[1] + SUFFIX
 
 
-class Pending(NamedTuple):
+class PendingDeadLetters(NamedTuple):
     """Dead letters that belong to a commit of the main table."""
 
     run_id: str
@@ -71,21 +71,21 @@ class Pending(NamedTuple):
     paths: tuple[str, ...]
 
 
-def encode_pending(pending: Pending) -> str:
-    """For the main table's state, which may outlive the commit that it came with; "" for none."""
+def encode_pending(pending: PendingDeadLetters) -> str:
+    """Returns the text that the main table's state keeps; "" for none."""
     if not pending.paths:
         return ""
     text = json.dumps([pending.run_id, pending.line, pending.seq, *pending.paths])
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def decode_pending(text: str) -> Pending | None:
+def decode_pending(text: str) -> PendingDeadLetters | None:
     """The inverse of `encode_pending`. Raises StateError."""
     if not text:
         return None
     try:
         run_id, line, seq, *paths = json.loads(zlib.decompress(base64.b64decode(text)))
-        return Pending(str(run_id), str(line), int(seq), tuple(map(str, paths)))
+        return PendingDeadLetters(str(run_id), str(line), int(seq), tuple(map(str, paths)))
     except (ValueError, zlib.error) as error:
         raise StateError(f"the list of dead letters cannot be read: {error}") from error
 
@@ -101,13 +101,14 @@ def initialise(
     run_id: str,
     pause: Pause,
 ) -> State:
-    """Make the dead letters' table of the main table `identifier` and state `main`; its state.
+    """Makes the dead-letter table of the main table `identifier`, whose state is `main`.
 
-    One that is missing was dropped by people with all its letters, or there were none.
+    Returns the state of the dead-letter table. One that was missing was never needed, or was dropped
+    by people together with its dead letters.
     """
     return commit.initialise(
         catalog,
-        dead_identifier(identifier),
+        dead_letter_identifier(identifier),
         topic=topic,
         topic_id=topic_id,
         cluster_id=cluster_id,
@@ -119,19 +120,19 @@ def initialise(
     )
 
 
-def exist(catalog: Catalog, identifier: Identifier, topic_id: str) -> bool:
-    """Has the main table `identifier` of that topic a table of dead letters?"""
-    table = find_table(catalog, dead_identifier(identifier))
+def exists(catalog: Catalog, identifier: Identifier, topic_id: str) -> bool:
+    """Tells whether the main table `identifier` of that topic has a dead-letter table."""
+    table = find_table(catalog, dead_letter_identifier(identifier))
     if table is None or table.metadata.properties.get(TOPIC_ID) != topic_id:
         return False
     return any(field.name == ERROR_CODE for field in table.schema().fields)
 
 
 def load(catalog: Catalog, identifier: Identifier) -> Table:
-    """The dead letters' table of the main table `identifier`."""
-    table = find_table(catalog, dead_identifier(identifier))
+    """Returns the dead-letter table of the main table `identifier`. Raises StateError."""
+    table = find_table(catalog, dead_letter_identifier(identifier))
     if table is None:
-        name = ".".join(dead_identifier(identifier))
+        name = ".".join(dead_letter_identifier(identifier))
         raise StateError(f"table {name} was dropped while it was needed; run again")
     return table
 
@@ -144,29 +145,29 @@ def add(
     expected: State,
     main: State,
     pause: Pause,
-    at: Hook = pass_by,
+    hook: Hook = no_hook,
 ) -> State:
-    """Commit dead letters of the main table's commit `main`; the state of their table then."""
-    new = following(expected, main, f"{main.run_id}-dead", {main.line: main.seq})
+    """Commits the dead letters of the main table's commit `main`; returns their table's new state."""
+    new = next_state(expected, main, f"{main.run_id}-dead", {main.line: main.seq})
     commit.commit(
         catalog,
-        dead_identifier(identifier),
+        dead_letter_identifier(identifier),
         files,
         expected=expected,
         new=new,
         pause=pause,
-        at=lambda step: at(STEPS[step]),
+        hook=lambda step: hook(STEPS[step]),
     )
     return new
 
 
-def following(dead: State, main: State, run_id: str, brought: Mapping[str, int]) -> State:
-    """The state after `dead` that fits to `main`.
+def next_state(dead: State, main: State, run_id: str, seq_by_line: Mapping[str, int]) -> State:
+    """Returns the state after `dead` that is consistent with `main`.
 
-    Offsets never go back: `already_dead` asks by them whether any letters may lie ahead.
+    Offsets never go back: `already_dead` asks by them whether any dead letters may lie ahead.
     """
     ahead = {p: max(o, dead.offsets.get(p, 0)) for p, o in main.offsets.items()}
-    lines = {**dead.follows.brought, **brought}
+    lines = {**dead.follows.seq_by_line, **seq_by_line}
     kept = dict(list(lines.items())[-LINES_MAX:])
     return dead._replace(
         offsets={**dead.offsets, **ahead},
@@ -176,17 +177,17 @@ def following(dead: State, main: State, run_id: str, brought: Mapping[str, int])
     )
 
 
-def fits(main: State, dead: State) -> bool:
-    """Has the table of dead letters all that belong to `main`, and nothing that may be in it?"""
+def is_consistent(main: State, dead: State) -> bool:
+    """Tells whether the dead-letter table has all that belong to `main`, and no record that is in it."""
     if dead.follows.mark == main.mark:
         return True
-    return main.judged_by == dead.mark and not main.dead_letters
+    return main.dead_letters_mark == dead.mark and not main.dead_letters
 
 
 def already_dead(
     catalog: Catalog, identifier: Identifier, dead: State, starts: Mapping[int, int]
 ) -> dict[int, Ints]:
-    """Offsets of dead letters at or above `starts`, ascending, by partition.
+    """Returns offsets of dead letters at or above `starts`, ascending, by partition.
 
     There are none unless the main table was rolled back, or reset.
     """
@@ -196,7 +197,7 @@ def already_dead(
 
 
 def dead_offsets(table: Table, first: int) -> dict[int, Ints]:
-    """Offsets from `first` on in a table of dead letters, ascending, by partition."""
+    """Returns the offsets from `first` on in a dead-letter table, ascending, by partition."""
     scan = table.scan(
         row_filter=f"{names.OFFSET} >= {first}",
         selected_fields=(names.PARTITION, names.OFFSET),

@@ -2,8 +2,8 @@
 
 import pytest
 
+from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.errors import FencedError
-from iceberg_export.letters.dead_letters import dead_identifier
 from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
 from iceberg_export.upkeep.compact import compact
@@ -41,7 +41,7 @@ def offsets(here, table):
 
 def both(here):
     """Offsets in the table, and among its dead letters."""
-    return offsets(here, TABLE), offsets(here, dead_identifier(TABLE))
+    return offsets(here, TABLE), offsets(here, dead_letter_identifier(TABLE))
 
 
 def exact(here):
@@ -56,7 +56,7 @@ def reset(here, to):
 
 def die_between_the_tables(here):
     with pytest.raises(Killed):
-        export(here, at=Once(Step.COMMITTED, Killed()))
+        export(here, hook=Once(Step.COMMITTED, Killed()))
 
 
 def test_going_back_takes_dead_letters_along(here):
@@ -81,7 +81,7 @@ def test_going_back_after_a_crash_between_the_tables_loses_and_doubles_nothing(h
     assert exact(here)
 
 
-@pytest.mark.parametrize("table", [TABLE, dead_identifier(TABLE)])
+@pytest.mark.parametrize("table", [TABLE, dead_letter_identifier(TABLE)])
 def test_dead_letters_that_wait_for_their_commit_are_no_orphans(here, table):
     send(here, b"a")
     export(here)
@@ -101,10 +101,10 @@ def test_a_run_that_slept_while_its_dead_letters_were_deleted_is_refused(here):
     def slept():
         for path in here.folder.rglob("runs/*"):
             path.unlink()
-        assert delete_orphans(here.job(), dead_identifier(TABLE), -1).files_deleted > 0
+        assert delete_orphans(here.job(), dead_letter_identifier(TABLE), -1).files_deleted > 0
 
     with pytest.raises(FencedError):
-        export(here, at=Once(Step.CHECKED, slept))
+        export(here, hook=Once(Step.CHECKED, slept))
     export(here)
     assert both(here) == ([0, 2], [1])
 
@@ -114,7 +114,7 @@ def test_small_files_of_both_tables_are_joined(here):
         send(here, b"a", NOT_TEXT)
         export(here)
     assert compact(here.job(), TABLE, FAR).files_before == 3
-    assert compact(here.job(), dead_identifier(TABLE), FAR).files_before == 3
+    assert compact(here.job(), dead_letter_identifier(TABLE), FAR).files_before == 3
     send(here, b"a", NOT_TEXT)
     export(here)
     assert both(here) == ([0, 2, 4, 6], [1, 3, 5, 7])

@@ -1,21 +1,22 @@
-"""Makes the table of dead letters fit the main table's head, after crashes and rollbacks.
+"""Makes the dead-letter table consistent with the main table's head, after crashes and rollbacks.
 
 Then each record below the head's offsets is in exactly one of the two, but for those that people
 have deleted:
 
-* Dead letters that a commit among the head's ancestors names come in, if they never have. Which
-  have is told by line and number, so what people deleted does not come again. Those that lie here
-  already, since a commit that a rollback undid had brought them, stay as they are.
+* Dead letters that an ancestor of the head names are committed if they never were. Line and number
+  of a commit tell whether they were, so what people deleted does not come again. Dead letters that
+  are here already, by a commit that a rollback undid, stay as they are.
 * Dead letters of commits that are no ancestors of the head (somebody went from one branch of
-  history to another) go, where the main table has the record. At and above the head's offsets they
-  stay: the export leaves these records out.
+  history to another) are removed where the main table has the record. At and above the head's
+  offsets they stay: the export leaves these records out.
 
-All in one commit, also when there is nothing to do: it refuses whoever is about to add dead
-letters of a commit that a rollback undid. Runs in the driver: letters are few, and this is rare.
+All is one commit, also when there is nothing to do: it refuses an exporter that is about to add
+dead letters of a commit that a rollback undid. Runs in the driver: dead letters are few, and this
+is rare.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,127 +28,126 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
 from iceberg_export import names
-from iceberg_export.errors import CommitUnknownError, ExportError, StateError
-from iceberg_export.files.read import NullKeepingScan
-from iceberg_export.files.rewrite import delete_files, scan_files, target_of
-from iceberg_export.files.write import FileWriter, describe_file
-from iceberg_export.letters.dead_letters import (
+from iceberg_export.dead_letters.dead_letter_table import (
     STEPS,
-    Pending,
-    dead_identifier,
+    PendingDeadLetters,
+    dead_letter_identifier,
     dead_offsets,
     decode_pending,
-    fits,
-    following,
+    is_consistent,
     load,
+    next_state,
 )
+from iceberg_export.errors import StateError
+from iceberg_export.files.read import read_rows, scan_files
+from iceberg_export.files.rewrite import deleted_unless_committed
+from iceberg_export.files.target import target_of
+from iceberg_export.files.write import FileWriter, describe_file, discarded_on_error
 from iceberg_export.records.decode import Ints
+from iceberg_export.records.rows import is_among
 from iceberg_export.steps import Hook
 from iceberg_export.table import commit
 from iceberg_export.table.catalog import Identifier, guarded, view_of
 from iceberg_export.table.commit import Pause
-from iceberg_export.table.run_markers import RunMarker
-from iceberg_export.table.state import State, TableView, lineage
-from iceberg_export.tasks.work import is_among
+from iceberg_export.table.run_marks import RunMark
+from iceberg_export.table.state import State, TableView, ancestor_states
 from iceberg_export.typed.typed_rows import RUN_ID
 
 FILE_BYTES_MAX = 512 * 1024 * 1024
 ROWS_AT_ONCE = 10_000
 
 
-class LostLettersError(StateError):
+class LostDeadLettersError(StateError):
     """Dead letters that belong to the head are gone. A reset to earliest needs none."""
 
 
-class Run(NamedTuple):
-    """Who settles."""
-
-    run_id: str
-    pause: Pause
-    at: Hook
-
-
-def settle(catalog: Catalog, main_table: Table, main: State, dead: State, run: Run) -> State:
-    """Make the dead letters, whose state is `dead`, fit `main`; their state then.
+def reconcile(
+    catalog: Catalog,
+    main_table: Table,
+    main: State,
+    dead: State,
+    *,
+    run_id: str,
+    pause: Pause,
+    hook: Hook,
+) -> State:
+    """Makes the dead letters, whose state is `dead`, consistent with `main`; returns that state.
 
     `main` was read from `main_table`, before `dead`. Raises ExportError.
     """
-    if fits(main, dead):
+    if is_consistent(main, dead):
         return dead
     namespace, name = main_table.name()[-2:]
     identifier: Identifier = (namespace, name)
     table = load(catalog, identifier)
     view = view_of(main_table)
-    pending = unbrought(view, dead)
-    brought = {one.line: one.seq for one in pending}
-    new = following(dead, main, f"{run.run_id}-settle", {**brought, main.line: main.seq})
-    with RunMarker(table, run.run_id):
-        letters = _Letters(table, new.run_id)
-        try:
-            added = letters.bring(pending)
-            removed = letters.without(_also_there(main_table, main, table, view))
-            files = letters.files()
-        except ExportError:
-            letters.discard()
-            raise
+    pending = uncommitted_dead_letters(view, dead)
+    seq_by_line = {one.line: one.seq for one in pending} | {main.line: main.seq}
+    new = next_state(dead, main, f"{run_id}-settle", seq_by_line)
+    with RunMark(table, run_id):
+        rewriter = _DeadLetterRewriter(table, new.run_id)
+        with discarded_on_error(rewriter):
+            added = rewriter.add_pending(pending)
+            removed = rewriter.remove(_in_both_tables(main_table, main, table, view))
+            files = rewriter.files()
         head = table.metadata.snapshot_by_name("main")
-        try:
+        with deleted_unless_committed(table, files):
             commit.commit(
                 catalog,
-                dead_identifier(identifier),
+                dead_letter_identifier(identifier),
                 [*added, *files],
                 expected=dead,
                 new=new,
-                pause=run.pause,
+                pause=pause,
                 removed=removed,
                 base_id=head.snapshot_id if head and removed else None,
-                at=lambda step: run.at(STEPS[step]),
+                hook=lambda step: hook(STEPS[step]),
             )
-        except CommitUnknownError:
-            raise
-        except ExportError:
-            delete_files(table, files)
-            raise
     return new
 
 
-def unbrought(view: TableView, dead: State) -> list[Pending]:
-    """Dead letters that commits among the head's ancestors name and that never came, oldest first.
+def uncommitted_dead_letters(view: TableView, dead: State) -> list[PendingDeadLetters]:
+    """Returns the never committed dead letters that the head's ancestors name, oldest first.
 
-    Raises LostLettersError when a reset has taken them out and nobody knows of which commits.
+    Raises LostDeadLettersError when a reset has removed some, of commits that are unknown.
     """
-    brought = dead.follows.brought
-    found: dict[str, Pending] = {}
+    seq_by_line = dead.follows.seq_by_line
+    found: dict[str, PendingDeadLetters] = {}
     newer: State | None = None
-    for one in lineage(view):
+    for one in ancestor_states(view):
         if newer is not None and any(
             one.offsets.get(partition, 0) > end for partition, end in newer.offsets.items()
         ):
-            # The newer one is a reset, which has settled what was before it.
+            # The newer one is a reset, which has reconciled what was before it.
             return list(found.values())[::-1]
-        if brought.get(one.line, -1) >= one.seq:
+        if seq_by_line.get(one.line, -1) >= one.seq:
             return list(found.values())[::-1]
         pending = decode_pending(one.dead_letters)
-        if pending is not None and brought.get(pending.line, -1) < pending.seq:
+        if pending is not None and seq_by_line.get(pending.line, -1) < pending.seq:
             found.setdefault(pending.run_id, pending)
         newer = one
-    if newer is not None and newer.seq > 0 and dead.follows.was_reset and newer.line not in brought:
-        raise LostLettersError(
+    if (
+        newer is not None
+        and newer.seq > 0
+        and dead.follows.was_reset
+        and newer.line not in seq_by_line
+    ):
+        raise LostDeadLettersError(
             f"table {view.name} was rolled back behind a reset of its offsets, and its history does "
             "not say any more which dead letters belong to it; reset its offsets to earliest"
         )
     return list(found.values())[::-1]
 
 
-class _Letters:
-    """What a table of dead letters gets, and what of it is written anew."""
+class _DeadLetterRewriter:
+    """Writes the new files of a dead-letter table."""
 
     def __init__(self, table: Table, name: str) -> None:
         self._table = table
         self._writer = FileWriter(target_of(table, FILE_BYTES_MAX), name)
 
-    def bring(self, pending: Sequence[Pending]) -> list[DataFile]:
-        """Files that come as they are; rows of others are written, without those that are here."""
+    def add_pending(self, pending: Sequence[PendingDeadLetters]) -> list[DataFile]:
+        """Returns the files that have no row which is here already; writes the new rows of the others."""
         if not pending:
             return []
         here = dead_offsets(self._table, 0)
@@ -157,13 +157,13 @@ class _Letters:
             for path in one.paths
             for file in guarded(
                 "read a file of dead letters",
-                lambda path=path: self._bring_file(path, here),  # type: ignore[misc]
+                lambda path=path: self._add_file(path, here),  # type: ignore[misc]
             )
         ]
 
-    def _bring_file(self, path: str, here: dict[int, Ints]) -> list[DataFile]:
+    def _add_file(self, path: str, here: dict[int, Ints]) -> list[DataFile]:
         if not self._table.io.new_input(path).exists():
-            raise LostLettersError(
+            raise LostDeadLettersError(
                 f"{path}, a file of dead letters of table {'.'.join(self._table.name())}, is gone; "
                 "reset the topic's offsets to earliest"
             )
@@ -184,8 +184,8 @@ class _Letters:
                 self._writer.write(pa.Table.from_batches([batch]).filter(pc.invert(gone)))
         return []
 
-    def without(self, gone: Mapping[int, Ints]) -> list[DataFile]:
-        """Files that have such rows; their other rows are written anew."""
+    def remove(self, gone: Mapping[int, Ints]) -> list[DataFile]:
+        """Returns the files that have such rows, and writes their other rows anew."""
         if not gone:
             return []
         found = []
@@ -200,9 +200,7 @@ class _Letters:
 
     def _rows(self, task: FileScanTask, columns: Sequence[str]) -> Iterator[pa.Table]:
         projected = self._table.schema().select(*columns)
-        scan = NullKeepingScan(self._table.metadata, self._table.io, projected)
-        for batch in scan.to_record_batches([task]):
-            yield pa.Table.from_batches([batch])
+        return read_rows([task], self._table.metadata, self._table.io, projected)
 
     def files(self) -> list[DataFile]:
         return self._writer.close()
@@ -211,15 +209,15 @@ class _Letters:
         self._writer.discard()
 
 
-def _also_there(
+def _in_both_tables(
     main_table: Table, main: State, dead_table: Table, view: TableView
 ) -> dict[int, Ints]:
-    """Dead letters that the main table has as rows, by partition.
+    """Returns dead letters that the main table has as rows, by partition.
 
-    Letters of the head's own ancestors are not: these commits have judged them.
+    Dead letters of the head's own ancestors are none: these commits have decoded them.
     """
-    known = {one.run_id for one in lineage(view)}
-    known |= {p.run_id for one in lineage(view) if (p := decode_pending(one.dead_letters))}
+    known = {one.run_id for one in ancestor_states(view)}
+    known |= {p.run_id for one in ancestor_states(view) if (p := decode_pending(one.dead_letters))}
     rows = guarded(
         "read the dead letters",
         dead_table.scan(selected_fields=(names.PARTITION, names.OFFSET, RUN_ID)).to_arrow,
@@ -231,14 +229,14 @@ def _also_there(
         some = rows.filter(pc.equal(rows.column(names.PARTITION), partition))
         offsets = np.unique(np.asarray(some.column(names.OFFSET)))
         offsets = offsets[offsets < main.offsets.get(partition, 0)]
-        both = _among_rows(main_table, partition, offsets) if offsets.size else offsets
+        both = _offsets_in_table(main_table, partition, offsets) if offsets.size else offsets
         if both.size:
             found[partition] = both
     return found
 
 
-def _among_rows(table: Table, partition: int, offsets: Ints) -> Ints:
-    """Those of the offsets that the table has."""
+def _offsets_in_table(table: Table, partition: int, offsets: Ints) -> Ints:
+    """Returns those of the offsets that the table has."""
     # Their constructors take terms by name, which their declared types do not know.
     equal: Any = EqualTo
     at_least: Any = GreaterThanOrEqual

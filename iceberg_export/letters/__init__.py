@@ -1,4 +1,0 @@
-"""Dead letters: records that could not be decoded, in a table beside the topic's table.
-
-Called by runs, upkeep and verification.
-"""

@@ -1,0 +1,52 @@
+"""What of a topic is exported, and can be compared: the table, its offsets, and the log's spans."""
+
+from typing import NamedTuple
+
+from pyiceberg.table import Table
+
+from iceberg_export.errors import PlanError, StateError
+from iceberg_export.plan.agent_client import Topic
+from iceberg_export.plan.splits import PlannedSpan, TopicPlan, check_not_ahead, clip
+from iceberg_export.runs.job import Job, table_identifier
+from iceberg_export.table.catalog import find_table, state_of
+from iceberg_export.table.state import State
+
+
+class ComparedRange(NamedTuple):
+    """What can be compared of one partition: offsets [start, end)."""
+
+    start: int
+    end: int
+    compacted: bool
+
+
+class Exported(NamedTuple):
+    name: str
+    """Of the table."""
+    table: Table
+    state: State
+    plan: TopicPlan
+    ranges: dict[int, ComparedRange]
+    """By partition. What a gap policy stepped over, or retention removed later, nobody can compare."""
+    spans: list[PlannedSpan]
+    """Of the log, for these ranges."""
+
+
+def find_exported(job: Job, topic: Topic) -> Exported:
+    """Raises StateError for a topic that was never exported, and other ExportErrors."""
+    identifier = table_identifier(job, topic)
+    table = find_table(job.catalog, identifier)
+    state = state_of(table)
+    if table is None or state is None:
+        raise StateError(f"topic {topic.name} has not been exported yet; run `frazil export run`")
+    plan = job.client.plan(topic, {})
+    check_not_ahead(plan, state.offsets, state.position)
+    ranges: dict[int, ComparedRange] = {}
+    spans: list[PlannedSpan] = []
+    for number, end in state.offsets.items():
+        part = plan.partitions.get(number)
+        if part is None:
+            raise PlanError(f"the plan of {topic.name} leaves out partition {number}")
+        ranges[number] = ComparedRange(part.log_start, end, part.compacted)
+        spans += clip(part, start=min(part.log_start, end), end=end, topic=topic.name).spans
+    return Exported(".".join(identifier), table, state, plan, ranges, spans)
