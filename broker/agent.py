@@ -26,30 +26,25 @@ from broker.composition import Parts, compose
 from broker.config.settings import Address, Settings, advertised, name_of
 from broker.edge.server import KafkaServer
 from broker.handlers import SERVED
-from broker.jobs import child
+from broker.jobs import worker_process
 from broker.jobs.host import JobHost
 from broker.node import Node
 from broker.registry import rest
-from broker.registry.serving import RegistryView
+from broker.registry.rest_support import RegistryView
 from broker.store import identity, truncation
 from broker.store.clock import StoreTime
-from broker.store.identity import WrongPlaceError
+from broker.store.identity import ClusterMismatchError
 from broker.store.log_checkpoints import LogCheckpoints
 from broker.store.probe import StoreProbe
 from broker.store.truncation import TruncatedLogError
 from broker.upkeep import deleted_topics, offset_expiration, transaction_expiration
-from coordinator.coordinator import (
-    AgentIdentity,
-    Coordinator,
-    ReplacedError,
-    ReplicaStoppedError,
-)
 from coordinator.log.metadata_log import LogError, LogRefusedError, LogReplacedError
+from coordinator.log_client import AgentIdentity, LogClient, ReplacedError, ReplicaStoppedError
 from coordinator.snapshot.store import SnapshotStore
 from protocol.apis import APIS, FETCH, PRODUCE
 from protocol.messages.codec import request_layout, response_layout
 from protocol.types import ERA, Incarnation
-from storage.formats.marker import ClusterIdentity
+from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.object_store import StoreError, StoreRefusedError
 from storage.stores.retry import until_done
 from storage.stores.retry_policy import NO_LIMIT, RetryPolicy
@@ -65,7 +60,7 @@ DEPART_S_MAX = 2.0
 """Of the drain: to give shards of groups, and jobs, to others. Without that the Close frees them."""
 
 
-_SENTENCES = (ReplacedError, ReplicaStoppedError, TruncatedLogError, WrongPlaceError)
+_SENTENCES = (ReplacedError, ReplicaStoppedError, TruncatedLogError, ClusterMismatchError)
 """Errors that end an agent and say themselves what to do."""
 
 REPLACED_ADVICE = (
@@ -85,7 +80,7 @@ class _StoppedError(Exception):
 class _Shells(NamedTuple):
     """What serves, once it is put together."""
 
-    coordinator: Coordinator
+    log_client: LogClient
     node: Node
     jobs: JobHost
     time: StoreTime
@@ -204,7 +199,7 @@ class Agent:
             reasons.append("the agent is leaving")
         if not self._identified or shells is None:
             reasons.append(self._waiting_for)
-        elif shells.coordinator.incarnation() is None:
+        elif shells.log_client.incarnation() is None:
             reasons.append("there is no proven session in the metadata log")
         elif not self._leaving and not self._serving.is_set():
             reasons.append("the agent is starting")
@@ -214,7 +209,7 @@ class Agent:
 
     def notes(self) -> list[str]:
         """What is wrong everywhere, so that no other agent would be better."""
-        if self._shells is None or not self._shells.coordinator.over_budget:
+        if self._shells is None or not self._shells.log_client.over_budget:
             return []
         over_budget = (
             "the metadata log is over its budget (log.bytes.max), and writes are refused until it"
@@ -285,7 +280,7 @@ class Agent:
         assert self._shells is not None
         for address in settings.registry_listen:
             view = RegistryView(
-                coordinator=self._shells.coordinator,
+                log_client=self._shells.log_client,
                 cluster_id=settings.cluster_id,
                 users=dict(settings.registry_users),
                 ready=self._member.is_set,
@@ -325,17 +320,17 @@ class Agent:
             snapshots=SnapshotStore(parts.store, self._cluster),
             before_joining=self._find_no_truncation,
         )
-        coordinator = node.coordinator
-        coordinator.on_incarnation(self._session_changed)
-        jobs = self._job_host(coordinator)
-        checkpoints = LogCheckpoints(parts.store, coordinator, cluster_id=settings.cluster_id)
-        self._shells = _Shells(coordinator, node, jobs, time, checkpoints)
+        log_client = node.log_client
+        log_client.on_incarnation(self._session_changed)
+        jobs = self._job_host(log_client)
+        checkpoints = LogCheckpoints(parts.store, log_client, cluster_id=settings.cluster_id)
+        self._shells = _Shells(log_client, node, jobs, time, checkpoints)
         self._view.reader = node.reader
-        self._view.coordinator = coordinator
+        self._view.log_client = log_client
         self._view.registry = metrics.registry_of(
             metrics.Sources(
                 node=node,
-                coordinator=coordinator,
+                log_client=log_client,
                 producing=node.producing,
                 reader=node.reader,
                 writer=writer,
@@ -349,16 +344,16 @@ class Agent:
         for callback in self._on_node:
             callback(node)
 
-    def _job_host(self, coordinator: Coordinator) -> JobHost:
+    def _job_host(self, log_client: LogClient) -> JobHost:
         settings, parts = self._settings, self._parts
         in_loop = parts.jobs_in_loop
         if in_loop is None:
             urls = (settings.store_url, settings.log_url)
             in_loop = any(url.startswith("memory:") for url in urls)
         return JobHost(
-            coordinator,
+            log_client,
             log=parts.log,
-            run_worker=child.runner(
+            run_worker=worker_process.runner(
                 settings=settings,
                 store=parts.store,
                 log=parts.log,
@@ -386,7 +381,7 @@ class Agent:
             if not self._leaving:
                 logger.warning("there is no proven session any more: no writes, no leading")
             return
-        node_id = self._shells.coordinator.node_id()
+        node_id = self._shells.log_client.node_id()
         logger.info("a session is proven", extra={"incarnation": incarnation, "node_id": node_id})
         self._member.set()
 
@@ -403,10 +398,10 @@ class Agent:
         self._identified = True
         tasks.create_task(self._store.run(), name="store probe")
         tasks.create_task(shells.time.run(), name="the store's clock")
-        tasks.create_task(shells.coordinator.run(), name="coordinator")
+        tasks.create_task(shells.log_client.run(), name="coordinator")
         tasks.create_task(shells.checkpoints.run(), name="checkpoints of the log")
         tasks.create_task(shells.node.producing.run(), name="produce deadlines")
-        tasks.create_task(deleted_topics.run(shells.coordinator), name="purging")
+        tasks.create_task(deleted_topics.run(shells.log_client), name="purging")
         tasks.create_task(shells.node.groups.run(), name="groups")
         tasks.create_task(offset_expiration.run(shells.node), name="expiry of offsets")
         tasks.create_task(shells.node.transactions.run(), name="transactions")
@@ -434,7 +429,7 @@ class Agent:
     async def _find_no_truncation(self) -> None:
         """The log is not older than the store. Raises TruncatedLogError."""
         assert self._shells is not None
-        parts, machine = self._parts, self._shells.coordinator.machine
+        parts, machine = self._parts, self._shells.log_client.machine
         await self._until_there(lambda: truncation.check(parts.store, parts.log, machine))
 
     async def _until_there(self, ask: Callable[[], Awaitable[None]]) -> None:
@@ -472,7 +467,7 @@ class Agent:
         shells, server = self._shells, self._server
         if shells is None or server is None:
             if shells is not None and self._member.is_set():
-                await shells.coordinator.leave()
+                await shells.log_client.leave()
             return
         logger.info("leaving")
         shells.node.leaving = True
@@ -491,7 +486,7 @@ class Agent:
             except TimeoutError:
                 logger.warning("left with records that were not known to be durable in time")
             # From the Close on no other agent names this one, before its connections are gone.
-            await shells.coordinator.leave()
+            await shells.log_client.leave()
         await shells.checkpoints.put_last()
         logger.info("left")
 

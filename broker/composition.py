@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 from broker.cluster.placement import Placement
 from broker.config.settings import Settings
-from broker.fetch.fetching import FetchPath
+from broker.fetch.fetch_path import FetchPath
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.group.live import Kinds
-from broker.groups.kinds import KINDS
+from broker.groups.group.live import GroupFactory
+from broker.groups.group_factory import GROUP_FACTORY
 from broker.node import Node
-from broker.produce.producing import ProducePath
+from broker.produce.produce_path import ProducePath
+from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.producer_ids import ProducerIds
-from broker.transactions.service import TransactionService
-from coordinator.coordinator import AgentIdentity, Coordinator, CoordinatorSettings
 from coordinator.log.metadata_log import MetadataLog
+from coordinator.log_client import AgentIdentity, LogClient, LogClientSettings
 from coordinator.snapshot.loading import SnapshotSource
 from storage.reader import Reader
 from storage.stores.object_store import ObjectStore
@@ -53,17 +53,17 @@ def compose(
     entry_ms: Callable[[], int],
     snapshots: SnapshotSource | None = None,
     before_joining: Callable[[], Awaitable[None]] | None = None,
-    kinds: Kinds = KINDS,
+    factory: GroupFactory = GROUP_FACTORY,
 ) -> Node:
     """All that serves clients, and the coordinator below it.
 
     `entry_ms`: the time to write into entries; `snapshots` and `before_joining` as of
-    `Coordinator`; `kinds`: how groups are made.
+    `LogClient`; `factory`: how groups are made.
     """
-    coordinator = Coordinator(
+    log_client = LogClient(
         parts.log,
         identity=identity,
-        settings=CoordinatorSettings(
+        settings=LogClientSettings(
             lease_ttl_ms=settings.lease_ttl_ms,
             session_deadline_ms=settings.session_deadline_ms,
             session_read_ms=settings.session_read_ms,
@@ -81,24 +81,24 @@ def compose(
 
     node = Node(
         settings=settings,
-        coordinator=coordinator,
+        log_client=log_client,
         producing=ProducePath(
-            settings, coordinator=coordinator, writer=writer, reader=reader, tasks=tasks
+            settings, log_client=log_client, writer=writer, reader=reader, tasks=tasks
         ),
         fetching=FetchPath(
             settings,
-            coordinator=coordinator,
+            log_client=log_client,
             reader=reader,
             placement=placement,
             tasks=tasks,
             rng=parts.rng,
         ),
         reader=reader,
-        producer_ids=ProducerIds(coordinator),
+        producer_ids=ProducerIds(log_client),
         groups=GroupCoordinator(
-            coordinator, settings=settings, kinds=kinds, boot_ms=parts.boot_ms, rng=parts.rng
+            log_client, settings=settings, factory=factory, boot_ms=parts.boot_ms, rng=parts.rng
         ),
-        transactions=TransactionService(coordinator, settings=settings, boot_ms=parts.boot_ms),
+        transactions=TransactionCoordinator(log_client, settings=settings, boot_ms=parts.boot_ms),
         now_ms=parts.now_ms,
         boot_ms=parts.boot_ms,
         rng=parts.rng,

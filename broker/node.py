@@ -15,12 +15,12 @@ from coordinator.commands.entries import Outcome
 
 if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here needs any of them.
     from broker.config.settings import Settings
-    from broker.fetch.fetching import FetchPath
+    from broker.fetch.fetch_path import FetchPath
     from broker.groups.coordinator import GroupCoordinator
-    from broker.produce.producing import ProducePath
+    from broker.produce.produce_path import ProducePath
+    from broker.transactions.coordinator import TransactionCoordinator
     from broker.transactions.producer_ids import ProducerIds
-    from broker.transactions.service import TransactionService
-    from coordinator.coordinator import Coordinator
+    from coordinator.log_client import LogClient
     from storage.reader import Reader
 
 LATENCY_BUCKETS = 18
@@ -28,7 +28,7 @@ LATENCY_BUCKETS = 18
 all that took longer than a minute."""
 
 
-class ProducingGate(Protocol):
+class ProduceGate(Protocol):
     """The part of `ProducePath` that the server looks at (P15)."""
 
     full: bool
@@ -82,13 +82,13 @@ class Node:
     """One agent, as its handlers see it."""
 
     settings: "Settings"
-    coordinator: "Coordinator"
+    log_client: "LogClient"
     producing: "ProducePath"
     fetching: "FetchPath"
     reader: "Reader"
     producer_ids: "ProducerIds"
     groups: "GroupCoordinator"
-    transactions: "TransactionService"
+    transactions: "TransactionCoordinator"
     now_ms: Callable[[], int]
     """Wall clock, ms since the epoch."""
     boot_ms: Callable[[], int]
@@ -104,7 +104,7 @@ class Node:
     def placement(self, listener: str) -> Placement:
         """Which live agents the clients of a listener are told to use."""
         return self.placements.current(
-            self.coordinator.machine.incarnations,
+            self.log_client.machine.incarnations,
             listener=listener,
-            without=self.coordinator.node_id() if self.leaving else None,
+            without=self.log_client.node_id() if self.leaving else None,
         )

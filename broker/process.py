@@ -18,7 +18,7 @@ from broker import logs
 from broker.agent import Agent, AgentError
 from broker.composition import Parts
 from broker.config.settings import Loaded, Settings
-from broker.opening import boot_ms, loop_factory, now_ms, open_adapters, software_version
+from broker.environment import boot_ms, loop_factory, now_ms, open_adapters, software_version
 from coordinator.log.metadata_log import MetadataLog
 from storage.stores.object_store import ObjectStore
 

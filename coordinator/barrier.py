@@ -15,7 +15,7 @@ from coordinator.log.metadata_log import (
     LogUnavailableError,
     MetadataLog,
 )
-from coordinator.stats import CoordinatorStats
+from coordinator.stats import LogClientStats
 from protocol.types import Position
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Barrier:
         *,
         wait_for: Callable[[Position], asyncio.Future[None]],
         deadline_ms: int,
-        stats: CoordinatorStats,
+        stats: LogClientStats,
     ) -> None:
         assert deadline_ms > 0
         self._log = log

@@ -40,7 +40,7 @@ from coordinator.log.metadata_log import (
     SessionLostError,
 )
 from coordinator.replica import Applied
-from coordinator.stats import CoordinatorStats
+from coordinator.stats import LogClientStats
 from protocol.types import Incarnation
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class NotDoneError(Exception):
         self.reason = reason
 
 
-class MisfitError(NotDoneError):
+class InvalidCommandError(NotDoneError):
     """It cannot be written, by any agent at any time: too large, or not to be encoded."""
 
 
@@ -85,7 +85,7 @@ class Proposer:
         live_agents: Callable[[], int],
         over_budget: Callable[[], bool],
         tick_ms: int,
-        stats: CoordinatorStats,
+        stats: LogClientStats,
     ) -> None:
         assert tick_ms > 0
         self._log = log
@@ -137,11 +137,11 @@ class Proposer:
     def propose(
         self, command: Command, incarnation: Incarnation | None = None
     ) -> asyncio.Future[Outcome]:
-        """Put `command` into the log after all that were proposed before; see `Coordinator`."""
+        """Put `command` into the log after all that were proposed before; see `LogClient`."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         encoded, misfit = _encode(command)
         if misfit is not None:
-            refusal: NotDoneError = MisfitError(misfit)
+            refusal: NotDoneError = InvalidCommandError(misfit)
         elif self._session is None or not self._may_send():
             refusal = NotDoneError("this agent has no proven session")
         elif incarnation is not None and incarnation != self._session.incarnation:

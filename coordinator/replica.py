@@ -36,7 +36,7 @@ from coordinator.log.metadata_log import (
 )
 from coordinator.machine.machine import Machine
 from coordinator.snapshot.loading import Loader, SnapshotSource, until_answered
-from coordinator.stats import CoordinatorStats
+from coordinator.stats import LogClientStats
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Replica:
         self,
         log: MetadataLog,
         machine: Machine,
-        stats: CoordinatorStats,
+        stats: LogClientStats,
         snapshots: SnapshotSource | None = None,
     ) -> None:
         """Without `snapshots` it begins at the log's beginning."""

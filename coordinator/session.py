@@ -33,8 +33,8 @@ from coordinator.log.metadata_log import (
 from coordinator.machine.machine import Machine
 from coordinator.proposer import NotDoneError, Proposer
 from coordinator.replica import Applied
-from coordinator.settings import FEATURE_LEVEL_MAX, AgentIdentity, CoordinatorSettings
-from coordinator.stats import CoordinatorStats
+from coordinator.settings import FEATURE_LEVEL_MAX, AgentIdentity, LogClientSettings
+from coordinator.stats import LogClientStats
 from protocol.types import INCARNATION_NONE, Incarnation
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class ReplacedError(Exception):
     """Another process has taken this agent's node name (docs/design/running.md §1)."""
 
 
-class Membership:
+class LifecycleManager:
     """`run` must be going; its owner passes on what the replica applies."""
 
     def __init__(
@@ -60,10 +60,10 @@ class Membership:
         barrier: Barrier,
         proposer: Proposer,
         identity: AgentIdentity,
-        settings: CoordinatorSettings,
+        settings: LogClientSettings,
         now_ms: Callable[[], int],
         boot_ms: Callable[[], int],
-        stats: CoordinatorStats,
+        stats: LogClientStats,
     ) -> None:
         self._log = log
         self._machine = machine

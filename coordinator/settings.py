@@ -26,7 +26,7 @@ class AgentIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorSettings:
+class LogClientSettings:
     """Durations in ms, and the budget of the log in bytes.
 
     The lease is short so that consumer groups go on within 5 s of their coordinator's death: its

@@ -6,7 +6,7 @@ from protocol.types import POSITION_ZERO, Position
 
 
 @dataclass(slots=True)
-class CoordinatorStats:
+class LogClientStats:
     """Counters only grow; the few gauges say so. Times are seconds of the loop's clock."""
 
     entries_applied: int = 0

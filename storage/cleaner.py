@@ -1,6 +1,6 @@
 """Log compaction, record by record, as Kafka's cleaner does it.
 
-Two passes over a partition. `KeyOffsets` learns the newest offset of every key in what was not
+Two passes over a partition. `OffsetMap` learns the newest offset of every key in what was not
 compacted yet; `Cleaner` then copies the rows from the partition's first on and leaves out
 records with a newer one of their key. Where nothing is said about a key the record stays.
 
@@ -47,7 +47,7 @@ ENTRY_BYTES: Final = 192
 _INT64_MAX: Final = (1 << 63) - 1
 
 
-class KeyOffsets:
+class OffsetMap:
     """The newest offset of every key in rows that were added in order, at most so many keys."""
 
     def __init__(self, entries_max: int) -> None:
@@ -113,7 +113,7 @@ def _scan(view: memoryview, start: int, header: BatchHeader) -> tuple[Scanned | 
 class Cleaner:
     """One pass over one partition."""
 
-    def __init__(self, offsets: KeyOffsets, *, time_ms: int, delete_retention_ms: int) -> None:
+    def __init__(self, offsets: OffsetMap, *, time_ms: int, delete_retention_ms: int) -> None:
         assert delete_retention_ms >= 0
         self._offsets = offsets
         self._time_ms = time_ms

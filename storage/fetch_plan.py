@@ -17,7 +17,7 @@ RANGE_BYTES_MAX: Final = 8 * 1024 * KiB
 """A merged range grows no further; a single span may be larger."""
 
 
-class Wanted(NamedTuple):
+class SpanRead(NamedTuple):
     """A span to be read, and what is known of its object."""
 
     span: Span
@@ -44,13 +44,13 @@ class Read(NamedTuple, Generic[Piece]):
         return self.start + self.length
 
 
-def plan_reads(wanted: Iterable[Wanted], *, whole_bytes_max: int) -> list[Read[Span]]:
+def plan_reads(wanted: Iterable[SpanRead], *, whole_bytes_max: int) -> list[Read[Span]]:
     """Reads that together bring every wanted span, each span by one of them.
 
     Objects longer than `whole_bytes_max` are never read whole (a cache must be able to hold
     them). Objects come in the order in which they are first wanted, ranges by their start.
     """
-    by_object: dict[ObjectId, list[Wanted]] = {}
+    by_object: dict[ObjectId, list[SpanRead]] = {}
     for one in wanted:
         assert one.span.length > 0
         assert one.span.start + one.span.length <= one.object_length

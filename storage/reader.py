@@ -14,7 +14,7 @@ from typing import Final
 
 from protocol.types import Buffer
 from storage.cache import Cache, SingleFlight
-from storage.fetch_plan import Piece, Read, Wanted, plan_page_reads, plan_reads
+from storage.fetch_plan import Piece, Read, SpanRead, plan_page_reads, plan_reads
 from storage.formats.batches import Batches, DamagedSpanError
 from storage.formats.page import PageFormatError, decode_rows, digest
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
@@ -114,16 +114,16 @@ class Reader:
 
     async def load(self, span: Span, *, object_length: int, recent: bool) -> Batches:
         """The span's batches; see `load_all`."""
-        return (await self.load_all([Wanted(span, object_length, recent)]))[0]
+        return (await self.load_all([SpanRead(span, object_length, recent)]))[0]
 
-    async def load_all(self, wanted: Sequence[Wanted]) -> list[Batches]:
+    async def load_all(self, wanted: Sequence[SpanRead]) -> list[Batches]:
         """The batches of every span, in the order of `wanted`, by as few requests as planned.
 
         Raises StoreError: ObjectNotFoundError when an object is gone (plan again),
         DamagedSpanError, StoreUnavailableError, StoreRefusedError.
         """
         found: dict[Span, Batches] = {}
-        missing: list[Wanted] = []
+        missing: list[SpanRead] = []
         for one in wanted:
             batches = self._find(one.span)
             if batches is None:

@@ -65,7 +65,9 @@ Verdict = Fresh | Duplicate | ErrorCode
 FRESH: Final = Fresh()
 
 
-def judge(window: bytes | None, *, epoch: int, first_sequence: int, records: int) -> Verdict:
+def check_sequence(
+    window: bytes | None, *, epoch: int, first_sequence: int, records: int
+) -> Verdict:
     """Compares a batch with its producer's `window` in the partition (None: no state).
 
     `records` counts offsets (last offset delta + 1). The order of the checks is Kafka's: a
@@ -106,7 +108,7 @@ def advance(
     timestamp_max: int,
     updated_ms: int,
 ) -> bytes:
-    """The window after a batch that `judge` called fresh was appended at `base_offset`."""
+    """The window after a batch that `check_sequence` called fresh was appended at `base_offset`."""
     last = (first_sequence + records - 1) & SEQUENCE_MASK
     batch = _BATCH.pack(records, base_offset, timestamp_max)
     if window is None or _HEAD.unpack_from(window)[0] != epoch:

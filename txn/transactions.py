@@ -2,7 +2,7 @@
 
     EMPTY ──add──▶ ONGOING ──end──▶ COMPLETE_COMMIT or COMPLETE_ABORT ──add──▶ ONGOING …
 
-A `Standing` is all that these decisions look at; every function takes the one before and gives the
+A `TransactionMetadata` is all that these decisions look at; every function takes the one before and gives the
 one after, or an error of Kafka's. There are no Prepare states: one entry of the log ends a
 transaction everywhere (docs/design/transactions.md §5), so no request ever meets one half ended.
 
@@ -17,7 +17,7 @@ Two generations of clients are served, told apart by the versions of their reque
   name the transaction and a late request can only be a repetition.
 
 Invariants: the instance grows by one with each start and is never reset; what names another
-instance or epoch than the standing changes nothing. Specification: KIP-98, KIP-360, KIP-588,
+instance or epoch than the metadata changes nothing. Specification: KIP-98, KIP-360, KIP-588,
 KIP-890 and Kafka's `TransactionMetadata`.
 
 Left out: which partitions and groups take part (the machine's rows), time, expiry, what errors are
@@ -82,7 +82,7 @@ class Adds(NamedTuple):
         return self.others_at if connection == self.newest_by else self.newest_at
 
 
-class Standing(NamedTuple):
+class TransactionMetadata(NamedTuple):
     """The state of a transactional id that decisions need."""
 
     producer_id: int
@@ -121,22 +121,22 @@ class Markers(NamedTuple):
     epoch: int
 
 
-class Changed(NamedTuple):
+class Transition(NamedTuple):
     """A request was carried out."""
 
-    after: Standing
+    after: TransactionMetadata
     markers: Markers | None = None
     """Given when a transaction ended by it: committed if `after` says so, else aborted."""
 
 
-def exhausted(standing: Standing) -> bool:
+def exhausted(txn_metadata: TransactionMetadata) -> bool:
     """The next epoch must be one of a new producer id."""
-    return standing.epoch >= EPOCH_EXHAUSTED
+    return txn_metadata.epoch >= EPOCH_EXHAUSTED
 
 
 def init(
-    before: Standing | None, *, producer_id: int, epoch: int, fresh_id: int
-) -> Changed | ErrorCode:
+    before: TransactionMetadata | None, *, producer_id: int, epoch: int, fresh_id: int
+) -> Transition | ErrorCode:
     """InitProducerId with a transactional id; id and epoch of the caller, or -1 and -1 (KIP-360).
 
     An open transaction is aborted in the same step, so nobody is sent away with
@@ -144,7 +144,7 @@ def init(
     Refusal: PRODUCER_FENCED; it also spares the transaction, other than Kafka's.
     """
     if before is None:
-        return Changed(Standing(fresh_id, 0))
+        return Transition(TransactionMetadata(fresh_id, 0))
     given = producer_id != -1
     if given:
         is_current = producer_id == before.producer_id
@@ -154,41 +154,43 @@ def init(
             # A repetition of the request (or EndTxn) that brought the current epoch, or a zombie.
             if epoch == -1 or epoch != before.last_epoch:
                 return ErrorCode.PRODUCER_FENCED
-            return Changed(before._replace(state=State.EMPTY, given_up=False))
+            return Transition(before._replace(state=State.EMPTY, given_up=False))
     after, markers = _bumped(before, last_epoch=epoch, fresh_id=fresh_id)
     if before.state is not State.ONGOING:
-        return Changed(after)
-    return Changed(after, markers)
+        return Transition(after)
+    return Transition(after, markers)
 
 
 def _bumped(
-    before: Standing, *, last_epoch: int, fresh_id: int, state: State = State.EMPTY
-) -> tuple[Standing, Markers]:
+    before: TransactionMetadata, *, last_epoch: int, fresh_id: int, state: State = State.EMPTY
+) -> tuple[TransactionMetadata, Markers]:
     """The next epoch, of a new producer id when they are exhausted; and the markers that fence."""
     markers = Markers(before.producer_id, before.epoch + 1)
     if exhausted(before):
         markers = Markers(before.producer_id, EPOCH_LAST)
-        after = Standing(fresh_id, 0, previous_id=before.producer_id)
+        after = TransactionMetadata(fresh_id, 0, previous_id=before.producer_id)
     else:
-        after = Standing(before.producer_id, before.epoch + 1, previous_id=before.previous_id)
+        after = TransactionMetadata(
+            before.producer_id, before.epoch + 1, previous_id=before.previous_id
+        )
     return after._replace(last_epoch=last_epoch, state=state, instance=before.instance), markers
 
 
 def add(
-    before: Standing | None,
+    before: TransactionMetadata | None,
     *,
     producer_id: int,
     epoch: int,
     instance: int,
     by: Connection,
     at: Position,
-) -> Standing | ErrorCode:
+) -> TransactionMetadata | ErrorCode:
     """AddPartitionsToTxn or AddOffsetsToTxn; starts the transaction `instance` or joins it.
 
     Refusals: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS when the
     instance that the agent saw is not the one to start or to join any more.
     """
-    if (refused := _judge_producer(before, producer_id, epoch)) is not None:
+    if (refused := _validate_producer(before, producer_id, epoch)) is not None:
         return refused
     assert before is not None
     if before.state is State.ONGOING:
@@ -200,13 +202,15 @@ def add(
     return _started(before, before.adds.begun(by, at))
 
 
-def begin(before: Standing | None, *, producer_id: int, epoch: int) -> Standing | ErrorCode:
+def begin(
+    before: TransactionMetadata | None, *, producer_id: int, epoch: int
+) -> TransactionMetadata | ErrorCode:
     """A batch or offsets of a TV2 client: the transaction of the epoch, begun if it is not.
 
     Refusals as of `add` but the last; TRANSACTION_ABORTABLE when the cluster gave up the
     transaction of this epoch, so that the client learns that and not "fenced" (KIP-588, KIP-890).
     """
-    if (refused := _judge_producer(before, producer_id, epoch)) is not None:
+    if (refused := _validate_producer(before, producer_id, epoch)) is not None:
         if before is not None and _gave_up(before, producer_id, epoch):
             return ErrorCode.TRANSACTION_ABORTABLE
         return refused
@@ -220,14 +224,16 @@ def begin(before: Standing | None, *, producer_id: int, epoch: int) -> Standing 
     return before._replace(adds=before.adds._replace(owner=None))
 
 
-def check(before: Standing | None, *, producer_id: int, epoch: int, instance: int) -> ErrorCode:
+def check(
+    before: TransactionMetadata | None, *, producer_id: int, epoch: int, instance: int
+) -> ErrorCode:
     """Whether a batch or offsets of a TV1 client belong to the open transaction, `instance`.
 
     Refusals as of `add`; TRANSACTION_ABORTABLE when none is open (as when the partition takes no
     part in it); NOT_ENOUGH_REPLICAS (retriable) when another one is, into which a late batch must
     not slide.
     """
-    if (refused := _judge_producer(before, producer_id, epoch)) is not None:
+    if (refused := _validate_producer(before, producer_id, epoch)) is not None:
         return refused
     assert before is not None
     if before.state is not State.ONGOING:
@@ -236,39 +242,39 @@ def check(before: Standing | None, *, producer_id: int, epoch: int, instance: in
 
 
 def end(
-    before: Standing | None, *, producer_id: int, epoch: int, commit: bool, proof: Proof
-) -> Changed | ErrorCode:
+    before: TransactionMetadata | None, *, producer_id: int, epoch: int, commit: bool, proof: Proof
+) -> Transition | ErrorCode:
     """EndTxn v0-4. The epoch stays.
 
     Refusals: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE;
     CONCURRENT_TRANSACTIONS when the proof does not hold: nothing was changed, ask again.
     """
-    if (refused := _judge_producer(before, producer_id, epoch)) is not None:
+    if (refused := _validate_producer(before, producer_id, epoch)) is not None:
         return refused
     assert before is not None
     state = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
     if before.state is State.ONGOING:
-        if not holds(proof, before):
+        if not proof_holds(proof, before):
             return ErrorCode.CONCURRENT_TRANSACTIONS
         after = before._replace(state=state, adds=Adds(), given_up=False)
-        return Changed(after, Markers(producer_id, epoch))
+        return Transition(after, Markers(producer_id, epoch))
     # A repetition; or a late one, which does no harm here.
-    return Changed(before) if before.state is state else ErrorCode.INVALID_TXN_STATE
+    return Transition(before) if before.state is state else ErrorCode.INVALID_TXN_STATE
 
 
-def holds(proof: Proof, standing: Standing) -> bool:
+def proof_holds(proof: Proof, txn_metadata: TransactionMetadata) -> bool:
     """The EndTxn is meant for the open transaction (docs/design/transactions.md §7)."""
-    adds = standing.adds
+    adds = txn_metadata.adds
     return (
-        proof.instance == standing.instance
+        proof.instance == txn_metadata.instance
         and adds.newest_but_by(proof.connection) <= proof.clock
         and (proof.challenged or proof.connection == adds.owner)
     )
 
 
 def end_bumping(
-    before: Standing | None, *, producer_id: int, epoch: int, commit: bool, fresh_id: int
-) -> Changed | ErrorCode:
+    before: TransactionMetadata | None, *, producer_id: int, epoch: int, commit: bool, fresh_id: int
+) -> Transition | ErrorCode:
     """EndTxn v5 (KIP-890): `after` has the id and epoch of the next transaction.
 
     An abort with nothing open bumps as well: the client wants to be rid of whatever it sent.
@@ -285,7 +291,7 @@ def end_bumping(
     complete = before.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
     if repeated and complete and epoch == before.last_epoch:
         if commit == (before.state is State.COMPLETE_COMMIT):
-            return Changed(before)
+            return Transition(before)
         gave_up = commit and before.given_up
         return ErrorCode.TRANSACTION_ABORTABLE if gave_up else ErrorCode.INVALID_TXN_STATE
     if repeated or epoch != before.epoch:
@@ -294,10 +300,10 @@ def end_bumping(
         return ErrorCode.INVALID_TXN_STATE
     state = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
     after, markers = _bumped(before, last_epoch=epoch, fresh_id=fresh_id, state=state)
-    return Changed(after, markers if before.state is State.ONGOING else None)
+    return Transition(after, markers if before.state is State.ONGOING else None)
 
 
-def _is_repeated(before: Standing, producer_id: int, epoch: int) -> bool:
+def _is_repeated(before: TransactionMetadata, producer_id: int, epoch: int) -> bool:
     """The id and epoch are those before the newest bump (Kafka's retryOnEpochBump, -OnOverflow)."""
     if producer_id == before.producer_id:
         return before.epoch == epoch + 1 > 0
@@ -305,15 +311,20 @@ def _is_repeated(before: Standing, producer_id: int, epoch: int) -> bool:
 
 
 def give_up(
-    before: Standing | None, *, producer_id: int, epoch: int, instance: int, fresh_id: int
-) -> Changed | ErrorCode:
+    before: TransactionMetadata | None,
+    *,
+    producer_id: int,
+    epoch: int,
+    instance: int,
+    fresh_id: int,
+) -> Transition | ErrorCode:
     """The cluster aborts a transaction: it has timed out, or an admin wants it.
 
     The epoch is bumped, so its producer is fenced; if nobody takes over, it may go on by
     InitProducerId with the epoch it had. Refusals as of `end`; INVALID_TXN_STATE unless exactly
     this transaction is open.
     """
-    if (refused := _judge_producer(before, producer_id, epoch)) is not None:
+    if (refused := _validate_producer(before, producer_id, epoch)) is not None:
         return refused
     assert before is not None
     if before.state is not State.ONGOING or before.instance != instance:
@@ -321,23 +332,25 @@ def give_up(
     after, markers = _bumped(
         before, last_epoch=epoch, fresh_id=fresh_id, state=State.COMPLETE_ABORT
     )
-    return Changed(after._replace(given_up=True), markers)
+    return Transition(after._replace(given_up=True), markers)
 
 
-def _judge_producer(before: Standing | None, producer_id: int, epoch: int) -> ErrorCode | None:
+def _validate_producer(
+    before: TransactionMetadata | None, producer_id: int, epoch: int
+) -> ErrorCode | None:
     if before is None or producer_id != before.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return None if epoch == before.epoch else ErrorCode.PRODUCER_FENCED
 
 
-def _gave_up(before: Standing, producer_id: int, epoch: int) -> bool:
+def _gave_up(before: TransactionMetadata, producer_id: int, epoch: int) -> bool:
     """It was the transaction of this id and epoch that the cluster aborted, and nobody took over."""
     return (
         before.given_up and epoch == before.last_epoch and _is_repeated(before, producer_id, epoch)
     )
 
 
-def _started(before: Standing, adds: Adds) -> Standing:
+def _started(before: TransactionMetadata, adds: Adds) -> TransactionMetadata:
     return before._replace(
         state=State.ONGOING,
         instance=before.instance + 1,

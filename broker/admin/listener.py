@@ -40,8 +40,8 @@ from coordinator.commands.codec import CodecError, decode_entry
 from coordinator.commands.entries import Command, Outcome, Pin, Pinned, Rejected, Unpin
 from coordinator.commands.job_commands import RequestJob
 from coordinator.commands.table_commands import TABLES_LEVEL
-from coordinator.coordinator import Coordinator, NotDoneError
 from coordinator.log.metadata_log import LogCutError, LogError, MetadataLog
+from coordinator.log_client import LogClient, NotDoneError
 from coordinator.machine.machine import Machine
 from coordinator.machine.plan_view import topic_plan
 from protocol.errors import KafkaError
@@ -74,7 +74,7 @@ class AdminView:
     """Reasons why the agent should not be sent clients; none when it should."""
     life: str = ""
     """Of the metadata log (`broker.store.identity`), once it is known."""
-    coordinator: Coordinator | None = None
+    log_client: LogClient | None = None
     reader: Reader | None = None
     """There when the log client is."""
     registry: CollectorRegistry | None = None
@@ -212,23 +212,23 @@ async def _unnamed(request: web.Request) -> web.StreamResponse:
 
 async def _topic(request: web.Request) -> web.StreamResponse:
     name, first = request.match_info["name"], _number(request, "from", 0)
-    coordinator = await _current(request)
-    topic = coordinator.machine.topics.by_name(name)
+    log_client = await _current(request)
+    topic = log_client.machine.topics.by_name(name)
     if topic is None:
         raise _RefusedError(404, f'there is no topic named "{name}"')
-    return _json(topic_view(coordinator.machine, topic, first=first))
+    return _json(topic_view(log_client.machine, topic, first=first))
 
 
 async def _topics(request: web.Request) -> web.StreamResponse:
-    coordinator = await _current(request)
+    log_client = await _current(request)
     topics = [
         {
             "name": topic.name,
             "topic_id": topic.topic_id.hex(),
             "partitions": topic.partition_count,
-            **export_view(coordinator.machine, topic),
+            **export_view(log_client.machine, topic),
         }
-        for topic in coordinator.machine.topics
+        for topic in log_client.machine.topics
     ]
     return _json({"cluster_id": _cluster(request), "topics": topics})
 
@@ -275,20 +275,20 @@ async def _answer_plan(
     others: int | None = None,
 ) -> web.StreamResponse:
     """The plan of a topic; partitions that are not named from `others` on, or left out."""
-    coordinator = await _current(request)
-    topic = coordinator.machine.topics.by_name(name)
+    log_client = await _current(request)
+    topic = log_client.machine.topics.by_name(name)
     if topic is None:
         raise _RefusedError(404, f'there is no topic named "{name}"')
     if others is not None and partitions is not None:
         partitions = dict.fromkeys(range(topic.partition_count), others) | dict(partitions)
     try:
-        plan = await _plan_with_pages(request, coordinator.machine, topic.topic_id, partitions)
+        plan = await _plan_with_pages(request, log_client.machine, topic.topic_id, partitions)
     except KafkaError as error:
         raise _RefusedError(404, str(error)) from error
     except StoreError as error:
         raise _RefusedError(503, f"the object store: {error}") from error
     found = {"store": _store(request.app[VIEW].settings), "cluster_id": _cluster(request)}
-    return _json(plan | found | export_view(coordinator.machine, topic))
+    return _json(plan | found | export_view(log_client.machine, topic))
 
 
 async def _plan_with_pages(
@@ -331,13 +331,13 @@ async def _run_job(request: web.Request) -> web.StreamResponse:
     if kind is None:
         raise _RefusedError(404, f'there is no job "{name}" ({job_report.names()})')
     await _propose(request, RequestJob(kind))
-    view = _jobs_view(_coordinator(request), request.app[VIEW].settings)
+    view = _jobs_view(_log_client(request), request.app[VIEW].settings)
     return _json(next(job for job in view["jobs"] if job["job"] == kind.name.lower()))
 
 
-def _jobs_view(coordinator: Coordinator, settings: Settings) -> dict[str, Any]:
+def _jobs_view(log_client: LogClient, settings: Settings) -> dict[str, Any]:
     return job_report.jobs_view(
-        coordinator.machine, log_bytes=coordinator.log_bytes, log_bytes_max=settings.log_bytes_max
+        log_client.machine, log_bytes=log_client.log_bytes, log_bytes_max=settings.log_bytes_max
     )
 
 
@@ -351,7 +351,7 @@ async def _progress(request: web.Request) -> web.StreamResponse:
     if topic is None or topic.topic_id.hex() != progress.topic_id:
         said = f'there is no topic "{progress.topic}" with id {progress.topic_id}'
         raise _RefusedError(404, said)
-    if not machine.incarnations.all_know(TABLES_LEVEL):
+    if not machine.incarnations.all_support(TABLES_LEVEL):
         raise _RefusedError(503, "an agent of an older release is live; say it again later")
     for command in reports(topic.topic_id, progress.offsets):
         await _propose(request, command)
@@ -385,7 +385,7 @@ async def _unpin(request: web.Request) -> web.StreamResponse:
 
 async def _propose(request: web.Request, command: Command) -> Outcome:
     """Put a command into the log and wait for what became of it."""
-    future = _coordinator(request).propose(command)
+    future = _log_client(request).propose(command)
     done, _ = await asyncio.wait([future], timeout=PROPOSAL_SECONDS_MAX)
     if not done:
         raise _RefusedError(503, "it is not known yet whether this took effect; send it again")
@@ -398,18 +398,18 @@ async def _propose(request: web.Request, command: Command) -> Outcome:
     return outcome
 
 
-async def _current(request: web.Request) -> Coordinator:
+async def _current(request: web.Request) -> LogClient:
     """Waits at a barrier; returns the log client."""
-    coordinator = _coordinator(request)
-    await coordinator.barrier()
-    return coordinator
+    log_client = _log_client(request)
+    await log_client.barrier()
+    return log_client
 
 
-def _coordinator(request: web.Request) -> Coordinator:
-    coordinator = request.app[VIEW].coordinator
-    if coordinator is None:
+def _log_client(request: web.Request) -> LogClient:
+    log_client = request.app[VIEW].log_client
+    if log_client is None:
         raise _RefusedError(503, "the agent is starting")
-    return coordinator
+    return log_client
 
 
 def _number(request: web.Request, name: str, default: int) -> int:

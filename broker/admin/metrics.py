@@ -27,10 +27,10 @@ from typing_extensions import override
 
 from broker.jobs.host import JobHost
 from broker.node import LATENCY_BUCKETS, Node
-from broker.produce.producing import ProducePath
+from broker.produce.produce_path import ProducePath
 from broker.reports.export_holds import hold_left_ms
 from coordinator.commands.job_commands import JobKind
-from coordinator.coordinator import Coordinator
+from coordinator.log_client import LogClient
 from protocol.apis import APIS
 from storage.reader import Reader
 from storage.writer import Writer
@@ -44,7 +44,7 @@ class Sources:
     """The parts of an agent that have numbers."""
 
     node: Node
-    coordinator: Coordinator
+    log_client: LogClient
     producing: ProducePath
     reader: Reader
     writer: Writer
@@ -82,19 +82,19 @@ def _api(api_key: int) -> str:
 
 def _clock_skew_ms(sources: Sources) -> float:
     """How far this agent's clock is ahead of the newest one seen in the log, at most."""
-    clocks = [row.clock_ms for row in sources.coordinator.machine.incarnations]
+    clocks = [row.clock_ms for row in sources.log_client.machine.incarnations]
     return float(max(0, max(clocks) - sources.now_ms())) if clocks else 0.0
 
 
 def _overdue_ms(sources: Sources) -> float:
     """By the clocks of this agent and of the one where the transaction began."""
     now_ms = sources.now_ms()
-    oldest = islice(sources.coordinator.machine.transactions.ongoing.values(), OVERDUE_LOOKED_AT)
+    oldest = islice(sources.log_client.machine.transactions.ongoing.values(), OVERDUE_LOOKED_AT)
     return float(max([0, *(now_ms - row.started_ms - row.timeout_ms for row in oldest)]))
 
 
 def _record_bytes(sources: Sources) -> dict[str, float]:
-    partitions = sources.coordinator.machine.partitions
+    partitions = sources.log_client.machine.partitions
     segment_bytes = partitions.segment_bytes
     return {"chunk": partitions.data_bytes - segment_bytes, "segment": segment_bytes}
 
@@ -121,7 +121,7 @@ def _refused(sources: Sources) -> float:
 
 
 def _snapshot_position(sources: Sources) -> float:
-    published = sources.coordinator.machine.snapshots.published
+    published = sources.log_client.machine.snapshots.published
     return published[0].position if published else 0
 
 
@@ -240,11 +240,11 @@ TABLE: tuple[Row, ...] = (
     Row("frazil_transaction_fates_open", COUNTER, "Connections closed: nobody knew the outcome yet.",
         lambda s: s.node.transactions.stats.open_fates),
     Row("frazil_transactional_ids", GAUGE, "Transactional ids of the cluster.",
-        lambda s: len(s.coordinator.machine.transactions)),
+        lambda s: len(s.log_client.machine.transactions)),
     Row("frazil_offsets_pending", GAUGE, "Offsets that wait for the end of a transaction.",
-        lambda s: s.coordinator.machine.groups.pending_rows),
+        lambda s: s.log_client.machine.groups.pending_rows),
     Row("frazil_producer_windows", GAUGE, "Producers remembered, once for every partition.",
-        lambda s: s.coordinator.machine.partitions.window_count),
+        lambda s: s.log_client.machine.partitions.window_count),
     # The object store.
     Row("frazil_store_puts", COUNTER, "Objects written.", lambda s: s.writer.stats.puts),
     Row("frazil_store_put_bytes", COUNTER, "Bytes of chunks written.",
@@ -275,70 +275,70 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.reader.cache.evictions),
     # The metadata log.
     Row("frazil_session_lost_ms", GAUGE, "How long no session has been proven; 0 when one is.",
-        lambda s: s.coordinator.session_lost_ms()),
+        lambda s: s.log_client.session_lost_ms()),
     Row("frazil_sessions_opened", COUNTER, "Incarnations of this process.",
-        lambda s: s.coordinator.stats.sessions_opened),
+        lambda s: s.log_client.stats.sessions_opened),
     Row("frazil_sessions_lost", COUNTER, "Sessions that were lost.",
-        lambda s: s.coordinator.stats.sessions_lost),
+        lambda s: s.log_client.stats.sessions_lost),
     Row("frazil_log_lag", GAUGE, "Positions known to be in the log and not applied.",
-        lambda s: s.coordinator.stats.lag),
+        lambda s: s.log_client.stats.lag),
     Row("frazil_log_entries_applied", COUNTER, "Entries of all agents applied.",
-        lambda s: s.coordinator.stats.entries_applied),
+        lambda s: s.log_client.stats.entries_applied),
     Row("frazil_log_commands_applied", COUNTER, "Commands in them.",
-        lambda s: s.coordinator.stats.commands_applied),
+        lambda s: s.log_client.stats.commands_applied),
     Row("frazil_log_commands_rejected", COUNTER, "Commands among them that changed nothing.",
-        lambda s: s.coordinator.stats.commands_rejected),
+        lambda s: s.log_client.stats.commands_rejected),
     Row("frazil_log_apply_seconds", COUNTER, "Time that applying took.",
-        lambda s: s.coordinator.stats.apply_seconds),
+        lambda s: s.log_client.stats.apply_seconds),
     Row("frazil_log_tail_restarts", COUNTER, "Times that the tail of the log broke off.",
-        lambda s: s.coordinator.stats.tail_restarts),
+        lambda s: s.log_client.stats.tail_restarts),
     Row("frazil_log_entries_appended", COUNTER, "Entries of this agent.",
-        lambda s: s.coordinator.stats.entries_appended),
+        lambda s: s.log_client.stats.entries_appended),
     Row("frazil_log_bytes_appended", COUNTER, "Bytes of them.",
-        lambda s: s.coordinator.stats.bytes_appended),
+        lambda s: s.log_client.stats.bytes_appended),
     Row("frazil_log_append_seconds", COUNTER, "Time that appending them took.",
-        lambda s: s.coordinator.stats.append_seconds),
+        lambda s: s.log_client.stats.append_seconds),
     Row("frazil_log_appends_repeated", COUNTER, "Appends sent again because no answer came.",
-        lambda s: s.coordinator.stats.appends_repeated),
+        lambda s: s.log_client.stats.appends_repeated),
     Row("frazil_log_commands_not_done", COUNTER, "Commands that were never appended.",
-        lambda s: s.coordinator.stats.commands_not_done),
+        lambda s: s.log_client.stats.commands_not_done),
     Row("frazil_log_commands_over_budget", COUNTER,
         "Commands among them that were refused because the log was over its budget.",
-        lambda s: s.coordinator.stats.commands_over_budget),
+        lambda s: s.log_client.stats.commands_over_budget),
     Row("frazil_barriers", COUNTER, "Waits for the log's end.",
-        lambda s: s.coordinator.stats.barriers),
+        lambda s: s.log_client.stats.barriers),
     Row("frazil_barrier_seconds", COUNTER, "Time that they took.",
-        lambda s: s.coordinator.stats.barrier_seconds),
+        lambda s: s.log_client.stats.barrier_seconds),
     Row("frazil_barriers_failed", COUNTER, "Waits for the log's end that ended too late.",
-        lambda s: s.coordinator.stats.barriers_failed),
+        lambda s: s.log_client.stats.barriers_failed),
     # The machine.
-    Row("frazil_agents", GAUGE, "Live agents.", lambda s: len(s.coordinator.machine.incarnations)),
-    Row("frazil_topics", GAUGE, "Topics.", lambda s: len(s.coordinator.machine.topics)),
+    Row("frazil_agents", GAUGE, "Live agents.", lambda s: len(s.log_client.machine.incarnations)),
+    Row("frazil_topics", GAUGE, "Topics.", lambda s: len(s.log_client.machine.topics)),
     Row("frazil_partitions", GAUGE, "Partitions of topics, of those being deleted too.",
-        lambda s: len(s.coordinator.machine.partitions)),
+        lambda s: len(s.log_client.machine.partitions)),
     Row("frazil_chunks", GAUGE, "Objects that hold records of topics.",
-        lambda s: len(s.coordinator.machine.objects)),
+        lambda s: len(s.log_client.machine.objects)),
     Row("frazil_rows", GAUGE, "Rows of partitions in memory.",
-        lambda s: s.coordinator.machine.partitions.row_count),
+        lambda s: s.log_client.machine.partitions.row_count),
     Row("frazil_pages", GAUGE, "Pages that stand for rows which are not in memory.",
-        lambda s: s.coordinator.machine.partitions.page_count),
+        lambda s: s.log_client.machine.partitions.page_count),
     Row("frazil_paged_rows", GAUGE, "Rows in them.",
-        lambda s: s.coordinator.machine.partitions.paged_row_count),
+        lambda s: s.log_client.machine.partitions.paged_row_count),
     Row("frazil_record_bytes", GAUGE, "Bytes of records, by the kind of object that they lie in.",
         _record_bytes, "kind"),
     Row("frazil_objects_unreferenced", GAUGE, "Objects that nothing points at, not yet doomed.",
-        lambda s: s.coordinator.machine.objects.unreferenced_count),
+        lambda s: s.log_client.machine.objects.unreferenced_count),
     Row("frazil_objects_doomed", GAUGE, "Objects that are being deleted.",
-        lambda s: s.coordinator.machine.objects.doomed_count),
+        lambda s: s.log_client.machine.objects.doomed_count),
     Row("frazil_objects_refused", GAUGE,
         "Objects that the store refused to delete when this agent's worker last tried.",
         _refused),
     Row("frazil_export_hold_left_ms", GAUGE,
         "Until old records of a topic go that wait for their export.",
-        lambda s: hold_left_ms(s.coordinator.machine, s.node.settings.kafka), "topic"),
+        lambda s: hold_left_ms(s.log_client.machine, s.node.settings.kafka), "topic"),
     # Jobs.
     Row("frazil_jobs_held", GAUGE, "Kinds of jobs that this agent holds.",
-        lambda s: len(s.jobs.held)),
+        lambda s: len(s.jobs.held_jobs)),
     Row("frazil_job_worker_running", GAUGE, "1 while this agent's worker of the jobs runs.",
         lambda s: float(s.jobs.worker_running)),
     Row("frazil_job_worker_memory_bytes", GAUGE, "Resident memory of the worker process.",
@@ -361,13 +361,13 @@ TABLE: tuple[Row, ...] = (
         "Since this agent saw a snapshot published; since its start, if it has seen none.",
         lambda s: s.jobs.snapshot_age_ms()),
     Row("frazil_log_bytes", GAUGE, "Of the log since the older snapshot, as far as applied here.",
-        lambda s: s.coordinator.log_bytes),
+        lambda s: s.log_client.log_bytes),
     Row("frazil_log_bytes_max", GAUGE, "Bound of it: beyond, only jobs write.",
         lambda s: s.node.settings.log_bytes_max),
     Row("frazil_log_entries_cut", COUNTER, "Entries of the log that this agent deleted.",
         lambda s: s.jobs.stats.entries_cut),
     Row("frazil_machine_position", GAUGE, "Newest position applied.",
-        lambda s: s.coordinator.machine.position),
+        lambda s: s.log_client.machine.position),
     Row("frazil_clock_behind_ms", GAUGE, "How far this agent's clock is behind another's, at least.",
         _clock_skew_ms),
     Row("frazil_clock_ahead_of_store_ms", GAUGE,

@@ -9,7 +9,7 @@ from typing import Final
 
 from coordinator.commands.entries import Outcome, Rejected
 from coordinator.log.metadata_log import LogError
-from coordinator.proposer import MisfitError, NotDoneError
+from coordinator.proposer import InvalidCommandError, NotDoneError
 from protocol.errors import ErrorCode, KafkaError
 
 WAIT_MS_MAX: Final = 60_000
@@ -46,7 +46,7 @@ def outcome_of(
     try:
         outcome = future.result()
     except NotDoneError as error:
-        if misfit is not None and isinstance(error, MisfitError):
+        if misfit is not None and isinstance(error, InvalidCommandError):
             raise KafkaError(misfit, error.reason) from error
         raise KafkaError(code, f"not done: {error.reason}") from error
     except LogError as error:

@@ -54,7 +54,7 @@ class StallWatch:
         return self._ended_ms is not None and self._seen_ms - self._ended_ms <= self._stall_ms_max
 
 
-class _Standing(Enum):
+class _TrustState(Enum):
     TRUSTED = "trusted"
     SUSPECT = "suspect: a stall, and old bytes may still be in the kernel"
     DRY = "suspect, but all that had arrived was read"
@@ -64,13 +64,13 @@ class _Standing(Enum):
 class Trust:
     """What one connection's frames may do, from the stalls, reads and refusals it saw."""
 
-    __slots__ = ("_standing", "_under_way_fresh", "stalls")
+    __slots__ = ("_state", "_under_way_fresh", "stalls")
 
     def __init__(self, watch: StallWatch) -> None:
         self.stalls = watch.stalls
         """Of which it knows; when the watch has more, all that was read is stale."""
         # A connection accepted right after a stall may have waited in the backlog through it.
-        self._standing = _Standing.SUSPECT if watch.just_ended else _Standing.TRUSTED
+        self._state = _TrustState.SUSPECT if watch.just_ended else _TrustState.TRUSTED
         self._under_way_fresh = False
 
     def read(self, watch: StallWatch, *, drained: bool, continued: bool, frames: int) -> int:
@@ -81,29 +81,29 @@ class Trust:
         """
         if watch.stalls != self.stalls:
             self.stalls = watch.stalls
-            self._standing = _Standing.SUSPECT
+            self._state = _TrustState.SUSPECT
             self._under_way_fresh = False
-        if self._standing is _Standing.TRUSTED:
+        if self._state is _TrustState.TRUSTED:
             return 0
-        fresh = self._standing is _Standing.REFUSED
-        if self._standing is _Standing.SUSPECT and drained:
-            self._standing = _Standing.DRY
+        fresh = self._state is _TrustState.REFUSED
+        if self._state is _TrustState.SUSPECT and drained:
+            self._state = _TrustState.DRY
         first_fresh = self._under_way_fresh if continued else fresh
         if frames > 0 or not continued:
             self._under_way_fresh = fresh
         if frames > 0 and first_fresh:
-            self._standing = _Standing.TRUSTED
+            self._state = _TrustState.TRUSTED
             return 0
         if frames > 1 and fresh:
-            self._standing = _Standing.TRUSTED
+            self._state = _TrustState.TRUSTED
             return 1
         return frames
 
     def refusal_written(self) -> None:
         """A refusal because of staleness went out on this connection."""
-        if self._standing is _Standing.DRY:
-            self._standing = _Standing.REFUSED
+        if self._state is _TrustState.DRY:
+            self._state = _TrustState.REFUSED
 
     @property
     def trusted(self) -> bool:
-        return self._standing is _Standing.TRUSTED
+        return self._state is _TrustState.TRUSTED

@@ -10,7 +10,7 @@ import urllib.request
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from broker.cli.said import ToolError
+from broker.cli.command_result import ToolError
 
 TIMEOUT_S: Final = 30.0
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.cli.admin_client import ask
-from broker.cli.said import ToolError
+from broker.cli.command_result import ToolError
 from broker.config.settings import Address, Loaded, Settings, advertised, name_of
+from broker.environment import log_options, now_ms, open_adapters, store_options
 from broker.jobs.kinds import unnamed_objects
-from broker.opening import log_options, now_ms, open_adapters, store_options
 from broker.store import truncation
 from broker.store.truncation import TruncatedLogError
 from coordinator.log.metadata_log import LogError, LogRefusedError, MetadataLog
@@ -28,9 +28,9 @@ from coordinator.log.open_log import open_log
 from coordinator.machine.machine import Machine
 from coordinator.replica import Replica, ReplicaStoppedError
 from coordinator.snapshot.store import SnapshotStore
-from coordinator.stats import CoordinatorStats
+from coordinator.stats import LogClientStats
 from protocol.types import ERA
-from storage.formats import marker
+from storage.formats import cluster_identity
 from storage.stores.object_store import ObjectStore, StoreError, StoreRefusedError
 from storage.stores.open_store import open_store
 
@@ -85,7 +85,7 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
     async with contextlib.aclosing(store):
         try:
             async with asyncio.timeout(CALL_S_MAX):
-                owner = await marker.read_identity(store)
+                owner = await cluster_identity.read_identity(store)
                 took_ms = await _probe(store)
                 skew_ms = await _skew_ms(store)
                 refused = await store.delete([PROBE_KEY])
@@ -109,7 +109,7 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
             yield _clock(skew_ms)
 
 
-def _owner(settings: Settings, owner: marker.ClusterIdentity | None) -> Finding:
+def _owner(settings: Settings, owner: cluster_identity.ClusterIdentity | None) -> Finding:
     if owner is None:
         return Finding("store", bad=False, text="it is nobody's yet; the first agent claims it")
     other = owner.cluster_id != settings.cluster_id
@@ -209,8 +209,8 @@ async def _compared(settings: Settings) -> list[Finding]:
 async def _machine_of(store: ObjectStore, log: MetadataLog, settings: Settings) -> Machine:
     """What the log says, up to its end. Raises ReplicaStoppedError and LogReplacedError."""
     machine = Machine()
-    snapshots = SnapshotStore(store, marker.ClusterIdentity(settings.cluster_id, ERA))
-    replica = Replica(log, machine, CoordinatorStats(), snapshots)
+    snapshots = SnapshotStore(store, cluster_identity.ClusterIdentity(settings.cluster_id, ERA))
+    replica = Replica(log, machine, LogClientStats(), snapshots)
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(replica.run())

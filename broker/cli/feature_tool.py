@@ -6,8 +6,8 @@ Works on any cluster that speaks Kafka's protocol. Leaves out: formatting (`brok
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from broker.cli.command_result import CommandResult, ToolError
 from broker.cli.kafka_client import KafkaClient, check
-from broker.cli.said import Said, ToolError
 from broker.reports import txn_report
 from broker.reports.txn_report import FeatureView
 from protocol import apis, messages
@@ -39,7 +39,7 @@ def level(text: str) -> Level:
     return Level(name, int(number))
 
 
-async def describe(client: KafkaClient) -> Said:
+async def describe(client: KafkaClient) -> CommandResult:
     """All features with what is supported and what is finalized."""
     request = messages.ApiVersionsRequest(
         client_software_name="frazil", client_software_version="0"
@@ -61,10 +61,12 @@ async def describe(client: KafkaClient) -> Said:
         least = None if row is None else row.min_version
         most = None if row is None else row.max_version
         found.append(FeatureView(name, least, most, levels.get(name, 0)))
-    return Said(txn_report.feature_lines(found, answer.finalized_features_epoch))
+    return CommandResult(txn_report.feature_lines(found, answer.finalized_features_epoch))
 
 
-async def change(client: KafkaClient, wanted: Sequence[Level], *, kind: int, dry_run: bool) -> Said:
+async def change(
+    client: KafkaClient, wanted: Sequence[Level], *, kind: int, dry_run: bool
+) -> CommandResult:
     """Finalize other levels, all or none. Raises FeatureError."""
     request = messages.UpdateFeaturesRequest(
         feature_updates=[
@@ -85,7 +87,7 @@ async def change(client: KafkaClient, wanted: Sequence[Level], *, kind: int, dry
     try:
         await client.until_done(attempt)
     except KafkaError as error:
-        words = txn_report.in_words(error.code, error.message)
+        words = txn_report.error_text(error.code, error.message)
         raise FeatureError(f"nothing is changed: {words}") from error
     done = "could be" if dry_run else "is"
-    return Said([f"{each.feature} {done} at level {each.level}" for each in wanted])
+    return CommandResult([f"{each.feature} {done} at level {each.level}" for each in wanted])

@@ -22,7 +22,7 @@ class ResetError(Exception):
     """The reset makes no sense; the sentence says why."""
 
 
-class Rule(Enum):
+class ResetRule(Enum):
     """How the new offset is found."""
 
     EARLIEST = "earliest"
@@ -33,13 +33,13 @@ class Rule(Enum):
     TIME = "time"
 
 
-class Target(NamedTuple):
-    rule: Rule
+class ResetTarget(NamedTuple):
+    rule: ResetRule
     value: int = 0
     """OFFSET: it; SHIFT: by how much; TIME: ms since the epoch; else nothing."""
 
 
-class Place(NamedTuple):
+class PartitionOffsets(NamedTuple):
     """The offsets of a partition that a plan needs."""
 
     start: int
@@ -49,7 +49,7 @@ class Place(NamedTuple):
     """Offset of the first record at or behind the target's time; None: there is none."""
 
 
-class Change(NamedTuple):
+class OffsetReset(NamedTuple):
     topic: str
     partition: int
     before: int | None
@@ -57,10 +57,10 @@ class Change(NamedTuple):
 
 
 def plan(
-    target: Target, places: Mapping[Partition, Place]
-) -> tuple[Sequence[Change], Sequence[str]]:
+    target: ResetTarget, places: Mapping[Partition, PartitionOffsets]
+) -> tuple[Sequence[OffsetReset], Sequence[str]]:
     """The changes in order of topics and partitions, and warnings. Raises ResetError."""
-    if target.rule is Rule.SHIFT:
+    if target.rule is ResetRule.SHIFT:
         lacking = sorted(where for where, place in places.items() if place.committed is None)
         if lacking:
             raise ResetError(
@@ -69,28 +69,28 @@ def plan(
     changes, warnings = [], []
     for where, place in sorted(places.items()):
         after, warning = _aim(target, place)
-        changes.append(Change(*where, place.committed, after))
+        changes.append(OffsetReset(*where, place.committed, after))
         if warning:
             warnings.append(f"{_names([where])}: {warning}")
     return changes, warnings
 
 
-def _aim(target: Target, place: Place) -> tuple[int, str | None]:
+def _aim(target: ResetTarget, place: PartitionOffsets) -> tuple[int, str | None]:
     match target.rule:
-        case Rule.EARLIEST:
+        case ResetRule.EARLIEST:
             return place.start, None
-        case Rule.LATEST:
+        case ResetRule.LATEST:
             return place.end, None
-        case Rule.CURRENT:
+        case ResetRule.CURRENT:
             if place.committed is None:
                 return place.end, f"nothing is committed there; its end, {place.end}, is taken"
             return place.committed, None
-        case Rule.OFFSET:
+        case ResetRule.OFFSET:
             return _within(target.value, place)
-        case Rule.SHIFT:
+        case ResetRule.SHIFT:
             assert place.committed is not None
             return _within(place.committed + target.value, place)
-        case Rule.TIME:
+        case ResetRule.TIME:
             if place.at_time is None:
                 return place.end, f"no record is that new; its end, {place.end}, is taken"
             return place.at_time, None
@@ -98,7 +98,7 @@ def _aim(target: Target, place: Place) -> tuple[int, str | None]:
             assert_never(unknown)
 
 
-def _within(offset: int, place: Place) -> tuple[int, str | None]:
+def _within(offset: int, place: PartitionOffsets) -> tuple[int, str | None]:
     if offset > place.end:
         return place.end, f"{offset} is behind its end; {place.end} is taken"
     if offset < place.start:
@@ -106,7 +106,7 @@ def _within(offset: int, place: Place) -> tuple[int, str | None]:
     return offset, None
 
 
-def plan_lines(changes: Sequence[Change]) -> list[str]:
+def plan_lines(changes: Sequence[OffsetReset]) -> list[str]:
     """The plan as a table."""
     rows: list[Sequence[Cell]] = [
         [

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from broker.cli import group_reset
-from broker.cli.group_reset import Place, Rule, Target
+from broker.cli.command_result import CommandResult, ToolError
+from broker.cli.group_reset import PartitionOffsets, ResetRule, ResetTarget
 from broker.cli.kafka_client import ClientError, KafkaClient, check
 from broker.cli.routing import all_of, by_topic, leaders
-from broker.cli.said import Said, ToolError
 from broker.reports import group_report
 from broker.reports.group_report import CoordinatorView, GroupView, Partition, PartitionView
 from protocol import apis, messages
@@ -41,7 +41,7 @@ class GroupError(ToolError):
 
 async def list_groups(
     client: KafkaClient, *, states: Collection[str] = (), kinds: Collection[str] = ()
-) -> Said:
+) -> CommandResult:
     """The groups of all agents. When some do not answer, those of the others, and a failure."""
     request = messages.ListGroupsRequest(states_filter=list(states), types_filter=list(kinds))
     found: dict[str, messages.ListedGroup] = {}
@@ -62,38 +62,38 @@ async def list_groups(
     except ClientError as error:
         failures.append(f"some groups may be missing: {error}")
     if failures and not found:
-        return Said([], failures=failures)
+        return CommandResult([], failures=failures)
     if not found and (states or kinds):
-        return Said(["no group has that state and type"])
-    return Said(group_report.group_lines(found.values()), failures=failures)
+        return CommandResult(["no group has that state and type"])
+    return CommandResult(group_report.group_lines(found.values()), failures=failures)
 
 
 async def describe(
     client: KafkaClient, group_id: str, *, members: bool = False, as_json: bool = False
-) -> Said:
+) -> CommandResult:
     """One group, with the lag of every partition or with its members. Raises GroupError."""
     group = await describe_group(client, group_id)
     if group is None:
         raise GroupError(f'there is no group "{group_id}" (frazil group list shows all)')
     if members and not as_json:
-        return Said(group_report.member_lines(group))
+        return CommandResult(group_report.member_lines(group))
     partitions = await _partitions(client, group)
     if as_json:
-        return Said([json.dumps(group_report.describe_json(group, partitions))])
+        return CommandResult([json.dumps(group_report.describe_json(group, partitions))])
     warnings = []
     if group.state in group_report.REBALANCING:
         warnings.append(f'"{group_id}" is rebalancing; assignments are about to change')
-    return Said(group_report.describe_lines(group, partitions), warnings=warnings)
+    return CommandResult(group_report.describe_lines(group, partitions), warnings=warnings)
 
 
 async def reset(
     client: KafkaClient,
     group_id: str,
-    target: Target,
+    target: ResetTarget,
     topics: Mapping[str, set[int] | None] | None,
     *,
     execute: bool,
-) -> Said:
+) -> CommandResult:
     """Plan where the group goes on, and commit that when told to. Raises GroupError.
 
     `topics`: partitions by topic, None for all of a topic, or of all topics with offsets.
@@ -119,27 +119,27 @@ async def reset(
     if group is None:
         warnings.append(f'there is no group "{group_id}"; its offsets make one')
     if not execute:
-        return Said([*lines, "", "nothing is changed yet; --execute does it"], warnings)
+        return CommandResult([*lines, "", "nothing is changed yet; --execute does it"], warnings)
     failures = await _commit(client, group_id, changes)
     done = len(changes) - len(failures)
     summary = f'{done} of {len(changes)} offsets of group "{group_id}" are reset'
-    return Said([*lines, "", summary], warnings, failures)
+    return CommandResult([*lines, "", summary], warnings, failures)
 
 
-async def delete(client: KafkaClient, group_ids: Iterable[str]) -> Said:
+async def delete(client: KafkaClient, group_ids: Iterable[str]) -> CommandResult:
     """Delete groups without members, with their offsets."""
     lines, failures = [], []
     for group_id in dict.fromkeys(group_ids):
         try:
             await _delete(client, group_id)
         except KafkaError as error:
-            words = group_report.in_words(error.code, error.message)
+            words = group_report.error_text(error.code, error.message)
             failures.append(f'group "{group_id}" is not deleted: {words}')
         except ClientError as error:
             failures.append(f'it is not known whether group "{group_id}" is deleted: {error}')
         else:
             lines.append(f'group "{group_id}" is deleted')
-    return Said(lines, failures=failures)
+    return CommandResult(lines, failures=failures)
 
 
 async def _delete(client: KafkaClient, group_id: str) -> None:
@@ -208,7 +208,7 @@ async def _about(group_id: str, work: Awaitable[T]) -> T:
     try:
         return await work
     except KafkaError as error:
-        words = group_report.in_words(error.code, error.message)
+        words = group_report.error_text(error.code, error.message)
         raise GroupError(f'group "{group_id}": {words}') from error
 
 
@@ -296,7 +296,7 @@ async def offsets_at(
     try:
         return await client.until_done(attempt)
     except KafkaError as error:
-        words = group_report.in_words(error.code, error.message)
+        words = group_report.error_text(error.code, error.message)
         raise GroupError(f"the ends of partitions are not told: {words}") from error
 
 
@@ -328,26 +328,26 @@ async def _chosen(
 
 
 async def _places(
-    client: KafkaClient, target: Target, chosen: Mapping[Partition, int | None]
-) -> dict[Partition, Place]:
+    client: KafkaClient, target: ResetTarget, chosen: Mapping[Partition, int | None]
+) -> dict[Partition, PartitionOffsets]:
     """What a plan needs, without partitions that are gone. Raises GroupError when all are."""
     starts = await offsets_at(client, EARLIEST, chosen)
     ends = await offsets_at(client, LATEST, chosen)
     at_time: dict[Partition, int | None] = {}
-    if target.rule is Rule.TIME:
+    if target.rule is ResetRule.TIME:
         at_time = await offsets_at(client, target.value, chosen)
     places = {}
     for where, offset in chosen.items():
         start, end = starts.get(where), ends.get(where)
         if start is not None and end is not None:
-            places[where] = Place(start, end, offset, at_time.get(where))
+            places[where] = PartitionOffsets(start, end, offset, at_time.get(where))
     if not places:
         raise GroupError("none of its topics is there any more: there is nothing to reset")
     return places
 
 
 async def _commit(
-    client: KafkaClient, group_id: str, changes: Sequence[group_reset.Change]
+    client: KafkaClient, group_id: str, changes: Sequence[group_reset.OffsetReset]
 ) -> list[str]:
     """Commit as nobody, which a group with members refuses; what was refused, in words."""
     after = {(change.topic, change.partition): change.after for change in changes}
@@ -378,7 +378,7 @@ async def _commit(
                 try:
                     check(row.error_code)
                 except KafkaError as error:
-                    words = group_report.in_words(error.code, error.message)
+                    words = group_report.error_text(error.code, error.message)
                     failures.append(f"{topic.name}:{row.partition_index} is not reset: {words}")
         return failures
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from broker.cli.said import Said
+    from broker.cli.command_result import CommandResult
 
-Run = Callable[[argparse.Namespace, Callable[[], "Said"]], int]
+Run = Callable[[argparse.Namespace, Callable[[], "CommandResult"]], int]
 """Runs a command of a tool, prints what it says, and gives the exit code."""
 
 
@@ -38,14 +38,14 @@ def add_job(commands: Any, run: Run, need: Callable[[argparse.Namespace], int]) 
         parser.add_argument("--agent", default="http://127.0.0.1:9094", metavar="URL")
 
 
-def _list(options: argparse.Namespace) -> "Said":
+def _list(options: argparse.Namespace) -> "CommandResult":
     from broker.cli import job_tool
-    from broker.opening import now_ms
+    from broker.environment import now_ms
 
     return job_tool.list_jobs(options.agent, now_ms=now_ms(), as_json=options.json)
 
 
-def _run(options: argparse.Namespace) -> "Said":
+def _run(options: argparse.Namespace) -> "CommandResult":
     from broker.cli import job_tool
 
     return job_tool.run_job(options.agent, options.job)

@@ -6,21 +6,23 @@ Asks an agent's admin listener; any agent will do. Formatting is in `broker.repo
 import json
 
 from broker.cli import admin_client
-from broker.cli.said import Said, ToolError
+from broker.cli.command_result import CommandResult, ToolError
 from broker.reports import job_report
 
 
-def list_jobs(agent: str, *, now_ms: int, as_json: bool) -> Said:
+def list_jobs(agent: str, *, now_ms: int, as_json: bool) -> CommandResult:
     """All jobs. Raises ToolError."""
     view = admin_client.ask(agent, "/jobs")
-    return Said([json.dumps(view)] if as_json else job_report.lines(view, now_ms=now_ms))
+    return CommandResult([json.dumps(view)] if as_json else job_report.lines(view, now_ms=now_ms))
 
 
-def run_job(agent: str, name: str) -> Said:
+def run_job(agent: str, name: str) -> CommandResult:
     """Ask for a round of a job; it begins in a moment. Raises ToolError."""
     kind = job_report.job_kind(name)
     if kind is None:
         raise ToolError(f'there is no job "{name}" ({job_report.names()})')
     answer = admin_client.ask(agent, f"/jobs/{name.lower()}/run", method="POST")
     where = answer["node_name"] or "the agent that takes the jobs next"
-    return Said([f"asked for {answer['job']}, at {where}; frazil job list says how far it is"])
+    return CommandResult(
+        [f"asked for {answer['job']}, at {where}; frazil job list says how far it is"]
+    )

@@ -26,9 +26,9 @@ from protocol.errors import KafkaError
 from protocol.types import position
 
 if TYPE_CHECKING:
-    from broker.cli.group_reset import Target
+    from broker.cli.command_result import CommandResult
+    from broker.cli.group_reset import ResetTarget
     from broker.cli.kafka_client import Address, KafkaClient
-    from broker.cli.said import Said
 
 T = TypeVar("T")
 
@@ -291,7 +291,7 @@ def _state(text: str) -> str:
 
 
 def _version(options: argparse.Namespace) -> int:
-    from broker.opening import software_version
+    from broker.environment import software_version
 
     if not options.version:
         raise _FailedError(
@@ -396,21 +396,21 @@ def _group_reset(options: argparse.Namespace) -> int:
     )
 
 
-def _target(options: argparse.Namespace) -> "Target":
-    from broker.cli.group_reset import Rule, Target
-    from broker.opening import now_ms
+def _target(options: argparse.Namespace) -> "ResetTarget":
+    from broker.cli.group_reset import ResetRule, ResetTarget
+    from broker.environment import now_ms
 
     if options.to_offset is not None:
-        return Target(Rule.OFFSET, options.to_offset)
+        return ResetTarget(ResetRule.OFFSET, options.to_offset)
     if options.shift_by is not None:
-        return Target(Rule.SHIFT, options.shift_by)
+        return ResetTarget(ResetRule.SHIFT, options.shift_by)
     if options.to_datetime is not None:
-        return Target(Rule.TIME, options.to_datetime)
+        return ResetTarget(ResetRule.TIME, options.to_datetime)
     if options.by_duration is not None:
-        return Target(Rule.TIME, now_ms() - options.by_duration)
+        return ResetTarget(ResetRule.TIME, now_ms() - options.by_duration)
     if options.to_current:
-        return Target(Rule.CURRENT)
-    return Target(Rule.EARLIEST if options.to_earliest else Rule.LATEST)
+        return ResetTarget(ResetRule.CURRENT)
+    return ResetTarget(ResetRule.EARLIEST if options.to_earliest else ResetRule.LATEST)
 
 
 def _group_delete(options: argparse.Namespace) -> int:
@@ -420,15 +420,15 @@ def _group_delete(options: argparse.Namespace) -> int:
 
 
 def _on_cluster(
-    options: argparse.Namespace, command: Callable[["KafkaClient"], Awaitable["Said"]]
+    options: argparse.Namespace, command: Callable[["KafkaClient"], Awaitable["CommandResult"]]
 ) -> int:
     """Run a command of one of the tools; print what it says."""
     import asyncio
 
+    from broker.cli.command_result import ToolError
     from broker.cli.kafka_client import ClientError, KafkaClient
-    from broker.cli.said import ToolError
 
-    async def work() -> "Said":
+    async def work() -> "CommandResult":
         async with KafkaClient(options.bootstrap, timeout_ms=options.timeout_ms) as client:
             return await command(client)
 
@@ -442,9 +442,9 @@ def _on_cluster(
     return _say(options, said)
 
 
-def _on_agent(options: argparse.Namespace, command: Callable[[], "Said"]) -> int:
+def _on_agent(options: argparse.Namespace, command: Callable[[], "CommandResult"]) -> int:
     """Run a command that asks an agent's admin listener; print what it says."""
-    from broker.cli.said import ToolError
+    from broker.cli.command_result import ToolError
 
     try:
         return _say(options, command())
@@ -452,7 +452,7 @@ def _on_agent(options: argparse.Namespace, command: Callable[[], "Said"]) -> int
         raise _FailedError(str(error)) from error
 
 
-def _say(options: argparse.Namespace, said: "Said") -> int:
+def _say(options: argparse.Namespace, said: "CommandResult") -> int:
     for line in said.lines:
         print(line)
     _complain(options.name, *said.warnings, *said.failures)

@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Awaitable, Collection, Iterable
 from typing import TypeVar
 
+from broker.cli.command_result import ToolError
 from broker.cli.kafka_client import KafkaClient, PassingError, check
-from broker.cli.said import ToolError
 from broker.reports.group_report import Partition
 from protocol.errors import ErrorCode
 

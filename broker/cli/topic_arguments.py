@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from broker.cli.said import Said
+    from broker.cli.command_result import CommandResult
 
-Run = Callable[[argparse.Namespace, Callable[[], "Said"]], int]
+Run = Callable[[argparse.Namespace, Callable[[], "CommandResult"]], int]
 """Runs a command of a tool, prints what it says, and gives the exit code."""
 
 
@@ -30,7 +30,7 @@ def add_topic(commands: Any, run: Run, need: Callable[[argparse.Namespace], int]
     )
 
 
-def _describe(options: argparse.Namespace) -> "Said":
+def _describe(options: argparse.Namespace) -> "CommandResult":
     from broker.cli import topic_tool
 
     return topic_tool.describe(options.agent, options.topic, as_json=options.json)

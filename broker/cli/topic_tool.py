@@ -8,11 +8,11 @@ import json
 from urllib.parse import quote
 
 from broker.cli import admin_client
-from broker.cli.said import Said
+from broker.cli.command_result import CommandResult
 from broker.reports import topic_report
 
 
-def describe(agent: str, name: str, *, as_json: bool) -> Said:
+def describe(agent: str, name: str, *, as_json: bool) -> CommandResult:
     """One topic with all its partitions. Raises ToolError."""
     path = f"/topics/{quote(name, safe='')}?from="
     view = admin_client.ask(agent, f"{path}0")
@@ -23,4 +23,4 @@ def describe(agent: str, name: str, *, as_json: bool) -> Said:
         if more["topic_id"] != view["topic_id"] or not more["partitions"]:
             break
         partitions += more["partitions"]
-    return Said([json.dumps(view)] if as_json else topic_report.lines(view))
+    return CommandResult([json.dumps(view)] if as_json else topic_report.lines(view))

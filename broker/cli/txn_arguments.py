@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.config.values import whole_number
 
 if TYPE_CHECKING:
+    from broker.cli.command_result import CommandResult
     from broker.cli.feature_tool import Level
     from broker.cli.kafka_client import KafkaClient
-    from broker.cli.said import Said
 
-OnCluster = Callable[[argparse.Namespace, Callable[["KafkaClient"], Awaitable["Said"]]], int]
+OnCluster = Callable[
+    [argparse.Namespace, Callable[["KafkaClient"], Awaitable["CommandResult"]]], int
+]
 """Runs a command of a tool, prints what it says, and gives the exit code."""
 Add = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 """Adds a command of name, function and text, with what all that ask a cluster have."""
@@ -86,7 +88,7 @@ def add_feature(add: Add, on_cluster: OnCluster) -> None:
 def _list(options: argparse.Namespace, on_cluster: OnCluster) -> int:
     from broker.cli import txn_tool
 
-    wanted = txn_tool.Wanted(
+    wanted = txn_tool.TransactionFilter(
         states=tuple(options.state),
         producer_ids=tuple(options.producer_id),
         longer_than_ms=options.longer_than,
@@ -97,7 +99,7 @@ def _list(options: argparse.Namespace, on_cluster: OnCluster) -> int:
 
 def _describe(options: argparse.Namespace, on_cluster: OnCluster) -> int:
     from broker.cli import txn_tool
-    from broker.opening import now_ms
+    from broker.environment import now_ms
 
     return on_cluster(
         options,
@@ -128,7 +130,7 @@ def _abort(options: argparse.Namespace, on_cluster: OnCluster) -> int:
 
 def _find_hanging(options: argparse.Namespace, on_cluster: OnCluster) -> int:
     from broker.cli import txn_tool
-    from broker.opening import now_ms
+    from broker.environment import now_ms
 
     return on_cluster(
         options,

@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeVar
 
+from broker.cli.command_result import CommandResult, ToolError
 from broker.cli.kafka_client import TRANSACTION, ClientError, KafkaClient, check
 from broker.cli.routing import all_of, by_topic, leaders
-from broker.cli.said import Said, ToolError
 from broker.reports import txn_report
 from broker.reports.group_report import CoordinatorView, Partition
 from broker.reports.txn_report import ONGOING, OpenView
@@ -41,7 +41,7 @@ class TxnError(ToolError):
     """As its parent, about transactions."""
 
 
-class Wanted(NamedTuple):
+class TransactionFilter(NamedTuple):
     """Which transactional ids to list; nothing given: all."""
 
     states: Collection[str] = ()
@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
     pattern: str | None = None
 
 
-async def list_transactions(client: KafkaClient, wanted: Wanted) -> Said:
+async def list_transactions(client: KafkaClient, wanted: TransactionFilter) -> CommandResult:
     """Those of all agents. When some do not answer, those of the others, and a failure."""
     found: dict[str, tuple[messages.ListedTransaction, int]] = {}
 
@@ -67,14 +67,14 @@ async def list_transactions(client: KafkaClient, wanted: Wanted) -> Said:
     except ClientError as error:
         failures.append(f"some transactional ids may be missing: {error}")
     if failures and not found:
-        return Said([], failures=failures)
-    if not found and wanted != Wanted():
-        return Said(["no transactional id is like that"])
-    return Said(txn_report.list_lines(found.values()), failures=failures)
+        return CommandResult([], failures=failures)
+    if not found and wanted != TransactionFilter():
+        return CommandResult(["no transactional id is like that"])
+    return CommandResult(txn_report.list_lines(found.values()), failures=failures)
 
 
 async def _listed(
-    client: KafkaClient, node: int, wanted: Wanted
+    client: KafkaClient, node: int, wanted: TransactionFilter
 ) -> list[messages.ListedTransaction]:
     states = list(wanted.states)
     if wanted.longer_than_ms is not None and not states:
@@ -98,7 +98,7 @@ async def _listed(
 
 async def describe(
     client: KafkaClient, transactional_id: str, *, now_ms: int, as_json: bool = False
-) -> Said:
+) -> CommandResult:
     """One transactional id, and what takes part in its transaction. Raises TxnError."""
     row, coordinator = await _described(client, transactional_id)
     groups: dict[int, list[str]] = {}
@@ -106,9 +106,9 @@ async def describe(
     if wanted:
         groups = await _groups(client, wanted)
     if as_json:
-        return Said([json.dumps(txn_report.describe_json(row, coordinator, groups))])
+        return CommandResult([json.dumps(txn_report.describe_json(row, coordinator, groups))])
     lines = txn_report.describe_lines(row, coordinator, groups, now_ms=now_ms, at=time_text)
-    return Said(lines)
+    return CommandResult(lines)
 
 
 async def _described(
@@ -149,7 +149,7 @@ async def _groups(client: KafkaClient, partitions: Collection[int]) -> dict[int,
     return {partition: sorted(names) for partition, names in found.items()}
 
 
-async def abort(client: KafkaClient, transactional_id: str) -> Said:
+async def abort(client: KafkaClient, transactional_id: str) -> CommandResult:
     """End the open transaction of an id. Raises TxnError."""
     row, _ = await _described(client, transactional_id)
     if row.transaction_state != ONGOING:
@@ -166,7 +166,7 @@ async def abort(client: KafkaClient, transactional_id: str) -> Said:
             " it ends by its timeout, or when its producer is started again"
         )
     await _mark(client, partitions, producer_id=row.producer_id, epoch=row.producer_epoch)
-    return Said([f'the transaction of "{transactional_id}" is aborted'])
+    return CommandResult([f'the transaction of "{transactional_id}" is aborted'])
 
 
 async def abort_in(
@@ -175,7 +175,7 @@ async def abort_in(
     *,
     start_offset: int | None = None,
     producer_id: int | None = None,
-) -> Said:
+) -> CommandResult:
     """End the transaction that is open in a partition, by its start or its producer.
 
     Raises TxnError.
@@ -196,7 +196,7 @@ async def abort_in(
             epoch=row.epoch,
             coordinator_epoch=row.coordinator_epoch,
         )
-    return Said(
+    return CommandResult(
         [
             f"the transaction of producer {row.producer_id} is aborted, in {topic}:{partition} at least"
             for row in found
@@ -259,7 +259,7 @@ _ENDED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_T
 
 async def find_hanging(
     client: KafkaClient, topics: Collection[str] | None, *, longer_than_ms: int, now_ms: int
-) -> Said:
+) -> CommandResult:
     """Transactions that are open in a partition and that no coordinator knows of. Raises TxnError.
 
     `topics`: where to look, None for all. `longer_than_ms`: leave alone what wrote since.
@@ -272,19 +272,19 @@ async def find_hanging(
         row for row in await _open_in(client, there) if now_ms - row.last_timestamp > longer_than_ms
     ]
     if not old:
-        return Said(txn_report.hanging_lines([], time_text))
+        return CommandResult(txn_report.hanging_lines([], time_text))
     owners = await _owners(client, {row.producer_id for row in old})
     hanging = []
     for row in old:
         transactional_id = owners.get(row.producer_id)
         if transactional_id is None or not await _takes_part(client, transactional_id, row.where):
             hanging.append(row._replace(transactional_id=transactional_id))
-    return Said(txn_report.hanging_lines(hanging, time_text))
+    return CommandResult(txn_report.hanging_lines(hanging, time_text))
 
 
 async def _owners(client: KafkaClient, producer_ids: Collection[int]) -> dict[int, str]:
     """Transactional ids by producer id."""
-    wanted = Wanted(producer_ids=sorted(producer_ids))
+    wanted = TransactionFilter(producer_ids=sorted(producer_ids))
     found: dict[int, str] = {}
 
     async def attempt() -> None:
@@ -356,7 +356,7 @@ async def _told(about: str, work: Awaitable[T]) -> T:
     try:
         return await work
     except KafkaError as error:
-        words = txn_report.in_words(error.code, error.message)
+        words = txn_report.error_text(error.code, error.message)
         raise TxnError(f"{about}: {words}") from error
 
 

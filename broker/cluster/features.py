@@ -39,7 +39,7 @@ SUPPORTED: Final[Mapping[str, Range]] = {
 }
 
 
-class Wanted(NamedTuple):
+class FeatureUpdate(NamedTuple):
     """A level that somebody asks for."""
 
     feature: str
@@ -56,33 +56,33 @@ def levels(features: Features) -> dict[str, int]:
     }
 
 
-def wanted(updates: Iterable[FeatureUpdateKey], *, version: int) -> list[Wanted]:
+def feature_updates(updates: Iterable[FeatureUpdateKey], *, version: int) -> list[FeatureUpdate]:
     """Returns the updates that a request asks for; of a feature named twice, the first."""
-    found: dict[str, Wanted] = {}
+    found: dict[str, FeatureUpdate] = {}
     for update in updates:
         kind = update.upgrade_type
         if version < TYPES_SINCE:
             kind = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
-        each = Wanted(update.feature, update.max_version_level, kind)
+        each = FeatureUpdate(update.feature, update.max_version_level, kind)
         found.setdefault(each.feature, each)
     return list(found.values())
 
 
-def check(each: Wanted, current: Mapping[str, int]) -> None:
+def check(each: FeatureUpdate, current: Mapping[str, int]) -> None:
     """Raises KafkaError (INVALID_UPDATE_VERSION) for a level that the feature cannot go to."""
     reason = _refusal(each, current.get(each.feature, 0))
     if reason is not None:
         raise invalid(each, reason)
 
 
-def invalid(each: Wanted, reason: str) -> KafkaError:
+def invalid(each: FeatureUpdate, reason: str) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_UPDATE_VERSION,
         f"Invalid update version {each.level} for feature {each.feature}. {reason}",
     )
 
 
-def _refusal(each: Wanted, current: int) -> str | None:
+def _refusal(each: FeatureUpdate, current: int) -> str | None:
     if each.type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return "The controller does not support the given upgrade type."
     if each.level < 0:

@@ -18,7 +18,7 @@ Changes = tuple[tuple[str, str | None], ...]
 """Sorted by name; null removes."""
 
 
-class Operation(IntEnum):
+class OpType(IntEnum):
     """`org.apache.kafka.clients.admin.AlterConfigOp.OpType`."""
 
     SET = 0
@@ -27,7 +27,7 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-class Wish(NamedTuple):
+class AlterConfigOp(NamedTuple):
     """One change of an incremental request."""
 
     name: str
@@ -35,7 +35,7 @@ class Wish(NamedTuple):
     value: str | None
 
 
-class Rules(NamedTuple):
+class ConfigRules(NamedTuple):
     """The checks of a kind of resource for its configs."""
 
     check: Callable[[str, str], str | None]
@@ -48,7 +48,7 @@ class Rules(NamedTuple):
 
 
 def replaced(
-    before: Mapping[str, str], wanted: Sequence[tuple[str, str | None]], rules: Rules
+    before: Mapping[str, str], wanted: Sequence[tuple[str, str | None]], rules: ConfigRules
 ) -> Changes:
     """AlterConfigs: from now on what is wanted is set, and nothing else.
 
@@ -61,25 +61,27 @@ def replaced(
     return _difference(before, after, rules)
 
 
-def changed(before: Mapping[str, str], wishes: Sequence[Wish], rules: Rules) -> Changes:
+def changed(
+    before: Mapping[str, str], operations: Sequence[AlterConfigOp], rules: ConfigRules
+) -> Changes:
     """IncrementalAlterConfigs: what is not named stays as it is. Raises KafkaError likewise."""
-    unknown = [str(wish.operation) for wish in wishes if wish.operation not in list(Operation)]
+    unknown = [str(op.operation) for op in operations if op.operation not in list(OpType)]
     if unknown:
         reason = f"Unknown config operation: {', '.join(unknown)}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
     without_value = [
-        wish.name for wish in wishes if wish.value is None and wish.operation != Operation.DELETE
+        op.name for op in operations if op.value is None and op.operation != OpType.DELETE
     ]
-    _refuse_doubtful([wish.name for wish in wishes], without_value)
+    _refuse_doubtful([op.name for op in operations], without_value)
     after = dict(before)
-    for name, operation, value in wishes:
-        if operation == Operation.DELETE:
+    for name, operation, value in operations:
+        if operation == OpType.DELETE:
             after.pop(name, None)
         else:
             assert value is not None
             after[name] = value
-            if operation != Operation.SET:
-                after[name] = _changed_list(before, name, Operation(operation), value, rules)
+            if operation != OpType.SET:
+                after[name] = _changed_list(before, name, OpType(operation), value, rules)
     return _difference(before, after, rules)
 
 
@@ -93,14 +95,14 @@ def _refuse_doubtful(names: list[str], without_value: list[str]) -> None:
 
 
 def _changed_list(
-    before: Mapping[str, str], name: str, operation: Operation, value: str, rules: Rules
+    before: Mapping[str, str], name: str, operation: OpType, value: str, rules: ConfigRules
 ) -> str:
     if not rules.is_list(name):
         reason = f"Can't {operation.name} to key {name} because its type is not LIST."
         raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
     items = _items(before[name] if name in before else rules.inherited(name))
     named = _items(value)
-    if operation is Operation.SUBTRACT:
+    if operation is OpType.SUBTRACT:
         return ",".join(item for item in items if item not in named)
     return ",".join(dict.fromkeys([*items, *named]))
 
@@ -109,7 +111,7 @@ def _items(value: str) -> list[str]:
     return [item.strip() for item in value.split(",") if item.strip()]
 
 
-def _difference(before: Mapping[str, str], after: Mapping[str, str], rules: Rules) -> Changes:
+def _difference(before: Mapping[str, str], after: Mapping[str, str], rules: ConfigRules) -> Changes:
     changes: dict[str, str | None] = {name: None for name in before if name not in after}
     for name, value in after.items():
         if before.get(name) != value:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.config import values
-from broker.config.changes import Rules
+from broker.config.changes import ConfigRules
 from broker.config.config_row import ConfigRow, Kind, refusal
 from broker.config.entries import ConfigEntry, Source, describe
 from broker.config.group_settings import MINUTE_MS, GroupSettings
@@ -88,9 +88,9 @@ def check_together(configs: Mapping[str, str], kafka: KafkaSettings) -> str | No
     return None
 
 
-def rules(kafka: KafkaSettings) -> Rules:
+def rules(kafka: KafkaSettings) -> ConfigRules:
     """How configs of groups may be altered."""
-    return Rules(
+    return ConfigRules(
         check=lambda name, value: check(name, value, kafka),
         check_together=lambda configs: check_together(configs, kafka),
         is_list=lambda _: False,

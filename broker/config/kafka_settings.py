@@ -165,7 +165,7 @@ TABLE: dict[str, ConfigRow] = {row.name: row for row in sorted(_rows(), key=lamb
 """All settings that Kafka 4.3 has, by name, sorted."""
 
 
-class Parsed(NamedTuple):
+class ParsedSettings(NamedTuple):
     """What became of a set of names and values: all mistakes and warnings, not just the first."""
 
     settings: KafkaSettings
@@ -173,7 +173,7 @@ class Parsed(NamedTuple):
     warnings: list[str]
 
 
-def parse(given: Mapping[str, str]) -> Parsed:
+def parse(given: Mapping[str, str]) -> ParsedSettings:
     """Judge `given` (name to text). With mistakes, `settings` has the defaults in their place."""
     mistakes: list[str] = []
     warnings: list[str] = []
@@ -197,7 +197,7 @@ def parse(given: Mapping[str, str]) -> Parsed:
             warnings.append(f"{name}: {row.stance.value}: {row.reason}")
     settings = KafkaSettings(given=taken, **parsed)  # type: ignore[arg-type]
     mistakes += _contradictions(settings)
-    return Parsed(settings, mistakes, warnings)
+    return ParsedSettings(settings, mistakes, warnings)
 
 
 def _contradictions(settings: KafkaSettings) -> list[str]:

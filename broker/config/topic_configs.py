@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from broker.config import table_configs, values
-from broker.config.changes import Rules
+from broker.config.changes import ConfigRules
 from broker.config.config_row import LONG_MAX, ConfigRow, Kind, refusal
 from broker.config.entries import ConfigEntry, Source, Synonym, describe, synonyms_of
 from broker.config.kafka_settings import (
@@ -131,9 +131,9 @@ def check_together(configs: Mapping[str, str]) -> str | None:
     return table_configs.check_together(configs)
 
 
-def rules(kafka: KafkaSettings) -> Rules:
+def rules(kafka: KafkaSettings) -> ConfigRules:
     """How configs of topics may be altered."""
-    return Rules(
+    return ConfigRules(
         check=check,
         check_together=check_together,
         is_list=lambda name: name in TABLE_OF_TOPICS and TABLE_OF_TOPICS[name].kind is Kind.LIST,

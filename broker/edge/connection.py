@@ -204,7 +204,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         first_byte = self._read - self._unframed
         self._read += nbytes
         self._unframed += nbytes
-        position = server.node.coordinator.machine.position
+        position = server.node.log_client.machine.position
         if not continued:
             self._clock = position
         for index, frame in enumerate(frames):

@@ -1,6 +1,6 @@
 """Answers of a fetch, partition by partition: bounds, errors, and whole batches. Pure.
 
-Two passes. `look` judges a partition by the machine alone (errors, bounds, bytes there are).
+Two passes. `check_partition` judges a partition by the machine alone (errors, bounds, bytes there are).
 `collect` takes batches from what is in memory and says which spans are missing for more.
 
 What holds (P7): records of a partition come in order from the one asked for, without a gap; limits
@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from broker.cluster.placement import Placement
-from broker.fetch.sessions import Place
+from broker.fetch.sessions import CachedPartition
 from coordinator.machine.machine import Machine
 from coordinator.tables.partitions import Partition
 from protocol.errors import ErrorCode
 from protocol.fetch import TOPIC_IDS_FROM, PartitionAnswer
 from protocol.types import LEADER_EPOCH
-from storage.fetch_plan import Wanted
+from storage.fetch_plan import SpanRead
 from storage.formats.batches import Batches
 from storage.formats.spans import MARKER_BYTES, Marker, ObjectId, Page, Row, Span
 from storage.stores.object_store import ObjectNotFoundError, StoreError
@@ -41,7 +41,7 @@ ROUNDS_MAX: Final = 6
 somewhere else by then. What has nothing after that is given nothing, and asked for again."""
 
 
-class Look(NamedTuple):
+class FetchPartitionStatus(NamedTuple):
     """A partition of a fetch, before anything is read."""
 
     row: Partition | None
@@ -60,7 +60,9 @@ class Look(NamedTuple):
         return bool(self.error) or self.diverging or self.sent_on is not None
 
 
-def look(machine: Machine, place: Place, *, version: int, committed: bool, cut_off: bool) -> Look:
+def check_partition(
+    machine: Machine, place: CachedPartition, *, version: int, committed: bool, cut_off: bool
+) -> FetchPartitionStatus:
     """Judge one partition. `cut_off`: too long without a session to say that there is no more."""
     topic_id = place.topic_id
     if topic_id is None:
@@ -81,14 +83,16 @@ def look(machine: Machine, place: Place, *, version: int, committed: bool, cut_o
         return _OUT_OF_RANGE  # The log's start only ever grows, so this is sure.
     if offset > row.end_offset:
         if wanted.last_fetched_epoch == LEADER_EPOCH:
-            return Look(row, unsure=True, diverging=True)
+            return FetchPartitionStatus(row, unsure=True, diverging=True)
         return _BEYOND_END
     if cut_off and offset >= fetchable_end(row, committed=committed):
         return _CUT_OFF
-    return Look(row)
+    return FetchPartitionStatus(row)
 
 
-def sent_on(seen: Look, placement: Placement, *, rack: str, zone: str) -> Look:
+def sent_on(
+    seen: FetchPartitionStatus, placement: Placement, *, rack: str, zone: str
+) -> FetchPartitionStatus:
     """The same for a client whose `rack` is not this agent's zone; `zone`: of its client id."""
     if seen.row is None or seen.at_once:
         return seen
@@ -103,17 +107,17 @@ def fetchable_end(row: Partition, *, committed: bool) -> int:
     return row.last_stable if committed else row.end_offset
 
 
-_UNKNOWN: Final = Look(None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unsure=True)
-_UNKNOWN_ID: Final = Look(None, ErrorCode.UNKNOWN_TOPIC_ID, unsure=True)
-_UNKNOWN_EPOCH: Final = Look(None, ErrorCode.UNKNOWN_LEADER_EPOCH)
-_OUT_OF_RANGE: Final = Look(None, ErrorCode.OFFSET_OUT_OF_RANGE)
-_BEYOND_END: Final = Look(None, ErrorCode.OFFSET_OUT_OF_RANGE, unsure=True)
-_CUT_OFF: Final = Look(None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-NOT_SERVING: Final = Look(None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_UNKNOWN: Final = FetchPartitionStatus(None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unsure=True)
+_UNKNOWN_ID: Final = FetchPartitionStatus(None, ErrorCode.UNKNOWN_TOPIC_ID, unsure=True)
+_UNKNOWN_EPOCH: Final = FetchPartitionStatus(None, ErrorCode.UNKNOWN_LEADER_EPOCH)
+_OUT_OF_RANGE: Final = FetchPartitionStatus(None, ErrorCode.OFFSET_OUT_OF_RANGE)
+_BEYOND_END: Final = FetchPartitionStatus(None, ErrorCode.OFFSET_OUT_OF_RANGE, unsure=True)
+_CUT_OFF: Final = FetchPartitionStatus(None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+NOT_SERVING: Final = FetchPartitionStatus(None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 """The agent cannot tell, and others may."""
 
 
-def bytes_there(found: Look, place: Place, *, committed: bool) -> int:
+def bytes_there(found: FetchPartitionStatus, place: CachedPartition, *, committed: bool) -> int:
     """How much the partition counts for min_bytes: at most what a fetch returns of it."""
     row = found.row
     if row is None:
@@ -126,7 +130,7 @@ def bytes_there(found: Look, place: Place, *, committed: bool) -> int:
     return min(limit, row.bytes_between(offset, end, limit))
 
 
-class Found:
+class LoadedData:
     """Spans and pages that were read for one fetch, on top of the cache, and the reads that failed."""
 
     __slots__ = ("batches", "byte_count", "failed", "is_behind", "pages", "rounds", "used")
@@ -167,14 +171,14 @@ class Found:
         return {key for key, e in self.failed.items() if isinstance(e, ObjectNotFoundError)}
 
 
-_NOTHING: Final = Found()
+_NOTHING: Final = LoadedData()
 """Of fetches for which nothing was read."""
 
 
 class Collected(NamedTuple):
     answers: list[PartitionAnswer]
     """One for each place."""
-    missing: list[Wanted]
+    missing: list[SpanRead]
     """Spans that must be read for more; then `answers` is only provisional."""
     pages: list[Page]
     """Likewise."""
@@ -194,7 +198,7 @@ class _Budget:
 
     __slots__ = ("again", "committed", "first", "left", "to_load")
 
-    def __init__(self, bytes_max: int, *, committed: bool, found: Found | None) -> None:
+    def __init__(self, bytes_max: int, *, committed: bool, found: LoadedData | None) -> None:
         self.committed = committed
         self.left = bytes_max
         self.first = True
@@ -223,12 +227,12 @@ class Collector:
 
     def collect(
         self,
-        places: Sequence[Place],
-        looks: Sequence[Look],
+        places: Sequence[CachedPartition],
+        statuses: Sequence[FetchPartitionStatus],
         *,
         bytes_max: int,
         committed: bool,
-        found: Found | None,
+        found: LoadedData | None,
     ) -> Collected:
         """Answers for all places, in their order, within `bytes_max`.
 
@@ -239,7 +243,7 @@ class Collector:
         collected = Collected([], [], [], [])
         known = _NOTHING if found is None else found
         known.used.clear()
-        for place, seen in zip(places, looks, strict=True):
+        for place, seen in zip(places, statuses, strict=True):
             answer = _bounds(place, seen, committed=committed)
             if seen.row is not None and not seen.at_once:
                 self._fill(answer, place, seen.row, budget=budget, found=known, collected=collected)
@@ -249,11 +253,11 @@ class Collector:
     def _fill(
         self,
         answer: PartitionAnswer,
-        place: Place,
+        place: CachedPartition,
         row: Partition,
         *,
         budget: _Budget,
-        found: Found,
+        found: LoadedData,
         collected: Collected,
     ) -> None:
         """Add whole batches to the answer of one partition, or what is missing to the list."""
@@ -302,7 +306,7 @@ class Collector:
                 first = place.wanted.fetch_offset
                 answer.aborted = [aborted[:2] for aborted in row.aborted(first, offset)]
 
-    def _opened(self, rows: Iterator[Row], offset: int, found: Found) -> Iterator[Row]:
+    def _opened(self, rows: Iterator[Row], offset: int, found: LoadedData) -> Iterator[Row]:
         """The same rows, those of pages in their place where they are in memory.
 
         Raises StoreError when a page cannot be read.
@@ -314,14 +318,14 @@ class Collector:
             else:
                 yield from inside[_find(inside, offset) :]
 
-    def _look_up(self, one: Row, found: Found) -> Batches | None:
+    def _look_up(self, one: Row, found: LoadedData) -> Batches | None:
         if isinstance(one, Span):
             if found is _NOTHING:
                 return self._cached(one)
             return self._look_up_span(one, found)
         return Batches.of_marker(one) if isinstance(one, Marker) else None
 
-    def _look_up_span(self, span: Span, found: Found) -> Batches | None:
+    def _look_up_span(self, span: Span, found: LoadedData) -> Batches | None:
         error = found.failed.get(span.object_id)
         if error is not None:
             raise error
@@ -332,7 +336,7 @@ class Collector:
         found.used.add(key)
         return batches
 
-    def _look_up_page(self, page: Page, found: Found) -> Sequence[Span | Marker] | None:
+    def _look_up_page(self, page: Page, found: LoadedData) -> Sequence[Span | Marker] | None:
         error = found.failed.get(page.object_id)
         if error is not None:
             raise error
@@ -349,7 +353,7 @@ class Collector:
             assert isinstance(one, Span)
             budget.to_load -= one.length
             length = self._machine.object_length(one.object_id)
-            collected.missing.append(Wanted(one, length, self._is_recent(one.object_id)))
+            collected.missing.append(SpanRead(one, length, self._is_recent(one.object_id)))
         return True
 
 
@@ -371,7 +375,9 @@ def _part_from(row: Row, offset: int) -> int:
     return -(-byte_count * (row.next_offset - first) // (row.next_offset - row.base_offset))
 
 
-def _bounds(place: Place, seen: Look, *, committed: bool) -> PartitionAnswer:
+def _bounds(
+    place: CachedPartition, seen: FetchPartitionStatus, *, committed: bool
+) -> PartitionAnswer:
     """The answer about a partition without records."""
     row = seen.row
     answer = PartitionAnswer(place.wanted.partition, seen.error)
@@ -389,7 +395,7 @@ def _bounds(place: Place, seen: Look, *, committed: bool) -> PartitionAnswer:
 
 
 def _fail(
-    answer: PartitionAnswer, error: StoreError, given: int, found: Found, collected: Collected
+    answer: PartitionAnswer, error: StoreError, given: int, found: LoadedData, collected: Collected
 ) -> None:
     """What cannot be read is an error, but for what comes before it. Who does not know whether it
     is somewhere else by now, others may."""

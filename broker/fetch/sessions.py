@@ -7,7 +7,7 @@ Invariants: the epoch of a session grows by one with each request, from 1, and a
 1; sessions and partitions remembered are bounded; a session whose last partition is forgotten is
 gone. A session is used by one version range, names (until v12) or topic ids (from v13).
 
-Left out: reading, and what the partitions' errors are (`broker.fetch.fetching`).
+Left out: reading, and what the partitions' errors are (`broker.fetch.fetch_path`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ PlaceKey = tuple[str | TopicId, int]
 """Topic as the client names it, and partition."""
 
 
-class Place:
+class CachedPartition:
     """A partition that is fetched, and what was last said about it."""
 
     __slots__ = ("end_sent", "log_start_sent", "name", "topic_id", "wanted")
@@ -54,7 +54,7 @@ class _Session:
     __slots__ = ("by_id", "epoch", "places", "session_id", "used_ms")
 
     def __init__(
-        self, session_id: int, places: dict[PlaceKey, Place], *, by_id: bool, now_ms: int
+        self, session_id: int, places: dict[PlaceKey, CachedPartition], *, by_id: bool, now_ms: int
     ) -> None:
         self.session_id = session_id
         self.places = places
@@ -64,10 +64,10 @@ class _Session:
         self.used_ms = now_ms
 
 
-class Fetched(NamedTuple):
+class FetchContext(NamedTuple):
     """The partitions that one request is about, and the session to keep account in."""
 
-    places: list[Place]
+    places: list[CachedPartition]
     session: _Session | None
     incremental: bool
 
@@ -77,7 +77,7 @@ class Fetched(NamedTuple):
 
     def to_send(
         self, answers: Iterable[PartitionAnswer]
-    ) -> Iterator[tuple[Place, PartitionAnswer]]:
+    ) -> Iterator[tuple[CachedPartition, PartitionAnswer]]:
         """What of `answers` (one for each place) the client is to be sent; remembers it as sent.
 
         An incremental answer holds what has records, an error, a bound that moved, or another
@@ -100,7 +100,7 @@ class Fetched(NamedTuple):
             yield place, answer
 
 
-def _is_news(place: Place, answer: PartitionAnswer) -> bool:
+def _is_news(place: CachedPartition, answer: PartitionAnswer) -> bool:
     return bool(
         answer.records_bytes
         or answer.error
@@ -111,7 +111,7 @@ def _is_news(place: Place, answer: PartitionAnswer) -> bool:
     )
 
 
-def _move_to_end(places: dict[PlaceKey, Place], place: Place) -> None:
+def _move_to_end(places: dict[PlaceKey, CachedPartition], place: CachedPartition) -> None:
     # Fairness: under a limit of bytes, those that had nothing this time come first next time.
     key = place.key
     if places.get(key) is place:
@@ -141,7 +141,7 @@ class FetchSessions:
         """Partitions remembered in all sessions."""
         return self._places_count
 
-    def open(self, version: int, request: FetchRequest, now_ms: int) -> Fetched | ErrorCode:
+    def open(self, version: int, request: FetchRequest, now_ms: int) -> FetchContext | ErrorCode:
         """What `request` is about; makes, goes on with or ends a session. An error is of the whole.
 
         On an error the client starts over with a full request.
@@ -153,7 +153,7 @@ class FetchSessions:
             session = None
             if request.session_epoch == EPOCH_INITIAL and places:
                 session = self._make(places, by_id=by_id, now_ms=now_ms)
-            return Fetched(list(places.values()), session, incremental=False)
+            return FetchContext(list(places.values()), session, incremental=False)
         session = self._sessions.get(request.session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -163,7 +163,7 @@ class FetchSessions:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         return self._go_on(session, request, now_ms)
 
-    def _go_on(self, session: _Session, request: FetchRequest, now_ms: int) -> Fetched:
+    def _go_on(self, session: _Session, request: FetchRequest, now_ms: int) -> FetchContext:
         places = session.places
         count_before = len(places)
         for place in _places_of(request).values():
@@ -182,11 +182,13 @@ class FetchSessions:
         session.used_ms = now_ms
         del self._sessions[session.session_id]
         if not places:
-            return Fetched([], None, incremental=True)
+            return FetchContext([], None, incremental=True)
         self._sessions[session.session_id] = session
-        return Fetched(list(places.values()), session, incremental=True)
+        return FetchContext(list(places.values()), session, incremental=True)
 
-    def _make(self, places: dict[PlaceKey, Place], *, by_id: bool, now_ms: int) -> _Session | None:
+    def _make(
+        self, places: dict[PlaceKey, CachedPartition], *, by_id: bool, now_ms: int
+    ) -> _Session | None:
         if self._slots <= 0:
             return None
         if len(self._sessions) >= self._slots:
@@ -211,11 +213,11 @@ class FetchSessions:
             self._places_count -= len(session.places)
 
 
-def _places_of(request: FetchRequest) -> dict[PlaceKey, Place]:
+def _places_of(request: FetchRequest) -> dict[PlaceKey, CachedPartition]:
     """By key, in the order of the request; of a partition named twice the later one counts."""
-    places: dict[PlaceKey, Place] = {}
+    places: dict[PlaceKey, CachedPartition] = {}
     for name, topic_id, partitions in request.topics:
         for wanted in partitions:
-            place = Place(name, topic_id, wanted)
+            place = CachedPartition(name, topic_id, wanted)
             places[place.key] = place
     return places

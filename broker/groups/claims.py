@@ -15,7 +15,7 @@ import logging
 from typing import Final
 
 from broker.calls.clock import GroupClock
-from broker.groups.hosting import Hosting
+from broker.groups.coordinator_runtime import CoordinatorRuntime
 from broker.groups.shards import LiveAgent, Release, ShardBalance
 from coordinator.commands.entries import Close, Open, Outcome
 from coordinator.commands.group_commands import (
@@ -24,7 +24,7 @@ from coordinator.commands.group_commands import (
     ReleaseShards,
     SetGroupConfigs,
 )
-from coordinator.coordinator import Applied, Coordinator
+from coordinator.log_client import Applied, LogClient
 from protocol.types import Incarnation
 
 logger = logging.getLogger(__name__)
@@ -36,33 +36,35 @@ KEPT_MS_MIN: Final = 5_000
 _WATCHED: Final = frozenset({Open, Close, ClaimShards, ReleaseShards, SetGroupConfigs})
 
 
-class Claims:
+class ShardClaims:
     """`run` must be going; it hears of the log and of the session by callbacks."""
 
-    def __init__(self, coordinator: Coordinator, hosting: Hosting, clock: GroupClock) -> None:
+    def __init__(
+        self, log_client: LogClient, runtime: CoordinatorRuntime, clock: GroupClock
+    ) -> None:
         self.leaving = False
-        self._coordinator = coordinator
-        self._hosting = hosting
+        self._log_client = log_client
+        self._runtime = runtime
         self._clock = clock
         self._balance = ShardBalance()
         self._under_way: dict[asyncio.Future[Outcome], frozenset[int]] = {}
         """Claims and releases whose fate is not known, with the shards that they give away."""
         self._keep_until_ms = 0
         """After a release that was not done."""
-        coordinator.on_applied(self._applied)
-        coordinator.on_incarnation(self._session_changed)
-        hosting.on_settled(self._all_settled)
+        log_client.on_applied(self._applied)
+        log_client.on_incarnation(self._session_changed)
+        runtime.on_settled(self._all_settled)
 
     @property
     def served(self) -> frozenset[int]:
         """Shards coordinated here now."""
-        return self._hosting.shards
+        return self._runtime.shards
 
     async def run(self) -> None:
         """Look again now and then, for ever: some things follow from the time alone."""
         while True:
             await asyncio.sleep(LOOK_S)
-            self._look()
+            self._update()
 
     async def leave(self, timeout_s: float) -> None:
         """Give every shard to the one who is next for it; coordinate nothing from now on.
@@ -70,7 +72,7 @@ class Claims:
         Ends in time, whatever the log does.
         """
         self.leaving = True
-        me = self._coordinator.incarnation()
+        me = self._log_client.incarnation()
         self._serve(None)
         if me is None:
             return
@@ -86,7 +88,7 @@ class Claims:
             if type(command) not in _WATCHED:
                 continue
             if isinstance(command, SetGroupConfigs):
-                self._hosting.reconfigure(command.group_id)
+                self._runtime.reconfigure(command.group_id)
                 continue
             relevant = True
             if isinstance(command, ClaimShards):
@@ -94,21 +96,21 @@ class Claims:
             elif isinstance(command, ReleaseShards):
                 self._balance.released(applied.incarnation, command.shards)
         if relevant:
-            self._look()
+            self._update()
 
     def _session_changed(self, _incarnation: Incarnation | None) -> None:
-        self._look()
+        self._update()
 
     def _all_settled(self) -> None:
-        if self._hosting.incarnation is None:
-            self._look()
+        if self._runtime.incarnation is None:
+            self._update()
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         """Serve what is ours, claim what should be, give up what should not."""
-        me = self._coordinator.incarnation()
-        machine = self._coordinator.machine
+        me = self._log_client.incarnation()
+        machine = self._log_client.machine
         now_ms = self._clock.now_ms()
-        self._balance.look(
+        self._balance.observe(
             me=me,
             agents=(LiveAgent(row.incarnation, row.node_id) for row in machine.incarnations),
             holders=[machine.groups.holder(shard) for shard in range(GROUP_SHARDS)],
@@ -123,32 +125,32 @@ class Claims:
         else:
             self._claim(me, self._balance.to_claim())
             if not self._under_way and now_ms >= self._keep_until_ms:
-                busy = functools.cache(self._hosting.busy_shards)
+                busy = functools.cache(self._runtime.busy_shards)
                 self._release(me, self._balance.to_release(now_ms, lambda shard: shard in busy()))
 
     def _serve(self, me: Incarnation | None) -> None:
         """Bring the live groups in line with the session and the table of shards."""
-        hosting = self._hosting
-        if hosting.incarnation is not None and hosting.incarnation != me:
-            hosting.end()
-        if me is None or (hosting.incarnation is None and hosting.in_doubt):
+        runtime = self._runtime
+        if runtime.incarnation is not None and runtime.incarnation != me:
+            runtime.end()
+        if me is None or (runtime.incarnation is None and runtime.in_doubt):
             return
         given_away = frozenset().union(*self._under_way.values())
-        hosting.serve(me, frozenset(self._held_by(me)) - given_away)
+        runtime.serve(me, frozenset(self._held_by(me)) - given_away)
 
     def _held_by(self, me: Incarnation) -> tuple[int, ...]:
-        return self._coordinator.machine.groups.held_by(me)
+        return self._log_client.machine.groups.held_by(me)
 
     # What is proposed.
 
     def _claim(self, me: Incarnation, shards: tuple[int, ...]) -> None:
         if shards:
-            self._hosting.stats.shards_claimed += len(shards)
+            self._runtime.stats.shards_claimed += len(shards)
             self._propose(ClaimShards(shards), me, frozenset())
 
     def _release(self, me: Incarnation, releases: list[Release]) -> None:
         for release in releases:
-            self._hosting.stats.shards_released += len(release.shards)
+            self._runtime.stats.shards_released += len(release.shards)
             logger.info(
                 "giving %d shards of groups to incarnation %d",
                 len(release.shards),
@@ -162,7 +164,7 @@ class Claims:
     def _propose(
         self, command: ClaimShards | ReleaseShards, me: Incarnation, given_away: frozenset[int]
     ) -> None:
-        future = self._coordinator.propose(command, me)
+        future = self._log_client.propose(command, me)
         self._under_way[future] = given_away
         future.add_done_callback(self._settled)
 
@@ -172,6 +174,6 @@ class Claims:
             logger.info("a claim or release of shards was not done: %s", error)
             if given_away:
                 self._keep_until_ms = self._clock.now_ms() + KEPT_MS_MIN
-            self._serve(None if self.leaving else self._coordinator.incarnation())
+            self._serve(None if self.leaving else self._log_client.incarnation())
         elif not self._under_way:
-            self._look()
+            self._update()

@@ -73,7 +73,7 @@ _ROW_BYTES_MAX = 64
 _CommandT = TypeVar("_CommandT", CommitOffsets, CommitTransactionOffsets)
 
 
-class Wanted(NamedTuple):
+class RequestedOffset(NamedTuple):
     """One offset of a request."""
 
     topic: Topic | None
@@ -132,7 +132,7 @@ def committer(
     return Committer(member_id, epoch, stale)
 
 
-def unknown_code(wanted: Wanted, version: int) -> ErrorCode:
+def unknown_code(wanted: RequestedOffset, version: int) -> ErrorCode:
     """Returns the error for an unknown partition: topics are named by id from v10 on."""
     if wanted.topic is None and version >= SINCE_TOPIC_IDS:
         return ErrorCode.UNKNOWN_TOPIC_ID
@@ -144,14 +144,14 @@ def not_found_code(version: int) -> ErrorCode:
     return ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
 
 
-def is_known(wanted: Wanted) -> bool:
+def is_known(wanted: RequestedOffset) -> bool:
     """Whether there is such a partition."""
     topic = wanted.topic
     return topic is not None and 0 <= wanted.partition < topic.partition_count
 
 
-def judge(
-    wanted: Wanted,
+def validate_offset(
+    wanted: RequestedOffset,
     *,
     settings: GroupSettings,
     group: LiveGroup | None,

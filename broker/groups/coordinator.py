@@ -1,8 +1,8 @@
 """The coordinator of the groups whose shards this agent holds, as handlers and jobs see it.
 
-    claims    which shards are this agent's, and since when it may act for them
-    hosting   the live groups: requests, queues, writes, deadlines
-    shards    who should hold what (pure)
+    claims               which shards are this agent's, and since when it may act for them
+    coordinator_runtime  the live groups: requests, queues, writes, deadlines
+    shards               who should hold what (pure)
 
 Requests of the protocols belong to no task: a group answers them by callback, in the call or much
 later, and a connection that closes leaves its join where it is, as in Kafka.
@@ -23,11 +23,11 @@ from broker.calls.stalls import TICK_MS
 from broker.config.group_configs import group_settings
 from broker.config.group_settings import GroupSettings
 from broker.config.settings import Settings
-from broker.groups.claims import Claims
+from broker.groups.claims import ShardClaims
+from broker.groups.coordinator_runtime import NOT_OURS, CoordinatorRuntime
 from broker.groups.group.effects import Caller, Effects
-from broker.groups.group.live import Kinds, LiveGroup
-from broker.groups.hosted import Asked
-from broker.groups.hosting import NOT_OURS, Hosting
+from broker.groups.group.live import GroupFactory, LiveGroup
+from broker.groups.group_context import GroupRequest
 from broker.groups.stats import GroupStats
 from coordinator.commands.entries import Outcome
 from coordinator.commands.group_commands import (
@@ -39,7 +39,7 @@ from coordinator.commands.group_commands import (
     GroupKind,
 )
 from coordinator.commands.transaction_commands import CommitTransactionOffsets
-from coordinator.coordinator import Coordinator
+from coordinator.log_client import LogClient
 from coordinator.tables.groups import shard_of
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
@@ -61,7 +61,7 @@ CONSUMER_PROTOCOL: Final = "consumer"
 _ResponseT_contra = TypeVar("_ResponseT_contra", contravariant=True)
 
 
-class Asker(Protocol[_ResponseT_contra]):
+class Responder(Protocol[_ResponseT_contra]):
     """Where the answer to a request goes; one of the two is called, once."""
 
     def respond(self, response: _ResponseT_contra) -> None: ...
@@ -74,33 +74,33 @@ class GroupCoordinator:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        log_client: LogClient,
         *,
         settings: Settings,
-        kinds: Kinds,
+        factory: GroupFactory,
         boot_ms: Callable[[], int],
         rng: random.Random,
     ) -> None:
         self.stats = GroupStats()
-        self._coordinator = coordinator
+        self._log_client = log_client
         self._settings = settings
         self._rng = rng
         self._clock = GroupClock(boot_ms, stall_ms_max=settings.stall_ms)
-        self.hosting = Hosting(
-            coordinator,
-            kinds=kinds,
+        self.runtime = CoordinatorRuntime(
+            log_client,
+            factory=factory,
             clock=self._clock,
             settings_for=self.settings_for,
             stats=self.stats,
         )
-        self.claims = Claims(coordinator, self.hosting, self._clock)
+        self.claims = ShardClaims(log_client, self.runtime, self._clock)
 
     async def run(self) -> None:
         """Coordinate for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._look_at_clock(), name="group clock")
             tasks.create_task(self.claims.run(), name="group shards")
-            tasks.create_task(self.hosting.loading.run(), name="group loading")
+            tasks.create_task(self.runtime.loading.run(), name="group loading")
 
     async def depart(self, timeout_s: float) -> None:
         """Give the shards to others (docs/design/running.md §6) and coordinate nothing any more.
@@ -123,7 +123,7 @@ class GroupCoordinator:
 
     def settings_for(self, group_id: str) -> GroupSettings:
         """The agent's settings and the group's own configs, in one."""
-        configs = self._coordinator.machine.groups.configs(group_id)
+        configs = self._log_client.machine.groups.configs(group_id)
         return group_settings(self._settings.kafka, configs)
 
     def coordinates(self, group_id: str) -> None:
@@ -135,40 +135,42 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
         if self.claims.leaving:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "This agent is leaving.")
-        if not self.hosting.serves(group_id):
+        if not self.runtime.serves(group_id):
             reason = "This agent does not coordinate the group."
             raise KafkaError(ErrorCode.NOT_COORDINATOR, reason)
 
     def coordinator_of(self, group_id: str) -> Incarnation | None:
         """The live incarnation that holds the group's shard, as far as this agent knows."""
-        return self._coordinator.machine.groups.holder(shard_of(group_id))
+        return self._log_client.machine.groups.holder(shard_of(group_id))
 
     def coordinated(self) -> list[str]:
         """Ids of all groups that this agent coordinates, of soft state only too.
 
         Raises KafkaError(COORDINATOR_NOT_AVAILABLE) when it may not act, or is leaving.
         """
-        if self.claims.leaving or not self.hosting.proven:
+        if self.claims.leaving or not self.runtime.proven:
             reason = "This agent coordinates no groups at the moment."
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
-        groups = self._coordinator.machine.groups
+        groups = self._log_client.machine.groups
         rows = [row.group_id for shard in self.claims.served for row in groups.of_shard(shard)]
-        soft = [hosted.group_id for hosted in self.hosting if groups.get(hosted.group_id) is None]
+        soft = [
+            context.group_id for context in self.runtime if groups.get(context.group_id) is None
+        ]
         return sorted(rows + soft)
 
     def states(self) -> dict[tuple[str, str], int]:
         """How many live groups there are, by protocol and state."""
         counts: dict[tuple[str, str], int] = {}
-        for hosted in self.hosting:
-            if (group := hosted.group) is not None:
+        for context in self.runtime:
+            if (group := context.group) is not None:
                 key = (group.kind.name.lower(), group.state())
                 counts[key] = counts.get(key, 0) + 1
         return counts
 
     def member_count(self) -> int:
         """Members of live groups, as the log has them."""
-        groups = self._coordinator.machine.groups
-        rows = (groups.get(hosted.group_id) for hosted in self.hosting)
+        groups = self._log_client.machine.groups
+        rows = (groups.get(context.group_id) for context in self.runtime)
         return sum(len(row.members) for row in rows if row is not None)
 
     def live(self, group_id: str) -> LiveGroup | None:
@@ -178,12 +180,12 @@ class GroupCoordinator:
         and UNKNOWN_SERVER_ERROR for a row that this version cannot read.
         """
         self.coordinates(group_id)
-        return self.hosting.live(group_id)
+        return self.runtime.live(group_id)
 
     async def settled(self, group_id: str) -> None:
         """Wait until no write of the group is under way. Raises KafkaError as `coordinates`."""
         self.coordinates(group_id)
-        await self.hosting.settled(group_id)
+        await self.runtime.settled(group_id)
         self.coordinates(group_id)
 
     async def propose(self, command: GroupCommand | CommitTransactionOffsets) -> Outcome:
@@ -218,25 +220,25 @@ class GroupCoordinator:
     async def _proposed(
         self, command: GroupCommand | CommitTransactionOffsets
     ) -> asyncio.Future[Outcome]:
-        hosting = self.hosting
+        runtime = self.runtime
         match command:
             case DeleteGroup(group_id):
-                return await hosting.change(group_id, command)
+                return await runtime.change(group_id, command)
             case CommitOffsets(group_id) | CommitTransactionOffsets(group_id) if (
                 self._row_is_missing(group_id)
             ):
-                return await hosting.change(group_id, command)
+                return await runtime.change(group_id, command)
             case CommitOffsets() | CommitTransactionOffsets() | DeleteOffsets() | ExpireOffsets():
-                return hosting.propose(command)
+                return runtime.propose(command)
             case _:
-                return self._coordinator.propose(command, self._coordinator.incarnation())
+                return self._log_client.propose(command, self._log_client.incarnation())
 
     def _row_is_missing(self, group_id: str) -> bool:
-        return self._coordinator.machine.groups.get(group_id) is None
+        return self._log_client.machine.groups.get(group_id) is None
 
     # The protocols. `respond` or `refuse` is called once, now or later.
 
-    def join(self, call: Call, request: JoinGroupRequest, to: Asker[JoinGroupResponse]) -> None:
+    def join(self, call: Call, request: JoinGroupRequest, to: Responder[JoinGroupResponse]) -> None:
         self._ask(
             call,
             request.group_id,
@@ -245,17 +247,19 @@ class GroupCoordinator:
             fresh_id=self._fresh_id(),
         )
 
-    def sync(self, call: Call, request: SyncGroupRequest, to: Asker[SyncGroupResponse]) -> None:
+    def sync(self, call: Call, request: SyncGroupRequest, to: Responder[SyncGroupResponse]) -> None:
         self._ask_member(call, request.group_id, lambda group, by: group.sync(by, request), to)
 
-    def leave(self, call: Call, request: LeaveGroupRequest, to: Asker[LeaveGroupResponse]) -> None:
+    def leave(
+        self, call: Call, request: LeaveGroupRequest, to: Responder[LeaveGroupResponse]
+    ) -> None:
         self._ask_member(call, request.group_id, lambda group, by: group.leave(by, request), to)
 
     def consumer_heartbeat(
         self,
         call: Call,
         request: ConsumerGroupHeartbeatRequest,
-        to: Asker[ConsumerGroupHeartbeatResponse],
+        to: Responder[ConsumerGroupHeartbeatResponse],
     ) -> None:
         """Where nothing must be written the answer comes in this call."""
         self.stats.heartbeats += 1
@@ -263,7 +267,7 @@ class GroupCoordinator:
             reason = "The consumer protocol is switched off by this agent's settings."
             to.refuse(KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason))
             return
-        topics = self._coordinator.machine.topics
+        topics = self._log_client.machine.topics
         self._ask(
             call,
             request.group_id,
@@ -285,7 +289,7 @@ class GroupCoordinator:
         self.stats.heartbeats += 1
         try:
             self.coordinates(group_id)
-            return self.hosting.beat(group_id, member_id, generation, instance_id, respond)
+            return self.runtime.heartbeat(group_id, member_id, generation, instance_id, respond)
         except KafkaError as error:
             return error.code
 
@@ -294,10 +298,10 @@ class GroupCoordinator:
         call: Call,
         group_id: str,
         ask: Callable[[LiveGroup, Caller], Effects],
-        to: Asker[Any],
+        to: Responder[Any],
     ) -> None:
         """A group that is not there has no member that could ask."""
-        if self.hosting.serves(group_id) and group_id and not self.hosting.knows(group_id):
+        if self.runtime.serves(group_id) and group_id and not self.runtime.knows(group_id):
             to.refuse(KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "There is no group of this id."))
         else:
             self._ask(call, group_id, ask, to)
@@ -307,7 +311,7 @@ class GroupCoordinator:
         call: Call,
         group_id: str,
         ask: Callable[[LiveGroup, Caller], Effects],
-        to: Asker[Any],
+        to: Responder[Any],
         *,
         kind: GroupKind = GroupKind.CLASSIC,
         fresh_id: str = "",
@@ -317,7 +321,7 @@ class GroupCoordinator:
         except KafkaError as error:
             to.refuse(error)
             return
-        asked = Asked(
+        asked = GroupRequest(
             kind,
             ask,
             call.version,
@@ -327,7 +331,7 @@ class GroupCoordinator:
             to.respond,
             to.refuse,
         )
-        self.hosting.submit(group_id, asked)
+        self.runtime.submit(group_id, asked)
 
     def _fresh_id(self) -> str:
         """A random UUID (version 4) from this agent's chance."""

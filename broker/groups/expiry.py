@@ -53,7 +53,7 @@ def expired(
     ]
 
 
-def is_nothing(row: GroupRow, group: LiveGroup, *, time_ms: int) -> bool:
+def is_deletable(row: GroupRow, group: LiveGroup, *, time_ms: int) -> bool:
     """Whether the group has no members, no offsets and no state left to keep."""
     return (
         not row.members

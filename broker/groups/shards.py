@@ -65,7 +65,7 @@ class ShardBalance:
     # What happens.
 
     def released(self, writer: Incarnation, shards: Iterable[int]) -> None:
-        """`writer` gave up shards; called after `look`, with what was live at that time."""
+        """`writer` gave up shards; called after `observe`, with what was live at that time."""
         if writer != self._me and any(self._preferred[shard] == writer for shard in shards):
             self._passive.add(writer)
             self._prefer()
@@ -76,7 +76,7 @@ class ShardBalance:
             self._passive.discard(writer)
             self._prefer()
 
-    def look(
+    def observe(
         self,
         *,
         me: Incarnation | None,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.calls.clock import GroupClock
-from broker.groups.hosted import Hosted
+from broker.groups.group_context import GroupContext
 
 LATE_S: Final = 0.0005
 """Clocks count whole ms, cut off: aimed at the very ms, a timer would fire before it has come."""
@@ -23,10 +23,10 @@ STALE_MIN: Final = 1_000
 class Timers:
     """Calls `due` with a group at its deadline or, when that has moved, before it."""
 
-    def __init__(self, clock: GroupClock, due: Callable[[Hosted], None]) -> None:
+    def __init__(self, clock: GroupClock, due: Callable[[GroupContext], None]) -> None:
         self._clock = clock
         self._due = due
-        self._heap: list[tuple[int, int, Hosted]] = []
+        self._heap: list[tuple[int, int, GroupContext]] = []
         self._numbers = itertools.count()
         self._handle: asyncio.TimerHandle | None = None
         self._aimed_ms = 0
@@ -37,24 +37,24 @@ class Timers:
         """Entries, stale ones too."""
         return len(self._heap)
 
-    def arm(self, hosted: Hosted, deadline_ms: int | None) -> None:
-        """See to it that `due(hosted)` is called at the deadline at the latest."""
+    def arm(self, context: GroupContext, deadline_ms: int | None) -> None:
+        """See to it that `due(context)` is called at the deadline at the latest."""
         if deadline_ms is None:
             return
-        if hosted.armed_ms is not None:
-            if hosted.armed_ms <= deadline_ms:
+        if context.armed_ms is not None:
+            if context.armed_ms <= deadline_ms:
                 return
             self._armed -= 1
-        hosted.armed_ms = deadline_ms
+        context.armed_ms = deadline_ms
         self._armed += 1
-        heapq.heappush(self._heap, (deadline_ms, next(self._numbers), hosted))
+        heapq.heappush(self._heap, (deadline_ms, next(self._numbers), context))
         self._sweep()
         self._aim()
 
-    def disarm(self, hosted: Hosted) -> None:
+    def disarm(self, context: GroupContext) -> None:
         """Its timer, if it has one, does nothing."""
-        if hosted.armed_ms is not None:
-            hosted.armed_ms = None
+        if context.armed_ms is not None:
+            context.armed_ms = None
             self._armed -= 1
             self._sweep()
 
@@ -84,10 +84,10 @@ class Timers:
             for _ in range(DUE_PER_TURN_MAX):
                 if not self._heap or self._heap[0][0] > now_ms:
                     break
-                deadline_ms, _, hosted = heapq.heappop(self._heap)
-                if hosted.armed_ms == deadline_ms:
-                    hosted.armed_ms = None
+                deadline_ms, _, context = heapq.heappop(self._heap)
+                if context.armed_ms == deadline_ms:
+                    context.armed_ms = None
                     self._armed -= 1
-                    self._due(hosted)
+                    self._due(context)
         finally:  # A bug in a group ends its group; the loop logs the error.
             self._aim()

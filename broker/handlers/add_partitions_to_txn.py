@@ -14,7 +14,7 @@ from typing import Final
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.node import Node
-from broker.transactions.service import ATTEMPTS_MAX
+from broker.transactions.coordinator import ATTEMPTS_MAX
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
@@ -34,7 +34,7 @@ async def handle(
 ) -> AddPartitionsToTxnResponse:
     places = _places(node, request)
     if None in places:
-        await node.coordinator.barrier()
+        await node.log_client.barrier()
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for _ in range(ATTEMPTS_MAX):
         places = _places(node, request)
@@ -87,7 +87,7 @@ def _answer(
 
 def _places(node: Node, request: AddPartitionsToTxnRequest) -> list[Place | None]:
     """The partitions of the request in their order; None: there is no such one."""
-    topics = node.coordinator.machine.topics
+    topics = node.log_client.machine.topics
     places: list[Place | None] = []
     for each in request.v3_and_below_topics:
         topic = topics.by_name(each.name)

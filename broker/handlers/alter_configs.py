@@ -20,9 +20,9 @@ from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import accepted, outcome_of, wait_for
 from broker.config import group_configs, topic_configs
-from broker.config.changes import Changes, Rules, replaced
+from broker.config.changes import Changes, ConfigRules, replaced
+from broker.handler_support import live_incarnation, refuse_tables_of_some, shut_out_older
 from broker.handlers.describe_configs import ResourceType
-from broker.handling import live_incarnation, refuse_tables_of_some, shut_out_older
 from broker.node import Node
 from coordinator.commands.codec import encoded_size
 from coordinator.commands.encoding import CodecError
@@ -50,7 +50,7 @@ _FIXED: Final = {
     ResourceType.CLIENT_METRICS: "There are no metrics of clients here, so no configs of them.",
 }
 
-_Judge = Callable[[Mapping[str, str], Rules], Changes]
+_ChangesOf = Callable[[Mapping[str, str], ConfigRules], Changes]
 """From what is set, and the rules of the resource, to what must change. Raises KafkaError."""
 
 
@@ -60,7 +60,7 @@ class Alteration:
 
     resource_type: int
     resource_name: str
-    judge: _Judge
+    changes_of: _ChangesOf
     refused: KafkaError | None = None
     future: asyncio.Future[Outcome] | None = None
     """None: refused, only validated, or nothing changes."""
@@ -71,14 +71,14 @@ async def handle(node: Node, call: Call, request: AlterConfigsRequest) -> AlterC
     for resource in request.resources:
         wanted = [(config.name, config.value) for config in resource.configs]
 
-        def judge(
+        def changes_of(
             before: Mapping[str, str],
-            rules: Rules,
+            rules: ConfigRules,
             wanted: list[tuple[str, str | None]] = wanted,
         ) -> Changes:
             return replaced(before, wanted, rules)
 
-        alterations.append(Alteration(resource.resource_type, resource.resource_name, judge))
+        alterations.append(Alteration(resource.resource_type, resource.resource_name, changes_of))
     responses = await alter(node, alterations, validate_only=request.validate_only)
     return AlterConfigsResponse(responses=responses)
 
@@ -119,7 +119,7 @@ async def alter(
 ) -> list[AlterConfigsResourceResponse]:
     """Behind a barrier, since what is set decides what changes."""
     incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
-    await node.coordinator.barrier()
+    await node.log_client.barrier()
     counts = Counter((each.resource_type, each.resource_name) for each in alterations)
     for item in alterations:
         try:
@@ -133,13 +133,13 @@ async def alter(
             if command.configs and not validate_only:
                 given = [name for name, value in command.configs if value is not None]
                 shut_out_older(node, given, incarnation)
-                item.future = node.coordinator.propose(command, incarnation)
+                item.future = node.log_client.propose(command, incarnation)
     await wait_for([item.future for item in alterations if item.future is not None], WAIT_MS)
     return [_result(item) for item in alterations]
 
 
 def _command(node: Node, item: Alteration) -> SetTopicConfigs | SetGroupConfigs:
-    machine, kafka, name = node.coordinator.machine, node.settings.kafka, item.resource_name
+    machine, kafka, name = node.log_client.machine, node.settings.kafka, item.resource_name
     command: SetTopicConfigs | SetGroupConfigs
     match item.resource_type:
         case ResourceType.TOPIC:
@@ -150,12 +150,12 @@ def _command(node: Node, item: Alteration) -> SetTopicConfigs | SetGroupConfigs:
             if topic is None:
                 reason = f"The topic '{name}' does not exist."
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
-            changes = item.judge(topic.configs, topic_configs.rules(kafka))
+            changes = item.changes_of(topic.configs, topic_configs.rules(kafka))
             refuse_tables_of_some(node, [name for name, value in changes if value is not None])
             command = SetTopicConfigs(topic.topic_id, changes)
         case ResourceType.GROUP:
             _refuse_default(name, "group")
-            changes = item.judge(machine.groups.configs(name), group_configs.rules(kafka))
+            changes = item.changes_of(machine.groups.configs(name), group_configs.rules(kafka))
             command = SetGroupConfigs(name, changes)
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER | ResourceType.CLIENT_METRICS as kind:
             raise KafkaError(ErrorCode.INVALID_REQUEST, _FIXED[ResourceType(kind)])

@@ -34,7 +34,7 @@ async def handle(node: Node, call: Call, request: ApiVersionsRequest) -> ApiVers
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    told = node.coordinator.machine.features
+    told = node.log_client.machine.features
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)

@@ -29,7 +29,7 @@ async def handle(
     if not consumer_protocol_enabled(node.settings.kafka):
         reason = "The consumer protocol is switched off by this agent's settings."
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
-    await node.coordinator.barrier()
+    await node.log_client.barrier()
     response = ConsumerGroupDescribeResponse()
     for group_id in request.group_ids:
         try:
@@ -69,7 +69,7 @@ async def _describe(node: Node, group_id: str) -> DescribedConsumerGroup:
     if not isinstance(group, ConsumerGroup):
         reason = f"Group {group_id} is not a consumer group."
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, reason)
-    return group.describe_consumer(node.coordinator.machine.topics)
+    return group.describe_consumer(node.log_client.machine.topics)
 
 
 def _refused(group_id: str, error: KafkaError) -> DescribedConsumerGroup:

@@ -16,7 +16,7 @@ from typing import Final
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import accepted, outcome_of, wait_for
-from broker.handling import live_incarnation
+from broker.handler_support import live_incarnation
 from broker.node import Node
 from coordinator.commands.entries import Outcome
 from coordinator.commands.table_commands import TABLES_LEVEL, GrowTopic
@@ -32,7 +32,7 @@ from protocol.messages import (
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _TopicGrowth:
     """One topic of the request, and how far it has come."""
 
     name: str
@@ -45,12 +45,12 @@ async def handle(
     node: Node, call: Call, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
-    await node.coordinator.barrier()
-    if not node.coordinator.machine.incarnations.all_know(TABLES_LEVEL):
+    await node.log_client.barrier()
+    if not node.log_client.machine.incarnations.all_support(TABLES_LEVEL):
         reason = "An agent of an older release is live; try again when all are of this one."
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
     counts = Counter(topic.name for topic in request.topics)
-    wanted = {topic.name: _Wanted(topic.name) for topic in request.topics}
+    wanted = {topic.name: _TopicGrowth(topic.name) for topic in request.topics}
     for topic in request.topics:
         item = wanted[topic.name]
         try:
@@ -61,7 +61,7 @@ async def handle(
             item.refused = error
         else:
             if not request.validate_only:
-                item.future = node.coordinator.propose(command, incarnation)
+                item.future = node.log_client.propose(command, incarnation)
     futures = [item.future for item in wanted.values() if item.future is not None]
     await wait_for(futures, request.timeout_ms)
     return CreatePartitionsResponse(results=[_result(item) for item in wanted.values()])
@@ -88,12 +88,14 @@ API: Final = Api(
 
 def _command(node: Node, wanted: CreatePartitionsTopic) -> GrowTopic:
     """Raises KafkaError; the log judges the numbers again."""
-    machine = node.coordinator.machine
+    machine = node.log_client.machine
     topic = machine.topics.by_name(wanted.name)
     if topic is None:
         reason = f"The topic '{wanted.name}' does not exist."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
-    rejected = machine.topics.judge_growth(topic, wanted.count, partitions=len(machine.partitions))
+    rejected = machine.topics.validate_growth(
+        topic, wanted.count, partitions=len(machine.partitions)
+    )
     if rejected is not None:
         raise KafkaError(rejected.error, rejected.message)
     if wanted.assignments is not None:
@@ -105,7 +107,7 @@ def _check_assignments(
     node: Node, assignments: list[CreatePartitionsAssignment], added: int
 ) -> None:
     """One for each new partition, of live agents, each once, and equally many."""
-    incarnations = node.coordinator.machine.incarnations
+    incarnations = node.log_client.machine.incarnations
     replicas = [each.broker_ids for each in assignments]
     unknown = [each for some in replicas for each in some if not incarnations.by_node_id(each)]
     if len(assignments) != added:
@@ -126,7 +128,7 @@ def _check_assignments(
     raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
-def _result(item: _Wanted) -> CreatePartitionsTopicResult:
+def _result(item: _TopicGrowth) -> CreatePartitionsTopicResult:
     try:
         if item.refused is not None:
             raise item.refused

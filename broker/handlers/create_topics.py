@@ -20,7 +20,7 @@ from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import accepted, outcome_of, wait_for
 from broker.config import topic_configs
-from broker.handling import live_incarnation, refuse_tables_of_some, shut_out_older
+from broker.handler_support import live_incarnation, refuse_tables_of_some, shut_out_older
 from broker.node import Node
 from coordinator.commands.entries import CreateTopic, Outcome, TopicCreated
 from coordinator.tables.topics import name_error
@@ -43,7 +43,7 @@ CLUSTER_METADATA: Final = "__cluster_metadata"
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _TopicCreation:
     """One topic of the request: refused at once, or a command and its future."""
 
     topic: CreatableTopic
@@ -53,20 +53,20 @@ class _Wanted:
 
 
 async def handle(node: Node, call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    wanted = [_judge(node, topic) for topic in request.topics]
+    wanted = [_validate(node, topic) for topic in request.topics]
     names = Counter(topic.name for topic in request.topics)
     for item in wanted:
         if names[item.topic.name] > 1:
             item.refused = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     if any(item.topic.assignments for item in wanted) or request.validate_only:
-        await node.coordinator.barrier()
+        await node.log_client.barrier()
         _check_brokers(node, wanted)
     if not request.validate_only:
         incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
         for item in wanted:
             if item.command is not None and item.refused is None:
                 shut_out_older(node, [name for name, _ in item.command.configs], incarnation)
-                item.future = node.coordinator.propose(item.command, incarnation)
+                item.future = node.log_client.propose(item.command, incarnation)
         futures = [item.future for item in wanted if item.future is not None]
         await wait_for(futures, request.timeout_ms)
     return CreateTopicsResponse(topics=[_result(node, call, item) for item in _once(wanted)])
@@ -92,16 +92,16 @@ API: Final = Api(
 )
 
 
-def _once(wanted: list[_Wanted]) -> list[_Wanted]:
+def _once(wanted: list[_TopicCreation]) -> list[_TopicCreation]:
     """A name that was asked for twice is answered once, as in Kafka."""
     return list({item.topic.name: item for item in wanted}.values())
 
 
-def _judge(node: Node, topic: CreatableTopic) -> _Wanted:
+def _validate(node: Node, topic: CreatableTopic) -> _TopicCreation:
     try:
-        return _Wanted(topic, command=_command(node, topic))
+        return _TopicCreation(topic, command=_command(node, topic))
     except KafkaError as error:
-        return _Wanted(topic, refused=error)
+        return _TopicCreation(topic, refused=error)
 
 
 def _command(node: Node, topic: CreatableTopic) -> CreateTopic:
@@ -147,9 +147,9 @@ def _check_assignments(assignments: list[CreatableReplicaAssignment]) -> None:
     raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
-def _check_brokers(node: Node, wanted: list[_Wanted]) -> None:
+def _check_brokers(node: Node, wanted: list[_TopicCreation]) -> None:
     """Replicas must be live agents; only a caught up replica may say that one is not."""
-    incarnations = node.coordinator.machine.incarnations
+    incarnations = node.log_client.machine.incarnations
     for item in wanted:
         for assignment in item.topic.assignments:
             unknown = [each for each in assignment.broker_ids if not incarnations.by_node_id(each)]
@@ -173,7 +173,7 @@ def _configs(topic: CreatableTopic) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(configs.items()))
 
 
-def _result(node: Node, call: Call, item: _Wanted) -> CreatableTopicResult:
+def _result(node: Node, call: Call, item: _TopicCreation) -> CreatableTopicResult:
     try:
         if item.refused is not None:
             raise item.refused
@@ -200,12 +200,12 @@ def _result(node: Node, call: Call, item: _Wanted) -> CreatableTopicResult:
     )
 
 
-def _settle(node: Node, item: _Wanted) -> TopicId:
+def _settle(node: Node, item: _TopicCreation) -> TopicId:
     """The id of the new topic (zero when only validated). Raises KafkaError."""
     assert item.command is not None
     if item.future is None:
-        machine = node.coordinator.machine
-        rejected = machine.topics.judge(item.command, partitions=len(machine.partitions))
+        machine = node.log_client.machine
+        rejected = machine.topics.validate(item.command, partitions=len(machine.partitions))
         if rejected is not None:
             raise KafkaError(rejected.error, rejected.message)
         return TOPIC_ID_ZERO

@@ -19,7 +19,7 @@ from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import accepted, outcome_of, wait_for
 from broker.config.topic_configs import TopicSettings, effective
-from broker.handling import live_incarnation
+from broker.handler_support import live_incarnation
 from broker.node import Node
 from coordinator.commands.entries import Outcome
 from coordinator.commands.job_commands import JOBS_LEVEL, LogsTrimmed, Trim, TrimLogs
@@ -44,7 +44,7 @@ INTERNAL_TOPICS: Final = frozenset(
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _PartitionTrim:
     """One partition of the request."""
 
     trim: Trim | None = None
@@ -53,18 +53,18 @@ class _Wanted:
     error: ErrorCode = ErrorCode.NONE
 
 
-Wanted = dict[str, dict[int, _Wanted]]
+_Trims = dict[str, dict[int, _PartitionTrim]]
 """By topic and partition, in the order of the request."""
 
 
 async def handle(node: Node, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     incarnation = live_incarnation(node, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    await node.coordinator.barrier()
-    if not node.coordinator.machine.incarnations.all_know(JOBS_LEVEL):
+    await node.log_client.barrier()
+    if not node.log_client.machine.incarnations.all_support(JOBS_LEVEL):
         reason = "an agent of an older release is live; try again when all are of this one"
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
-    wanted = _judge(node, request)
-    await _carry_out(node, incarnation, wanted, request.timeout_ms)
+    wanted = _validate(node, request)
+    await _trim(node, incarnation, wanted, request.timeout_ms)
     return _response(wanted)
 
 
@@ -72,7 +72,7 @@ def refusal(call: Call, request: DeleteRecordsRequest, error: KafkaError) -> Del
     return _response(
         {
             topic.name: {
-                partition.partition_index: _Wanted(error=error.code)
+                partition.partition_index: _PartitionTrim(error=error.code)
                 for partition in topic.partitions
             }
             for topic in request.topics
@@ -89,10 +89,10 @@ API: Final = Api(
 )
 
 
-def _judge(node: Node, request: DeleteRecordsRequest) -> Wanted:
+def _validate(node: Node, request: DeleteRecordsRequest) -> _Trims:
     """What is to be done for each partition; only behind a barrier."""
-    machine = node.coordinator.machine
-    wanted: Wanted = {}
+    machine = node.log_client.machine
+    wanted: _Trims = {}
     for asked in request.topics:
         topic = machine.topics.by_name(asked.name)
         settings = None if topic is None else effective(topic.configs, node.settings.kafka)
@@ -101,27 +101,27 @@ def _judge(node: Node, request: DeleteRecordsRequest) -> Wanted:
             index = each.partition_index
             partition = None if topic is None else machine.partitions.get(topic.topic_id, index)
             if partition is None or settings is None:
-                rows[index] = _Wanted(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                rows[index] = _PartitionTrim(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif asked.name in INTERNAL_TOPICS:
-                rows[index] = _Wanted(error=ErrorCode.INVALID_TOPIC_EXCEPTION)
+                rows[index] = _PartitionTrim(error=ErrorCode.INVALID_TOPIC_EXCEPTION)
             else:
-                rows[index] = _judge_offset(partition, settings, each.offset)
+                rows[index] = _validate_offset(partition, settings, each.offset)
     return wanted
 
 
-def _judge_offset(partition: Partition, settings: TopicSettings, offset: int) -> _Wanted:
+def _validate_offset(partition: Partition, settings: TopicSettings, offset: int) -> _PartitionTrim:
     if settings.compacted and not settings.deleted:
-        return _Wanted(error=ErrorCode.POLICY_VIOLATION)
+        return _PartitionTrim(error=ErrorCode.POLICY_VIOLATION)
     if offset == TO_THE_END:
         offset = partition.end_offset
     if not 0 <= offset <= partition.end_offset:
-        return _Wanted(error=ErrorCode.OFFSET_OUT_OF_RANGE)
+        return _PartitionTrim(error=ErrorCode.OFFSET_OUT_OF_RANGE)
     if offset <= partition.log_start:
-        return _Wanted(low_watermark=partition.log_start)
-    return _Wanted(trim=Trim(partition.topic_id, partition.partition, offset))
+        return _PartitionTrim(low_watermark=partition.log_start)
+    return _PartitionTrim(trim=Trim(partition.topic_id, partition.partition, offset))
 
 
-async def _carry_out(node: Node, incarnation: Incarnation, wanted: Wanted, timeout_ms: int) -> None:
+async def _trim(node: Node, incarnation: Incarnation, wanted: _Trims, timeout_ms: int) -> None:
     """Propose what is to be trimmed, wait, and note what became of it."""
     items = [item for rows in wanted.values() for item in rows.values() if item.trim is not None]
     slices = [
@@ -129,7 +129,7 @@ async def _carry_out(node: Node, incarnation: Incarnation, wanted: Wanted, timeo
         for first in range(0, len(items), TRIMS_PER_COMMAND_MAX)
     ]
     futures = [
-        node.coordinator.propose(
+        node.log_client.propose(
             TrimLogs(tuple(item.trim for item in part if item.trim is not None)), incarnation
         )
         for part in slices
@@ -139,7 +139,7 @@ async def _carry_out(node: Node, incarnation: Incarnation, wanted: Wanted, timeo
         _settle(part, future)
 
 
-def _settle(items: list[_Wanted], future: asyncio.Future[Outcome]) -> None:
+def _settle(items: list[_PartitionTrim], future: asyncio.Future[Outcome]) -> None:
     try:
         outcome = accepted(outcome_of(future, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         assert isinstance(outcome, LogsTrimmed)
@@ -152,7 +152,7 @@ def _settle(items: list[_Wanted], future: asyncio.Future[Outcome]) -> None:
             item.error = error.code
 
 
-def _response(wanted: Wanted) -> DeleteRecordsResponse:
+def _response(wanted: _Trims) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

@@ -16,7 +16,7 @@ from typing import Final
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import accepted, outcome_of, wait_for
-from broker.handling import live_incarnation
+from broker.handler_support import live_incarnation
 from broker.node import Node
 from coordinator.commands.entries import DeleteTopic, Outcome
 from coordinator.tables.topics import Topic
@@ -32,7 +32,7 @@ from protocol.types import TOPIC_ID_ZERO
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _TopicDeletion:
     """One topic of the request, and how far its deletion has come."""
 
     state: DeleteTopicState
@@ -42,7 +42,7 @@ class _Wanted:
 
 
 async def handle(node: Node, call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    wanted = [_Wanted(state) for state in _states(request)]
+    wanted = [_TopicDeletion(state) for state in _states(request)]
     _refuse_doubtful(wanted)
     if not node.settings.kafka.delete_topic_enable:
         disabled = KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
@@ -50,12 +50,12 @@ async def handle(node: Node, call: Call, request: DeleteTopicsRequest) -> Delete
     incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
     _find(node, wanted)
     if any(item.topic is None and item.refused is None for item in wanted):
-        await node.coordinator.barrier()
+        await node.log_client.barrier()
         _find(node, wanted)
     for item in wanted:
         if item.refused is None and item.topic is not None:
             command = DeleteTopic(item.topic.topic_id)
-            item.future = node.coordinator.propose(command, incarnation)
+            item.future = node.log_client.propose(command, incarnation)
     futures = [item.future for item in wanted if item.future is not None]
     await wait_for(futures, request.timeout_ms)
     return DeleteTopicsResponse(responses=[_result(item) for item in wanted])
@@ -100,7 +100,7 @@ def _states(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
     return request.topics
 
 
-def _refuse_doubtful(wanted: list[_Wanted]) -> None:
+def _refuse_doubtful(wanted: list[_TopicDeletion]) -> None:
     names = Counter(item.state.name for item in wanted if item.state.name is not None)
     ids = Counter(item.state.topic_id for item in wanted if item.state.topic_id != TOPIC_ID_ZERO)
     for item in wanted:
@@ -118,15 +118,15 @@ def _refuse_doubtful(wanted: list[_Wanted]) -> None:
         item.refused = KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
 
-def _find(node: Node, wanted: list[_Wanted]) -> None:
-    topics = node.coordinator.machine.topics
+def _find(node: Node, wanted: list[_TopicDeletion]) -> None:
+    topics = node.log_client.machine.topics
     for item in wanted:
         name = item.state.name
         by_id = topics.by_id(item.state.topic_id)
         item.topic = by_id if name is None else topics.by_name(name)
 
 
-def _result(item: _Wanted) -> DeletableTopicResult:
+def _result(item: _TopicDeletion) -> DeletableTopicResult:
     by_name = item.state.name is not None
     try:
         if item.refused is not None:

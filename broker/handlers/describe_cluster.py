@@ -10,8 +10,8 @@ from typing import Final
 
 from broker.api import Api, Cold
 from broker.calls.call import Call
+from broker.handler_support import CLUSTER_OPERATIONS
 from broker.handlers.metadata import controller_id
-from broker.handling import CLUSTER_OPERATIONS
 from broker.node import Node
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
@@ -35,7 +35,7 @@ async def handle(
     if request.endpoint_type != BROKERS:
         reason = f"Unknown endpoint type {request.endpoint_type}"
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, reason)
-    await node.coordinator.barrier()
+    await node.log_client.barrier()
     placement = node.placement(call.connection.listener)
     with_operations = request.include_cluster_authorized_operations
     return DescribeClusterResponse(

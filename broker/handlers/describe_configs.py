@@ -45,7 +45,7 @@ async def handle(
 ) -> DescribeConfigsResponse:
     shared = (ResourceType.TOPIC, ResourceType.GROUP)
     if any(resource.resource_type in shared for resource in request.resources):
-        await node.coordinator.barrier()
+        await node.log_client.barrier()
     return DescribeConfigsResponse(
         results=[_describe(node, request, resource) for resource in request.resources]
     )
@@ -96,21 +96,21 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
         case ResourceType.TOPIC:
             if (reason := name_error(name)) is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-            topic = node.coordinator.machine.topics.by_name(name)
+            topic = node.log_client.machine.topics.by_name(name)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return describe_topic(topic.configs, node.settings.kafka)
         case ResourceType.BROKER:
             if name == "":
                 return []
-            if name != str(node.coordinator.node_id()):
-                reason = f"Unexpected broker id, expected {node.coordinator.node_id()}: {name}"
+            if name != str(node.log_client.node_id()):
+                reason = f"Unexpected broker id, expected {node.log_client.node_id()}: {name}"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
             return describe_broker(node.settings.kafka)
         case ResourceType.GROUP:
             if name == "":
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-            configs = node.coordinator.machine.groups.configs(name)
+            configs = node.log_client.machine.groups.configs(name)
             return describe_group(configs, node.settings.kafka)
         case ResourceType.BROKER_LOGGER | ResourceType.CLIENT_METRICS:
             return []

@@ -28,7 +28,7 @@ DEAD: Final = "Dead"
 
 
 async def handle(node: Node, call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    await node.coordinator.barrier()
+    await node.log_client.barrier()
     response = DescribeGroupsResponse()
     for group_id in request.groups:
         try:

@@ -41,8 +41,8 @@ ERRORS_OF_THEIR_OWN_SINCE: Final = 3
 async def handle(
     node: Node, call: Call, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    await node.coordinator.barrier()
-    machine = node.coordinator.machine
+    await node.log_client.barrier()
+    machine = node.log_client.machine
     asked: list[tuple[Topic, Sequence[int]]] = []
     if request.topics is None:
         asked = [(topic, range(topic.partition_count)) for topic in machine.topics]
@@ -99,11 +99,11 @@ def _describe(
     node: Node, placement: Placement, topic: Topic, indexes: Sequence[int], *, zone: str
 ) -> list[DescribeLogDirsPartition]:
     """Those that this agent leads, as the client sees it."""
-    own = node.coordinator.node_id()
+    own = node.log_client.node_id()
     replicas = placement.replicas(topic.topic_id, indexes, zone=zone)
     found = []
     for index, node_ids in zip(indexes, replicas, strict=True):
-        partition = node.coordinator.machine.partitions.get(topic.topic_id, index)
+        partition = node.log_client.machine.partitions.get(topic.topic_id, index)
         if node_ids[:1] == (own,) and partition is not None:
             found.append(
                 DescribeLogDirsPartition(partition_index=index, partition_size=partition.data_bytes)

@@ -34,7 +34,7 @@ PRODUCERS_PER_TURN_MAX: Final = 2_000
 async def handle(
     node: Node, call: Call, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    await node.coordinator.barrier()
+    await node.log_client.barrier()
     return DescribeProducersResponse(
         topics=[
             DescribedProducersTopic(
@@ -79,7 +79,7 @@ def _refused(partition: int, error: KafkaError) -> DescribedProducersPartition:
 
 
 async def _describe(node: Node, name: str, index: int) -> DescribedProducersPartition:
-    machine = node.coordinator.machine
+    machine = node.log_client.machine
     topic = machine.topics.by_name(name)
     partition = None if topic is None else machine.partitions.get(topic.topic_id, index)
     if partition is None:

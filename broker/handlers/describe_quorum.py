@@ -33,10 +33,10 @@ TOPIC: Final = "__cluster_metadata"
 
 
 async def handle(node: Node, call: Call, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    await node.coordinator.barrier()
+    await node.log_client.barrier()
     listener = call.connection.listener
     placement = node.placement(listener)
-    position = node.coordinator.machine.position
+    position = node.log_client.machine.position
     topics = [
         DescribeQuorumResponseTopic(
             topic_name=topic.topic_name,

@@ -12,7 +12,7 @@ from typing import Final
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.cluster.placement import Placement, zone_of_client
-from broker.handling import TOPIC_OPERATIONS
+from broker.handler_support import TOPIC_OPERATIONS
 from broker.node import Node
 from coordinator.tables.topics import Topic, name_error
 from protocol import apis
@@ -33,8 +33,8 @@ async def handle(
     cursor = request.cursor or Cursor()
     if cursor.partition_index < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition index is negative")
-    await node.coordinator.barrier()
-    topics = node.coordinator.machine.topics
+    await node.log_client.barrier()
+    topics = node.log_client.machine.topics
     asked = {topic.name for topic in request.topics} or {topic.name for topic in topics}
     names = sorted(name for name in asked if name >= cursor.topic_name)
     limit = node.settings.kafka.max_request_partition_size_limit

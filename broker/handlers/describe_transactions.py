@@ -25,7 +25,7 @@ from protocol.messages import (
 async def handle(
     node: Node, call: Call, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
-    await node.coordinator.barrier()
+    await node.log_client.barrier()
     return DescribeTransactionsResponse(
         transaction_states=[_describe(node, each) for each in request.transactional_ids]
     )
@@ -55,7 +55,7 @@ def _refused(transactional_id: str, code: ErrorCode) -> DescribedTransaction:
 def _describe(node: Node, transactional_id: str) -> DescribedTransaction:
     if not transactional_id:
         return _refused(transactional_id, ErrorCode.INVALID_REQUEST)
-    machine = node.coordinator.machine
+    machine = node.log_client.machine
     row = machine.transactions.get(transactional_id)
     if row is None:
         return _refused(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)

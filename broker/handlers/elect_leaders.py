@@ -34,10 +34,10 @@ async def handle(node: Node, call: Call, request: ElectLeadersRequest) -> ElectL
     if request.election_type not in {PREFERRED, UNCLEAN}:
         reason = f"Unknown election type {request.election_type}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
-    await node.coordinator.barrier()
+    await node.log_client.barrier()
     results = []
     for asked in request.topic_partitions or []:
-        topic = node.coordinator.machine.topics.by_name(asked.topic)
+        topic = node.log_client.machine.topics.by_name(asked.topic)
         count = 0 if topic is None else topic.partition_count
         results.append(
             ReplicaElectionResult(

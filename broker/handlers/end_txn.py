@@ -20,7 +20,7 @@ from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.challenges import Challenge
 from broker.node import Node
-from broker.transactions.service import ATTEMPTS_MAX
+from broker.transactions.coordinator import ATTEMPTS_MAX
 from broker.transactions.stats import Ending
 from coordinator.commands.entries import Rejected
 from coordinator.commands.transaction_commands import ClientProof, EndTransaction, TransactionEnded
@@ -29,7 +29,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import EndTxnRequest, EndTxnResponse
 from protocol.types import Incarnation
 from txn import error_codes, transactions
-from txn.transactions import Connection, Proof, Standing, State
+from txn.transactions import Connection, Proof, State, TransactionMetadata
 
 BUMPING_SINCE = 5
 _CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -40,7 +40,7 @@ async def handle(node: Node, call: Call, request: EndTxnRequest) -> EndTxnRespon
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if call.version >= BUMPING_SINCE:
         return await _end_bumping(node, call, request)
-    await node.coordinator.barrier()
+    await node.log_client.barrier()
     code = _CONCURRENT
     for _ in range(ATTEMPTS_MAX):
         incarnation = node.transactions.incarnation()
@@ -69,12 +69,12 @@ async def _end(
 ) -> ErrorCode:
     """What becomes of it as the id stands now; nothing else happens until it is proposed.
 
-    CONCURRENT_TRANSACTIONS: the call was given a challenge, or `apply` had another standing.
+    CONCURRENT_TRANSACTIONS: the call was given a challenge, or `apply` saw other metadata.
     """
-    standing = node.transactions.standing(request.transactional_id)
-    proof = _proof(call, request, standing, incarnation)
+    txn_metadata = node.transactions.txn_metadata(request.transactional_id)
+    proof = _proof(call, request, txn_metadata, incarnation)
     judged = transactions.end(
-        standing,
+        txn_metadata,
         producer_id=request.producer_id,
         epoch=request.producer_epoch,
         commit=request.committed,
@@ -90,7 +90,7 @@ async def _end(
     client_proof = ClientProof(
         proof.instance, call.connection.number, proof.clock, proof.challenged
     )
-    outcome = await node.transactions.carry_out(call, _command(request, client_proof), incarnation)
+    outcome = await node.transactions.propose(call, _command(request, client_proof), incarnation)
     if isinstance(outcome, Rejected):
         return outcome.error
     _count(node, request)
@@ -98,9 +98,12 @@ async def _end(
 
 
 def _proof(
-    call: Call, request: EndTxnRequest, standing: Standing | None, incarnation: Incarnation
+    call: Call,
+    request: EndTxnRequest,
+    txn_metadata: TransactionMetadata | None,
+    incarnation: Incarnation,
 ) -> Proof:
-    instance = 0 if standing is None else standing.instance
+    instance = 0 if txn_metadata is None else txn_metadata.instance
     challenge = Challenge(request.transactional_id, instance)
     return Proof(
         instance,
@@ -112,8 +115,8 @@ def _proof(
 
 async def _end_bumping(node: Node, call: Call, request: EndTxnRequest) -> EndTxnResponse:
     service = node.transactions
-    before = service.standing(request.transactional_id)
-    outcome = await service.carry_out(call, _command(request, None), service.incarnation())
+    before = service.txn_metadata(request.transactional_id)
+    outcome = await service.propose(call, _command(request, None), service.incarnation())
     if isinstance(outcome, Rejected):
         raise KafkaError(error_codes.for_end(outcome.error, call.version), outcome.message)
     assert isinstance(outcome, TransactionEnded)

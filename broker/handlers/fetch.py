@@ -3,7 +3,7 @@
 Whole batches only, as stored, never a part of one and never a gap; the first batch comes whatever
 its size (KIP-74). Sessions KIP-227, leader epochs KIP-320 (the epoch is the era's), topic ids
 KIP-516, diverging epochs KIP-595, racks KIP-392 (v11). read_committed ends at the last stable
-offset. Waiting, barriers and what happens without the log or the store: `broker.fetch.fetching`.
+offset. Waiting, barriers and what happens without the log or the store: `broker.fetch.fetch_path`.
 
 Not served: followers (who tells a replica id is served as a consumer without a rack).
 """

@@ -108,7 +108,7 @@ def _find(node: Node, call: Call, key_type: int, key: str) -> Coordinator:
     if key_type == TRANSACTION:
         return _of_transactions(node, call, key)
     incarnation = node.groups.coordinator_of(key)
-    row = None if incarnation is None else node.coordinator.machine.incarnations.get(incarnation)
+    row = None if incarnation is None else node.log_client.machine.incarnations.get(incarnation)
     if row is None:
         reason = "no agent coordinates the group at the moment"
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)

@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.config.changes import Changes, Rules, Wish, changed
+from broker.config.changes import AlterConfigOp, Changes, ConfigRules, changed
 from broker.handlers.alter_configs import Alteration, alter, refused
 from broker.node import Node
 from protocol import apis
@@ -27,14 +27,19 @@ async def handle(
 ) -> IncrementalAlterConfigsResponse:
     alterations = []
     for resource in request.resources:
-        wishes = [
-            Wish(config.name, config.config_operation, config.value) for config in resource.configs
+        operations = [
+            AlterConfigOp(config.name, config.config_operation, config.value)
+            for config in resource.configs
         ]
 
-        def judge(before: Mapping[str, str], rules: Rules, wishes: list[Wish] = wishes) -> Changes:
-            return changed(before, wishes, rules)
+        def changes_of(
+            before: Mapping[str, str],
+            rules: ConfigRules,
+            operations: list[AlterConfigOp] = operations,
+        ) -> Changes:
+            return changed(before, operations, rules)
 
-        alterations.append(Alteration(resource.resource_type, resource.resource_name, judge))
+        alterations.append(Alteration(resource.resource_type, resource.resource_name, changes_of))
     responses = await alter(node, alterations, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(responses=responses)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.handling import live_incarnation
+from broker.handler_support import live_incarnation
 from broker.node import Node
 from broker.transactions.stats import Ending
 from coordinator.commands.entries import Rejected
@@ -29,7 +29,7 @@ async def handle(node: Node, call: Call, request: InitProducerIdRequest) -> Init
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:
         live_incarnation(node, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        await node.coordinator.barrier()
+        await node.log_client.barrier()
         return InitProducerIdResponse(producer_id=await node.producer_ids.take(), producer_epoch=0)
     return await _init(node, call, request, request.transactional_id)
 
@@ -70,7 +70,7 @@ async def _init(
         request.producer_id,
         request.producer_epoch,
     )
-    outcome = await service.carry_out(call, command, service.incarnation())
+    outcome = await service.propose(call, command, service.incarnation())
     if isinstance(outcome, Rejected):
         raise KafkaError(error_codes.for_init(outcome.error, call.version), outcome.message)
     assert isinstance(outcome, ProducerInitialized)

@@ -14,7 +14,7 @@ from typing import Final
 
 from broker.api import Api, Hot, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.handling import Reply
+from broker.handler_support import Reply
 from broker.node import Node
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError

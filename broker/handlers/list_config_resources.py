@@ -32,7 +32,7 @@ async def handle(
         kinds = [ResourceType.CLIENT_METRICS]
     if unknown := [kind for kind in kinds if kind not in list(ResourceType)]:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource types: {unknown}")
-    await node.coordinator.barrier()
+    await node.log_client.barrier()
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)
@@ -58,7 +58,7 @@ API: Final = Api(
 
 
 def _names(node: Node, kind: ResourceType) -> list[str]:
-    machine = node.coordinator.machine
+    machine = node.log_client.machine
     match kind:
         case ResourceType.TOPIC:
             return [topic.name for topic in machine.topics]

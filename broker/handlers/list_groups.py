@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.handling import live_incarnation
+from broker.handler_support import live_incarnation
 from broker.node import Node
 from coordinator.commands.group_commands import GroupKind
 from protocol import apis
@@ -31,7 +31,7 @@ GROUPS_PER_TURN_MAX: Final = 200
 
 
 async def handle(node: Node, call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
-    await node.coordinator.barrier()
+    await node.log_client.barrier()
     live_incarnation(node, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if node.groups.claims.leaving:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "This agent is leaving.")
@@ -70,10 +70,10 @@ API: Final = Api(
 
 def _group_ids(node: Node) -> list[str]:
     """All that are coordinated here: those with rows, and those that nobody has finished joining."""
-    groups = node.coordinator.machine.groups
+    groups = node.log_client.machine.groups
     served = sorted(node.groups.claims.served)
     ids = [row.group_id for shard in served for row in groups.of_shard(shard)]
-    soft = [hosted.group_id for hosted in node.groups.hosting if hosted.shard in served]
+    soft = [context.group_id for context in node.groups.runtime if context.shard in served]
     return [*dict.fromkeys([*ids, *soft])]
 
 
@@ -82,7 +82,7 @@ def _listed(node: Node, group_id: str) -> ListedGroup | None:
     try:
         group = node.groups.live(group_id)
     except KafkaError as error:
-        row = node.coordinator.machine.groups.get(group_id)
+        row = node.log_client.machine.groups.get(group_id)
         if error.code is not ErrorCode.UNKNOWN_SERVER_ERROR or row is None:
             return None
         # Of a newer version: whoever looks for it should see that it is there.

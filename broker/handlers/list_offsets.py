@@ -101,7 +101,7 @@ class _Candidate(NamedTuple):
 
 
 async def handle(node: Node, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    await node.coordinator.barrier()
+    await node.log_client.barrier()
     committed = request.isolation_level == READ_COMMITTED
     slots = asyncio.Semaphore(SEARCHES_MAX)
 
@@ -154,7 +154,7 @@ async def _twice(wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
 async def _answer(
     node: Node, version: int, name: str, wanted: ListOffsetsPartition, *, committed: bool
 ) -> ListOffsetsPartitionResponse:
-    machine = node.coordinator.machine
+    machine = node.log_client.machine
     topic = machine.topics.by_name(name)
     partition = (
         None if topic is None else machine.partitions.get(topic.topic_id, wanted.partition_index)
@@ -210,7 +210,7 @@ async def _replanned(node: Node, search: Callable[[], Awaitable[_Place]]) -> _Pl
                 raise
             # Merged meanwhile? Then a newer replica knows where the records went.
             gone.append(str(error))
-            await node.coordinator.barrier()
+            await node.log_client.barrier()
 
 
 async def _search(node: Node, partition: Partition, timestamp: int, bound: int) -> _Place:
@@ -338,7 +338,7 @@ async def _search_row(
 
 
 async def _load(node: Node, span: Span) -> Batches:
-    length = node.coordinator.machine.object_length(span.object_id)
+    length = node.log_client.machine.object_length(span.object_id)
     return await node.reader.load(span, object_length=length, recent=False)
 
 

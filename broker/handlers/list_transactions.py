@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.handling import live_incarnation
+from broker.handler_support import live_incarnation
 from broker.node import Node
 from broker.transactions.views import Filter, listed, unknown_states
 from protocol import apis
@@ -35,11 +35,11 @@ async def handle(
         longer_than_ms=request.duration_filter,
         regex=request.transactional_id_pattern or "",
     )
-    await node.coordinator.barrier()
+    await node.log_client.barrier()
     live_incarnation(node, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     response = ListTransactionsResponse(unknown_state_filters=unknown_states(request.state_filters))
     now_ms = node.now_ms()
-    for count, row in enumerate(list(node.coordinator.machine.transactions), start=1):
+    for count, row in enumerate(list(node.log_client.machine.transactions), start=1):
         if wanted.fits(row, now_ms=now_ms) and node.transactions.coordinates(row.transactional_id):
             response.transaction_states.append(listed(row))
         if count % ROWS_PER_TURN_MAX == 0:

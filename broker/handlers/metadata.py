@@ -19,7 +19,7 @@ from broker.calls.call import Call
 from broker.calls.outcomes import forget, outcome_of, wait_for
 from broker.cluster.placement import Placement, zone_of_client
 from broker.cluster.topic_bytes import encode_metadata
-from broker.handling import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, caught_up
+from broker.handler_support import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, caught_up
 from broker.node import Node
 from coordinator.commands.entries import CreateTopic, Outcome, Rejected
 from coordinator.log.metadata_log import LogError
@@ -46,7 +46,7 @@ async def handle(node: Node, call: Call, request: MetadataRequest) -> Encoded:
     asked = request.topics
     if asked is None or (call.version == 0 and not asked):
         await caught_up(node)
-        found: list[Found] = list(node.coordinator.machine.topics)
+        found: list[Found] = list(node.log_client.machine.topics)
     else:
         found = await _find_all(node, call, asked, create=request.allow_auto_topic_creation)
     placement = node.placement(call.connection.listener)
@@ -110,7 +110,7 @@ def controller_id(node: Node, placement: Placement) -> int:
     """Where admin clients send changes: any agent will do, so this one (KRaft brokers too name
     any broker). -1 when no agent is live."""
     node_ids = [agent.node_id for agent in placement.agents]
-    own = node.coordinator.node_id()
+    own = node.log_client.node_id()
     if own in node_ids:
         return own
     return node_ids[0] if node_ids else -1
@@ -123,7 +123,7 @@ async def _find_all(
     if None not in found:
         return [item for item in found if item is not None]
     try:
-        await node.coordinator.barrier()
+        await node.log_client.barrier()
     except LogError:
         node.stats.barriers_failed += 1
         missing = ErrorCode.LEADER_NOT_AVAILABLE
@@ -138,7 +138,7 @@ async def _find_all(
 
 def _find(node: Node, wanted: MetadataRequestTopic) -> Found | None:
     """None: there is no such topic as far as this replica knows."""
-    topics = node.coordinator.machine.topics
+    topics = node.log_client.machine.topics
     if wanted.topic_id != TOPIC_ID_ZERO:
         return topics.by_id(wanted.topic_id)
     name = wanted.name or ""
@@ -168,7 +168,7 @@ async def _create(node: Node, call: Call, names: list[str]) -> dict[str, ErrorCo
         call.refused_stale = True
         node.stats.refused_stale += 1
         return dict.fromkeys(names, ErrorCode.LEADER_NOT_AVAILABLE)
-    incarnation = node.coordinator.incarnation()
+    incarnation = node.log_client.incarnation()
     if incarnation is None:
         return dict.fromkeys(names, ErrorCode.LEADER_NOT_AVAILABLE)
     creations = {name: _creation(node, name, incarnation) for name in names}
@@ -196,7 +196,7 @@ def _creation(node: Node, name: str, incarnation: Incarnation) -> asyncio.Future
     creation = node.creations.get(name)
     if creation is None:
         command = CreateTopic(name, node.settings.kafka.num_partitions, ())
-        creation = node.creations[name] = node.coordinator.propose(command, incarnation)
+        creation = node.creations[name] = node.log_client.propose(command, incarnation)
         creation.add_done_callback(lambda _: node.creations.pop(name, None))
         forget(creation)
         node.stats.topics_auto_created += 1

@@ -16,7 +16,7 @@ from typing import Final
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.groups import commits
-from broker.groups.commits import Committer, Wanted
+from broker.groups.commits import Committer, RequestedOffset
 from broker.node import Node
 from coordinator.commands.encoding import CodecError
 from coordinator.commands.entries import Rejected
@@ -36,10 +36,10 @@ _NONE = ErrorCode.NONE
 
 async def handle(node: Node, call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     node.groups.coordinates(request.group_id)
-    wanted = _wanted(node, call.version, request)
+    wanted = _requested_offsets(node, call.version, request)
     if not all(map(commits.is_known, wanted)):
-        await node.coordinator.barrier()
-        wanted = _wanted(node, call.version, request)
+        await node.log_client.barrier()
+        wanted = _requested_offsets(node, call.version, request)
     await node.groups.settled(request.group_id)
     codes = await _commit(node, call.version, request, wanted)
     rest = iter(codes)
@@ -86,15 +86,17 @@ def _answer(topic: OffsetCommitRequestTopic, codes: list[ErrorCode]) -> OffsetCo
     )
 
 
-def _wanted(node: Node, version: int, request: OffsetCommitRequest) -> list[Wanted]:
+def _requested_offsets(
+    node: Node, version: int, request: OffsetCommitRequest
+) -> list[RequestedOffset]:
     """The offsets of the request in their order, one after the other."""
-    topics = node.coordinator.machine.topics
+    topics = node.log_client.machine.topics
     by_id = version >= commits.SINCE_TOPIC_IDS
     wanted = []
     for each in request.topics:
         topic = topics.by_id(each.topic_id) if by_id else topics.by_name(each.name)
         wanted += [
-            Wanted(
+            RequestedOffset(
                 topic,
                 partition.partition_index,
                 partition.committed_offset,
@@ -107,7 +109,7 @@ def _wanted(node: Node, version: int, request: OffsetCommitRequest) -> list[Want
 
 
 async def _commit(
-    node: Node, version: int, request: OffsetCommitRequest, wanted: list[Wanted]
+    node: Node, version: int, request: OffsetCommitRequest, wanted: list[RequestedOffset]
 ) -> list[ErrorCode]:
     """What becomes of each. The group is not writing; until the proposal nothing is waited for."""
     codes = [
@@ -132,7 +134,7 @@ async def _commit(
     offsets: list[CommittedOffset] = []
     for index, each in enumerate(wanted):
         if codes[index] is _NONE:
-            codes[index] = commits.judge(each, settings=settings, group=group, by=by)
+            codes[index] = commits.validate_offset(each, settings=settings, group=group, by=by)
         if codes[index] is _NONE:
             assert each.topic is not None
             taken.append(index)

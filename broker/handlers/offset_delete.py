@@ -37,7 +37,7 @@ async def handle(node: Node, call: Call, request: OffsetDeleteRequest) -> Offset
     group_id = request.group_id
     node.groups.coordinates(group_id)
     if not all(_exist(node, request)):
-        await node.coordinator.barrier()
+        await node.log_client.barrier()
     await node.groups.settled(group_id)
     group = node.groups.live(group_id)
     if group is None:
@@ -46,14 +46,14 @@ async def handle(node: Node, call: Call, request: OffsetDeleteRequest) -> Offset
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group has members.")
     response = OffsetDeleteResponse()
     forgotten: list[tuple[TopicId, int]] = []
-    row = node.coordinator.machine.groups.get(group_id)
+    row = node.log_client.machine.groups.get(group_id)
     for wanted in request.topics:
-        topic = node.coordinator.machine.topics.by_name(wanted.name)
+        topic = node.log_client.machine.topics.by_name(wanted.name)
         answer = OffsetDeleteResponseTopic(name=wanted.name)
         response.topics.append(answer)
         for partition in wanted.partitions:
             index = partition.partition_index
-            code = _judge(group, topic, index)
+            code = _validate(group, topic, index)
             answer.partitions.append(
                 OffsetDeleteResponsePartition(partition_index=index, error_code=code)
             )
@@ -80,11 +80,11 @@ API: Final = Api(
 
 
 def _exist(node: Node, request: OffsetDeleteRequest) -> list[bool]:
-    topics = node.coordinator.machine.topics
+    topics = node.log_client.machine.topics
     return [topics.by_name(topic.name) is not None for topic in request.topics]
 
 
-def _judge(group: LiveGroup, topic: Topic | None, index: int) -> ErrorCode:
+def _validate(group: LiveGroup, topic: Topic | None, index: int) -> ErrorCode:
     if topic is None or not 0 <= index < topic.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if group.subscribes(topic.name):

@@ -36,7 +36,7 @@ SINCE_REQUEST_ERROR = 2
 
 
 async def handle(node: Node, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    await node.coordinator.barrier()
+    await node.log_client.barrier()
     stable = request.require_stable
     groups = [
         await _answer(node, call.version, wanted, stable=stable)
@@ -113,7 +113,7 @@ async def _answer(
             await _check_member(node, wanted)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=wanted.group_id, error_code=error.code)
-    row = node.coordinator.machine.groups.get(wanted.group_id)
+    row = node.log_client.machine.groups.get(wanted.group_id)
     offsets = GroupOffsets() if row is None else row.offsets
     if wanted.topics is None:
         topics = _all(node, offsets, stable=stable)
@@ -136,7 +136,7 @@ async def _check_member(node: Node, wanted: OffsetFetchRequestGroup) -> None:
 
 def _all(node: Node, offsets: GroupOffsets, *, stable: bool) -> list[OffsetFetchResponseTopic]:
     """As in Kafka, places that have only a pending offset are not among them."""
-    topics = node.coordinator.machine.topics
+    topics = node.log_client.machine.topics
     return [
         OffsetFetchResponseTopic(
             name=topic.name,
@@ -161,7 +161,7 @@ def _topic(
     *,
     stable: bool,
 ) -> OffsetFetchResponseTopic:
-    topics = node.coordinator.machine.topics
+    topics = node.log_client.machine.topics
     topic: Topic | None
     if version >= SINCE_TOPIC_IDS:
         topic = topics.by_id(wanted.topic_id)

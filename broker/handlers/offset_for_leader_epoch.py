@@ -36,7 +36,7 @@ def check_epoch(current_leader_epoch: int) -> ErrorCode:
 async def handle(
     node: Node, call: Call, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    await node.coordinator.barrier()
+    await node.log_client.barrier()
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
@@ -75,7 +75,7 @@ API: Final = Api(
 
 
 def _answer(node: Node, name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
-    machine = node.coordinator.machine
+    machine = node.log_client.machine
     topic = machine.topics.by_name(name)
     partition = None if topic is None else machine.partitions.get(topic.topic_id, wanted.partition)
     answer = EpochEndOffset(partition=wanted.partition)

@@ -4,7 +4,7 @@ Answered when every batch is durable and in the log, or refused, or when the req
 (REQUEST_TIMED_OUT: what is under way may still happen). acks=1 is the same as acks=all; acks=0 has
 no answer, and if a partition failed the connection is closed, which is how the client learns it.
 Idempotence as in KIP-98 and KIP-360; record errors KIP-467; topic ids KIP-516. Transactions as in
-KIP-98 until v11, as in KIP-890 from v12 on (`broker.transactions.transactional`).
+KIP-98 until v11, as in KIP-890 from v12 on (`broker.transactions.batch_transactions`).
 
 A request naming a topic that is not known here waits for a barrier (P8), and so does one with
 batches of a transaction of which this replica knows nothing; those behind it on its connection
@@ -19,9 +19,9 @@ from broker.api import Api, Hot, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.node import Node
 from broker.produce.commit_queue import WITHOUT_LOG_START, Ticket
-from broker.produce.producing import NO_SESSION
-from broker.produce.validation import Unsound, judge
-from broker.transactions.transactional import (
+from broker.produce.produce_path import NO_SESSION
+from broker.produce.validation import InvalidBatch, validate
+from broker.transactions.batch_transactions import (
     Producer,
     Refusal,
     explain,
@@ -51,8 +51,8 @@ def start(node: Node, call: Call) -> None:
     """Take a request; its answer comes by callback. Raises ProtocolError when malformed."""
     request = _Request(node, call, parse_request(call.version, call.body))
     producing = node.producing
-    if producing.is_holding(call.connection.number) or request.needs_barrier():
-        producing.hold(call.connection.number, request)
+    if producing.is_deferring(call.connection.number) or request.needs_barrier():
+        producing.defer(call.connection.number, request)
     else:
         request.begin()
 
@@ -102,7 +102,7 @@ API: Final = Api(
 
 
 def _find(node: Node, topic: ProduceTopic) -> Topic | None:
-    topics = node.coordinator.machine.topics
+    topics = node.log_client.machine.topics
     name, topic_id, _ = topic
     if topic_id is not None:
         return topics.by_id(topic_id)
@@ -166,7 +166,7 @@ class _Request:
             for partition, _ in topic[2]
         ]
         return is_seen(
-            self._node.coordinator.machine.transactions,
+            self._node.log_client.machine.transactions,
             self._parsed.transactional_id,
             producer,
             places,
@@ -235,14 +235,14 @@ class _Request:
             return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the metadata log is out of reach")
         if self._parsed.acks not in ACKS_ALLOWED:
             return Refusal(ErrorCode.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
-        if self._node.coordinator.incarnation() is None:
+        if self._node.log_client.incarnation() is None:
             return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_SESSION)
         return None
 
     def _name_transaction(self, producer: Producer) -> int | Refusal:
         assert self._parsed.transactional_id is not None
         return instance_of(
-            self._node.coordinator.machine.transactions,
+            self._node.log_client.machine.transactions,
             self._parsed.transactional_id,
             producer,
             version=self._call.version,
@@ -253,7 +253,7 @@ class _Request:
         """Say it as the client's version says it, and in words."""
         error = ErrorCode(result.error)
         if result.error_message is None and self._parsed.transactional_id is not None:
-            transactions = self._node.coordinator.machine.transactions
+            transactions = self._node.log_client.machine.transactions
             row = transactions.get(self._parsed.transactional_id)
             result.error_message = explain(error, row, producer)
         result.error = for_produce(error, self._call.version)
@@ -282,22 +282,22 @@ class _Request:
 
     def _take(self, index: int, topic: Topic, partition: int, data: memoryview | None) -> None:
         producing = self._node.producing
-        verdict = judge(
+        verdict = validate(
             data,
             producing.rules.of(topic),
             version=self._call.version,
             now_ms=self._node.now_ms(),
         )
-        if isinstance(verdict, Unsound):
+        if isinstance(verdict, InvalidBatch):
             self.settle(index, self._unsound(topic, partition, verdict))
             return
         header = verdict.header
         instance = self._instance if header.is_transactional else NO_TRANSACTION
         if isinstance(instance, Refusal):
-            self.settle(index, self._unsound(topic, partition, Unsound(*instance)))
+            self.settle(index, self._unsound(topic, partition, InvalidBatch(*instance)))
             return
         if producing.overtakes(topic.topic_id, partition, header, instance):
-            refused = Unsound(
+            refused = InvalidBatch(
                 ErrorCode.NOT_ENOUGH_REPLICAS, "an earlier batch of the producer failed"
             )
             self.settle(index, self._unsound(topic, partition, refused))
@@ -319,8 +319,8 @@ class _Request:
             instance=instance,
         )
 
-    def _unsound(self, topic: Topic, partition: int, verdict: Unsound) -> PartitionResult:
-        row = self._node.coordinator.machine.partitions.get(topic.topic_id, partition)
+    def _unsound(self, topic: Topic, partition: int, verdict: InvalidBatch) -> PartitionResult:
+        row = self._node.log_client.machine.partitions.get(topic.topic_id, partition)
         with_start = row is not None and verdict.error not in WITHOUT_LOG_START
         return PartitionResult(
             partition,

@@ -17,7 +17,7 @@ from typing import Final
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.groups import commits
-from broker.groups.commits import Committer, Wanted
+from broker.groups.commits import Committer, RequestedOffset
 from broker.node import Node
 from coordinator.commands.encoding import CodecError
 from coordinator.commands.entries import Rejected
@@ -53,13 +53,13 @@ async def handle(
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     node.groups.coordinates(request.group_id)
-    wanted = _wanted(node, request)
+    wanted = _requested_offsets(node, request)
     if not all(map(commits.is_known, wanted)):
-        await node.coordinator.barrier()
-        wanted = _wanted(node, request)
+        await node.log_client.barrier()
+        wanted = _requested_offsets(node, request)
     await node.groups.settled(request.group_id)
     if isinstance(_instance(node, call, request), ErrorCode):
-        await node.coordinator.barrier()
+        await node.log_client.barrier()
         await node.groups.settled(request.group_id)
     codes = await _commit(node, call, request, wanted)
     return _answer(call, request, codes)
@@ -105,11 +105,11 @@ def _answer(
     return TxnOffsetCommitResponse(topics=[topic_of(topic) for topic in request.topics])
 
 
-def _wanted(node: Node, request: TxnOffsetCommitRequest) -> list[Wanted]:
+def _requested_offsets(node: Node, request: TxnOffsetCommitRequest) -> list[RequestedOffset]:
     """The offsets of the request in their order, one after the other."""
-    topics = node.coordinator.machine.topics
+    topics = node.log_client.machine.topics
     return [
-        Wanted(
+        RequestedOffset(
             topics.by_name(topic.name),
             partition.partition_index,
             partition.committed_offset,
@@ -123,14 +123,14 @@ def _wanted(node: Node, request: TxnOffsetCommitRequest) -> list[Wanted]:
 
 def _instance(node: Node, call: Call, request: TxnOffsetCommitRequest) -> int | ErrorCode:
     """The transaction that the offsets are for, or why there is none, as this agent knows it."""
-    row = node.coordinator.machine.transactions.get(request.transactional_id)
-    if row is None or row.standing.producer_id != request.producer_id:
+    row = node.log_client.machine.transactions.get(request.transactional_id)
+    if row is None or row.txn_metadata.producer_id != request.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if call.version >= OF_EPOCH_SINCE:
         return OF_EPOCH
-    instance = row.standing.instance
+    instance = row.txn_metadata.instance
     code = transactions.check(
-        row.standing,
+        row.txn_metadata,
         producer_id=request.producer_id,
         epoch=request.producer_epoch,
         instance=instance,
@@ -142,7 +142,7 @@ def _instance(node: Node, call: Call, request: TxnOffsetCommitRequest) -> int | 
 
 
 async def _commit(
-    node: Node, call: Call, request: TxnOffsetCommitRequest, wanted: list[Wanted]
+    node: Node, call: Call, request: TxnOffsetCommitRequest, wanted: list[RequestedOffset]
 ) -> list[ErrorCode]:
     """What becomes of each. The group is not writing; until the proposal nothing is waited for."""
     codes = [
@@ -163,7 +163,7 @@ async def _commit(
     offsets: list[CommittedOffset] = []
     for index, each in enumerate(wanted):
         if codes[index] is _NONE:
-            code = commits.judge(each, settings=settings, group=group, by=by)
+            code = commits.validate_offset(each, settings=settings, group=group, by=by)
             codes[index] = _NOT_OWNER.get(code, code)
         if codes[index] is _NONE:
             assert each.topic is not None

@@ -13,7 +13,7 @@ from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import accepted, outcome_of, wait_for
 from broker.cluster import features
-from broker.handling import live_incarnation
+from broker.handler_support import live_incarnation
 from broker.node import Node
 from coordinator.commands.entries import Rejected
 from coordinator.commands.transaction_commands import SetFeatureLevel
@@ -31,9 +31,9 @@ FAILED = "The update failed for all features since the following feature had an 
 
 async def handle(node: Node, call: Call, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
-    wanted = features.wanted(request.feature_updates, version=call.version)
-    await node.coordinator.barrier()
-    current = features.levels(node.coordinator.machine.features)
+    wanted = features.feature_updates(request.feature_updates, version=call.version)
+    await node.log_client.barrier()
+    current = features.levels(node.log_client.machine.features)
     try:
         for each in wanted:
             features.check(each, current)
@@ -66,10 +66,10 @@ API: Final = Api(
 
 
 async def _set(
-    node: Node, incarnation: Incarnation, each: features.Wanted, *, timeout_ms: int
+    node: Node, incarnation: Incarnation, each: features.FeatureUpdate, *, timeout_ms: int
 ) -> None:
     """Only one feature can change, so this is done once. Raises KafkaError."""
-    future = node.coordinator.propose(SetFeatureLevel(each.feature, each.level), incarnation)
+    future = node.log_client.propose(SetFeatureLevel(each.feature, each.level), incarnation)
     await wait_for([future], timeout_ms)
     outcome = outcome_of(future, ErrorCode.NOT_CONTROLLER)
     if isinstance(outcome, Rejected) and outcome.error is ErrorCode.INVALID_UPDATE_VERSION:

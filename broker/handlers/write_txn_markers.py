@@ -16,7 +16,7 @@ from typing import Final
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.node import Node
-from broker.transactions.service import ATTEMPTS_MAX
+from broker.transactions.coordinator import ATTEMPTS_MAX
 from broker.transactions.views import OFFSETS_PARTITIONS, OFFSETS_TOPIC, offsets_partition
 from coordinator.tables.transactions import TransactionRow
 from protocol import apis
@@ -35,7 +35,7 @@ from protocol.types import TopicId
 async def handle(
     node: Node, call: Call, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
-    await node.coordinator.barrier()
+    await node.log_client.barrier()
     codes = [
         await _abort(node, call, marker, topic.name, partition)
         for marker in request.markers
@@ -99,14 +99,14 @@ async def _abort(
     if marker.transaction_result:
         return ErrorCode.INVALID_REQUEST
     for _ in range(ATTEMPTS_MAX):
-        topic = node.coordinator.machine.topics.by_name(name)
+        topic = node.log_client.machine.topics.by_name(name)
         count = OFFSETS_PARTITIONS if name == OFFSETS_TOPIC else 0
         if not 0 <= partition < (count if topic is None else topic.partition_count):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         row = _open(node, marker, None if topic is None else topic.topic_id, partition)
         if row is None:
             return ErrorCode.NONE
-        if marker.producer_epoch < row.standing.epoch:
+        if marker.producer_epoch < row.txn_metadata.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         try:
             code = await node.transactions.give_up(call, row)
@@ -126,8 +126,8 @@ def _open(
 
     No topic: a partition of Kafka's topic of offsets, as DescribeTransactions tells of groups.
     """
-    row = node.coordinator.machine.transactions.by_producer(marker.producer_id)
-    if row is None or not row.is_ongoing or row.standing.producer_id != marker.producer_id:
+    row = node.log_client.machine.transactions.by_producer(marker.producer_id)
+    if row is None or not row.is_ongoing or row.txn_metadata.producer_id != marker.producer_id:
         return None
     if topic_id is None:
         takes_part = partition in map(offsets_partition, row.group_ids)

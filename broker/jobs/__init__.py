@@ -4,6 +4,6 @@ One agent holds them by claim and has them run in a worker process of its own (`
 a replica that is fed through the agent, so that no serving loop ever walks over partitions. What
 a job decides is pure (`*_plan`); what it has in its hands is a `worker.context.JobContext`.
 
-Here: who holds the jobs (`claims`) and where they run (`host`, `child`, `__main__`). Called by the
+Here: who holds the jobs (`claims`) and where they run (`host`, `worker_process`, `__main__`). Called by the
 composition root.
 """

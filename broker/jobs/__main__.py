@@ -23,11 +23,11 @@ from typing import Any, Final, NoReturn
 from typing_extensions import override
 
 from broker import logs
-from broker.jobs.kinds.by_name import JOBS
+from broker.environment import loop_factory, now_ms, software_version, store_options
+from broker.jobs.kinds.job_table import JOBS
 from broker.jobs.worker.channel import AgentGoneError, Channel
-from broker.jobs.worker.relay import FrameError, settings_of_json
+from broker.jobs.worker.pipe_frames import FrameError, settings_of_json
 from broker.jobs.worker.worker import Worker
-from broker.opening import loop_factory, now_ms, software_version, store_options
 from coordinator.replica import ReplicaStoppedError
 from protocol.types import Incarnation
 from storage.stores.object_store import StoreError

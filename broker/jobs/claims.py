@@ -46,7 +46,7 @@ class JobClaims:
         """`writer` proposed a claim, whatever came of it."""
         self._passive.discard(writer)
 
-    def look(
+    def observe(
         self,
         *,
         me: Incarnation | None,
@@ -96,7 +96,7 @@ class JobClaims:
             return ()
         return free
 
-    def held(self) -> tuple[JobKind, ...]:
+    def held_jobs(self) -> tuple[JobKind, ...]:
         """What this agent holds."""
         if self._me is None:
             return ()

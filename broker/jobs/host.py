@@ -7,7 +7,7 @@ publishes nothing: it is ended, and nobody else is harmed. The log is told of a 
 behind the older one, only after its PublishSnapshot was applied here (P14); both are repeated
 until they are done, by whoever holds the job.
 
-Left out: who should hold the jobs (`claims`), and what a worker is (`child`, `worker`).
+Left out: who should hold the jobs (`claims`), and what a worker is (`worker_process`, `worker`).
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from broker.jobs.child import RunWorker, WorkerEndedError
 from broker.jobs.claims import FREE_MS_MIN, JobClaims, LiveAgent
 from broker.jobs.worker.context import JobStats, JobStoppedError
 from broker.jobs.worker.worker import WorkerStats
+from broker.jobs.worker_process import RunWorker, WorkerEndedError
 from coordinator.commands.entries import Close, Command, Open, Outcome
 from coordinator.commands.job_commands import (
     JOBS_LEVEL,
@@ -29,11 +29,11 @@ from coordinator.commands.job_commands import (
     ReleaseJobs,
     RequestJob,
 )
-from coordinator.coordinator import Applied, Coordinator
 from coordinator.log.metadata_log import LogError, MetadataLog, Session, SessionLostError
+from coordinator.log_client import Applied, LogClient
 from coordinator.proposer import NotDoneError
 from coordinator.replica import BUGS, ReplicaStoppedError
-from coordinator.snapshot.names import encode_published
+from coordinator.snapshot.manifest import encode_published
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
 from storage.stores.object_store import StoreError
 
@@ -89,7 +89,7 @@ class JobHost:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        log_client: LogClient,
         *,
         log: MetadataLog,
         run_worker: RunWorker,
@@ -98,7 +98,7 @@ class JobHost:
         start_delay_ms: int,
     ) -> None:
         self.stats = HostStats()
-        self._coordinator = coordinator
+        self._log_client = log_client
         self._log = log
         self._run_worker = run_worker
         self._boot_ms = boot_ms
@@ -123,18 +123,18 @@ class JobHost:
         self._named = POSITION_ZERO
         """The newest snapshot that the log was told of."""
         self._snapshot_ms = boot_ms()
-        coordinator.on_applied(self._applied)
-        coordinator.on_incarnation(lambda _incarnation: self._look_now.set())
+        log_client.on_applied(self._applied)
+        log_client.on_incarnation(lambda _incarnation: self._look_now.set())
 
     @property
     def worker_running(self) -> bool:
         return self._worker is not None and not self._worker.done()
 
     @property
-    def held(self) -> tuple[JobKind, ...]:
+    def held_jobs(self) -> tuple[JobKind, ...]:
         """The jobs that this agent holds now."""
-        me = self._coordinator.incarnation()
-        return () if me is None else self._coordinator.machine.jobs.held_by(me)
+        me = self._log_client.incarnation()
+        return () if me is None else self._log_client.machine.jobs.held_by(me)
 
     def snapshot_age_ms(self) -> int:
         """Since this agent saw a snapshot published, or since its start."""
@@ -146,7 +146,7 @@ class JobHost:
             tasks.create_task(self._tell_log(), name="cut of the log")
             while True:
                 self._look_now.clear()
-                await self._look(tasks)
+                await self._update(tasks)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S):
                         await self._look_now.wait()
@@ -156,12 +156,12 @@ class JobHost:
         a worker that must be killed."""
         self._leaving = True
         await self._end_worker()
-        me = self._coordinator.incarnation()
+        me = self._log_client.incarnation()
         if me is None:
             return
         self._see(me)
-        if (held := self._claims.held()) and self._under_way is None:
-            self._propose(ReleaseJobs(held, self._claims.successor()), me)
+        if (held_jobs := self._claims.held_jobs()) and self._under_way is None:
+            self._propose(ReleaseJobs(held_jobs, self._claims.successor()), me)
         if self._under_way is not None:
             await asyncio.wait([self._under_way], timeout=timeout_s)
 
@@ -181,36 +181,36 @@ class JobHost:
 
     def _is_nobodys(self, kind: JobKind) -> bool:
         """Only now: what was asked for in the log's past is not to be done at once."""
-        holder = self._coordinator.machine.jobs.get(kind).holder
-        return holder == INCARNATION_NONE and self._coordinator.incarnation() is not None
+        holder = self._log_client.machine.jobs.get(kind).holder
+        return holder == INCARNATION_NONE and self._log_client.incarnation() is not None
 
     def _see(self, me: Incarnation | None) -> None:
-        machine = self._coordinator.machine
-        self._claims.look(
+        machine = self._log_client.machine
+        self._claims.observe(
             me=me,
             agents=(LiveAgent(row.incarnation, row.node_id) for row in machine.incarnations),
             holders={kind: machine.jobs.get(kind).holder for kind in JobKind},
             now_ms=self._boot_ms(),
         )
 
-    async def _look(self, tasks: asyncio.TaskGroup) -> None:
+    async def _update(self, tasks: asyncio.TaskGroup) -> None:
         """Claim what should be ours, start a worker that is missing, end one that is not ours."""
-        me = self._coordinator.incarnation()
+        me = self._log_client.incarnation()
         self._see(me)
         if self._worker is not None and not self._may_work(me):
             await self._end_worker()
         if me is None or self._leaving:
             return
-        held = self._claims.held()
+        held_jobs = self._claims.held_jobs()
         if self._under_way is None:
-            self._claim_or_release(me, held)
-        self._ask_again(me, held)
-        if not held:
+            self._claim_or_release(me, held_jobs)
+        self._ask_again(me, held_jobs)
+        if not held_jobs:
             return
         if self._held_for != me:
             self._held_for = me
             self._held_since_ms = self._boot_ms()
-        if self._enabled and not self.worker_running and self._is_due(held):
+        if self._enabled and not self.worker_running and self._is_due(held_jobs):
             self.stats.begin_worker()
             self._worker_of = me
             self._worker = tasks.create_task(self._live(me), name="worker of the jobs")
@@ -218,36 +218,36 @@ class JobHost:
     def _may_work(self, me: Incarnation | None) -> bool:
         """May the worker go on? A lapse of the session is no reason to load everything anew."""
         of = self._worker_of
-        return me in (None, of) and bool(self._coordinator.machine.jobs.held_by(of))
+        return me in (None, of) and bool(self._log_client.machine.jobs.held_by(of))
 
-    def _claim_or_release(self, me: Incarnation, held: tuple[JobKind, ...]) -> None:
+    def _claim_or_release(self, me: Incarnation, held_jobs: tuple[JobKind, ...]) -> None:
         if not self._enabled:
-            if held:
-                self._propose(ReleaseJobs(held, INCARNATION_NONE), me)
-        elif not self._coordinator.machine.incarnations.all_know(JOBS_LEVEL):
+            if held_jobs:
+                self._propose(ReleaseJobs(held_jobs, INCARNATION_NONE), me)
+        elif not self._log_client.machine.incarnations.all_support(JOBS_LEVEL):
             return  # In the middle of an upgrade; one that has claimed before goes on.
         elif free := self._claims.to_claim(wanted_now=bool(self._wanted)):
             self._propose(ClaimJobs(free), me)
-        elif held and self._ends >= ENDS_MAX and not self.worker_running:
-            self._pass_on(me, held)
+        elif held_jobs and self._ends >= ENDS_MAX and not self.worker_running:
+            self._pass_on(me, held_jobs)
 
-    def _pass_on(self, me: Incarnation, held: tuple[JobKind, ...]) -> None:
+    def _pass_on(self, me: Incarnation, held_jobs: tuple[JobKind, ...]) -> None:
         """No worker lives long here; another agent may have more memory."""
         successor = self._claims.successor()
         if successor != INCARNATION_NONE:
             logger.warning("the jobs go to another agent, since no worker lives long here")
             self._ends = 0
-            self._propose(ReleaseJobs(held, successor), me)
+            self._propose(ReleaseJobs(held_jobs, successor), me)
 
-    def _ask_again(self, me: Incarnation, held: tuple[JobKind, ...]) -> None:
+    def _ask_again(self, me: Incarnation, held_jobs: tuple[JobKind, ...]) -> None:
         """What was asked of nobody is asked of this agent when it has the job."""
-        for kind in sorted(self._wanted.intersection(held)):
-            abandoned = self._coordinator.propose(RequestJob(kind), me)
+        for kind in sorted(self._wanted.intersection(held_jobs)):
+            abandoned = self._log_client.propose(RequestJob(kind), me)
             logger.debug("job %s was asked for before: %s", kind.name, abandoned)
         self._wanted = {kind for kind in self._wanted if self._is_nobodys(kind)}
 
     def _propose(self, command: ClaimJobs | ReleaseJobs, me: Incarnation) -> None:
-        self._under_way = self._coordinator.propose(command, me)
+        self._under_way = self._log_client.propose(command, me)
         self._under_way.add_done_callback(self._settled)
 
     def _settled(self, future: asyncio.Future[Outcome]) -> None:
@@ -255,12 +255,12 @@ class JobHost:
         if not future.cancelled() and (error := future.exception()) is not None:
             logger.info("a claim or release of jobs was not done: %s", error)
 
-    def _is_due(self, held: tuple[JobKind, ...]) -> bool:
+    def _is_due(self, held_jobs: tuple[JobKind, ...]) -> bool:
         now_ms = self._boot_ms()
         if now_ms < self._start_at_ms:
             return False
-        jobs = self._coordinator.machine.jobs
-        asked = any(jobs.get(kind).requested >= jobs.get(kind).claimed for kind in held)
+        jobs = self._log_client.machine.jobs
+        asked = any(jobs.get(kind).requested >= jobs.get(kind).claimed for kind in held_jobs)
         return asked or now_ms - self._held_since_ms >= self._start_delay_ms
 
     # The worker.
@@ -297,7 +297,7 @@ class JobHost:
         self, command: Command, incarnation: Incarnation
     ) -> tuple[Position, Outcome]:
         """Put a worker's command into the log, under its incarnation; see `worker.Link`."""
-        machine = self._coordinator.machine
+        machine = self._log_client.machine
         begun = machine.snapshots.begun
         if (
             isinstance(command, PublishSnapshot)
@@ -312,7 +312,7 @@ class JobHost:
         if isinstance(command, PublishSnapshot):
             await self._until_named()
         try:
-            future = self._coordinator.propose(command, incarnation)
+            future = self._log_client.propose(command, incarnation)
             outcome = await asyncio.shield(future)
         except (NotDoneError, LogError) as error:
             raise JobStoppedError(str(error)) from error
@@ -325,7 +325,7 @@ class JobHost:
         So the machine is never ahead of the log by two, and the collection, which keeps what the
         machine names, keeps one of those that an agent may start from.
         """
-        machine = self._coordinator.machine
+        machine = self._log_client.machine
         while True:
             published = machine.snapshots.published
             if not published or published[0].position <= self._named:
@@ -340,8 +340,8 @@ class JobHost:
         """Tell the log of new snapshots and cut it behind the older one, for ever."""
         while True:
             await asyncio.sleep(LOOK_S)
-            machine = self._coordinator.machine
-            me = self._coordinator.incarnation()
+            machine = self._log_client.machine
+            me = self._log_client.incarnation()
             published = machine.snapshots.published
             if me is None or not published or machine.jobs.get(JobKind.SNAPSHOT).holder != me:
                 continue

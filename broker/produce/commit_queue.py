@@ -11,7 +11,7 @@ again. Such a batch stays in the bytes of its chunk, and the command leaves it o
 
 Offsets come from the outcome alone; a batch that failed is told -1 (P2).
 
-Left out: time, PUTs, the log, sockets (`broker.produce.producing`), the open chunk
+Left out: time, PUTs, the log, sockets (`broker.produce.produce_path`), the open chunk
 (`storage.accumulator`).
 """
 
@@ -42,7 +42,7 @@ WITHOUT_LOG_START: Final = frozenset(
 BatchResult = tuple[PendingBatch, ItemResult, PartitionResult]
 
 
-class Asker(Protocol):
+class ProduceCallback(Protocol):
     """The request that a batch came with."""
 
     def settle(self, index: int, result: PartitionResult) -> None:
@@ -53,10 +53,12 @@ class Asker(Protocol):
 class Ticket:
     """Whom to answer about a batch: the token that the accumulator carries."""
 
-    __slots__ = ("asker", "index", "live", "log_append_time", "sender")
+    __slots__ = ("callback", "index", "live", "log_append_time", "sender")
 
-    def __init__(self, asker: Asker, index: int, *, sender: int, log_append_time: int = -1) -> None:
-        self.asker = asker
+    def __init__(
+        self, callback: ProduceCallback, index: int, *, sender: int, log_append_time: int = -1
+    ) -> None:
+        self.callback = callback
         self.index = index
         """Which of the request's batches it is."""
         self.sender = sender
@@ -69,7 +71,7 @@ class Ticket:
     def settle(self, result: PartitionResult) -> None:
         assert self.live
         self.live = False
-        self.asker.settle(self.index, result)
+        self.callback.settle(self.index, result)
 
 
 def ticket_of(batch: PendingBatch) -> Ticket:

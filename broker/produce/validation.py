@@ -12,7 +12,7 @@ whose newest timestamp is said to be before its base counts as being of now, unt
 chunk and is opened (`storage.formats.walk`). What is left is a header that says too little, though not less
 than its base: until then its later records are not found by their time.
 
-Left out: sequences and transactions (`broker.transactions.transactional`, and the log decides), whether the
+Left out: sequences and transactions (`broker.transactions.batch_transactions`, and the log decides), whether the
 topic exists.
 """
 
@@ -41,7 +41,7 @@ _CODECS: Final = {
 }
 
 
-class Sound(NamedTuple):
+class ValidBatch(NamedTuple):
     """A batch that may be appended."""
 
     data: Buffer
@@ -54,7 +54,7 @@ class Sound(NamedTuple):
     """ms; how new its newest record is, as far as anybody knows."""
 
 
-class Unsound(NamedTuple):
+class InvalidBatch(NamedTuple):
     """A batch that must not be appended, and what its sender is told."""
 
     error: ErrorCode
@@ -63,21 +63,21 @@ class Unsound(NamedTuple):
     """Index in the batch, and why."""
 
 
-def judge(
+def validate(
     data: memoryview | None, topic: TopicSettings, *, version: int, now_ms: int
-) -> Sound | Unsound:
+) -> ValidBatch | InvalidBatch:
     """Check what a Produce request of `version` holds for one partition of `topic`."""
     if data is None:
-        return Unsound(ErrorCode.INVALID_RECORD, "a partition without a record batch")
+        return InvalidBatch(ErrorCode.INVALID_RECORD, "a partition without a record batch")
     header = records.check_batch(data, bytes_max=topic.max_message_bytes, produce_version=version)
     if isinstance(header, ErrorCode):
-        return Unsound(header)
+        return InvalidBatch(header)
     if header.is_log_append_time or (header.is_transactional and header.producer_id < 0):
         return _refuse_attributes(header)
     newest: int | None = None
     if topic.compacted or not _timestamps_are_fine(header, topic, now_ms):
-        judged = _judge_records(data, topic, now_ms)
-        if isinstance(judged, Unsound):
+        judged = _validate_records(data, topic, now_ms)
+        if isinstance(judged, InvalidBatch):
             return judged
         newest = judged
     if topic.compression_type != "producer" and _CODECS[topic.compression_type] != header.codec:
@@ -89,17 +89,17 @@ def judge(
     newest = header.max_timestamp
     if newest < header.base_timestamp:
         newest = _newest_possible(header, topic, now_ms)
-    return Sound(data, header, -1, newest)
+    return ValidBatch(data, header, -1, newest)
 
 
-def _refuse_attributes(header: BatchHeader) -> Unsound:
+def _refuse_attributes(header: BatchHeader) -> InvalidBatch:
     if header.is_log_append_time:
-        return Unsound(
+        return InvalidBatch(
             ErrorCode.INVALID_TIMESTAMP,
             "a producer cannot send timestamps of the type LogAppendTime",
         )
     # Kafka takes it, as a batch of no transaction that says it were in one; no client sends it.
-    return Unsound(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
+    return InvalidBatch(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
 
 
 def _timestamps_are_fine(header: BatchHeader, topic: TopicSettings, now_ms: int) -> bool:
@@ -123,7 +123,7 @@ def _newest_possible(header: BatchHeader, topic: TopicSettings, now_ms: int) -> 
     return min(newest, now_ms + topic.timestamp_after_max_ms)
 
 
-def _judge_records(data: memoryview, topic: TopicSettings, now_ms: int) -> Unsound | int:
+def _validate_records(data: memoryview, topic: TopicSettings, now_ms: int) -> InvalidBatch | int:
     """The newest timestamp of the records, unless one of them must not be taken."""
     check_timestamps = topic.timestamp_type == "CreateTime"
     error = ErrorCode.INVALID_RECORD
@@ -143,14 +143,14 @@ def _judge_records(data: memoryview, topic: TopicSettings, now_ms: int) -> Unsou
                 if len(refused) < RECORD_ERRORS_MAX:
                     refused.append((index, reason))
     except ProtocolError as malformed:
-        return Unsound(ErrorCode.INVALID_RECORD, f"the batch's records: {malformed}")
+        return InvalidBatch(ErrorCode.INVALID_RECORD, f"the batch's records: {malformed}")
     if not count:
         return newest
     if error == ErrorCode.INVALID_TIMESTAMP:
         message = "One or more records have been rejected due to invalid timestamp"
     else:
         message = f"One or more records have been rejected due to {count} record errors in total"
-    return Unsound(error, message, tuple(refused))
+    return InvalidBatch(error, message, tuple(refused))
 
 
 def _bad_timestamp(record: Record, topic: TopicSettings, now_ms: int) -> str | None:
@@ -165,32 +165,32 @@ def _bad_timestamp(record: Record, topic: TopicSettings, now_ms: int) -> str | N
     return f"Timestamp {timestamp} is out of range. It should be within [{oldest}, {newest}]."
 
 
-def _corrected(data: memoryview, header: BatchHeader, newest: int) -> Sound:
+def _corrected(data: memoryview, header: BatchHeader, newest: int) -> ValidBatch:
     """The batch with the newest timestamp of its records, in a copy if it says another."""
     if newest == header.max_timestamp:
-        return Sound(data, header, -1, newest)
+        return ValidBatch(data, header, -1, newest)
     changed = bytearray(data)
     records.set_max_timestamp(changed, 0, newest)
-    return Sound(changed, records.read_header(changed), -1, newest)
+    return ValidBatch(changed, records.read_header(changed), -1, newest)
 
 
-def _recompressed(data: memoryview, topic: TopicSettings, now_ms: int) -> Sound | Unsound:
+def _recompressed(data: memoryview, topic: TopicSettings, now_ms: int) -> ValidBatch | InvalidBatch:
     is_stamped = topic.timestamp_type != "CreateTime"
     try:
         header, content = records.payload(data)
     except ProtocolError as malformed:
-        return Unsound(ErrorCode.INVALID_RECORD, f"the batch's records: {malformed}")
+        return InvalidBatch(ErrorCode.INVALID_RECORD, f"the batch's records: {malformed}")
     if not is_stamped:
         newest = record_scan.newest_timestamp(header, bytes(content))
         if newest is None or newest - now_ms > topic.timestamp_after_max_ms:
-            judged = _judge_records(data, topic, now_ms)  # It says what is wrong.
-            if isinstance(judged, Unsound):
+            judged = _validate_records(data, topic, now_ms)  # It says what is wrong.
+            if isinstance(judged, InvalidBatch):
                 return judged
             newest = judged
         header = header._replace(max_timestamp=newest)
     recoded = records.recompress(header, content, _CODECS[topic.compression_type])
     if len(recoded) > topic.max_message_bytes:
-        return Unsound(
+        return InvalidBatch(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"the batch has {len(recoded)} bytes as {topic.compression_type},"
             f" at most {topic.max_message_bytes}",
@@ -198,9 +198,9 @@ def _recompressed(data: memoryview, topic: TopicSettings, now_ms: int) -> Sound 
     if is_stamped:
         return _stamped(bytearray(recoded), now_ms)
     header = records.read_header(recoded)
-    return Sound(recoded, header, -1, header.max_timestamp)
+    return ValidBatch(recoded, header, -1, header.max_timestamp)
 
 
-def _stamped(data: bytearray, now_ms: int) -> Sound:
+def _stamped(data: bytearray, now_ms: int) -> ValidBatch:
     records.set_log_append_time(data, 0, now_ms)
-    return Sound(data, records.read_header(data), now_ms, now_ms)
+    return ValidBatch(data, records.read_header(data), now_ms, now_ms)

@@ -1,6 +1,6 @@
 """The embedded schema registry: Confluent's REST API over schemas that lie in the metadata log.
 
-    rest ─▶ subjects ─▶ parsed ─▶ protocol.schemas                          text -> what it says
+    rest ─▶ subjects ─▶ parsed_schema ─▶ protocol.schemas                          text -> what it says
               │            ├────▶ canonical                                 the text that is kept
               │            └────▶ compatibility_avro, _json, _protobuf      may this follow that?
               └▶ coordinator.tables.schemas (ids, versions, rules), by commands

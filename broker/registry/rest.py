@@ -25,7 +25,7 @@ from broker.registry.errors import (
     VERSION_SOFT_DELETED,
     RegistryError,
 )
-from broker.registry.serving import (
+from broker.registry.rest_support import (
     BODY_BYTES_MAX,
     VIEW,
     RegistryView,
@@ -41,7 +41,7 @@ from broker.registry.serving import (
     subject_of,
 )
 from broker.registry.subjects import (
-    Library,
+    SchemaLibrary,
     guid_of,
     page,
     schema_view,
@@ -204,10 +204,10 @@ def _with_prefix(names: list[str], request: web.Request) -> list[str]:
 
 async def _register(request: web.Request) -> web.StreamResponse:
     subject, body = subject_of(request), await body_of(request)
-    coordinator = request.app[VIEW].coordinator
+    log_client = request.app[VIEW].log_client
     for _ in range(ATTEMPTS_MAX):
         library = await current(request)
-        seen = coordinator.machine.position
+        seen = log_client.machine.position
         offered = library.offered(body, normalize=flag(request, "normalize"), is_new=True)
         command = library.registration(subject, offered, seen=seen)
         if isinstance(command, SchemaVersion):
@@ -257,7 +257,7 @@ async def _versions(request: web.Request) -> web.StreamResponse:
     return answer(page(numbers, request.query))
 
 
-async def _found(request: web.Request) -> tuple[Library, SchemaVersion]:
+async def _found(request: web.Request) -> tuple[SchemaLibrary, SchemaVersion]:
     subject, number = subject_of(request), version_number(request.match_info["version"])
     library = await current(request)
     return library, library.version(subject, number, deleted=flag(request, "deleted"))
@@ -278,7 +278,7 @@ async def _referenced_by(request: web.Request) -> web.StreamResponse:
     return answer(library.schemas.referenced_by(version.subject, version.version))
 
 
-def _view(library: Library, version: SchemaVersion, request: web.Request) -> dict[str, Any]:
+def _view(library: SchemaLibrary, version: SchemaVersion, request: web.Request) -> dict[str, Any]:
     view = version_view(version, library.formatted(version, request.query.get("format", "")))
     return view | {"deleted": True} if version.deleted else view
 

@@ -18,8 +18,8 @@ from broker.registry.errors import (
     NOT_PERMITTED,
     RegistryError,
 )
-from broker.registry.parsed import LEVELS
-from broker.registry.serving import (
+from broker.registry.parsed_schema import LEVELS
+from broker.registry.rest_support import (
     answer,
     body_of,
     current,

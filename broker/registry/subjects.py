@@ -27,7 +27,13 @@ from broker.registry.errors import (
     VERSION_NOT_FOUND,
     RegistryError,
 )
-from broker.registry.parsed import Earlier, Parsed, fingerprint, incompatibilities, parse
+from broker.registry.parsed_schema import (
+    ParsedSchema,
+    PreviousVersion,
+    fingerprint,
+    incompatibilities,
+    parse,
+)
 from coordinator.commands.table_commands import (
     REFERENCES_MAX,
     SCHEMA_BODY_MAX,
@@ -59,10 +65,10 @@ PARSED_CHARACTERS_MAX: Final = 4 << 20
 """Of the texts of schemas that are kept parsed: mostly those that new ones are compared with."""
 
 
-class Offered(NamedTuple):
+class SubmittedSchema(NamedTuple):
     """A schema as a client sends it, understood."""
 
-    parsed: Parsed
+    parsed: ParsedSchema
     references: tuple[Reference, ...]
     fingerprint: bytes
     schema_id: int
@@ -70,12 +76,12 @@ class Offered(NamedTuple):
     version: int
 
 
-class Library:
+class SchemaLibrary:
     """Schemas of one table, parsed as they are needed and kept for a while."""
 
     def __init__(self, schemas: Callable[[], Schemas]) -> None:
         self._schemas = schemas
-        self._parsed: dict[bytes, Parsed] = {}
+        self._parsed: dict[bytes, ParsedSchema] = {}
         self._parsed_characters = 0
 
     @property
@@ -83,7 +89,7 @@ class Library:
         """The table as it is; a replica that loads a snapshot gets another one."""
         return self._schemas()
 
-    def parsed(self, row: SchemaRow | SchemaVersion) -> Parsed:
+    def parsed(self, row: SchemaRow | SchemaVersion) -> ParsedSchema:
         """What a schema of the table says. Raises SchemaError."""
         known = self._parsed.pop(row.fingerprint, None)
         if known is None:
@@ -95,7 +101,7 @@ class Library:
         self._parsed[row.fingerprint] = known
         return known
 
-    def offered(self, body: Mapping[str, Any], *, normalize: bool, is_new: bool) -> Offered:
+    def offered(self, body: Mapping[str, Any], *, normalize: bool, is_new: bool) -> SubmittedSchema:
         """Understand the body of a request. Raises RegistryError."""
         text, kind = body.get("schema"), _kind(body.get("schemaType"))
         if not isinstance(text, str) or not text.strip():
@@ -111,7 +117,7 @@ class Library:
         except SchemaError as error:
             raise RegistryError(INVALID_SCHEMA, f"Invalid schema: {error}") from error
         _utf8(parsed.canonical)  # What escapes stood for may not be text either.
-        return Offered(
+        return SubmittedSchema(
             parsed,
             references,
             fingerprint(kind, parsed.canonical, references),
@@ -164,7 +170,7 @@ class Library:
     # Registering and comparing.
 
     def registration(
-        self, subject: str, offered: Offered, *, seen: Position
+        self, subject: str, offered: SubmittedSchema, *, seen: Position
     ) -> RegisterSchema | SchemaVersion:
         """The command that registers, or the version that it is already. Raises RegistryError."""
         level, mode = self.rules(subject)
@@ -203,7 +209,7 @@ class Library:
             version=offered.version if importing else 0,
         )
 
-    def _check_numbers(self, subject: str, offered: Offered) -> None:
+    def _check_numbers(self, subject: str, offered: SubmittedSchema) -> None:
         """Numbers that a client asks for are right or refused, but in mode IMPORT."""
         known = self.schemas.by_fingerprint(offered.fingerprint)
         if offered.schema_id and (known is None or known.schema_id != offered.schema_id):
@@ -215,7 +221,7 @@ class Library:
             )
 
     def find(
-        self, subject: str, offered: Offered, *, deleted: bool = False
+        self, subject: str, offered: SubmittedSchema, *, deleted: bool = False
     ) -> SchemaVersion | None:
         """The version of the subject that is this very schema, the newest of them."""
         known = self.schemas.by_fingerprint(offered.fingerprint)
@@ -228,7 +234,9 @@ class Library:
         ]
         return self.schemas.version(subject, max(numbers), deleted=deleted) if numbers else None
 
-    def reasons_against(self, subject: str, offered: Offered, *, version: int | None) -> list[str]:
+    def reasons_against(
+        self, subject: str, offered: SubmittedSchema, *, version: int | None
+    ) -> list[str]:
         """Why a schema could not follow a version; None: those that the level asks for."""
         level, _ = self.rules(subject)
         if version is None:
@@ -236,7 +244,7 @@ class Library:
         found = self.version(subject, version)
         return incompatibilities(level, offered.parsed, [self._as_earlier(found)])
 
-    def _earlier(self, subject: str) -> list[Earlier]:
+    def _earlier(self, subject: str) -> list[PreviousVersion]:
         level, _ = self.rules(subject)
         if level == "NONE":
             return []
@@ -244,9 +252,9 @@ class Library:
         wanted = numbers if level.endswith("_TRANSITIVE") else numbers[-1:]
         return [self._as_earlier(self.version(subject, number)) for number in wanted]
 
-    def _as_earlier(self, version: SchemaVersion) -> Earlier:
+    def _as_earlier(self, version: SchemaVersion) -> PreviousVersion:
         try:
-            return Earlier(version.version, self.parsed(version))
+            return PreviousVersion(version.version, self.parsed(version))
         except SchemaError as error:
             said = f"version {version.version} of {version.subject}: {error}"
             raise RegistryError(INVALID_SCHEMA, said) from error

@@ -102,7 +102,7 @@ class PartitionView(NamedTuple):
         return self.end - self.committed
 
 
-def in_words(code: ErrorCode, message: str = "") -> str:
+def error_text(code: ErrorCode, message: str = "") -> str:
     """What an error of the cluster means, for a sentence about a group or partition."""
     words = _WORDS.get(code)
     if words is not None:

@@ -49,7 +49,7 @@ class FeatureView(NamedTuple):
     level: int
 
 
-def in_words(code: ErrorCode, message: str = "") -> str:
+def error_text(code: ErrorCode, message: str = "") -> str:
     """What an error of the cluster means, for a sentence about a transaction."""
     words = _WORDS.get(code)
     if words is not None:

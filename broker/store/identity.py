@@ -5,7 +5,7 @@ log was first written. So neither another cluster's bucket is used, nor a bucket
 an earlier log of the same name (whose chunk names would come again with other contents), nor an
 empty bucket by mistake for the one that the log's entries point into.
 
-Definite mismatches raise `WrongPlaceError`; what may pass raises the ports' own errors, and the
+Definite mismatches raise `ClusterMismatchError`; what may pass raises the ports' own errors, and the
 composition root asks again.
 """
 
@@ -14,8 +14,8 @@ import random
 
 from coordinator.log.metadata_log import LogRefusedError, MetadataLog
 from protocol.types import POSITION_ZERO
-from storage.formats import marker
-from storage.formats.marker import ClusterIdentity
+from storage.formats import cluster_identity
+from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.object_store import (
     ObjectExistsError,
     ObjectNotFoundError,
@@ -28,7 +28,7 @@ LIFE_HEX_DIGITS = 16
 FORMAT_VERSION = 1
 
 
-class WrongPlaceError(Exception):
+class ClusterMismatchError(Exception):
     """The store or the log is another cluster's, or of another life; the sentence says which."""
 
 
@@ -46,15 +46,15 @@ async def check(
     # the store has no marker is not this store's log.
     head = await log.head()
     try:
-        present = await marker.read_identity(store)
+        present = await cluster_identity.read_identity(store)
         if present is None and head > POSITION_ZERO:
-            raise WrongPlaceError(
+            raise ClusterMismatchError(
                 "the metadata log has entries, but the object store has no"
-                f" {marker.KEY}: is it the right bucket, prefix or folder?"
+                f" {cluster_identity.KEY}: is it the right bucket, prefix or folder?"
             )
-        await marker.claim(store, identity)
+        await cluster_identity.claim_store(store, identity)
     except StoreRefusedError as error:
-        raise WrongPlaceError(str(error)) from error
+        raise ClusterMismatchError(str(error)) from error
     await _claim_life(store, life)
     return life
 
@@ -70,7 +70,7 @@ async def _claim_log(log: MetadataLog, identity: ClusterIdentity, rng: random.Ra
     try:
         written = await log.identify(json.dumps(ours, sort_keys=True).encode())
     except LogRefusedError as error:
-        raise WrongPlaceError(str(error)) from error
+        raise ClusterMismatchError(str(error)) from error
     try:
         match json.loads(written):
             case {
@@ -81,16 +81,20 @@ async def _claim_log(log: MetadataLog, identity: ClusterIdentity, rng: random.Ra
             }:
                 pass
             case _:
-                raise WrongPlaceError("the metadata log says nothing readable about its cluster")
+                raise ClusterMismatchError(
+                    "the metadata log says nothing readable about its cluster"
+                )
     except ValueError as error:
-        raise WrongPlaceError("the metadata log says nothing readable about its cluster") from error
+        raise ClusterMismatchError(
+            "the metadata log says nothing readable about its cluster"
+        ) from error
     if version > FORMAT_VERSION:
-        raise WrongPlaceError(
+        raise ClusterMismatchError(
             f"the metadata log has format version {version}, newer than {FORMAT_VERSION}, the"
             " newest known here: use a newer release"
         )
     if (cluster_id, era) != (identity.cluster_id, identity.era):
-        raise WrongPlaceError(
+        raise ClusterMismatchError(
             f"the metadata log belongs to cluster {cluster_id!r}, era {era}, but this agent to"
             f" {identity.describe()}: point it to another log, or set the right cluster.id"
         )
@@ -110,7 +114,7 @@ async def _claim_life(store: ObjectStore, life: str) -> None:
         else:
             return
     if present != ours:
-        raise WrongPlaceError(
+        raise ClusterMismatchError(
             f"the object store belongs to another metadata log ({LIFE_KEY} there says"
             f" {present[:64].decode(errors='replace').strip()}, the log says {life}): the log was"
             " replaced or lost; restore it, or begin with an empty store"

@@ -14,7 +14,7 @@ import logging
 from typing import Final
 
 from coordinator.commands.entries import Tick
-from coordinator.coordinator import Applied, Coordinator
+from coordinator.log_client import Applied, LogClient
 from protocol.types import Incarnation, Position
 from storage.formats.log_checkpoint import LogCheckpoint
 from storage.stores.object_store import ObjectStore, StoreError
@@ -32,10 +32,10 @@ RETRY: Final = RetryPolicy()
 class LogCheckpoints:
     """`run` must be going; of one agent."""
 
-    def __init__(self, store: ObjectStore, coordinator: Coordinator, *, cluster_id: str) -> None:
+    def __init__(self, store: ObjectStore, log_client: LogClient, *, cluster_id: str) -> None:
         self._store = store
         self._cluster_id = cluster_id
-        self._coordinator = coordinator
+        self._log_client = log_client
         self._incarnation: Incarnation | None = None
         """The newest of this agent."""
         self._reached: LogCheckpoint | None = None
@@ -45,8 +45,8 @@ class LogCheckpoints:
         self._put: LogCheckpoint | None = None
         """The newest that is there, of this agent."""
         self._work = asyncio.Event()
-        coordinator.on_incarnation(self._session_changed)
-        coordinator.on_applied(self._applied)
+        log_client.on_incarnation(self._session_changed)
+        log_client.on_applied(self._applied)
 
     async def run(self) -> None:
         """Put checkpoints, for ever."""
@@ -67,7 +67,7 @@ class LogCheckpoints:
     def _session_changed(self, incarnation: Incarnation | None) -> None:
         if incarnation is not None:
             self._incarnation = incarnation
-            self._reach(incarnation, self._coordinator.machine.position)
+            self._reach(incarnation, self._log_client.machine.position)
 
     def _applied(self, applied: Applied) -> None:
         if applied.incarnation == self._incarnation and not all(

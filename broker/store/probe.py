@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import Final
 
-from storage.formats import marker
+from storage.formats import cluster_identity
 from storage.stores.object_store import ObjectStore, StoreError
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class StoreProbe:
     async def _probe(self) -> str | None:
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
-                await self._store.get(marker.KEY)
+                await self._store.get(cluster_identity.KEY)
         except StoreError as error:
             return str(error) or type(error).__name__
         except TimeoutError:

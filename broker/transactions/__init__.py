@@ -1,10 +1,10 @@
 """Transactions: the agent's part of them, between the requests and the log.
 
-    service    the shell: proposals and what is told when their fate is open; instances of adds;
-               the job that ends what has timed out; what was counted
-    placement  which agent coordinates a transactional id (pure)
-    timeouts   which open transactions have timed out, and whose turn it is (pure)
-    stats      what was counted (pure)
+    coordinator  the shell: proposals and what is told when their fate is open; instances of adds;
+                 the job that ends what has timed out; what was counted
+    placement    which agent coordinates a transactional id (pure)
+    timeouts     which open transactions have timed out, and whose turn it is (pure)
+    stats        what was counted (pure)
 
 Transactions belong to no agent: any serves every transactional id, and the position in the log
 decides (`txn.transactions`, `coordinator.commands.transaction_commands`). A handler reads where the id
@@ -14,5 +14,5 @@ who ends its transactions when they have timed out.
 
 Handlers: init_producer_id, add_partitions_to_txn, add_offsets_to_txn, txn_offset_commit, end_txn,
 write_txn_markers. The connection's part of EndTxn, the challenge, is `broker.calls.challenges`. Called
-by them, by the produce path (`transactional`) and by the upkeep (`expiry`).
+by them, by the produce path (`batch_transactions`) and by the upkeep (`expiry`).
 """

@@ -37,9 +37,9 @@ class Proposes(Protocol):
 class ProducerIds:
     """Gives out producer ids, each one once."""
 
-    def __init__(self, coordinator: Proposes, *, block: int = BLOCK) -> None:
+    def __init__(self, log_client: Proposes, *, block: int = BLOCK) -> None:
         assert block > 0
-        self._coordinator = coordinator
+        self._log_client = log_client
         self._block = block
         self._blocks: list[range] = []
         self._request: asyncio.Future[Outcome] | None = None
@@ -77,7 +77,7 @@ class ProducerIds:
 
     def _ask(self) -> asyncio.Future[Outcome]:
         if self._request is None:
-            self._request = self._coordinator.propose(AllocateProducerIds(self._block))
+            self._request = self._log_client.propose(AllocateProducerIds(self._block))
             self._request.add_done_callback(self._answered)
         return self._request
 

@@ -46,7 +46,7 @@ class OpenTransactions:
         """Which one, and when it was first seen open; of ended ones too for a while."""
         self._heap: list[_Entry] = []
 
-    def look(self, ongoing: Mapping[str, TransactionRow], now_ms: int) -> None:
+    def observe(self, ongoing: Mapping[str, TransactionRow], now_ms: int) -> None:
         """Note those that are open; `ongoing` is in order of start."""
         new = []
         for row in reversed(cast("dict[str, TransactionRow]", ongoing).values()):
@@ -114,4 +114,4 @@ class OpenTransactions:
 
 
 def _name(row: TransactionRow) -> _Name:
-    return _Name(row.standing.producer_id, row.standing.instance)
+    return _Name(row.txn_metadata.producer_id, row.txn_metadata.instance)

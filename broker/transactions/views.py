@@ -33,9 +33,9 @@ OFFSETS_PARTITIONS: Final = 50
 
 def described(row: "TransactionRow", topics: "Topics") -> DescribedTransaction:
     """What takes part is told of an open transaction only; topics that are gone drop out."""
-    standing = row.standing
+    txn_metadata = row.txn_metadata
     found: dict[str, list[int]] = {}
-    if standing.state is State.ONGOING:
+    if txn_metadata.state is State.ONGOING:
         for topic_id, partition in row.partitions:
             topic = topics.by_id(topic_id)
             if topic is not None:
@@ -44,11 +44,11 @@ def described(row: "TransactionRow", topics: "Topics") -> DescribedTransaction:
             found[OFFSETS_TOPIC] = sorted(set(map(offsets_partition, row.group_ids)))
     return DescribedTransaction(
         transactional_id=row.transactional_id,
-        transaction_state=STATE_NAMES[standing.state],
+        transaction_state=STATE_NAMES[txn_metadata.state],
         transaction_timeout_ms=row.timeout_ms,
         transaction_start_time_ms=row.started_ms,
-        producer_id=standing.producer_id,
-        producer_epoch=standing.epoch,
+        producer_id=txn_metadata.producer_id,
+        producer_epoch=txn_metadata.epoch,
         topics=[
             TransactionTopic(topic=name, partitions=sorted(partitions))
             for name, partitions in found.items()
@@ -59,8 +59,8 @@ def described(row: "TransactionRow", topics: "Topics") -> DescribedTransaction:
 def listed(row: "TransactionRow") -> ListedTransaction:
     return ListedTransaction(
         transactional_id=row.transactional_id,
-        producer_id=row.standing.producer_id,
-        transaction_state=STATE_NAMES[row.standing.state],
+        producer_id=row.txn_metadata.producer_id,
+        transaction_state=STATE_NAMES[row.txn_metadata.state],
     )
 
 
@@ -89,10 +89,10 @@ class Filter(NamedTuple):
         )
 
     def fits(self, row: "TransactionRow", *, now_ms: int) -> bool:
-        standing = row.standing
-        if self.producer_ids is not None and standing.producer_id not in self.producer_ids:
+        txn_metadata = row.txn_metadata
+        if self.producer_ids is not None and txn_metadata.producer_id not in self.producer_ids:
             return False
-        if self.states is not None and STATE_NAMES[standing.state] not in self.states:
+        if self.states is not None and STATE_NAMES[txn_metadata.state] not in self.states:
             return False
         if self.longer_than_ms >= 0 and now_ms - row.started_ms <= self.longer_than_ms:
             return False

@@ -11,8 +11,8 @@ import logging
 from typing import Final
 
 from coordinator.commands.entries import Rejected
-from coordinator.coordinator import Coordinator
 from coordinator.log.metadata_log import LogError
+from coordinator.log_client import LogClient
 from coordinator.proposer import NotDoneError
 
 logger = logging.getLogger(__name__)
@@ -20,23 +20,23 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 5.0
 
 
-async def run(coordinator: Coordinator) -> None:
+async def run(log_client: LogClient) -> None:
     """Propose what is to be purged, for ever."""
     while True:
-        await purge(coordinator)
+        await purge(log_client)
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def purge(coordinator: Coordinator) -> None:
+async def purge(log_client: LogClient) -> None:
     """Purge until nothing is left, or it is somebody else's turn, or the log is away."""
-    machine = coordinator.machine
+    machine = log_client.machine
     while (command := machine.next_purge()) is not None:
-        incarnation = coordinator.incarnation()
+        incarnation = log_client.incarnation()
         oldest = next(iter(machine.incarnations), None)
         if incarnation is None or oldest is None or oldest.incarnation != incarnation:
             return
         try:
-            outcome = await asyncio.shield(coordinator.propose(command, incarnation))
+            outcome = await asyncio.shield(log_client.propose(command, incarnation))
         except (NotDoneError, LogError) as error:
             logger.info("purging a deleted topic waits: %s", error)
             return

@@ -37,7 +37,7 @@ async def run(node: Node) -> None:
 async def sweep(node: Node) -> None:
     """Go through all groups that are coordinated here, once."""
     for shard in sorted(node.groups.claims.served):
-        ids = [row.group_id for row in node.coordinator.machine.groups.of_shard(shard)]
+        ids = [row.group_id for row in node.log_client.machine.groups.of_shard(shard)]
         for first in range(0, len(ids), AT_ONCE_MAX):
             some = ids[first : first + AT_ONCE_MAX]
             if not all(await asyncio.gather(*[_sweep_group(node, each) for each in some])):
@@ -52,7 +52,7 @@ async def _sweep_group(node: Node, group_id: str) -> bool:
         partitions = await _expired(node, group_id, retention_ms)
         for some in places(partitions):
             await node.groups.propose(ExpireOffsets(group_id, retention_ms, some))
-        if await _is_nothing(node, group_id):
+        if await _is_deletable(node, group_id):
             await node.groups.propose(DeleteGroup(group_id, only_without_offsets=True))
     except KafkaError as error:
         if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
@@ -64,7 +64,7 @@ async def _sweep_group(node: Node, group_id: str) -> bool:
 
 async def _expired(node: Node, group_id: str, retention_ms: int) -> list[tuple[TopicId, int]]:
     """Raises KafkaError."""
-    machine = node.coordinator.machine
+    machine = node.log_client.machine
     partitions: list[tuple[TopicId, int]] = []
     await node.groups.settled(group_id)
     row = machine.groups.get(group_id)
@@ -91,11 +91,11 @@ async def _expired(node: Node, group_id: str, retention_ms: int) -> list[tuple[T
     return partitions
 
 
-async def _is_nothing(node: Node, group_id: str) -> bool:
+async def _is_deletable(node: Node, group_id: str) -> bool:
     """Raises KafkaError."""
     await node.groups.settled(group_id)
-    machine = node.coordinator.machine
+    machine = node.log_client.machine
     row, group = machine.groups.get(group_id), node.groups.live(group_id)
     if row is None or group is None:
         return False
-    return expiry.is_nothing(row, group, time_ms=machine.time_ms)
+    return expiry.is_deletable(row, group, time_ms=machine.time_ms)

@@ -49,7 +49,7 @@ async def _run_producers(node: Node) -> None:
 async def sweep_ids(node: Node) -> None:
     """Go through the transactional ids that are coordinated here, once."""
     expiration_ms = node.settings.kafka.transactional_id_expiration_ms
-    machine = node.coordinator.machine
+    machine = node.log_client.machine
     rows = list(machine.transactions)
     old: list[str] = []
     for count, row in enumerate(rows, start=1):
@@ -69,7 +69,7 @@ async def sweep_producers(node: Node) -> None:
     expiration_ms = node.settings.kafka.producer_id_expiration_ms
     slices = Slices()
     looked_at = 0
-    for partition in list(node.coordinator.machine.partitions.with_windows()):
+    for partition in list(node.log_client.machine.partitions.with_windows()):
         looked_at += 1
         if _is_mine(node, partition):
             looked_at += await _add_idle(node, partition, slices, expiration_ms)
@@ -92,7 +92,7 @@ async def _add_idle(node: Node, partition: Partition, slices: Slices, expiration
         producer_ids = expiry.idle(
             windows[first : first + ROWS_PER_TURN_MAX],
             started=partition.open_transactions,
-            time_ms=node.coordinator.machine.time_ms,
+            time_ms=node.log_client.machine.time_ms,
             expiration_ms=expiration_ms,
         )
         slices.add(partition.topic_id, partition.partition, producer_ids)
@@ -101,22 +101,22 @@ async def _add_idle(node: Node, partition: Partition, slices: Slices, expiration
 
 def _is_mine(node: Node, partition: Partition) -> bool:
     """Whether this agent looks after the producers of the partition."""
-    node_ids = [row.node_id for row in node.coordinator.machine.incarnations]
+    node_ids = [row.node_id for row in node.log_client.machine.incarnations]
     return expiry.has_share(
         partition.topic_id,
         partition.partition,
-        node_id=node.coordinator.node_id(),
+        node_id=node.log_client.node_id(),
         node_ids=node_ids,
     )
 
 
 async def _propose(node: Node, command: Command) -> bool:
     """False when there is no sense in going on."""
-    incarnation = node.coordinator.incarnation()
+    incarnation = node.log_client.incarnation()
     if incarnation is None:
         return False
     try:
-        outcome = await asyncio.shield(node.coordinator.propose(command, incarnation))
+        outcome = await asyncio.shield(node.log_client.propose(command, incarnation))
     except (NotDoneError, LogError) as error:
         logger.info("forgetting what is not used any more waits: %s", error)
         return False

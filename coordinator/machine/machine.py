@@ -46,8 +46,8 @@ from coordinator.commands.table_commands import (
     SetSubjectRules,
 )
 from coordinator.commands.transaction_commands import TransactionCommand
-from coordinator.machine.bounding import Bounding, BoundingCommand
-from coordinator.machine.transacting import Transacting
+from coordinator.machine.job_applier import BoundingCommand, JobApplier
+from coordinator.machine.transaction_applier import TransactionApplier
 from coordinator.tables.exports import Exports
 from coordinator.tables.features import Features
 from coordinator.tables.groups import Groups, changed_configs
@@ -85,7 +85,7 @@ class Machine:
         self.groups = Groups(self.incarnations, self.topics)
         self.features = Features()
         self.producer_ids = ProducerIds()
-        self._transacting = Transacting(
+        self._transaction_applier = TransactionApplier(
             transactions=self.transactions,
             partitions=self.partitions,
             groups=self.groups,
@@ -97,7 +97,7 @@ class Machine:
         self.snapshots = Snapshots()
         self.exports = Exports()
         self.schemas = Schemas()
-        self._bounding = Bounding(
+        self._job_applier = JobApplier(
             jobs=self.jobs,
             snapshots=self.snapshots,
             topics=self.topics,
@@ -164,25 +164,27 @@ class Machine:
         for index, command in enumerate(entry.commands):
             # An entry may hold the Close of its own writer.
             live = self.incarnations.get(entry.incarnation) is writer
-            outcomes.append(self._carry_out(position, index, writer, command) if live else FENCED)
+            outcomes.append(
+                self._apply_command(position, index, writer, command) if live else FENCED
+            )
         return tuple(outcomes)
 
-    def _carry_out(
+    def _apply_command(
         self, position: Position, index: int, writer: IncarnationRow, command: Command
     ) -> Outcome:
         if isinstance(command, CommitChunk):
             return self._commit_chunk(position, writer, command)
         if isinstance(command, GroupCommand):
-            return self.groups.carry_out(
+            return self.groups.apply(
                 command, writer=writer.incarnation, position=position, time_ms=self.time_ms
             )
         if isinstance(command, TransactionCommand):
-            return self._transacting.carry_out(
+            return self._transaction_applier.apply(
                 command, writer=writer, position=position, time_ms=self.time_ms
             )
         moment = Moment(position, self.time_ms)
         if isinstance(command, BoundingCommand):
-            return self._bounding.carry_out(command, writer=writer, moment=moment)
+            return self._job_applier.apply(command, writer=writer, moment=moment)
         match command:
             case Tick():
                 return DONE
@@ -191,7 +193,7 @@ class Machine:
             case ReportExport():
                 return self.exports.report(command, self.partitions, moment)
             case RegisterSchema() | DeleteSubject() | SetSubjectRules():
-                return self.schemas.carry_out(command, position)
+                return self.schemas.apply(command, position)
             case (
                 CreateTopic() | DeleteTopic() | PurgePartitions() | SetTopicConfigs() | GrowTopic()
             ):
@@ -206,9 +208,9 @@ class Machine:
     # Incarnations and time.
 
     def _open(self, position: Position, command: Open, clock_ms: int) -> Outcome:
-        if (rejected := self.incarnations.judge(command)) is not None:
+        if (rejected := self.incarnations.validate(command)) is not None:
             return rejected
-        if (rejected := self.features.judge(command)) is not None:
+        if (rejected := self.features.validate(command)) is not None:
             return rejected
         if (before := self.incarnations.by_node_name(command.node_name)) is not None:
             self._end(before.incarnation)
@@ -264,7 +266,7 @@ class Machine:
                 assert_never(command)
 
     def _create_topic(self, position: Position, index: int, command: CreateTopic) -> Outcome:
-        rejected = self.topics.judge(command, partitions=len(self.partitions))
+        rejected = self.topics.validate(command, partitions=len(self.partitions))
         if rejected is not None:
             return rejected
         topic = Topic(
@@ -291,7 +293,7 @@ class Machine:
         if topic is None:
             return Rejected(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of this id")
         count = command.partition_count
-        rejected = self.topics.judge_growth(topic, count, partitions=len(self.partitions))
+        rejected = self.topics.validate_growth(topic, count, partitions=len(self.partitions))
         if rejected is not None:
             return rejected
         self.topics.grow(command.topic_id, count)
@@ -353,7 +355,7 @@ class Machine:
         if isinstance(command, Unpin):
             self.pins.remove(command.name)
             return DONE
-        if (rejected := self.pins.judge(command, time_ms=self.time_ms)) is not None:
+        if (rejected := self.pins.validate(command, time_ms=self.time_ms)) is not None:
             return rejected
         row = self.pins.set(command, position=position, time_ms=self.time_ms)
         return Pinned(row.position, row.expires_ms)

@@ -38,14 +38,14 @@ from coordinator.snapshot.rows import (
     read,
     write,
 )
-from coordinator.snapshot.stream import In, Out
+from coordinator.snapshot.stream import BlockReader, BlockWriter
 from coordinator.tables.group_offsets import OFFSET_ROW_BYTES, GroupOffsets, _Column
 from coordinator.tables.groups import GroupRow, Groups, MemberRow, shard_of
 from coordinator.tables.pending_offsets import Pending, PendingOffsets
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation
 
 
-def dump_groups(out: Out, groups: Groups) -> None:
+def dump_groups(out: BlockWriter, groups: Groups) -> None:
     head = bytearray()
     for holder in groups._holders:
         put_varint(head, holder if holder is not None else INCARNATION_NONE)
@@ -57,7 +57,7 @@ def dump_groups(out: Out, groups: Groups) -> None:
     write(out, groups._configs.items(), len(groups._configs), _CONFIGS)
 
 
-def restore_groups(parts: In, groups: Groups) -> Generator[None, None, None]:
+def restore_groups(parts: BlockReader, groups: Groups) -> Generator[None, None, None]:
     """In steps of a group."""
     head = parts.bytes()
     at = 0

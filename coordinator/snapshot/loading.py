@@ -16,11 +16,11 @@ from typing import Final, Protocol, TypeVar
 
 from coordinator.log.metadata_log import LogRefusedError, LogUnavailableError, MetadataLog
 from coordinator.machine.machine import Machine
-from coordinator.snapshot.names import Named, decode_published
+from coordinator.snapshot.manifest import LoadableSnapshot, decode_published
 from coordinator.snapshot.snapshot import restoring
-from coordinator.snapshot.store import take
+from coordinator.snapshot.store import run_steps
 from coordinator.snapshot.stream import SnapshotError, head_of_all
-from coordinator.stats import CoordinatorStats
+from coordinator.stats import LogClientStats
 from protocol.types import Buffer
 from storage.stores.object_store import StoreError, StoreUnavailableError
 from storage.stores.retry import until_done
@@ -46,7 +46,7 @@ class Loader:
     """Loads snapshots into one machine."""
 
     def __init__(
-        self, log: MetadataLog, source: SnapshotSource, machine: Machine, stats: CoordinatorStats
+        self, log: MetadataLog, source: SnapshotSource, machine: Machine, stats: LogClientStats
     ) -> None:
         self._log = log
         self._source = source
@@ -81,7 +81,7 @@ class Loader:
             return True
         return False
 
-    async def _restore(self, named: Named) -> None:
+    async def _restore(self, named: LoadableSnapshot) -> None:
         parts = await until_answered(lambda: self._source.read(named.key))
         head = head_of_all(parts)
         if (head.position, head.digest) != (named.position, named.digest):
@@ -90,7 +90,7 @@ class Loader:
                 f" {named.position}, {named.digest.hex()} as the log says"
             )
         with _without_collector():
-            await take(restoring(self._machine, parts))
+            await run_steps(restoring(self._machine, parts))
 
     def _failed(self, what: str, error: SnapshotError) -> None:
         logger.error("%s cannot be used: %s", what, error)

@@ -22,7 +22,7 @@ from coordinator.commands.encoding import (
 )
 from coordinator.commands.layout import Layout, fields_of
 from coordinator.snapshot.rows import FLAG, TOPIC_ID, UINT, read, write
-from coordinator.snapshot.stream import In, Out, SnapshotError
+from coordinator.snapshot.stream import BlockReader, BlockWriter, SnapshotError
 from coordinator.tables.aborted import RANGE_BYTES
 from coordinator.tables.objects import _KIND_BITS, Objects, _Writer
 from coordinator.tables.partition import Partition
@@ -60,7 +60,7 @@ _TOPIC_HEAD: Final = fields_of(
 # Objects.
 
 
-def dump_objects(out: Out, objects: Objects) -> None:
+def dump_objects(out: BlockWriter, objects: Objects) -> None:
     data = bytearray()
     put_varint(data, objects.unreferenced_count)
     put_varint(data, objects.doomed_count)
@@ -71,7 +71,7 @@ def dump_objects(out: Out, objects: Objects) -> None:
     write(out, objects._writers, len(objects._writers), _WRITER)
 
 
-def restore_objects(parts: In, objects: Objects) -> None:
+def restore_objects(parts: BlockReader, objects: Objects) -> None:
     data = parts.bytes()
     objects.unreferenced_count, at = read_varint(data, 0)
     objects.doomed_count, at = read_varint(data, at)
@@ -129,7 +129,7 @@ _WRITER: Final = Layout(_put_writer, _read_writer)
 # Partitions.
 
 
-def dump_partitions(out: Out, partitions: Partitions) -> None:
+def dump_partitions(out: BlockWriter, partitions: Partitions) -> None:
     data = bytearray()
     for count in (
         partitions._count,
@@ -164,7 +164,7 @@ def dump_partitions(out: Out, partitions: Partitions) -> None:
         _dump_slice(out, rows)
 
 
-def _dump_slice(out: Out, rows: list[Partition]) -> None:
+def _dump_slice(out: BlockWriter, rows: list[Partition]) -> None:
     out.block(b"".join([_head(row) for row in rows]))
     out.block(b"".join([row._rows for row in rows]))
     out.block(b"".join([row._pages or b"" for row in rows]))
@@ -199,7 +199,7 @@ def _numbers(count: int) -> Struct:
 
 
 def restore_partitions(
-    parts: In, partitions: Partitions, objects: Objects
+    parts: BlockReader, partitions: Partitions, objects: Objects
 ) -> Generator[None, None, None]:
     """In steps of a slice."""
     data = parts.bytes()
@@ -232,7 +232,9 @@ def restore_partitions(
         yield
 
 
-def _restore_slice(parts: In, tables: Iterator[tuple[TopicId, _Rows]], objects: Objects) -> int:
+def _restore_slice(
+    parts: BlockReader, tables: Iterator[tuple[TopicId, _Rows]], objects: Objects
+) -> int:
     """How many partitions it had. `tables` gives the topic of each partition that was written."""
     heads = list(_HEAD.iter_unpack(parts.block()))
     rows, pages, ranges, opened = (memoryview(parts.block()) for _ in range(4))
@@ -272,7 +274,7 @@ def _restore_slice(parts: In, tables: Iterator[tuple[TopicId, _Rows]], objects: 
     return len(heads)
 
 
-def _read_windows(parts: In) -> Iterator[tuple[int, bytes]]:
+def _read_windows(parts: BlockReader) -> Iterator[tuple[int, bytes]]:
     """Producer ids and windows of a slice, partition by partition."""
     ids = parts.block()
     lengths = parts.bytes()

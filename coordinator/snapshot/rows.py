@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from coordinator.commands.encoding import U63, put_varint, read_varint
 from coordinator.commands.layout import Int64, Layout, layout_of, mapping_of, number
-from coordinator.snapshot.stream import In, Out, SnapshotError
+from coordinator.snapshot.stream import BlockReader, BlockWriter, SnapshotError
 from protocol.types import Incarnation, Position, TopicId
 
 Row = TypeVar("Row")
@@ -27,7 +27,7 @@ STRINGS: Final = mapping_of(STRING, STRING)
 _BLOCK_BYTES: Final = 256 * 1024
 
 
-def write(out: Out, rows: Iterable[Row], count: int, layout: Layout[Row]) -> None:
+def write(out: BlockWriter, rows: Iterable[Row], count: int, layout: Layout[Row]) -> None:
     """There are `count` rows."""
     data = bytearray()
     put_varint(data, count)
@@ -39,7 +39,7 @@ def write(out: Out, rows: Iterable[Row], count: int, layout: Layout[Row]) -> Non
     out.block(data)
 
 
-def read(parts: In, layout: Layout[Row]) -> Iterator[Row]:
+def read(parts: BlockReader, layout: Layout[Row]) -> Iterator[Row]:
     """All rows must be taken."""
     data = parts.bytes()
     count, at = read_varint(data, 0)

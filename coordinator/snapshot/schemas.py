@@ -28,7 +28,7 @@ from coordinator.snapshot.rows import (
     read,
     write,
 )
-from coordinator.snapshot.stream import In, Out
+from coordinator.snapshot.stream import BlockReader, BlockWriter
 from coordinator.tables.exports import ExportRow, Exports
 from coordinator.tables.schemas import SchemaRow, Schemas, SubjectRow, VersionRow
 from protocol.types import Position
@@ -54,7 +54,7 @@ _SUBJECT: Final = attributes_of(
 _NAMED_SUBJECT: Final = tuple_of({"[0]": STRING, "[1]": _SUBJECT})
 
 
-def dump_tables(out: Out, exports: Exports, schemas: Schemas) -> None:
+def dump_tables(out: BlockWriter, exports: Exports, schemas: Schemas) -> None:
     if schemas.is_untouched and not len(exports):
         return
     write(out, exports.items(), len(exports), _TOPIC_EXPORT)
@@ -66,7 +66,7 @@ def dump_tables(out: Out, exports: Exports, schemas: Schemas) -> None:
     write(out, schemas._subjects.items(), len(schemas._subjects), _NAMED_SUBJECT)
 
 
-def restore_tables(parts: In, exports: Exports, schemas: Schemas) -> None:
+def restore_tables(parts: BlockReader, exports: Exports, schemas: Schemas) -> None:
     exports._rows = {}
     empty = Schemas()
     for name in vars(empty):

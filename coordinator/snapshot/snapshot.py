@@ -27,11 +27,11 @@ from coordinator.snapshot.partitions import (
 )
 from coordinator.snapshot.schemas import dump_tables, restore_tables
 from coordinator.snapshot.stream import (
-    Head,
-    In,
-    Out,
-    Parts,
-    Same,
+    BlockReader,
+    BlockWriter,
+    PartComparer,
+    PartHeader,
+    PartWriter,
     SnapshotError,
     checking,
     head_of_all,
@@ -57,7 +57,7 @@ __all__ = ["SnapshotError", "dump", "is_dump_of", "restore", "restoring", "time_
 
 def dump(machine: Machine) -> list[bytes]:
     """The machine as parts of at most `stream.PART_BYTES`."""
-    out = Parts()
+    out = PartWriter()
     _write(out, machine)
     return out.parts(machine.position, machine.digest())
 
@@ -67,12 +67,12 @@ def is_dump_of(machine: Machine, parts: Sequence[Buffer]) -> bool:
     head = head_of_all(parts)
     if (head.position, head.digest) != (machine.position, machine.digest()):
         return False
-    out = Same(parts)
+    out = PartComparer(parts)
     _write(out, machine)
     return out.are_same()
 
 
-def _write(out: Out, machine: Machine) -> None:
+def _write(out: BlockWriter, machine: Machine) -> None:
     head = bytearray()
     put_signed(head, machine.time_ms)
     out.block(head)
@@ -124,12 +124,12 @@ def restoring(machine: Machine, parts: list[Buffer]) -> Generator[None, None, No
 
 def time_ms_of(parts: Sequence[Buffer]) -> int:
     """Returns the machine's time that the parts of a snapshot name."""
-    time_ms, _ = read_signed(In([*parts]).bytes(), 0)
+    time_ms, _ = read_signed(BlockReader([*parts]).bytes(), 0)
     return time_ms
 
 
-def _fill(machine: Machine, head: Head, parts: list[Buffer]) -> Generator[None, None, None]:
-    blocks = In(parts)
+def _fill(machine: Machine, head: PartHeader, parts: list[Buffer]) -> Generator[None, None, None]:
+    blocks = BlockReader(parts)
     machine.position = head.position
     machine._digest = head.digest
     machine.time_ms, _ = read_signed(blocks.bytes(), 0)

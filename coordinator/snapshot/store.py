@@ -14,7 +14,7 @@ from contextlib import closing
 from typing import Final, TypeVar
 
 from coordinator.machine.machine import Machine
-from coordinator.snapshot.names import (
+from coordinator.snapshot.manifest import (
     Manifest,
     decode_manifest,
     digesting,
@@ -24,9 +24,9 @@ from coordinator.snapshot.names import (
     position_of,
 )
 from coordinator.snapshot.snapshot import is_dump_of, restoring, time_ms_of
-from coordinator.snapshot.stream import Head, SnapshotError, head_of_all
+from coordinator.snapshot.stream import PartHeader, SnapshotError, head_of_all
 from protocol.types import Buffer
-from storage.formats.marker import ClusterIdentity
+from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.object_store import ObjectNotFoundError, ObjectStore
 from storage.stores.retry import until_done
 from storage.stores.retry_policy import RetryPolicy
@@ -67,17 +67,17 @@ class SnapshotStore:
         await self._write(head, parts)
         found = await self.read(manifest_key(head.position))
         machine = Machine()
-        await take(restoring(machine, found))
+        await run_steps(restoring(machine, found))
         if not is_dump_of(machine, parts):
             raise SnapshotError(
                 f"the snapshot at position {head.position} makes another machine than it was"
             )
         return manifest_key(head.position)
 
-    async def _write(self, head: Head, parts: Sequence[bytes]) -> None:
+    async def _write(self, head: PartHeader, parts: Sequence[bytes]) -> None:
         infos = []
         for number, part in enumerate(parts):
-            infos.append(await take(digesting(part)))
+            infos.append(await run_steps(digesting(part)))
             await self._put(part_key(head.position, number), part)
         manifest = Manifest(
             cluster_id=self._identity.cluster_id,
@@ -118,7 +118,7 @@ class SnapshotStore:
     async def _read_part(self, manifest: Manifest, number: int) -> Buffer:
         key = part_key(manifest.position, number)
         part = await self._get(key, manifest.parts[number].length)
-        if await take(digesting(part)) != manifest.parts[number]:
+        if await run_steps(digesting(part)) != manifest.parts[number]:
             raise SnapshotError(f"{key} is not what the manifest says: {len(part)} bytes")
         return part
 
@@ -138,7 +138,7 @@ class SnapshotStore:
             await self._pace(length)
 
 
-async def take(steps: Generator[None, None, T]) -> T:
+async def run_steps(steps: Generator[None, None, T]) -> T:
     """Runs all the steps, lets others run between them, and returns the result."""
     loop = asyncio.get_running_loop()
     turn_s = loop.time()

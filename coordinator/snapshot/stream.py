@@ -42,7 +42,7 @@ class SnapshotError(Exception):
     """These parts are no snapshot that can be used; the message says why."""
 
 
-class Head(NamedTuple):
+class PartHeader(NamedTuple):
     """The header of a part: which snapshot it belongs to, and its number."""
 
     parts: int
@@ -50,7 +50,7 @@ class Head(NamedTuple):
     digest: bytes
 
 
-class Out(ABC):
+class BlockWriter(ABC):
     """Takes blocks in the order in which they will be read."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Out(ABC):
     def _write(self, data: Buffer) -> None: ...
 
 
-class Parts(Out):
+class PartWriter(BlockWriter):
     """Makes parts of the blocks."""
 
     def __init__(self) -> None:
@@ -100,12 +100,12 @@ class Parts(Out):
         return parts
 
 
-class Same(Out):
+class PartComparer(BlockWriter):
     """Compares the blocks with those of existing parts."""
 
     def __init__(self, parts: Sequence[Buffer]) -> None:
         super().__init__()
-        self._expected = In([*parts])
+        self._expected = BlockReader([*parts])
         self._differ = False
 
     @override
@@ -118,7 +118,7 @@ class Same(Out):
         return not self._differ and self._expected.is_at_end
 
 
-class In:
+class BlockReader:
     """Gives the blocks of parts that `checking` has passed.
 
     It takes the parts out of the list as it goes, so that they need not lie in memory beside all
@@ -194,7 +194,7 @@ class In:
         self._left -= len(self._body)
 
 
-def head_of(part: Buffer) -> Head:
+def part_header(part: Buffer) -> PartHeader:
     """Returns a part's header; checks nothing but the format."""
     if len(part) < HEAD_BYTES or bytes(part[: len(_MAGIC)]) != _MAGIC:
         raise SnapshotError("this is no part of a snapshot")
@@ -203,12 +203,12 @@ def head_of(part: Buffer) -> Head:
         raise SnapshotError(
             f"the snapshot is of format {version}, this version of Frazil reads format {VERSION}"
         )
-    return Head(parts, Position(position), digest)
+    return PartHeader(parts, Position(position), digest)
 
 
-def check_part(part: Buffer, number: int, head: Head) -> None:
+def check_part(part: Buffer, number: int, head: PartHeader) -> None:
     """Raises SnapshotError unless `part` is whole and that of the number, of the snapshot."""
-    found = head_of(part)
+    found = part_header(part)
     view = memoryview(part)
     (crc,) = _CRC.unpack_from(view, _HEAD.size)
     if crc != crc32c(view[HEAD_BYTES:], crc32c(view[: _HEAD.size])):
@@ -220,7 +220,7 @@ def check_part(part: Buffer, number: int, head: Head) -> None:
         )
 
 
-def checking(parts: Sequence[Buffer]) -> Generator[None, None, Head]:
+def checking(parts: Sequence[Buffer]) -> Generator[None, None, PartHeader]:
     """Checks all parts and returns the snapshot's header. Raises SnapshotError unless all are there and whole.
 
     In steps of a part.
@@ -232,11 +232,11 @@ def checking(parts: Sequence[Buffer]) -> Generator[None, None, Head]:
     return head
 
 
-def head_of_all(parts: Sequence[Buffer]) -> Head:
+def head_of_all(parts: Sequence[Buffer]) -> PartHeader:
     """Returns the first part's header, if there are as many parts as it says; checks no other part."""
     if not parts:
         raise SnapshotError("a snapshot without parts")
-    head = head_of(parts[0])
+    head = part_header(parts[0])
     if head.parts != len(parts):
         raise SnapshotError(f"{len(parts)} parts of a snapshot of {head.parts}")
     return head

@@ -36,7 +36,7 @@ from coordinator.snapshot.rows import (
     read,
     write,
 )
-from coordinator.snapshot.stream import In, Out
+from coordinator.snapshot.stream import BlockReader, BlockWriter
 from coordinator.tables.features import Features
 from coordinator.tables.incarnations import IncarnationRow, Incarnations
 from coordinator.tables.jobs import JobRow, Jobs
@@ -47,7 +47,7 @@ from coordinator.tables.snapshots import Begun, Published, Snapshots
 from coordinator.tables.topics import Topic, Topics, _folded
 from coordinator.tables.transactions import TransactionRow, Transactions
 from protocol.types import Position, TopicId
-from txn.transactions import Adds, Connection, Standing, State
+from txn.transactions import Adds, Connection, State, TransactionMetadata
 
 _TOPIC: Final = fields_of(
     Topic,
@@ -79,7 +79,7 @@ _NODE_ID: Final = layout_of(tuple[str, UInt63])
 _PIN: Final = fields_of(PinRow, name=STRING, position=POSITION, expires_ms=INT)
 _CONNECTION: Final = optional(fields_of(Connection, incarnation=INCARNATION, number=INT))
 _STANDING: Final = fields_of(
-    Standing,
+    TransactionMetadata,
     producer_id=UINT,
     epoch=INT,
     last_epoch=INT,
@@ -123,7 +123,7 @@ _PUBLISHED: Final = fields_of(
 # Features and producer ids.
 
 
-def dump_features(out: Out, features: Features, producer_ids: ProducerIds) -> None:
+def dump_features(out: BlockWriter, features: Features, producer_ids: ProducerIds) -> None:
     data = bytearray()
     put_varint(data, features.transaction_version)
     put_varint(data, features.epoch)
@@ -132,7 +132,7 @@ def dump_features(out: Out, features: Features, producer_ids: ProducerIds) -> No
     out.block(data)
 
 
-def restore_features(parts: In, features: Features, producer_ids: ProducerIds) -> None:
+def restore_features(parts: BlockReader, features: Features, producer_ids: ProducerIds) -> None:
     data = parts.bytes()
     features.transaction_version, at = read_varint(data, 0)
     epoch, at = read_varint(data, at)
@@ -145,14 +145,14 @@ def restore_features(parts: In, features: Features, producer_ids: ProducerIds) -
 # Topics.
 
 
-def dump_topics(out: Out, topics: Topics) -> None:
+def dump_topics(out: BlockWriter, topics: Topics) -> None:
     data = bytearray()
     put_varint(data, topics.version)
     out.block(data)
     write(out, topics, len(topics), _TOPIC)
 
 
-def restore_topics(parts: In, topics: Topics) -> None:
+def restore_topics(parts: BlockReader, topics: Topics) -> None:
     version, _ = read_varint(parts.bytes(), 0)
     topics._by_id, topics._by_name, topics._by_folded_name = {}, {}, {}
     for topic in read(parts, _TOPIC):
@@ -165,12 +165,12 @@ def restore_topics(parts: In, topics: Topics) -> None:
 # Incarnations.
 
 
-def dump_incarnations(out: Out, incarnations: Incarnations) -> None:
+def dump_incarnations(out: BlockWriter, incarnations: Incarnations) -> None:
     write(out, incarnations, len(incarnations), _INCARNATION)
     write(out, incarnations._node_ids.items(), len(incarnations._node_ids), _NODE_ID)
 
 
-def restore_incarnations(parts: In, incarnations: Incarnations) -> None:
+def restore_incarnations(parts: BlockReader, incarnations: Incarnations) -> None:
     incarnations._live = {row.incarnation: row for row in read(parts, _INCARNATION)}
     incarnations._node_ids = dict(read(parts, _NODE_ID))
 
@@ -178,18 +178,18 @@ def restore_incarnations(parts: In, incarnations: Incarnations) -> None:
 # Pins.
 
 
-def dump_pins(out: Out, pins: Pins) -> None:
+def dump_pins(out: BlockWriter, pins: Pins) -> None:
     write(out, pins._rows.values(), len(pins._rows), _PIN)
 
 
-def restore_pins(parts: In, pins: Pins) -> None:
+def restore_pins(parts: BlockReader, pins: Pins) -> None:
     pins._rows = {row.name: row for row in read(parts, _PIN)}
 
 
 # Transactions.
 
 
-def dump_transactions(out: Out, transactions: Transactions) -> None:
+def dump_transactions(out: BlockWriter, transactions: Transactions) -> None:
     data = bytearray()
     put_varint(data, transactions.participants)
     put_varint(data, transactions.size)
@@ -199,7 +199,7 @@ def dump_transactions(out: Out, transactions: Transactions) -> None:
 
 
 def restore_transactions(
-    parts: In, transactions: Transactions, partition: Callable[[TopicId, int], Partition]
+    parts: BlockReader, transactions: Transactions, partition: Callable[[TopicId, int], Partition]
 ) -> Generator[None, None, None]:
     """In steps of a row. `partition` gives the row of a place, also of a deleted topic."""
     data = parts.bytes()
@@ -207,8 +207,8 @@ def restore_transactions(
     transactions.size, _ = read_varint(data, at)
     transactions._rows, transactions._by_producer = {}, {}
     for fields in read(parts, _TRANSACTION):
-        transactional_id, standing, *times, ended_at, places, group_ids = fields
-        row = TransactionRow(transactional_id, standing)
+        transactional_id, txn_metadata, *times, ended_at, places, group_ids = fields
+        row = TransactionRow(transactional_id, txn_metadata)
         row.timeout_ms, row.started_ms, row.changed_ms = times
         row.ended_at = ended_at
         if row.is_ongoing:
@@ -216,7 +216,7 @@ def restore_transactions(
             row.group_ids = dict.fromkeys(group_ids)
         transactions._rows[row.transactional_id] = row
         yield
-        for producer_id in (row.standing.previous_id, row.standing.producer_id):
+        for producer_id in (row.txn_metadata.previous_id, row.txn_metadata.producer_id):
             if producer_id != -1:
                 transactions._by_producer[producer_id] = row
     transactions._ongoing = {name: transactions._rows[name] for name in read(parts, STRING)}
@@ -225,7 +225,7 @@ def restore_transactions(
 # Jobs and snapshots.
 
 
-def dump_jobs(out: Out, jobs: Jobs, snapshots: Snapshots) -> None:
+def dump_jobs(out: BlockWriter, jobs: Jobs, snapshots: Snapshots) -> None:
     rows = jobs._rows.values()
     write(out, rows, len(rows), _JOB)
     begun = () if snapshots.begun is None else (snapshots.begun,)
@@ -233,7 +233,7 @@ def dump_jobs(out: Out, jobs: Jobs, snapshots: Snapshots) -> None:
     write(out, snapshots.published, len(snapshots.published), _PUBLISHED)
 
 
-def restore_jobs(parts: In, jobs: Jobs, snapshots: Snapshots) -> None:
+def restore_jobs(parts: BlockReader, jobs: Jobs, snapshots: Snapshots) -> None:
     jobs._rows.update({kind: JobRow(kind) for kind in JobKind})
     jobs._rows.update({row.kind: row for row in read(parts, _JOB)})
     snapshots.begun = None

@@ -31,7 +31,7 @@ class Features:
         self._begun = False
         """An incarnation has been opened, and the first one has said what is finalized."""
 
-    def judge(self, command: Open) -> Rejected | None:
+    def validate(self, command: Open) -> Rejected | None:
         """Why an agent of this kind cannot join."""
         if self.transaction_version == 0 or command.feature_level_max >= AGENT_LEVEL:
             return None
@@ -45,7 +45,7 @@ class Features:
             self.epoch = position
         self._begun = True
 
-    def carry_out(
+    def apply(
         self, command: SetFeatureLevel, incarnations: Incarnations, position: Position
     ) -> Done | Rejected:
         """Judge, then set."""

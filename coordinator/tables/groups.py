@@ -167,7 +167,7 @@ class Groups:
         for shard in self.held_by(incarnation):
             self._holders[shard] = None
 
-    def carry_out(
+    def apply(
         self, command: GroupCommand, *, writer: Incarnation, position: Position, time_ms: int
     ) -> Done | Rejected | ShardsClaimed | OffsetsCommitted:
         """For `apply`: judge the command of a live writer, then carry it out."""
@@ -179,11 +179,11 @@ class Groups:
             case SetGroupConfigs():
                 return self._set_configs(command)
             case _:
-                if (rejected := self.judge_holder(command.group_id, writer)) is not None:
+                if (rejected := self.validate_holder(command.group_id, writer)) is not None:
                     return rejected
-                return self._carry_out_fenced(command, position, time_ms)
+                return self._apply_fenced(command, position, time_ms)
 
-    def _carry_out_fenced(
+    def _apply_fenced(
         self, command: _Fenced, position: Position, time_ms: int
     ) -> Done | Rejected | OffsetsCommitted:
         match command:
@@ -220,7 +220,7 @@ class Groups:
 
     def _change(self, command: ChangeGroup, position: Position, time_ms: int) -> Done | Rejected:
         group = self.get(command.group_id)
-        if (rejected := self._judge_change(command, group)) is not None:
+        if (rejected := self._validate_change(command, group)) is not None:
             return rejected
         members, growth = _after_change(command, group)
         if members > max(MEMBERS_MAX, len(group.members) if group is not None else 0):
@@ -244,7 +244,7 @@ class Groups:
         group.changed = position
         return DONE
 
-    def _judge_change(self, command: ChangeGroup, group: GroupRow | None) -> Rejected | None:
+    def _validate_change(self, command: ChangeGroup, group: GroupRow | None) -> Rejected | None:
         epoch = group.epoch if group is not None else GROUP_NEW
         if epoch != command.epoch_before:
             reason = f"the group is at epoch {epoch}, not {command.epoch_before} (new: {GROUP_NEW})"
@@ -254,7 +254,7 @@ class Groups:
             return Rejected(ErrorCode.INVALID_REQUEST, reason)
         if (rejected := _too_many_rows(len(command.put) + len(command.removed))) is not None:
             return rejected
-        if group is None and (rejected := self._judge_new(command.group_id)) is not None:
+        if group is None and (rejected := self._validate_new(command.group_id)) is not None:
             return rejected
         members = group.members if group is not None else {}
         for member_id in command.removed:
@@ -264,7 +264,7 @@ class Groups:
             return Rejected(ErrorCode.INVALID_REQUEST, "a member is removed twice")
         return None
 
-    def _judge_new(self, group_id: str) -> Rejected | None:
+    def _validate_new(self, group_id: str) -> Rejected | None:
         """Why there cannot be one more group, of this id."""
         if not 0 < len(group_id.encode()) <= GROUP_ID_BYTES_MAX:
             reason = f"a group id has 1 to {GROUP_ID_BYTES_MAX} bytes"
@@ -301,12 +301,12 @@ class Groups:
         self, command: CommitOffsets, position: Position, time_ms: int
     ) -> OffsetsCommitted | Rejected:
         group = self.get(command.group_id)
-        if (rejected := self._judge_commit(command, group)) is not None:
+        if (rejected := self._validate_commit(command, group)) is not None:
             return rejected
         errors, accepted = self._sort_out(command.offsets)
         if not accepted:
             return OffsetsCommitted(errors)
-        if (rejected := self._judge_room(command.group_id, group, accepted)) is not None:
+        if (rejected := self._validate_room(command.group_id, group, accepted)) is not None:
             return rejected
         if group is None:
             group = self._create_by_commit(command.group_id, position, time_ms)
@@ -328,14 +328,14 @@ class Groups:
         self.pending_rows += pending - before[1]
         self.size += size - before[2]
 
-    def _judge_commit(
+    def _validate_commit(
         self, command: CommitOffsets | CommitTransactionOffsets, group: GroupRow | None
     ) -> Rejected | None:
         if (rejected := _too_many_rows(len(command.offsets))) is not None:
             return rejected
         by_no_member = command.member_id == "" and command.epoch == EPOCH_NONE
         if group is None:
-            return self._judge_new(command.group_id) if by_no_member else _NO_GROUP
+            return self._validate_new(command.group_id) if by_no_member else _NO_GROUP
         # In transactions an old client says nothing about members (KIP-447).
         if by_no_member and (isinstance(command, CommitTransactionOffsets) or not group.members):
             return None
@@ -371,7 +371,7 @@ class Groups:
                 accepted.append(committed)
         return tuple(errors), accepted
 
-    def _judge_room(
+    def _validate_room(
         self, group_id: str, group: GroupRow | None, accepted: list[CommittedOffset]
     ) -> Rejected | None:
         """Whether the offsets find room. What they replace is looked at only near a bound."""
@@ -400,12 +400,12 @@ class Groups:
 
     # Offsets in transactions.
 
-    def judge_pending(
+    def validate_pending(
         self, command: CommitTransactionOffsets
     ) -> tuple[tuple[ErrorCode, ...], list[CommittedOffset]] | Rejected:
         """An error for each of the offsets and those that may wait, or why none of them may."""
         group = self.get(command.group_id)
-        if (rejected := self._judge_commit(command, group)) is not None:
+        if (rejected := self._validate_commit(command, group)) is not None:
             return rejected
         errors, accepted = self._sort_out(command.offsets)
         if (
@@ -419,7 +419,7 @@ class Groups:
             return _too_much()
         return errors, accepted
 
-    def judge_holder(self, group_id: str, writer: Incarnation) -> Rejected | None:
+    def validate_holder(self, group_id: str, writer: Incarnation) -> Rejected | None:
         """Why the writer may not change the group."""
         return None if self._holders[shard_of(group_id)] == writer else _NOT_HELD
 
@@ -430,7 +430,7 @@ class Groups:
         position: Position,
         time_ms: int,
     ) -> None:
-        """These wait from now on; `judge_pending` accepted them."""
+        """These wait from now on; `validate_pending` accepted them."""
         if not accepted:
             return
         group = self.get(command.group_id)

@@ -78,7 +78,7 @@ class Incarnations:
     def get(self, incarnation: Incarnation) -> IncarnationRow | None:
         return self._live.get(incarnation)
 
-    def all_know(self, level: int) -> bool:
+    def all_support(self, level: int) -> bool:
         """Every live agent can decode commands of that level (docs/design/running.md §11)."""
         return all(row.feature_level_max >= level for row in self)
 
@@ -88,7 +88,7 @@ class Incarnations:
     def by_node_name(self, node_name: str) -> IncarnationRow | None:
         return next((row for row in self if row.node_name == node_name), None)
 
-    def judge(self, command: Open) -> Rejected | None:
+    def validate(self, command: Open) -> Rejected | None:
         """Why the incarnation cannot begin; None when it can."""
         if not 0 < len(command.node_name) <= NODE_NAME_MAX:
             reason = f"a node name has 1 to {NODE_NAME_MAX} characters"
@@ -103,7 +103,7 @@ class Incarnations:
         return None
 
     def open(self, incarnation: Incarnation, command: Open, clock_ms: int) -> IncarnationRow:
-        """`judge` had no objection, and no live incarnation has the name any more."""
+        """`validate` had no objection, and no live incarnation has the name any more."""
         assert incarnation not in self._live
         assert self.by_node_name(command.node_name) is None
         row = IncarnationRow(

@@ -53,7 +53,7 @@ class Jobs:
     def held_by(self, incarnation: Incarnation) -> tuple[JobKind, ...]:
         return tuple([kind for kind, row in self._rows.items() if row.holder == incarnation])
 
-    def judge_holder(self, kind: JobKind, writer: Incarnation) -> Rejected | None:
+    def validate_holder(self, kind: JobKind, writer: Incarnation) -> Rejected | None:
         """Why the writer may not do what is the job's."""
         if self._rows[kind].holder == writer:
             return None
@@ -83,7 +83,7 @@ class Jobs:
         return DONE
 
     def report(self, command: ReportJob, writer: Incarnation, moment: Moment) -> Done | Rejected:
-        if (rejected := self.judge_holder(command.job, writer)) is not None:
+        if (rejected := self.validate_holder(command.job, writer)) is not None:
             return rejected
         if len(command.note) > JOB_NOTE_MAX:
             reason = f"the note of a job has at most {JOB_NOTE_MAX} characters"

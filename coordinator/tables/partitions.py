@@ -21,8 +21,8 @@ from coordinator.tables.transactions import TransactionRow, Transactions
 from protocol.errors import ErrorCode
 from protocol.types import TopicId
 from storage.formats.spans import Item
-from txn.producers import FRESH, Duplicate, Fresh, advance, judge, updated_ms
-from txn.transactions import NO_TRANSACTION, OF_EPOCH, Markers, Standing, begin, check
+from txn.producers import FRESH, Duplicate, Fresh, advance, check_sequence, updated_ms
+from txn.transactions import NO_TRANSACTION, OF_EPOCH, Markers, TransactionMetadata, begin, check
 
 __all__ = ["PURGE_ROWS_MAX", "ROW_BYTES", "AbortedRange", "Partition", "Partitions"]
 
@@ -311,7 +311,7 @@ class Partitions:
         window = windows.get(producer_id)
         if window is None and self.window_count >= WINDOWS_MAX:
             return ItemResult(ErrorCode.NOT_ENOUGH_REPLICAS, -1, partition.log_start)
-        verdict = judge(window, epoch=epoch, first_sequence=sequence, records=records)
+        verdict = check_sequence(window, epoch=epoch, first_sequence=sequence, records=records)
         if isinstance(verdict, Duplicate):
             return ItemResult(
                 error=ErrorCode.NONE,
@@ -358,22 +358,22 @@ class Partitions:
         row = self._transactions.by_producer(producer_id)
         if row is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        standing = row.standing
+        txn_metadata = row.txn_metadata
         is_open = producer_id in partition.open_transactions
         if instance != OF_EPOCH:
-            error = check(standing, producer_id=producer_id, epoch=epoch, instance=instance)
+            error = check(txn_metadata, producer_id=producer_id, epoch=epoch, instance=instance)
             if error != ErrorCode.NONE:
                 return error
             place = (partition.topic_id, partition.partition)
             if not is_open and place not in row.partitions:
                 return ErrorCode.TRANSACTION_ABORTABLE
         else:
-            begun = begin(standing, producer_id=producer_id, epoch=epoch)
+            begun = begin(txn_metadata, producer_id=producer_id, epoch=epoch)
             if isinstance(begun, ErrorCode):
                 return begun
             if verdict is not FRESH:
                 return verdict
-            changes = begun is not standing or not is_open
+            changes = begun is not txn_metadata or not is_open
             if changes and (error := self._join(row, begun, partition, stamps)):
                 return error
         if verdict is FRESH and not is_open:
@@ -381,14 +381,16 @@ class Partitions:
         return verdict
 
     def _join(
-        self, row: TransactionRow, begun: Standing, partition: Partition, stamps: Stamps
+        self, row: TransactionRow, begun: TransactionMetadata, partition: Partition, stamps: Stamps
     ) -> ErrorCode:
         """Begin the transaction of a TV2 client if need be, and let the partition take part."""
         place = (partition.topic_id, partition.partition)
-        if (refused := self._transactions.judge_room(row, (place,), ())) is not None:
+        if (refused := self._transactions.validate_room(row, (place,), ())) is not None:
             return refused.error
-        if begun is not row.standing:
-            self._transactions.stand(row, begun, clock_ms=stamps.clock_ms, time_ms=stamps.time_ms)
+        if begun is not row.txn_metadata:
+            self._transactions.transition_to(
+                row, begun, clock_ms=stamps.clock_ms, time_ms=stamps.time_ms
+            )
         self._transactions.join(row, [partition], ())
         return ErrorCode.NONE
 

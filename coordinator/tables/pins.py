@@ -42,7 +42,7 @@ class Pins:
         """The least position that is pinned; None when nothing is."""
         return min((row.position for row in self.alive(time_ms)), default=None)
 
-    def judge(self, command: Pin, *, time_ms: int) -> Rejected | None:
+    def validate(self, command: Pin, *, time_ms: int) -> Rejected | None:
         if not 0 < len(command.name) <= PIN_NAME_MAX:
             reason = f"the name of a pin has 1 to {PIN_NAME_MAX} characters"
             return Rejected(ErrorCode.INVALID_REQUEST, reason)
@@ -54,7 +54,7 @@ class Pins:
         return None
 
     def set(self, command: Pin, *, position: Position, time_ms: int) -> PinRow:
-        """`judge` had no objection. A pin that lives keeps its position and never loses time."""
+        """`validate` had no objection. A pin that lives keeps its position and never loses time."""
         for name in [row.name for row in self._rows.values() if row.expires_ms <= time_ms]:
             del self._rows[name]
         expires_ms = time_ms + command.lifetime_ms

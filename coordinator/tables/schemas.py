@@ -186,7 +186,7 @@ class Schemas:
 
     # For `apply`.
 
-    def carry_out(
+    def apply(
         self, command: RegisterSchema | DeleteSubject | SetSubjectRules, position: Position
     ) -> SchemaRegistered | SubjectDeleted | Done | Rejected:
         match command:
@@ -209,7 +209,7 @@ class Schemas:
             for number, version in row.versions.items():
                 if version.schema_id == known and not version.deleted:
                     return self._repeated(command, known, number)
-        if (rejected := self._judge_register(command, known)) is not None:
+        if (rejected := self._validate_register(command, known)) is not None:
             return rejected
         if known is None:
             schema_id = command.schema_id or self._next_id
@@ -253,7 +253,7 @@ class Schemas:
         if permanent and not all(row.versions[number].deleted for number in numbers):
             reason = f"a version of '{subject}' was not deleted before"
             return Rejected(ErrorCode.INVALID_RECORD_STATE, reason)
-        if (rejected := self._judge_unreferenced(command, numbers)) is not None:
+        if (rejected := self._validate_unreferenced(command, numbers)) is not None:
             return rejected
         for number in numbers:
             if permanent:
@@ -295,7 +295,7 @@ class Schemas:
             return Rejected(ErrorCode.DUPLICATE_RESOURCE, reason)
         return SchemaRegistered(known, number)
 
-    def _judge_register(self, command: RegisterSchema, known: int | None) -> Rejected | None:
+    def _validate_register(self, command: RegisterSchema, known: int | None) -> Rejected | None:
         if (reason := subject_error(command.subject)) is not None:
             return Rejected(ErrorCode.INVALID_REQUEST, reason)
         if len(command.references) > REFERENCES_MAX:
@@ -310,7 +310,7 @@ class Schemas:
             return Rejected(ErrorCode.INVALID_UPDATE_VERSION, reason)
         if (reason := self._taken(command, known)) is not None:
             return Rejected(ErrorCode.DUPLICATE_RESOURCE, reason)
-        return self._judge_room(command, known)
+        return self._validate_room(command, known)
 
     def _taken(self, command: RegisterSchema, known: int | None) -> str | None:
         """Why it cannot have the id or the version that it asks for."""
@@ -324,7 +324,7 @@ class Schemas:
             return f"'{command.subject}' has another version {command.version}"
         return None
 
-    def _judge_room(self, command: RegisterSchema, known: int | None) -> Rejected | None:
+    def _validate_room(self, command: RegisterSchema, known: int | None) -> Rejected | None:
         if len(command.body) > SCHEMA_BODY_MAX:
             reason = f"a schema has at most {SCHEMA_BODY_MAX} bytes when it is compressed"
             return Rejected(ErrorCode.POLICY_VIOLATION, reason)
@@ -340,7 +340,7 @@ class Schemas:
                 return Rejected(ErrorCode.POLICY_VIOLATION, "there are no more ids")
         return None
 
-    def _judge_unreferenced(self, command: DeleteSubject, numbers: list[int]) -> Rejected | None:
+    def _validate_unreferenced(self, command: DeleteSubject, numbers: list[int]) -> Rejected | None:
         going = {(command.subject, number) for number in numbers}
         for number in numbers:
             for schema_id in self.referenced_by(command.subject, number, deleted=command.permanent):

@@ -83,7 +83,7 @@ class Topics:
     def by_id(self, topic_id: TopicId) -> Topic | None:
         return self._by_id.get(topic_id)
 
-    def judge(self, command: CreateTopic, *, partitions: int) -> Rejected | None:
+    def validate(self, command: CreateTopic, *, partitions: int) -> Rejected | None:
         """Why the topic cannot be created beside `partitions` partitions; None when it can.
 
         Also for validate_only requests, whose answer another command may overtake.
@@ -105,7 +105,7 @@ class Topics:
         return None
 
     def add(self, topic: Topic) -> None:
-        """`judge` had no objection."""
+        """`validate` had no objection."""
         assert topic.topic_id not in self._by_id
         assert topic.name not in self._by_name
         self._by_id[topic.topic_id] = topic
@@ -119,7 +119,7 @@ class Topics:
         del self._by_folded_name[_folded(topic.name)]
         self.version += 1
 
-    def judge_growth(
+    def validate_growth(
         self, topic: Topic, partition_count: int, *, partitions: int
     ) -> Rejected | None:
         """Why the topic cannot have so many partitions; None when it can. As Kafka says it."""
@@ -141,7 +141,7 @@ class Topics:
         return None
 
     def grow(self, topic_id: TopicId, partition_count: int) -> None:
-        """`judge_growth` had no objection. The row is replaced."""
+        """`validate_growth` had no objection. The row is replaced."""
         topic = replace(self._by_id[topic_id], partition_count=partition_count)
         self._by_id[topic_id] = topic
         self._by_name[topic.name] = topic

@@ -1,9 +1,9 @@
 """The table of transactional ids: where each one stands, and what takes part in its transaction.
 
-What a request does to a standing is decided in `txn.transactions`; here it is kept, with the
+What a request does to an id's metadata is decided in `txn.transactions`; here it is kept, with the
 partitions and groups of the open transaction, and counted against the bounds.
 
-Invariants: a row is found by its transactional id, by the producer id of its standing, and by the
+Invariants: a row is found by its transactional id, by the producer id of its metadata, and by the
 one before that if its epochs were exhausted; `ongoing` has the rows whose transaction is open, in
 the order of start, and only those have anything that takes part.
 
@@ -17,7 +17,7 @@ from coordinator.commands.entries import Rejected
 from coordinator.tables.partition import Partition
 from protocol.errors import ErrorCode
 from protocol.types import POSITION_ZERO, TopicId
-from txn.transactions import Standing, State
+from txn.transactions import State, TransactionMetadata
 
 TRANSACTIONAL_IDS_MAX: Final = 100_000
 PARTICIPANTS_MAX: Final = 100_000
@@ -40,15 +40,15 @@ class TransactionRow:
         "ended_at",
         "group_ids",
         "partitions",
-        "standing",
         "started_ms",
         "timeout_ms",
         "transactional_id",
+        "txn_metadata",
     )
 
-    def __init__(self, transactional_id: str, standing: Standing) -> None:
+    def __init__(self, transactional_id: str, txn_metadata: TransactionMetadata) -> None:
         self.transactional_id = transactional_id
-        self.standing = standing
+        self.txn_metadata = txn_metadata
         self.timeout_ms = 0
         self.started_ms = -1
         """Wall clock of the writer when the newest transaction began; -1: none did since
@@ -63,7 +63,7 @@ class TransactionRow:
 
     @property
     def is_ongoing(self) -> bool:
-        return self.standing.state is State.ONGOING
+        return self.txn_metadata.state is State.ONGOING
 
 
 class Transactions:
@@ -96,16 +96,16 @@ class Transactions:
         """The row that has the producer id, or had it until its epochs were exhausted."""
         return self._by_producer.get(producer_id)
 
-    def judge_new(self, transactional_id: str) -> Rejected | None:
+    def validate_new(self, transactional_id: str) -> Rejected | None:
         """Why there cannot be one more transactional id."""
         if not transactional_id:
             return Rejected(ErrorCode.INVALID_REQUEST, "a transactional id is not empty")
         if len(self._rows) >= TRANSACTIONAL_IDS_MAX:
             reason = f"there are {TRANSACTIONAL_IDS_MAX} transactional ids already"
             return Rejected(ErrorCode.POLICY_VIOLATION, reason)
-        return self._judge_size(len(transactional_id))
+        return self._validate_size(len(transactional_id))
 
-    def judge_room(
+    def validate_room(
         self,
         row: TransactionRow,
         partitions: tuple[tuple[TopicId, int], ...],
@@ -128,27 +128,29 @@ class Transactions:
         if new and self.participants + new > ALL_PARTICIPANTS_MAX:
             reason = f"open transactions have at most {ALL_PARTICIPANTS_MAX} partitions and groups"
             return Rejected(ErrorCode.POLICY_VIOLATION, reason)
-        return self._judge_size(sum([len(group_id) for group_id in new_groups]))
+        return self._validate_size(sum([len(group_id) for group_id in new_groups]))
 
-    def _judge_size(self, growth: int) -> Rejected | None:
+    def _validate_size(self, growth: int) -> Rejected | None:
         if growth == 0 or self.size + growth <= ID_SIZE_MAX:
             return None
         reason = f"ids in transactions have at most {ID_SIZE_MAX} characters"
         return Rejected(ErrorCode.POLICY_VIOLATION, reason)
 
-    def create(self, transactional_id: str, standing: Standing) -> TransactionRow:
-        """`judge_new` had no objection; `stand` comes next."""
-        row = self._rows[transactional_id] = TransactionRow(transactional_id, standing)
-        self._by_producer[standing.producer_id] = row
+    def create(self, transactional_id: str, txn_metadata: TransactionMetadata) -> TransactionRow:
+        """`validate_new` had no objection; `transition_to` comes next."""
+        row = self._rows[transactional_id] = TransactionRow(transactional_id, txn_metadata)
+        self._by_producer[txn_metadata.producer_id] = row
         self.size += len(transactional_id)
         return row
 
-    def stand(self, row: TransactionRow, after: Standing, *, clock_ms: int, time_ms: int) -> None:
+    def transition_to(
+        self, row: TransactionRow, after: TransactionMetadata, *, clock_ms: int, time_ms: int
+    ) -> None:
         """The row stands there from now on; a transaction that begins by it has nobody yet.
 
         Of one that ends by it, `partitions` and `group_ids` are forgotten.
         """
-        before, row.standing = row.standing, after
+        before, row.txn_metadata = row.txn_metadata, after
         row.changed_ms = time_ms
         if before.producer_id != after.producer_id:
             self._by_producer.pop(before.previous_id, None)
@@ -166,7 +168,7 @@ class Transactions:
     def join(
         self, row: TransactionRow, partitions: list[Partition], group_ids: tuple[str, ...]
     ) -> None:
-        """These take part, also if they did already. `judge_room` had no objection."""
+        """These take part, also if they did already. `validate_room` had no objection."""
         assert row.is_ongoing
         before = len(row.partitions) + len(row.group_ids)
         for partition in partitions:
@@ -182,7 +184,7 @@ class Transactions:
         assert not row.is_ongoing
         del self._rows[row.transactional_id]
         self.size -= len(row.transactional_id)
-        for producer_id in (row.standing.producer_id, row.standing.previous_id):
+        for producer_id in (row.txn_metadata.producer_id, row.txn_metadata.previous_id):
             self._by_producer.pop(producer_id, None)
 
     def _clear(self, row: TransactionRow) -> None:

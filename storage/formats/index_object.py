@@ -1,7 +1,7 @@
 """Index objects, version 1: pages of many partitions (`storage.formats.page`), for rows that are not kept
 in memory.
 
-The object is laid out as `storage.formats.sealed` says; its table names of every page the partition, the
+The object is laid out as `storage.formats.job_objects` says; its table names of every page the partition, the
 offsets, the bytes and the digest, so that lost metadata could be found again. Pure.
 """
 
@@ -9,8 +9,8 @@ import struct
 from typing import Final, NamedTuple
 
 from protocol.types import Buffer, TopicId
+from storage.formats.job_objects import HEADER_BYTES, Format, Table, check_adjacent
 from storage.formats.page import DIGEST_BYTES, digest
-from storage.formats.sealed import HEADER_BYTES, Format, Table, check_adjacent
 from storage.formats.spans import ObjectId, ObjectKind
 
 FORMAT: Final = Format(

@@ -9,7 +9,7 @@ not that of their records: those that come out of a chunk are opened once to fin
 The last batch ends where the span ends: if none does, one without records is put there, as
 Kafka's cleaner does. Merging what was merged gives the same as merging all at once.
 
-The object is laid out as `storage.formats.sealed` says; its table names of every span the partition, the
+The object is laid out as `storage.formats.job_objects` says; its table names of every span the partition, the
 offsets, the bytes with their CRC-32C and the newest timestamp. Pure.
 """
 
@@ -23,7 +23,7 @@ from protocol import records
 from protocol.types import Buffer, TopicId
 from storage.formats.batches import marker_batch
 from storage.formats.chunk import checksum_of
-from storage.formats.sealed import HEADER_BYTES, Format, check_adjacent
+from storage.formats.job_objects import HEADER_BYTES, Format, check_adjacent
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Span
 from storage.formats.walk import Aborted, Merged, Output, data_of_rows, leave_chunk, walk
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from broker.transactions.transactional import Producer, is_seen, producer_of
+from broker.transactions.batch_transactions import Producer, is_seen, producer_of
 from coordinator.tables.objects import Objects
 from coordinator.tables.partition import Partition
 from coordinator.tables.transactions import Transactions
@@ -24,7 +24,7 @@ from storage.cache import Cache
 from storage.formats.batches import Batches
 from storage.formats.spans import ObjectId, Span
 from tests.bench.load import batch_of, produce_body
-from txn.transactions import Standing, State
+from txn.transactions import State, TransactionMetadata
 
 KiB: Final = 1 << 10
 MiB: Final = 1 << 20
@@ -71,7 +71,7 @@ def receive(partitions: int, size: int) -> None:
     measure(f"parse a Produce request, {title}", lambda: produce.parse_request(8, parsed))
 
 
-def judge(size: int) -> None:
+def validate_batches(size: int) -> None:
     """One batch: its checks, and its place in a chunk."""
     batch = memoryview(batch_of(size))
     title = f"{size // KiB} KiB"
@@ -86,8 +86,10 @@ def name_transaction(partitions: int) -> None:
         topics: list[produce.ProduceTopic] = [("t", None, [(0, view)] * partitions)]
         measure(f"find the producer, {partitions} {title}", lambda t=topics: producer_of("x", t))
     table = Transactions()
-    row = table.create("x", Standing(7, 3))
-    table.stand(row, Standing(7, 3, state=State.ONGOING, instance=1), clock_ms=0, time_ms=0)
+    row = table.create("x", TransactionMetadata(7, 3))
+    table.transition_to(
+        row, TransactionMetadata(7, 3, state=State.ONGOING, instance=1), clock_ms=0, time_ms=0
+    )
     places = [(TOPIC, index) for index in range(partitions)]
     table.join(row, [Partition(*place, Objects()) for place in places], ())
     producer = Producer(7, 3)
@@ -187,7 +189,7 @@ def main() -> None:
     for partitions, size in ((1, MiB), (63, 16 * KiB)):
         receive(partitions, size)
     for size in (16 * KiB, MiB):
-        judge(size)
+        validate_batches(size)
     for partitions in (1, 64):
         name_transaction(partitions)
     for partitions, size in ((1, MiB), (64, 16 * KiB)):

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from protocol.compression import Codec
 from protocol.records import Record, build_batch
 from protocol.types import Incarnation
-from storage.cleaner import Cleaner, KeyOffsets
+from storage.cleaner import Cleaner, OffsetMap
 from storage.formats.batches import Batches
 from storage.formats.page import decode_rows, encode_rows
 from storage.formats.segment import merge_rows
@@ -80,7 +80,7 @@ def compacting(codec: Codec, *, keys: int, per_batch: int, rng: random.Random) -
         batches.append((build_batch(records, codec=codec), per_batch))
     made = spans_of(batches)
     begun = time.process_time()
-    offsets = KeyOffsets(RECORDS)
+    offsets = OffsetMap(RECORDS)
     for span, data in zip(made.rows, made.data, strict=True):
         assert offsets.add(span, data, Aborted())
     learned = time.process_time()

@@ -21,7 +21,7 @@ from pathlib import Path
 from broker.agent import Agent
 from broker.composition import Parts
 from broker.config.settings import Settings, load
-from broker.opening import boot_ms, loop_factory, now_ms, open_adapters
+from broker.environment import boot_ms, loop_factory, now_ms, open_adapters
 from broker.process import software_version
 from broker.store import identity
 from coordinator.commands.codec import encode_entry
@@ -53,7 +53,7 @@ from coordinator.commands.job_commands import (
 from coordinator.log.metadata_log import Session
 from coordinator.log.sqlite import SqliteLog
 from coordinator.machine.machine import Machine
-from coordinator.snapshot.names import encode_published
+from coordinator.snapshot.manifest import encode_published
 from coordinator.snapshot.snapshot import dump, restoring
 from coordinator.snapshot.store import SnapshotStore
 from coordinator.tables import rows
@@ -61,7 +61,7 @@ from coordinator.tables.aborted import pack
 from coordinator.tables.objects import Moment
 from coordinator.tables.rows import PageSums
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, TopicId
-from storage.formats.marker import ClusterIdentity
+from storage.formats.cluster_identity import ClusterIdentity
 from storage.formats.spans import Item, ObjectKind
 from storage.stores.disk import DiskStore
 from tests.bench.bench_machine_memory import resident_bytes
@@ -291,8 +291,8 @@ async def start(folder: Path, began_s: float) -> None:
     await agent.serving()
     assert not running.done(), running.exception()
     told("from the start of the process until clients are served", time.time() - began_s)
-    coordinator = agent.node.coordinator
-    stats = coordinator.stats
+    log_client = agent.node.log_client
+    stats = log_client.stats
     told("of that: finding, reading and restoring the snapshot", stats.snapshot_seconds)
     told(f"of that: applying {stats.entries_applied} entries behind it", stats.apply_seconds)
     told("longest stall of a ticker of 1 ms until then", ticks.take())
@@ -304,10 +304,10 @@ async def start(folder: Path, began_s: float) -> None:
     ticks.take()
     await asyncio.sleep(5.0)
     told("longest stall in 5 s with nothing to do", ticks.take())
-    published = coordinator.machine.snapshots.published
+    published = log_client.machine.snapshots.published
     began = time.perf_counter()
-    await coordinator.propose(RequestJob(JobKind.SNAPSHOT))
-    while coordinator.machine.snapshots.published == published:
+    await log_client.propose(RequestJob(JobKind.SNAPSHOT))
+    while log_client.machine.snapshots.published == published:
         await asyncio.sleep(0.01)
         assert not running.done(), running.exception()
     told("a snapshot by the worker, its start included", time.perf_counter() - began)

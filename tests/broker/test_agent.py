@@ -134,7 +134,7 @@ async def test_agents_of_one_machine_live_beside_each_other_by_default() -> None
     async with agent_of(place, "node.name=") as one, agent_of(place, "node.name=") as two:
         await one.until(ready=True)
         await two.until(ready=True)
-        live = [row.node_name for row in two.agent.node.coordinator.machine.incarnations]
+        live = [row.node_name for row in two.agent.node.log_client.machine.incarnations]
         assert sorted(live) == sorted(f"localhost/127.0.0.1:{each.port}" for each in (one, two))
         client = await one.connect()
         assert await client.create("t") == 0
@@ -152,7 +152,7 @@ async def test_an_agent_that_comes_back_to_its_address_takes_over_from_itself_at
         await running.until(ready=True)
     async with agent_of(place, *flags) as running:
         await running.until(ready=True)
-        (row,) = running.agent.node.coordinator.machine.incarnations
+        (row,) = running.agent.node.log_client.machine.incarnations
         assert row.node_id == 0
 
 

@@ -6,16 +6,14 @@ from collections.abc import AsyncIterator
 
 from coordinator.commands.codec import encode_entry
 from coordinator.commands.entries import Command, Entry, Listener, Open
-from coordinator.coordinator import AgentIdentity, Coordinator, CoordinatorSettings
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import Session
+from coordinator.log_client import AgentIdentity, LogClient, LogClientSettings
 from coordinator.snapshot.loading import SnapshotSource
 from protocol.types import INCARNATION_NONE
 from tests.kit.faults import FaultyLog
 
-SETTINGS = CoordinatorSettings(
-    lease_ttl_ms=10_000, session_deadline_ms=7_000, session_read_ms=2_000
-)
+SETTINGS = LogClientSettings(lease_ttl_ms=10_000, session_deadline_ms=7_000, session_read_ms=2_000)
 """The defaults: lease 10 s, deadline 7 s, read every 2 s."""
 
 
@@ -54,13 +52,13 @@ class Agent:
         self,
         cluster: MemoryLogCluster,
         name: str = "a",
-        settings: CoordinatorSettings = SETTINGS,
+        settings: LogClientSettings = SETTINGS,
         snapshots: SnapshotSource | None = None,
     ) -> None:
         self.cluster = cluster
         self.log = FaultyLog(MemoryLog(cluster))
         self.clocks = Clocks()
-        self.coordinator = Coordinator(
+        self.log_client = LogClient(
             self.log,
             identity=identity(name),
             settings=settings,
@@ -69,14 +67,14 @@ class Agent:
             snapshots=snapshots,
         )
         self.incarnations: list[int | None] = []
-        self.coordinator.on_incarnation(self.incarnations.append)
+        self.log_client.on_incarnation(self.incarnations.append)
 
     @property
     def machine(self):
-        return self.coordinator.machine
+        return self.log_client.machine
 
     def incarnation(self):
-        return self.coordinator.incarnation()
+        return self.log_client.incarnation()
 
     async def ready(self, *, besides: object = None) -> int:
         """Wait until it serves, under another incarnation than `besides`."""
@@ -89,7 +87,7 @@ class Agent:
 @contextlib.asynccontextmanager
 async def running(*agents: Agent) -> AsyncIterator[list[asyncio.Task[None]]]:
     """Their `run` as tasks, cancelled in the end."""
-    tasks = [asyncio.ensure_future(agent.coordinator.run()) for agent in agents]
+    tasks = [asyncio.ensure_future(agent.log_client.run()) for agent in agents]
     try:
         yield tasks
     finally:

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.barrier import Barrier
 from coordinator.log.metadata_log import LogReplacedError, LogUnavailableError
-from coordinator.stats import CoordinatorStats
+from coordinator.stats import LogClientStats
 from protocol.types import Position
 from tests.coordinator.support import now_s
 
@@ -49,7 +49,7 @@ class _Positions:
 
 
 def barrier_on(log: _Log, positions: _Positions) -> Barrier:
-    return Barrier(log, wait_for=positions.wait_for, deadline_ms=5000, stats=CoordinatorStats())
+    return Barrier(log, wait_for=positions.wait_for, deadline_ms=5000, stats=LogClientStats())
 
 
 @pytest.mark.promise("P9")
@@ -136,7 +136,7 @@ async def test_barrier_gives_up_at_its_deadline() -> None:
 
 
 async def test_a_head_before_what_is_applied_is_that_of_another_log() -> None:
-    log, stats = _Log(), CoordinatorStats()
+    log, stats = _Log(), LogClientStats()
     stats.applied_position = Position(7)
     log.newest = 6
     barrier = Barrier(log, wait_for=_Positions().wait_for, deadline_ms=5000, stats=stats)

@@ -17,9 +17,9 @@ from coordinator.commands.job_commands import (
     PublishSnapshot,
     TrimLogs,
 )
-from coordinator.coordinator import LogUnavailableError, NotDoneError
 from coordinator.log.memory import MemoryLogCluster
 from coordinator.log.metadata_log import LogRefusedError
+from coordinator.log_client import LogUnavailableError, NotDoneError
 from tests.coordinator.support import SETTINGS, Agent, Writer, now_s, running
 from tests.kit.faults import lost
 
@@ -30,8 +30,8 @@ async def test_outcome_is_that_of_the_command() -> None:
     agent = Agent(MemoryLogCluster())
     async with running(agent):
         await agent.ready()
-        created = agent.coordinator.propose(CreateTopic("t", 1, ()))
-        again = agent.coordinator.propose(CreateTopic("t", 1, ()))
+        created = agent.log_client.propose(CreateTopic("t", 1, ()))
+        again = agent.log_client.propose(CreateTopic("t", 1, ()))
         assert isinstance(await created, TopicCreated)
         assert isinstance(await again, Rejected)
 
@@ -42,7 +42,7 @@ async def test_commands_that_wait_share_an_entry_in_the_order_of_the_calls() -> 
     async with running(agent):
         await agent.ready()
         names = [f"t{number}" for number in range(100)]
-        futures = [agent.coordinator.propose(CreateTopic(name, 1, ())) for name in names]
+        futures = [agent.log_client.propose(CreateTopic(name, 1, ())) for name in names]
         await asyncio.gather(*futures)
         assert [topic.name for topic in agent.machine.topics] == names
         assert len(cluster.entries) <= 1 + 2
@@ -55,7 +55,7 @@ async def test_entries_are_never_larger_than_an_entry_may_be() -> None:
         await agent.ready()
         configs = tuple((f"config.{number:02}", "x" * 1000) for number in range(20))
         futures = [
-            agent.coordinator.propose(CreateTopic(f"t{number}", 1, configs)) for number in range(20)
+            agent.log_client.propose(CreateTopic(f"t{number}", 1, configs)) for number in range(20)
         ]
         await asyncio.gather(*futures)
         assert max(len(entry.payload) for entry in cluster.entries) <= ENTRY_BYTES_MAX
@@ -68,7 +68,7 @@ async def test_command_that_fits_no_entry_is_not_done() -> None:
         await agent.ready()
         configs = tuple((f"config.{number:02}", "x" * 1000) for number in range(80))
         with pytest.raises(NotDoneError, match="does not fit"):
-            await agent.coordinator.propose(CreateTopic("t", 1, configs))
+            await agent.log_client.propose(CreateTopic("t", 1, configs))
 
 
 async def test_command_that_the_codec_cannot_write_is_not_done() -> None:
@@ -77,7 +77,7 @@ async def test_command_that_the_codec_cannot_write_is_not_done() -> None:
         await agent.ready()
         configs = (("config", "x" * 40_000),)
         with pytest.raises(NotDoneError, match="cannot be written"):
-            await agent.coordinator.propose(CreateTopic("t", 1, configs))
+            await agent.log_client.propose(CreateTopic("t", 1, configs))
 
 
 async def test_a_command_is_encoded_once() -> None:
@@ -95,7 +95,7 @@ async def test_a_command_is_encoded_once() -> None:
         async with running(agent):
             await agent.ready()
             agent.log.before["append"] = lost(2)
-            futures = [agent.coordinator.propose(CreateTopic(name, 1, ())) for name in "ab"]
+            futures = [agent.log_client.propose(CreateTopic(name, 1, ())) for name in "ab"]
             await asyncio.gather(*futures)
             assert [topic.name for topic in agent.machine.topics] == ["a", "b"]
             assert encoded == ["a", "b"]
@@ -107,9 +107,9 @@ async def test_append_without_answer_is_repeated_unchanged_before_anything_else(
     async with running(agent):
         await agent.ready()
         agent.log.before["append"] = lost(2)
-        first = agent.coordinator.propose(CreateTopic("one", 1, ()))
+        first = agent.log_client.propose(CreateTopic("one", 1, ()))
         await asyncio.sleep(0.05)
-        second = agent.coordinator.propose(CreateTopic("two", 1, ()))
+        second = agent.log_client.propose(CreateTopic("two", 1, ()))
         await asyncio.gather(first, second)
         sent = [(n, payload) for _, n, payload in agent.log.called("append")]
         assert [n for n, _ in sent] == [1, 1, 1, 2]
@@ -131,9 +131,9 @@ async def test_append_that_the_log_refuses_is_repeated_unchanged_before_anything
     async with running(agent):
         await agent.ready()
         agent.log.append = refusing
-        first = agent.coordinator.propose(CreateTopic("one", 1, ()))
+        first = agent.log_client.propose(CreateTopic("one", 1, ()))
         await asyncio.sleep(0.05)
-        second = agent.coordinator.propose(CreateTopic("two", 1, ()))
+        second = agent.log_client.propose(CreateTopic("two", 1, ()))
         assert isinstance(await first, TopicCreated)
         assert isinstance(await second, TopicCreated)
         sent = [(n, payload) for _, n, payload in agent.log.called("append")]
@@ -147,9 +147,9 @@ async def test_append_whose_answer_was_lost_happens_once() -> None:
     async with running(agent):
         await agent.ready()
         agent.log.after["append"] = lost(3)
-        outcome = await agent.coordinator.propose(CreateTopic("one", 1, ()))
+        outcome = await agent.log_client.propose(CreateTopic("one", 1, ()))
         assert isinstance(outcome, TopicCreated)
-        assert isinstance(await agent.coordinator.propose(Tick()), Done)
+        assert isinstance(await agent.log_client.propose(Tick()), Done)
         assert [entry.n for entry in cluster.entries] == [0, 1, 2]
 
 
@@ -159,7 +159,7 @@ async def test_entry_that_was_in_when_the_session_was_lost_has_its_outcome() -> 
     async with running(agent):
         first = await agent.ready()
         agent.log.after["append"] = lost(1)
-        future = agent.coordinator.propose(CreateTopic("one", 1, ()))
+        future = agent.log_client.propose(CreateTopic("one", 1, ()))
         while len(cluster.entries) < 2:
             await asyncio.sleep(0)
         cluster.expire(cluster.entries[0].session)
@@ -173,15 +173,15 @@ async def test_entry_that_was_not_in_when_the_session_was_lost_never_will_be() -
     async with running(agent):
         first = await agent.ready()
         agent.log.before["append"] = lost(1)
-        future = agent.coordinator.propose(CreateTopic("one", 1, ()))
+        future = agent.log_client.propose(CreateTopic("one", 1, ()))
         await asyncio.sleep(0.05)
-        waiting = agent.coordinator.propose(CreateTopic("two", 1, ()))
+        waiting = agent.log_client.propose(CreateTopic("two", 1, ()))
         cluster.expire(cluster.entries[0].session)
         for not_done in (future, waiting):
             with pytest.raises(NotDoneError):
                 await not_done
         await agent.ready(besides=first)
-        await agent.coordinator.propose(CreateTopic("three", 1, ()))
+        await agent.log_client.propose(CreateTopic("three", 1, ()))
         await asyncio.sleep(30)
         assert [topic.name for topic in agent.machine.topics] == ["three"]
 
@@ -193,7 +193,7 @@ async def test_new_incarnation_waits_until_the_old_one_is_settled() -> None:
     async with running(agent):
         first = await agent.ready()
         agent.log.before["append"] = lost()
-        future = agent.coordinator.propose(CreateTopic("one", 1, ()))
+        future = agent.log_client.propose(CreateTopic("one", 1, ()))
         await asyncio.sleep(0.05)
         cluster.expire(cluster.entries[0].session)
         await asyncio.sleep(30)
@@ -216,19 +216,19 @@ async def test_command_for_another_incarnation_is_not_done() -> None:
         cluster.expire(cluster.entries[0].session)
         second = await agent.ready(besides=first)
         with pytest.raises(NotDoneError, match="is over"):
-            await agent.coordinator.propose(Tick(), first)
-        assert isinstance(await agent.coordinator.propose(Tick(), second), Done)
+            await agent.log_client.propose(Tick(), first)
+        assert isinstance(await agent.log_client.propose(Tick(), second), Done)
 
 
 async def test_command_without_a_session_is_not_done() -> None:
     agent = Agent(MemoryLogCluster())
     with pytest.raises(NotDoneError, match="no proven session"):
-        await agent.coordinator.propose(Tick())
+        await agent.log_client.propose(Tick())
     async with running(agent):
         await agent.ready()
         agent.clocks.boot_skew_ms += 7_000
         with pytest.raises(NotDoneError, match="no proven session"):
-            await agent.coordinator.propose(Tick())
+            await agent.log_client.propose(Tick())
 
 
 async def test_command_that_waits_when_the_session_lapses_is_not_done() -> None:
@@ -237,9 +237,9 @@ async def test_command_that_waits_when_the_session_lapses_is_not_done() -> None:
     async with running(agent):
         await agent.ready()
         agent.log.before["append"] = lost(1)
-        sent = agent.coordinator.propose(CreateTopic("sent", 1, ()))
+        sent = agent.log_client.propose(CreateTopic("sent", 1, ()))
         await asyncio.sleep(0.05)
-        waiting = agent.coordinator.propose(CreateTopic("waiting", 1, ()))
+        waiting = agent.log_client.propose(CreateTopic("waiting", 1, ()))
         agent.clocks.boot_skew_ms += 7_000
         with pytest.raises(NotDoneError):
             await waiting
@@ -252,8 +252,8 @@ async def test_abandoned_command_is_carried_out() -> None:
     agent = Agent(MemoryLogCluster())
     async with running(agent):
         await agent.ready()
-        agent.coordinator.propose(CreateTopic("t", 1, ())).cancel()
-        await agent.coordinator.propose(Tick())
+        agent.log_client.propose(CreateTopic("t", 1, ())).cancel()
+        await agent.log_client.propose(Tick())
         assert agent.machine.topics.by_name("t") is not None
 
 
@@ -262,9 +262,9 @@ async def test_command_in_doubt_when_the_agent_ends_is_told_as_unknown() -> None
     async with running(agent):
         await agent.ready()
         agent.log.before["append"] = lost()
-        sent = agent.coordinator.propose(Tick())
+        sent = agent.log_client.propose(Tick())
         await asyncio.sleep(0.05)
-        waiting = agent.coordinator.propose(Tick())
+        waiting = agent.log_client.propose(Tick())
     with pytest.raises(LogUnavailableError):
         await sent
     with pytest.raises(NotDoneError):
@@ -290,11 +290,11 @@ async def test_commands_beyond_the_bound_are_not_done_and_there_is_room_again(
     agent = Agent(MemoryLogCluster())
     async with running(agent):
         await agent.ready()
-        futures = [agent.coordinator.propose(Tick()) for _ in range(5)]
+        futures = [agent.log_client.propose(Tick()) for _ in range(5)]
         results = await asyncio.gather(*futures, return_exceptions=True)
         assert results[:3] == [Done()] * 3
         assert [type(result) for result in results[3:]] == [NotDoneError] * 2
-        assert await agent.coordinator.propose(Tick()) == Done()
+        assert await agent.log_client.propose(Tick()) == Done()
 
 
 async def test_agents_share_the_pace_of_the_log() -> None:
@@ -307,7 +307,7 @@ async def test_agents_share_the_pace_of_the_log() -> None:
         end_s = now_s() + 1
         before = len(cluster.entries)
         while now_s() < end_s:
-            await busy.coordinator.propose(Pin("p", 1000))
+            await busy.log_client.propose(Pin("p", 1000))
         assert len(cluster.entries) - before <= 800 / 4 + 2
 
 
@@ -328,7 +328,7 @@ async def test_entry_that_was_in_is_not_called_undone_while_the_replica_lags() -
     async with running(agent):
         await agent.ready()
         agent.log.after["append"] = lost(1)
-        future = agent.coordinator.propose(CreateTopic("one", 1, ()))
+        future = agent.log_client.propose(CreateTopic("one", 1, ()))
         while len(cluster.entries) < 2:
             await asyncio.sleep(0)
         cluster.expire(cluster.entries[0].session)
@@ -344,9 +344,9 @@ async def test_command_that_waits_behind_one_in_doubt_is_refused_at_the_deadline
     async with running(agent):
         await agent.ready()
         agent.log.before["*"] = lost()
-        sent = agent.coordinator.propose(CreateTopic("sent", 1, ()))
+        sent = agent.log_client.propose(CreateTopic("sent", 1, ()))
         await asyncio.sleep(0.05)
-        waiting = agent.coordinator.propose(CreateTopic("waiting", 1, ()))
+        waiting = agent.log_client.propose(CreateTopic("waiting", 1, ()))
         await asyncio.sleep(7)
         assert not sent.done()
         assert isinstance(waiting.exception(), NotDoneError)
@@ -359,9 +359,9 @@ async def test_entry_in_doubt_stays_unknown_when_nobody_knows_how_far_its_sessio
     async with running(agent):
         first = await agent.ready()
         agent.log.before["append"] = lost()
-        in_doubt = agent.coordinator.propose(CreateTopic("one", 1, ()))
+        in_doubt = agent.log_client.propose(CreateTopic("one", 1, ()))
         await asyncio.sleep(0.05)
-        waiting = agent.coordinator.propose(CreateTopic("two", 1, ()))
+        waiting = agent.log_client.propose(CreateTopic("two", 1, ()))
         cluster.expire(cluster.entries[0].session)
         await cutter.open()
         await asyncio.sleep(0.05)
@@ -393,10 +393,10 @@ async def test_entry_that_was_answered_is_not_called_undone_though_nobody_knows_
     agent.log.tail = lagging
     async with running(agent):
         await agent.ready()
-        answered = agent.coordinator.propose(CreateTopic("one", 1, ()))
+        answered = agent.log_client.propose(CreateTopic("one", 1, ()))
         await asyncio.sleep(0.05)
         agent.log.before["append"] = lost()
-        in_doubt = agent.coordinator.propose(CreateTopic("two", 1, ()))
+        in_doubt = agent.log_client.propose(CreateTopic("two", 1, ()))
         await asyncio.sleep(0.05)
         cluster.expire(cluster.entries[-1].session)
         await cutter.log.publish(cutter.session, b"", older=cluster.head())
@@ -415,29 +415,29 @@ async def test_over_its_budget_the_log_takes_only_what_bounds_it(
 ) -> None:
     caplog.set_level(logging.INFO, logger="coordinator.proposer")
     agent = Agent(MemoryLogCluster(), settings=replace(SETTINGS, log_bytes_max=600))
-    coordinator = agent.coordinator
+    log_client = agent.log_client
     async with running(agent):
         await agent.ready()
-        while not coordinator.over_budget:
-            await coordinator.propose(Pin("an export", 1))
+        while not log_client.over_budget:
+            await log_client.propose(Pin("an export", 1))
         with pytest.raises(NotDoneError, match="over its budget"):
-            await coordinator.propose(Pin("an export", 1))
+            await log_client.propose(Pin("an export", 1))
         with pytest.raises(NotDoneError, match="over its budget"):
-            await coordinator.propose(TrimLogs(()))
-        assert coordinator.stats.commands_over_budget == 2
-        assert isinstance(await coordinator.propose(Tick()), Done)
+            await log_client.propose(TrimLogs(()))
+        assert log_client.stats.commands_over_budget == 2
+        assert isinstance(await log_client.propose(Tick()), Done)
         claim = ClaimJobs((JobKind.SNAPSHOT,))
-        assert await coordinator.propose(claim) == JobsClaimed((JobKind.SNAPSHOT,))
+        assert await log_client.propose(claim) == JobsClaimed((JobKind.SNAPSHOT,))
         for _ in range(2):
-            await coordinator.propose(BeginSnapshot())
+            await log_client.propose(BeginSnapshot())
             begun = agent.machine.snapshots.begun
             publish = PublishSnapshot(begun.position, begun.digest, "snapshots/a")
-            assert isinstance(await coordinator.propose(publish), Done)
-        while coordinator.over_budget:
-            await coordinator.propose(BeginSnapshot())
+            assert isinstance(await log_client.propose(publish), Done)
+        while log_client.over_budget:
+            await log_client.propose(BeginSnapshot())
             begun = agent.machine.snapshots.begun
-            await coordinator.propose(PublishSnapshot(begun.position, begun.digest, "snapshots/a"))
-        await coordinator.propose(Pin("an export", 1))
+            await log_client.propose(PublishSnapshot(begun.position, begun.digest, "snapshots/a"))
+        await log_client.propose(Pin("an export", 1))
     told = [record.message for record in caplog.records if "its budget" in record.message]
     over, within = told[-2:]
     assert "over its budget" in over

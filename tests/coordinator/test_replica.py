@@ -11,7 +11,7 @@ from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import LogEntry, LogHoleError, LogUnavailableError
 from coordinator.machine.machine import Machine
 from coordinator.replica import Applied, Replica, ReplicaStoppedError
-from coordinator.stats import CoordinatorStats
+from coordinator.stats import LogClientStats
 from tests.coordinator.support import Writer
 
 pytestmark = pytest.mark.schedules(5)
@@ -21,7 +21,7 @@ tasks: list[asyncio.Task[None]] = []
 
 
 def replica_on(log: MemoryLog) -> Replica:
-    return Replica(log, Machine(), CoordinatorStats())
+    return Replica(log, Machine(), LogClientStats())
 
 
 async def run_until_stopped(replica: Replica) -> str:

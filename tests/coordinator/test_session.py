@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from coordinator.commands.entries import CreateTopic, Tick
-from coordinator.coordinator import CoordinatorSettings, NotDoneError, ReplacedError
 from coordinator.log.memory import MemoryLogCluster
 from coordinator.log.metadata_log import LAST_UNKNOWN
+from coordinator.log_client import LogClientSettings, NotDoneError, ReplacedError
 from tests.coordinator.support import Agent, Writer, now_s, running
 from tests.kit.faults import lost, slow
 
@@ -68,7 +68,7 @@ async def test_no_agent_can_be_declared_dead_while_it_believes_to_live() -> None
         while other.machine.incarnations.get(incarnation) is not None:
             await asyncio.sleep(0.01)
         assert now_s() - lost_s > 1
-        assert other.coordinator.stats.others_closed == 1
+        assert other.log_client.stats.others_closed == 1
 
 
 async def test_lapse_is_told_at_the_deadline() -> None:
@@ -102,7 +102,7 @@ async def test_loss_is_noticed_by_the_compare_of_an_append() -> None:
         agent.log.before = {"keep_alive": lost(1), "read_session": lost(1)}
         cluster.expire(own_session(cluster))
         with pytest.raises(NotDoneError):
-            await agent.coordinator.propose(Tick())
+            await agent.log_client.propose(Tick())
         assert agent.incarnation() is None
         second = await agent.ready(besides=first)
         assert agent.incarnations == [first, None, second]
@@ -141,7 +141,7 @@ async def test_wall_clock_that_jumps_ends_nothing() -> None:
         before = [await agent.ready() for agent in agents]
         for day in (1, -2, 365, -3650):
             agents[0].clocks.wall_skew_ms += day * 86_400_000
-            await agents[0].coordinator.propose(Tick())
+            await agents[0].log_client.propose(Tick())
             await asyncio.sleep(30)
         assert [agent.incarnation() for agent in agents] == before
         assert all(len(agent.incarnations) == 1 for agent in agents)
@@ -188,7 +188,7 @@ async def test_agent_does_not_serve_before_it_has_applied_what_the_barrier_found
         await writer.write(CreateTopic("t", 1, ()))
         agent.log.before.clear()
         await asyncio.sleep(3)
-        assert agent.coordinator.node_id() is not None
+        assert agent.log_client.node_id() is not None
         assert agent.incarnation() is None
         released.set()
         await agent.ready()
@@ -203,12 +203,12 @@ async def test_agent_recovers_by_itself_when_the_log_was_away() -> None:
         agent.log.before["*"] = lost()
         await asyncio.sleep(60)
         assert agent.incarnation() is None
-        assert 50_000 < agent.coordinator.session_lost_ms() < 60_000
+        assert 50_000 < agent.log_client.session_lost_ms() < 60_000
         agent.log.before.clear()
         second = await agent.ready(besides=first)
         assert second > first
-        assert agent.coordinator.session_lost_ms() == 0
-        assert agent.coordinator.node_id() == 0
+        assert agent.log_client.session_lost_ms() == 0
+        assert agent.log_client.node_id() == 0
 
 
 async def test_agent_starts_when_the_log_comes() -> None:
@@ -216,7 +216,7 @@ async def test_agent_starts_when_the_log_comes() -> None:
     agent.log.before["*"] = lost()
     async with running(agent):
         await asyncio.sleep(100)
-        assert agent.coordinator.session_lost_ms() >= 100_000
+        assert agent.log_client.session_lost_ms() >= 100_000
         agent.log.before.clear()
         await agent.ready()
 
@@ -275,7 +275,7 @@ async def test_restarted_process_takes_over_its_name_and_the_old_one_ends() -> N
                 await ended
             assert old.incarnation() is None
             assert old.incarnations[-1] is None
-            assert new.coordinator.node_id() == old.coordinator.node_id() == 0
+            assert new.log_client.node_id() == old.log_client.node_id() == 0
             await asyncio.sleep(60)
             assert new.incarnations == [new.incarnation()]
 
@@ -302,18 +302,18 @@ async def test_agent_that_the_cluster_does_not_accept_tries_again() -> None:
     cluster = MemoryLogCluster()
     agents = [Agent(cluster, name) for name in ("a", "b")]
     for agent in agents:
-        membership = agent.coordinator._membership
-        fields = {name: getattr(membership._identity, name) for name in IDENTITY}
-        membership._identity = type(membership._identity)(**fields | {"node_id_wanted": 7})
+        lifecycle = agent.log_client._lifecycle
+        fields = {name: getattr(lifecycle._identity, name) for name in IDENTITY}
+        lifecycle._identity = type(lifecycle._identity)(**fields | {"node_id_wanted": 7})
     async with running(agents[0]):
         await agents[0].ready()
         async with running(agents[1]):
             await asyncio.sleep(20)
             assert agents[1].incarnation() is None
             assert len(agents[1].log.called("open")) > 1
-            await agents[0].coordinator.leave()
+            await agents[0].log_client.leave()
             await agents[1].ready()
-            assert agents[1].coordinator.node_id() == 7
+            assert agents[1].log_client.node_id() == 7
 
 
 IDENTITY = ("node_name", "node_id_wanted", "zone", "listeners", "software_version")
@@ -321,8 +321,8 @@ IDENTITY = ("node_name", "node_id_wanted", "zone", "listeners", "software_versio
 
 def test_deadline_must_be_earlier_than_the_leases_end() -> None:
     with pytest.raises(ValueError, match="deadline"):
-        CoordinatorSettings(lease_ttl_ms=10_000, session_deadline_ms=10_000)
+        LogClientSettings(lease_ttl_ms=10_000, session_deadline_ms=10_000)
     with pytest.raises(ValueError, match="deadline"):
-        CoordinatorSettings(lease_ttl_ms=10_000, session_deadline_ms=3_000)
+        LogClientSettings(lease_ttl_ms=10_000, session_deadline_ms=3_000)
     with pytest.raises(ValueError, match="positive"):
-        CoordinatorSettings(session_read_ms=0)
+        LogClientSettings(session_read_ms=0)

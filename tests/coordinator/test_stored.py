@@ -3,9 +3,9 @@
 from coordinator.log import etcd_pb2 as pb
 from coordinator.log.etcd_cut import CutState
 from coordinator.log.etcd_keys import Keys
-from coordinator.snapshot.names import (
+from coordinator.snapshot.manifest import (
+    LoadableSnapshot,
     Manifest,
-    Named,
     PartInfo,
     decode_manifest,
     decode_published,
@@ -80,6 +80,6 @@ def test_a_manifest_is_written_and_read_as_ever() -> None:
 
 
 def test_the_list_of_snapshots_in_the_log_is_written_and_read_as_ever() -> None:
-    named = Named(PLACE, DIGEST, manifest_key(PLACE))
+    named = LoadableSnapshot(PLACE, DIGEST, manifest_key(PLACE))
     assert encode_published([named]) == PUBLISHED_BYTES
     assert decode_published(PUBLISHED_BYTES) == (named,)

@@ -121,7 +121,7 @@ class _Worker:
         done: list[Step] = [list(step) for step in steps]
         polled: dict[int, int] = {}
         self._all.recorder.invoke(self._process, f, [list(step) for step in steps])
-        type_ = self._carry_out(done, polled)
+        type_ = self._perform(done, polled)
         self._all.recorder.complete(self._process, type_, f, done)
         self._all.counts[type_] += 1
         if type_ != "ok":
@@ -155,7 +155,7 @@ class _Worker:
             return producer
         return None
 
-    def _carry_out(self, done: list[Step], polled: dict[int, int]) -> str:
+    def _perform(self, done: list[Step], polled: dict[int, int]) -> str:
         producer = self._producer
         assert producer is not None
         try:

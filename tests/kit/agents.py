@@ -21,12 +21,12 @@ from typing import Any, Self
 from broker.composition import Parts, compose
 from broker.config import settings as config
 from broker.edge.server import KafkaServer
-from broker.groups.group.live import Kinds
-from broker.groups.kinds import KINDS
+from broker.groups.group.live import GroupFactory
+from broker.groups.group_factory import GROUP_FACTORY
 from broker.handlers import SERVED
 from coordinator.commands.entries import CreateTopic, Listener
-from coordinator.coordinator import AgentIdentity, Coordinator
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
+from coordinator.log_client import AgentIdentity, LogClient
 from coordinator.machine.machine import Machine
 from coordinator.tables.partition import Partition
 from coordinator.tables.topics import Topic
@@ -78,35 +78,35 @@ class Agent:
             writer=Writer(world.store, cluster_id=told.cluster_id, rng=rng),
             tasks=tasks,
             entry_ms=world.now_ms,
-            kinds=world.kinds,
+            factory=world.factory,
         )
         self.server = KafkaServer(self.node, SERVED)
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
-        tasks.create_task(self.coordinator.run())
+        tasks.create_task(self.log_client.run())
         tasks.create_task(self.node.producing.run())
         tasks.create_task(self.node.groups.run())
         tasks.create_task(self.node.transactions.run())
         tasks.create_task(self.server.run())
 
     @property
-    def coordinator(self) -> Coordinator:
-        return self.node.coordinator
+    def log_client(self) -> LogClient:
+        return self.node.log_client
 
     @property
     def machine(self) -> Machine:
-        return self.coordinator.machine
+        return self.log_client.machine
 
     @property
     def node_id(self) -> int:
-        node_id = self.coordinator.node_id()
+        node_id = self.log_client.node_id()
         assert node_id is not None
         return node_id
 
     # Its life.
 
     async def ready(self) -> Self:
-        while self.coordinator.incarnation() is None or not self.is_serving():
+        while self.log_client.incarnation() is None or not self.is_serving():
             await asyncio.sleep(0.01)
         return self
 
@@ -116,7 +116,7 @@ class Agent:
     async def lose_session(self) -> None:
         """Cut the agent off from the log until it can no longer prove its session."""
         self.log.down = True
-        while self.coordinator.incarnation() is not None:
+        while self.log_client.incarnation() is not None:
             await asyncio.sleep(0.5)
 
     def lag(self) -> None:
@@ -157,7 +157,7 @@ class Agent:
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> Topic:
         pairs = tuple(sorted((key.replace("_", "."), value) for key, value in configs.items()))
-        await self.coordinator.propose(CreateTopic(name, partitions, pairs))
+        await self.log_client.propose(CreateTopic(name, partitions, pairs))
         topic = self.machine.topics.by_name(name)
         assert topic is not None
         return topic
@@ -176,7 +176,7 @@ class World:
         self.cluster = MemoryLogCluster()
         self.store = FaultyStore(MemoryStore())
         self.store.after["get"] = self.store.after["get_range"] = slow(READ_S)
-        self.kinds: Kinds = KINDS
+        self.factory: GroupFactory = GROUP_FACTORY
         """How live groups are made."""
         self._agent = agent
         self._told: config.Settings | None = None
@@ -203,7 +203,7 @@ class World:
                     everybody.append(self.add(name))
                     await everybody[-1].ready()
                 for agent in everybody:
-                    await agent.coordinator.barrier()
+                    await agent.log_client.barrier()
                 yield everybody
                 for agent in everybody:
                     assert agent.node.stats.failed_handlers == 0

@@ -207,7 +207,7 @@ class SimLoop(asyncio.SelectorEventLoop):
             raise DeadlockError(f"nothing can happen any more at {self._now:.3f} s")
         self._now = max(self._now, self._scheduled[0].when())
 
-    def bury(self) -> None:
+    def discard(self) -> None:
         """End what never ended, paused and killed owners included, without running it further."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -254,7 +254,7 @@ def run(main: Callable[[SimLoop, random.Random], Coroutine[Any, Any, T]], *, see
         return loop.run_until_complete(main(loop, rng))
     finally:
         asyncio.set_event_loop(None)
-        loop.bury()
+        loop.discard()
 
 
 def run_test(body: Callable[[], Awaitable[None]], *, seed: int = 1) -> None:

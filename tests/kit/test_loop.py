@@ -65,15 +65,15 @@ def test_a_paused_owner_stands_still_until_it_is_resumed() -> None:
         await asyncio.sleep(2.5)
         loop.pause("a")
         await asyncio.sleep(10)
-        standing = len(ticks)
+        txn_metadata = len(ticks)
         loop.resume("a")
         await asyncio.sleep(2)
         task.cancel()
-        return standing, len(ticks)
+        return txn_metadata, len(ticks)
 
-    standing, after = run(main, seed=3)
-    assert standing == 2
-    assert after > standing
+    txn_metadata, after = run(main, seed=3)
+    assert txn_metadata == 2
+    assert after > txn_metadata
 
 
 def test_a_killed_owner_runs_nothing_more_not_even_its_finally() -> None:

@@ -31,7 +31,7 @@ MUTANTS = (
     Mutant(
         name="produce-overtakes-one-that-is-held",
         promise="P10",
-        before="if producing.is_holding(call.connection.number) or request.needs_barrier():",
+        before="if producing.is_deferring(call.connection.number) or request.needs_barrier():",
         after="if request.needs_barrier():",
         tests=("test_a_request_behind_one_that_waits_for_a_barrier_does_not_overtake_it",),
         why="Batches of one connection are appended in another order than they were sent.",
@@ -95,8 +95,8 @@ MUTANTS = (
     Mutant(
         name="refusal-before-the-socket-is-dry-counts",
         promise="P17",
-        before="        if self._standing is _Standing.DRY:\n            self._standing = _Standing.REFUSED",
-        after="        self._standing = _Standing.REFUSED",
+        before="        if self._state is _TrustState.DRY:\n            self._state = _TrustState.REFUSED",
+        after="        self._state = _TrustState.REFUSED",
         tests=(
             "test_a_refusal_written_before_the_socket_was_dry_proves_nothing",
             "test_old_requests_still_in_the_kernel_do_not_pass_for_an_answer_to_the_refusal",
@@ -106,8 +106,8 @@ MUTANTS = (
     Mutant(
         name="new-connections-are-trusted-after-a-stall",
         promise="P17",
-        before="_Standing.SUSPECT if watch.just_ended else _Standing.TRUSTED",
-        after="_Standing.TRUSTED",
+        before="_TrustState.SUSPECT if watch.just_ended else _TrustState.TRUSTED",
+        after="_TrustState.TRUSTED",
         tests=("test_a_connection_accepted_right_after_a_stall_is_suspect_and_a_later_one_is_not",),
         why="A request that waited in the backlog through a stall is carried out.",
     ),

@@ -71,31 +71,31 @@ MUTANTS = (
     Mutant(
         name="end-of-a-lagging-agent-is-the-end",
         promise="P8",
-        before="_BEYOND_END: Final = Look(None, ErrorCode.OFFSET_OUT_OF_RANGE, unsure=True)",
-        after="_BEYOND_END: Final = Look(None, ErrorCode.OFFSET_OUT_OF_RANGE)",
+        before="_BEYOND_END: Final = FetchPartitionStatus(None, ErrorCode.OFFSET_OUT_OF_RANGE, unsure=True)",
+        after="_BEYOND_END: Final = FetchPartitionStatus(None, ErrorCode.OFFSET_OUT_OF_RANGE)",
         tests=("test_a_fetch_beyond_the_end_of_a_lagging_agent_waits_for_a_barrier",),
         why="A consumer that changes agents is reset to the beginning or the end.",
     ),
     Mutant(
         name="lagging-agent-tells-of-a-truncation",
         promise="P8",
-        before="            return Look(row, unsure=True, diverging=True)",
-        after="            return Look(row, diverging=True)",
+        before="            return FetchPartitionStatus(row, unsure=True, diverging=True)",
+        after="            return FetchPartitionStatus(row, diverging=True)",
         tests=("test_a_client_beyond_the_end_of_a_lagging_agent_is_told_of_no_truncation",),
         why="A consumer believes that records were lost, and rewinds.",
     ),
     Mutant(
         name="unknown-topic-needs-no-barrier",
         promise="P8",
-        before="_UNKNOWN: Final = Look(None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unsure=True)",
-        after="_UNKNOWN: Final = Look(None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)",
+        before="_UNKNOWN: Final = FetchPartitionStatus(None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unsure=True)",
+        after="_UNKNOWN: Final = FetchPartitionStatus(None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)",
         tests=("test_an_unknown_topic_is_refused_after_a_barrier_by_name_and_by_id",),
         why="A topic that another agent has just made is told to be unknown.",
     ),
     Mutant(
         name="caught-up-without-a-barrier",
         promise="P8",
-        before="        await node.coordinator.barrier()\n    except LogError:\n"
+        before="        await node.log_client.barrier()\n    except LogError:\n"
         "        node.stats.barriers_failed += 1\n        return False\n    return True",
         after="        pass\n    except LogError:\n"
         "        node.stats.barriers_failed += 1\n        return False\n    return True",
@@ -105,7 +105,7 @@ MUTANTS = (
     Mutant(
         name="unknown-name-in-metadata-needs-no-barrier",
         promise="P8",
-        before="    try:\n        await node.coordinator.barrier()\n    except LogError:\n"
+        before="    try:\n        await node.log_client.barrier()\n    except LogError:\n"
         "        node.stats.barriers_failed += 1\n        missing",
         after="    try:\n        pass\n    except LogError:\n"
         "        node.stats.barriers_failed += 1\n        missing",
@@ -123,7 +123,7 @@ MUTANTS = (
     Mutant(
         name="nothing-is-known-before-the-first-session",
         promise="P12",
-        before="        self._has_served = coordinator.incarnation() is not None",
+        before="        self._has_served = log_client.incarnation() is not None",
         after="        self._has_served = True",
         tests=("test_nothing_is_served_before_the_first_session",),
         why="A consumer is told an end that its agent had before it was restarted.",
@@ -131,7 +131,7 @@ MUTANTS = (
     Mutant(
         name="consumers-are-sent-on-without-a-session",
         promise="P16",
-        before="if not placement.has_zone(fetch.rack) or self._coordinator.incarnation() is None:",
+        before="if not placement.has_zone(fetch.rack) or self._log_client.incarnation() is None:",
         after="if not placement.has_zone(fetch.rack):",
         tests=("test_without_a_proven_session_nobody_is_sent_on",),
         why="An agent that is cut off sends consumers to one that may be long gone.",

@@ -6,7 +6,7 @@ MUTANTS = (
     Mutant(
         name="group-is-served-before-what-was-in-doubt-is-settled",
         promise="P3",
-        before="if me is None or (hosting.incarnation is None and hosting.in_doubt):",
+        before="if me is None or (runtime.incarnation is None and runtime.in_doubt):",
         after="if me is None:",
         tests=(
             "test_what_was_in_doubt_before_a_lapse_is_settled_before_the_group_is_served_again",
@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         name="groups-are-served-without-proof",
         promise="P5",
-        before="return self.incarnation is not None and self._coordinator.incarnation() == self.incarnation",
+        before="return self.incarnation is not None and self._log_client.incarnation() == self.incarnation",
         after="return self.incarnation is not None",
         tests=(
             "test_at_the_very_deadline_nothing_is_answered_any_more_though_nobody_has_noticed_yet",
@@ -82,15 +82,15 @@ MUTANTS = (
     Mutant(
         name="request-overtakes-the-write-of-its-group",
         promise="P10",
-        before="        if hosted.writing or hosted.queue:\n            self._enqueue(hosted, asked)",
-        after="        if hosted.queue:\n            self._enqueue(hosted, asked)",
+        before="        if context.writing or context.queue:\n            self._enqueue(context, request)",
+        after="        if context.queue:\n            self._enqueue(context, request)",
         tests=("test_what_comes_while_a_group_is_written_waits_and_keeps_its_order",),
         why="A member is answered by a state that the log may yet refuse.",
     ),
     Mutant(
         name="queue-of-a-group-is-not-bounded",
         promise="P15",
-        before="        if len(hosted.queue) >= QUEUE_MAX:",
+        before="        if len(context.queue) >= QUEUE_MAX:",
         after="        if False:",
         tests=("test_the_queue_of_a_group_is_bounded",),
         why="Requests for one group fill the agent's memory while the log is away.",

@@ -136,7 +136,7 @@ MUTANTS = (
     Mutant(
         name="gap-of-a-first-batch-is-forgotten",
         promise="P11",
-        before="        self._gaps.note(batches, self._now_ms())\n",
+        before="        self._failed_batches.note(batches, self._now_ms())\n",
         after="",
         tests=("test_batches_behind_the_lost_first_one_of_a_producer_wait_for_it_to_come_again",),
         why="A new partition takes a producer's second batch, and refuses its first for ever.",

@@ -70,7 +70,7 @@ def run_all(root: Path, mutants: Sequence[Mutant], *, workers: int) -> Iterator[
             copy = copies.get()
             try:
                 with planted(mutant, copy / file):
-                    return _judge(mutant, copy, test_ids)
+                    return _verdict(mutant, copy, test_ids)
             finally:
                 copies.put(copy)
 
@@ -93,7 +93,7 @@ def _run_unplanted(
         raise UnplantedError(f"without any mutant (pytest: {code}):\n{output}")
 
 
-def _judge(mutant: Mutant, copy: Path, test_ids: list[str]) -> Verdict:
+def _verdict(mutant: Mutant, copy: Path, test_ids: list[str]) -> Verdict:
     began = time.monotonic()
     code, output = _pytest(copy, ["-x", *test_ids], HUNG_S)
     seconds = time.monotonic() - began

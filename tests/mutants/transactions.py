@@ -14,8 +14,8 @@ MUTANTS = (
     Mutant(
         name="batch-read-before-an-end-is-of-the-next-transaction",
         promise="P11",
-        before="return row.standing.instance - (row.ended_at > clock)",
-        after="return row.standing.instance",
+        before="return row.txn_metadata.instance - (row.ended_at > clock)",
+        after="return row.txn_metadata.instance",
         tests=(
             "test_a_frame_that_waits_for_its_turn_while_its_transaction_ends_is_not_of_the_next_one",
         ),
@@ -58,7 +58,7 @@ MUTANTS = (
     Mutant(
         name="end-names-no-transaction",
         promise="P17",
-        before="        proof.instance == standing.instance\n",
+        before="        proof.instance == txn_metadata.instance\n",
         after="        True\n",
         tests=("test_no_frame_ends_a_transaction_that_it_did_not_mean",),
         why="A proposal that was left behind ends a transaction that began later.",
@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant(
         name="time-without-a-session-times-transactions-out",
         promise="P6",
-        before="        if self._coordinator.incarnation() is not None:\n            self._now_ms += ",
+        before="        if self._log_client.incarnation() is not None:\n            self._now_ms += ",
         after="        if True:\n            self._now_ms += ",
         tests=("test_a_time_without_a_session_is_no_time",),
         why="An outage of the log aborts every open transaction.",
@@ -90,15 +90,15 @@ MUTANTS = (
     Mutant(
         name="producer-that-is-not-known-needs-no-barrier",
         promise="P8",
-        before="    if row is None or row.standing.producer_id != producer.producer_id:\n        return False",
-        after="    if row is None or row.standing.producer_id != producer.producer_id:\n        return True",
+        before="    if row is None or row.txn_metadata.producer_id != producer.producer_id:\n        return False",
+        after="    if row is None or row.txn_metadata.producer_id != producer.producer_id:\n        return True",
         tests=("test_an_agent_that_lags_behind_the_add_waits_for_a_barrier",),
         why="A batch is refused at an agent that has not heard of its producer.",
     ),
     Mutant(
         name="old-end-needs-no-barrier",
         promise="P8",
-        before="    await node.coordinator.barrier()\n    code = _CONCURRENT",
+        before="    await node.log_client.barrier()\n    code = _CONCURRENT",
         after="    code = _CONCURRENT",
         tests=("test_a_new_end_needs_no_barrier_and_an_old_one_does",),
         why="A lagging agent tells a producer of a transaction that is none any more.",

@@ -198,16 +198,16 @@ def _show_transactions(machine: Machine, topics: TopicIds) -> Iterator[str]:
     for row in transactions:
         yield _told_row(row, topics)
         assert transactions.get(row.transactional_id) is row
-        assert transactions.by_producer(row.standing.producer_id) is row
+        assert transactions.by_producer(row.txn_metadata.producer_id) is row
         assert (row.transactional_id in transactions.ongoing) == row.is_ongoing
 
 
 def _told_row(row: TransactionRow, topics: TopicIds) -> str:
     names = {topic_id: name for name, topic_id in topics.items()}
-    standing = row.standing
-    producer = f"{standing.producer_id}:{standing.epoch}"
-    state = f"{standing.state.name.lower()} #{standing.instance}"
-    given_up = ", given up" if standing.given_up else ""
+    txn_metadata = row.txn_metadata
+    producer = f"{txn_metadata.producer_id}:{txn_metadata.epoch}"
+    state = f"{txn_metadata.state.name.lower()} #{txn_metadata.instance}"
+    given_up = ", given up" if txn_metadata.given_up else ""
     began = f", began {row.started_ms}" if row.started_ms >= 0 else ""
     places = [f"{names[topic_id]}/{partition}" for topic_id, partition in row.partitions]
     takes_part = [*places, *[f"group {group_id}" for group_id in row.group_ids]]

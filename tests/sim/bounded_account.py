@@ -111,7 +111,7 @@ class BoundedAccount:
         for agent, partitions in final.items():
             for partition, shown in sorted(partitions.items()):
                 where = f"{agent}: {partition}"
-                found += [f"{where}: {each}" for each in self._judge(partition, shown)]
+                found += [f"{where}: {each}" for each in self._check(partition, shown)]
         ends: dict[Partition, set[int]] = defaultdict(set)
         for partitions in final.values():
             for partition, shown in partitions.items():
@@ -119,14 +119,14 @@ class BoundedAccount:
         found += [f"{p} ends at {sorted(e)}" for p, e in sorted(ends.items()) if len(e) > 1]
         return found
 
-    def _judge(self, partition: Partition, shown: Shown) -> list[str]:
+    def _check(self, partition: Partition, shown: Shown) -> list[str]:
         topic = partition[0]
         # Between one agent's reading and the next, retention may go on.
         start = max(shown.start, self.starts[partition])
         if self.acked[partition] and max(self.acked[partition]) >= shown.end:
             return [f"ends at {shown.end}, {max(self.acked[partition])} was acknowledged"]
         if topic in self.compacted:
-            return self._judge_compacted(partition, shown)
+            return self._validate_compacted(partition, shown)
         known = self.acked[partition]
         if topic in self.dense:
             known = {**known, **self.seen[partition]}
@@ -143,7 +143,7 @@ class BoundedAccount:
             ]
         return found
 
-    def _judge_compacted(self, partition: Partition, shown: Shown) -> list[str]:
+    def _validate_compacted(self, partition: Partition, shown: Shown) -> list[str]:
         newest_acked: dict[bytes, int] = {}
         for offset, line in self.acked[partition].items():
             newest_acked[line.key] = max(newest_acked.get(line.key, -1), offset)

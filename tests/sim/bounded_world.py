@@ -22,7 +22,7 @@ from broker.jobs.worker import worker
 from broker.node import Node
 from coordinator.commands.entries import Pin, Unpin
 from coordinator.commands.job_commands import ExpireRecords, JobKind, RequestJob
-from coordinator.coordinator import Applied
+from coordinator.log_client import Applied
 from coordinator.machine.machine import Machine
 from coordinator.tables.partition import Partition as Rows
 from protocol.types import POSITION_ZERO, Position
@@ -114,8 +114,8 @@ class BoundedWorld(World):
     # What the log says.
 
     def _watch(self, node: Node) -> None:
-        machine = node.coordinator.machine
-        node.coordinator.on_applied(lambda applied: self._applied(machine, applied))
+        machine = node.log_client.machine
+        node.log_client.on_applied(lambda applied: self._applied(machine, applied))
 
     def _applied(self, machine: Machine, applied: Applied) -> None:
         if (
@@ -189,12 +189,12 @@ class BoundedWorld(World):
         return [
             node
             for owner, node in self.nodes
-            if owner in owners and node.coordinator.incarnation() is not None
+            if owner in owners and node.log_client.incarnation() is not None
         ]
 
     def propose(self, node: Node, command) -> None:
         """Whatever becomes of it."""
-        future = node.coordinator.propose(command)
+        future = node.log_client.propose(command)
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def pin(self) -> None:
@@ -214,7 +214,7 @@ class BoundedWorld(World):
         nodes = self.nodes_alive()
         if not nodes:
             return ["no agent has a session"]
-        machine = max([node.coordinator.machine for node in nodes], key=lambda m: m.position)
+        machine = max([node.log_client.machine for node in nodes], key=lambda m: m.position)
         left = []
         if self.log._cut < since:
             left.append(f"the log is cut at {self.log._cut:#x} only, not at {since:#x}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from coordinator.commands.group_commands import CommitOffsets, OffsetsCommitted
-from coordinator.coordinator import Applied
+from coordinator.log_client import Applied
 from protocol.errors import ErrorCode
 
 

@@ -102,7 +102,7 @@ def _groups(rng: random.Random) -> list[Group]:
 
 def _watch(node: Node, groups: list[Group]) -> None:
     for group in groups:
-        node.coordinator.on_applied(group.account.applied)
+        node.log_client.on_applied(group.account.applied)
 
 
 def _add(world: World, group: Group) -> None:

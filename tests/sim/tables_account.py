@@ -91,10 +91,10 @@ class TablesAccount:
     # What clients were told.
 
     def now(self) -> int:
-        """For `judge`."""
+        """For `check`."""
         return len(self.states) - 1
 
-    def judge(self, since: int, was_so: Callable[[State], bool], told: str) -> None:
+    def check(self, since: int, was_so: Callable[[State], bool], told: str) -> None:
         if not any(was_so(state) for state in self.states[since:]):
             seen = [*self.states[since:][-3:]]
             self.violations.append(f"{told}, and that was never so: {seen}")
@@ -118,8 +118,8 @@ class TablesAccount:
                     for number, end in offsets.items():
                         exported[topic, number] = max(exported.get((topic, number), 0), end)
             if isinstance(command, TableCommand) and outcome != FENCED:
-                self._judge_level(position, command)
-            self._judge(command, outcome)
+                self._validate_level(position, command)
+            self._check(command, outcome)
             if isinstance(command, TableCommand):
                 # Who sent it is told how it was then, whatever the entry's next command does.
                 self._note()
@@ -129,12 +129,12 @@ class TablesAccount:
             self._note()
             self._tables.append((position, tables_of(self.machine)))
 
-    def _judge_level(self, position: Position, command: TableCommand) -> None:
+    def _validate_level(self, position: Position, command: TableCommand) -> None:
         self.count(type(command).__name__)
-        if not self.machine.incarnations.all_know(TABLES_LEVEL):
+        if not self.machine.incarnations.all_support(TABLES_LEVEL):
             self.violations.append(f"{command} at {position:#x} while an older agent is live")
 
-    def _judge(self, command: Command, outcome: Outcome) -> None:
+    def _check(self, command: Command, outcome: Outcome) -> None:
         match command, outcome:
             case RegisterSchema(), SchemaRegistered(schema_id, number):
                 self._registered(command, schema_id, number)

@@ -77,7 +77,7 @@ class Exporter(TableClient):
             counted = state.partition_counts[self.topic] == topic["partitions"]
             return counted and state.exported.get(self.topic, {}) == told
 
-        self.tables.judge(since, was_so, f"{self.client.name} was told {topic}")
+        self.tables.check(since, was_so, f"{self.client.name} was told {topic}")
         return topic
 
     async def _move(self, number: int) -> None:
@@ -103,7 +103,7 @@ class Exporter(TableClient):
             self.wrong(f"{body}: {answer}")
             return False
         at = dict(self.at)
-        self.tables.judge(
+        self.tables.check(
             since,
             lambda state: at.items() <= state.exported.get(self.topic, {}).items(),
             f"{self.client.name} was told that {at} is known",
@@ -144,7 +144,7 @@ class Grower(TableClient):
             return
         count = len(answer.topics[0].partitions)
         told = f"{self.client.name} was told of {count} partitions of {topic}"
-        self.tables.judge(since, lambda state: state.partition_counts[topic] == count, told)
+        self.tables.check(since, lambda state: state.partition_counts[topic] == count, told)
 
     async def _grow(self, topic: str) -> None:
         since = self.tables.now()
@@ -161,14 +161,14 @@ class Grower(TableClient):
             return
         error = answer.results[0].error_code
         told = f"{self.client.name}: {count} partitions of {topic}, {validate_only=}: {error}"
-        judge = self.tables.judge
+        check = self.tables.check
         match error:
             case ErrorCode.NONE if validate_only:
-                judge(since, lambda state: state.partition_counts[topic] < count, told)
+                check(since, lambda state: state.partition_counts[topic] < count, told)
             case ErrorCode.NONE:
-                judge(since, lambda state: state.partition_counts[topic] == count, told)
+                check(since, lambda state: state.partition_counts[topic] == count, told)
             case ErrorCode.INVALID_PARTITIONS:
-                judge(since, lambda state: state.partition_counts[topic] >= count, told)
+                check(since, lambda state: state.partition_counts[topic] >= count, told)
             case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self.wrong(told)
             case _:
@@ -318,7 +318,7 @@ class Registrar(TableClient):
         status, code, view = answer
         if status == 200:
             wanted = (view["id"], meaning)
-            self.tables.judge(
+            self.tables.check(
                 since,
                 lambda state: wanted in state.versions.get(subject, {}).values(),
                 f"{self.client.name} registered {meaning} at {subject} and was told {view}",
@@ -331,7 +331,7 @@ class Registrar(TableClient):
         answer = await self._asked("GET", f"/subjects/{subject}/versions")
         if answer is not None:
             numbers = answer[2] if answer[0] == 200 else []
-            self.tables.judge(
+            self.tables.check(
                 since,
                 lambda state: sorted(state.versions.get(subject, {})) == numbers,
                 f"{self.client.name}: {subject} has {answer}",
@@ -347,7 +347,7 @@ class Registrar(TableClient):
         there = None
         if answer[0] == 200:
             there = (answer[2]["id"], _meaning(answer[2]))
-        self.tables.judge(
+        self.tables.check(
             since, lambda state: state.versions.get(subject, {}).get(number) == there, told
         )
 
@@ -359,7 +359,7 @@ class Registrar(TableClient):
             return
         told = f"{self.client.name}: {schema_id} is {answer}"
         if answer[0] != 200:
-            self.tables.judge(since, lambda state: schema_id not in state.ids, told)
+            self.tables.check(since, lambda state: schema_id not in state.ids, told)
         elif self.tables.known_as(schema_id) != _meaning(answer[2]):
             # What is known stays known to agents that lag, for it never changes.
             self.wrong(told)
@@ -373,7 +373,7 @@ class Registrar(TableClient):
             return
         if answer[0] == 200:
             gone = [answer[2]] if isinstance(answer[2], int) else answer[2]
-            self.tables.judge(
+            self.tables.check(
                 since,
                 lambda state: not state.versions.get(subject, {}).keys() & set(gone),
                 f"{self.client.name} deleted {subject}{number}{permanent}: {answer}",

@@ -18,9 +18,9 @@ from broker.node import Node
 from coordinator.commands.codec import decode_entry, encode_entry
 from coordinator.commands.entries import Open
 from coordinator.commands.job_commands import JOBS_LEVEL
-from coordinator.coordinator import Applied
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import LogEntry, MetadataLog, Session
+from coordinator.log_client import Applied
 from coordinator.tables.partition import Partition as Rows
 from protocol.types import Position
 from tests.kit.loop import SimLoop
@@ -136,7 +136,7 @@ class TablesWorld(BoundedWorld):
 
     def _watch(self, node: Node) -> None:
         super()._watch(node)
-        machine = node.coordinator.machine
+        machine = node.log_client.machine
         begun = False
 
         def compare(applied: Applied) -> None:
@@ -145,7 +145,7 @@ class TablesWorld(BoundedWorld):
                 begun = True
                 self.tables.compare(node.settings.node_name, machine)
 
-        node.coordinator.on_applied(compare)
+        node.log_client.on_applied(compare)
 
     async def _upgrade(self) -> None:
         """One agent after the other."""
@@ -243,7 +243,7 @@ class TablesWorld(BoundedWorld):
     def failures(self) -> list[str]:
         for owner, node in self.nodes:
             if any(life.owner == owner and life.agent is not None for life in self.lives):
-                self.tables.compare(owner, node.coordinator.machine)
+                self.tables.compare(owner, node.log_client.machine)
         found = [*self.tables.violations, *self.tables.too_much(self.bounded)]
         return [*dict.fromkeys([*super().failures(), *found])]
 

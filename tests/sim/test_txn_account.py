@@ -123,9 +123,9 @@ def test_a_transaction_that_stays_open_is_seen():
 
 def test_a_reader_that_was_shown_something_else_is_seen():
     committed = [(0, b"1.0"), (2, b"1.1"), (3, b"1.2")]
-    assert Pass("reader", 1, 3, [(2, b"1.1")]).judge(committed) == []
-    assert Pass("reader", 1, 4, [(2, b"1.1")]).judge(committed)
-    assert Pass("reader", 0, 3, [(2, b"1.1"), (0, b"1.0")]).judge(committed)
+    assert Pass("reader", 1, 3, [(2, b"1.1")]).check(committed) == []
+    assert Pass("reader", 1, 4, [(2, b"1.1")]).check(committed)
+    assert Pass("reader", 0, 3, [(2, b"1.1"), (0, b"1.0")]).check(committed)
 
 
 def test_a_record_shown_before_its_commit_was_asked_for_is_seen():

@@ -23,7 +23,7 @@ from coordinator.commands.transaction_commands import (
     ProducerInitialized,
     TransactionEnded,
 )
-from coordinator.coordinator import Applied
+from coordinator.log_client import Applied
 from tests.anomalies import Recorder, check
 
 Partition = tuple[str, int]
@@ -204,7 +204,7 @@ class TxnAccount:
                     self.endings[topic.name, marked.partition, marked.offset] = ending
         for row in machine.transactions.ongoing.values():
             begun = (now_s, row.timeout_ms)
-            self.begun.setdefault((row.transactional_id, row.standing.instance), begun)
+            self.begun.setdefault((row.transactional_id, row.txn_metadata.instance), begun)
 
     def _look_at_stable(self, owner: str, machine) -> None:
         for topic in machine.topics:
@@ -229,7 +229,7 @@ class TxnAccount:
         if row is None or row.transactional_id in machine.transactions.ongoing:
             # Open again: by a later command of this entry.
             return
-        ids = {outcome.producer_id, row.standing.producer_id, row.standing.previous_id}
+        ids = {outcome.producer_id, row.txn_metadata.producer_id, row.txn_metadata.previous_id}
         for topic in machine.topics:
             for index in range(topic.partition_count):
                 partition = machine.partitions.get(topic.topic_id, index)
@@ -263,7 +263,7 @@ class TxnAccount:
         fates, problems = self.fates(logs)
         found += problems
         for told in self.told.values():
-            found += self._judge(told, fates.get(told.number, Fate()), logs)
+            found += self._check(told, fates.get(told.number, Fate()), logs)
         history = self.recorder.history
         return found + [repr(anomaly) for anomaly in check(history, transactional=True)]
 
@@ -280,7 +280,7 @@ class TxnAccount:
                     open_values[line.producer_id].append(line.value)
                     continue
                 values = open_values.pop(line.producer_id, [])
-                found += self._judge_marker(partition, line, values)
+                found += self._validate_marker(partition, line, values)
                 for value in values:
                     fate = fates[number_of(value)]
                     fate.values.append(value)
@@ -290,7 +290,7 @@ class TxnAccount:
             ]
         return fates, found
 
-    def _judge_marker(self, partition: Partition, line: Line, values: list[bytes]) -> list[str]:
+    def _validate_marker(self, partition: Partition, line: Line, values: list[bytes]) -> list[str]:
         """It ended one transaction, and something that may have ended it."""
         where = f"the marker at {line.offset} of {partition}"
         numbers = {number_of(value) for value in values}
@@ -312,7 +312,7 @@ class TxnAccount:
             return [f"{where} aborts {told}, which was never asked for"]
         return []
 
-    def _judge(self, told: Told, fate: Fate, logs: dict[Partition, list[Line]]) -> list[str]:
+    def _check(self, told: Told, fate: Fate, logs: dict[Partition, list[Line]]) -> list[str]:
         kept = {value for value, place in told.sent.items() if place[0] != DOOMED}
         if len(fate.values) != len(set(fate.values)) or not kept.issuperset(fate.values):
             return [f"{told} is there as {fate.values}"]
@@ -341,7 +341,7 @@ class TxnAccount:
                     found.append(f"{value!r} of {told} is not at {offset} of {place}")
         return found
 
-    def judge_offsets(
+    def validate_offsets(
         self, group_id: str, transactional_id: str, number: int, fates: dict[int, Fate]
     ) -> list[str]:
         """What a writer's group has at the end is the number of the newest committed one."""

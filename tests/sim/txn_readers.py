@@ -2,7 +2,7 @@
 
 A read_committed reader does as Kafka's consumers do with the list of aborted transactions that
 comes with the records: from a first offset on, batches of its producer are left out until the
-marker. What it saw in one pass is held against the logs at the end (`Pass.judge`).
+marker. What it saw in one pass is held against the logs at the end (`Pass.check`).
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class Pass:
     next: int
     seen: list[tuple[int, bytes]] = field(default_factory=list)
 
-    def judge(self, committed: list[tuple[int, bytes]]) -> list[str]:
+    def check(self, committed: list[tuple[int, bytes]]) -> list[str]:
         """Exactly the committed records of the range, in order."""
         expected = [(o, value) for o, value in committed if self.first <= o < self.next]
         if self.seen == expected:

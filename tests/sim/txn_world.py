@@ -66,8 +66,8 @@ class TxnWorld(World):
 
     def _watch(self, node) -> None:
         owner = self.nodes[-1][0]
-        machine = node.coordinator.machine
-        node.coordinator.on_applied(
+        machine = node.log_client.machine
+        node.log_client.on_applied(
             lambda applied: self.txn_account.applied(owner, machine, applied, self.loop.time())
         )
 
@@ -310,7 +310,7 @@ async def _settle(
     found += world.failures() + world.account.violations
     if len(seen) < len(world.lives):
         return [*found, *world.txn_account.violations]
-    return [*found, *_judge(world, seen, readers), *await _judge_offsets(world, seen[0][False])]
+    return [*found, *_check(world, seen, readers), *await _validate_offsets(world, seen[0][False])]
 
 
 async def _finish(jobs: dict[str, asyncio.Task]) -> list[str]:
@@ -326,7 +326,7 @@ async def _finish(jobs: dict[str, asyncio.Task]) -> list[str]:
     return found
 
 
-def _judge(
+def _check(
     world: TxnWorld, seen: list[dict[bool, TxnReader]], readers: list[TxnReader]
 ) -> list[str]:
     """The logs at the end, and what readers were shown of them."""
@@ -342,8 +342,8 @@ def _judge(
     for reader in [*readers, *(shown[True] for shown in seen)]:
         if reader.committed:
             for partition, one in reader.passes:
-                found += one.judge(committed[partition])
-    return found + _judge_output(world, committed)
+                found += one.check(committed[partition])
+    return found + _validate_output(world, committed)
 
 
 async def _until_stable(world: TxnWorld, life) -> None:
@@ -376,7 +376,7 @@ async def _read_all(world: TxnWorld, life, committed: bool) -> TxnReader:
     return reader
 
 
-def _judge_output(
+def _validate_output(
     world: TxnWorld, committed: dict[Partition, list[tuple[int, bytes]]]
 ) -> list[str]:
     """Consume, transform, produce: for each record of the input one of the output."""
@@ -395,7 +395,7 @@ def _judge_output(
     return [f"the output is {sorted(output.items())} of {world.input_records} records each"]
 
 
-async def _judge_offsets(world: TxnWorld, shown: TxnReader) -> list[str]:
+async def _validate_offsets(world: TxnWorld, shown: TxnReader) -> list[str]:
     """The offsets of the writers' groups at the end."""
     account = world.txn_account
     found: list[str] = []
@@ -411,5 +411,5 @@ async def _judge_offsets(world: TxnWorld, shown: TxnReader) -> list[str]:
         if offset is None:
             found.append(f"nobody tells the offset of {writer.group_id}")
             continue
-        found += account.judge_offsets(writer.group_id, writer.transactional_id, offset, fates)
+        found += account.validate_offsets(writer.group_id, writer.transactional_id, offset, fates)
     return found

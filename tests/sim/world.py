@@ -156,8 +156,8 @@ class World:
         def watch(node: Node) -> None:
             self.nodes.append((owner, node))
             self.watch(node)
-            machine = node.coordinator.machine
-            node.coordinator.on_applied(
+            machine = node.log_client.machine
+            node.log_client.on_applied(
                 lambda applied: self.account.digest(owner, applied.position, machine.digest())
             )
 

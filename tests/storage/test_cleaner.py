@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from protocol import records
 from protocol.compression import Codec
 from protocol.records import Record, build_batch, iterate, read_header
-from storage.cleaner import Cleaner, KeyOffsets
+from storage.cleaner import Cleaner, OffsetMap
 from storage.formats import walk as walk_module
 from storage.formats.batches import Batches, DamagedSpanError
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Span
@@ -36,8 +36,8 @@ HORIZON = NOW + RETENTION
 AMPLE = 10**6
 
 
-def offsets_of(made: History, entries_max: int = AMPLE) -> KeyOffsets:
-    offsets = KeyOffsets(entries_max)
+def offsets_of(made: History, entries_max: int = AMPLE) -> OffsetMap:
+    offsets = OffsetMap(entries_max)
     spans = [row for row in made.rows if isinstance(row, Span)]
     for span, data in zip(spans, made.data, strict=True):
         if not offsets.add(span, data, Aborted(made.aborted)):
@@ -48,7 +48,7 @@ def offsets_of(made: History, entries_max: int = AMPLE) -> KeyOffsets:
 def cleaned(
     made: History,
     *,
-    offsets: KeyOffsets | None = None,
+    offsets: OffsetMap | None = None,
     time_ms: int = NOW,
     windows: tuple[int, ...] = (),
 ) -> list[tuple[Span, Merged]]:
@@ -570,7 +570,7 @@ def test_damaged_bytes_are_neither_learned_nor_cleaned(kind: ObjectKind) -> None
     data[70] ^= 4
     span = Span(ObjectId(SEGMENT.incarnation, 3, kind), 16, len(data), BASE, 1, 5)
     with pytest.raises(DamagedSpanError):
-        KeyOffsets(AMPLE).add(span, data, Aborted())
-    cleaner = Cleaner(KeyOffsets(AMPLE), time_ms=NOW, delete_retention_ms=RETENTION)
+        OffsetMap(AMPLE).add(span, data, Aborted())
+    cleaner = Cleaner(OffsetMap(AMPLE), time_ms=NOW, delete_retention_ms=RETENTION)
     with pytest.raises(DamagedSpanError):
         cleaner.clean([span], [data])

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.types import Incarnation
-from storage.fetch_plan import GAP_BYTES_MAX, RANGE_BYTES_MAX, Wanted, plan_page_reads, plan_reads
+from storage.fetch_plan import GAP_BYTES_MAX, RANGE_BYTES_MAX, SpanRead, plan_page_reads, plan_reads
 from storage.formats.spans import ObjectId, ObjectKind, Page, Span
 from tests.storage.build import CHUNK
 
@@ -16,11 +16,13 @@ def span(start: int, length: int, object_id: ObjectId = CHUNK) -> Span:
     return Span(object_id, start, length, 0, 1, 0)
 
 
-def wanted(start: int, length: int, *, object_id: ObjectId = CHUNK, recent: bool = False) -> Wanted:
-    return Wanted(span(start, length, object_id), 64 * MiB, recent)
+def wanted(
+    start: int, length: int, *, object_id: ObjectId = CHUNK, recent: bool = False
+) -> SpanRead:
+    return SpanRead(span(start, length, object_id), 64 * MiB, recent)
 
 
-def ranges(*rows: Wanted) -> list[tuple[int, int]]:
+def ranges(*rows: SpanRead) -> list[tuple[int, int]]:
     return [(read.start, read.length) for read in plan_reads(rows, whole_bytes_max=64 * MiB)]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from protocol.records import Record, build_batch
 from protocol.types import Buffer
-from storage.fetch_plan import Wanted
+from storage.fetch_plan import SpanRead
 from storage.formats.batches import DamagedSpanError
 from storage.formats.page import digest, encode_rows
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
@@ -66,8 +66,8 @@ def read(test: Test, *, cache_bytes_max: int = AMPLE, data: bytes = OBJECT) -> N
         run_virtual(whole, seed=seed)
 
 
-def want(number: int, *, recent: bool) -> Wanted:
-    return Wanted(SPANS[number], len(OBJECT), recent)
+def want(number: int, *, recent: bool) -> SpanRead:
+    return SpanRead(SPANS[number], len(OBJECT), recent)
 
 
 def test_nothing_is_in_memory_at_first() -> None:
@@ -355,7 +355,7 @@ async def test_span_of_a_segment_does_not_keep_what_was_read_with_it() -> None:
     async with asyncio.TaskGroup() as tasks:
         reader = Reader(store, AMPLE, tasks)
         length = 16 + len(one) + len(two)
-        loaded = await reader.load_all([Wanted(span, length, recent=False) for span in spans])
+        loaded = await reader.load_all([SpanRead(span, length, recent=False) for span in spans])
         assert len(store.requests) == 1
         held = [batches.view().obj for batches in loaded]
         assert held == [one, two]

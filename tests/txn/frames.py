@@ -27,7 +27,7 @@ from typing import NamedTuple
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position
 from txn import transactions
-from txn.transactions import Changed, Connection, Proof, Standing, State
+from txn.transactions import Connection, Proof, State, TransactionMetadata, Transition
 
 PRODUCER, EPOCH = 1000, 0
 CONNECTIONS_MAX = 3
@@ -86,7 +86,7 @@ class Client(NamedTuple):
 class World(NamedTuple):
     client: Client
     links: tuple[Link, ...]
-    standing: Standing
+    txn_metadata: TransactionMetadata
     position: int
     newest: int = -1
     """The latest transaction of the plan that has an add in the newest instance."""
@@ -123,7 +123,7 @@ class Rules:
 
 
 def begin(rules: Rules) -> World:
-    return World(Client(), (Link(),), Standing(PRODUCER, EPOCH), 0)
+    return World(Client(), (Link(),), TransactionMetadata(PRODUCER, EPOCH), 0)
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def _answered(world: World, at: int, frame: Frame, code: ErrorCode, rules: Rules
     if frame.transaction == client.transaction and not client.stopped:
         client = _told(client, rules.plan[client.transaction], frame, code)
         if frame.end and code is ErrorCode.NONE:
-            client = client._replace(epoch=world.standing.epoch)
+            client = client._replace(epoch=world.txn_metadata.epoch)
     return world._replace(client=client)
 
 
@@ -291,24 +291,28 @@ def _link_steps(
 def _read(world: World, at: int, link: Link) -> World:
     """The position is noted; an add names at once the instance that it joins or starts."""
     frame = link.frames[0]
-    standing = world.standing
-    instance = standing.instance + (standing.state is not State.ONGOING)
+    txn_metadata = world.txn_metadata
+    instance = txn_metadata.instance + (txn_metadata.state is not State.ONGOING)
     doing = Doing(frame, at, world.position, None if frame.end else instance)
     return _linked(world, at, link._replace(doing=doing))
 
 
 def _judged(world: World, at: int, link: Link, doing: Doing, rules: Rules) -> World:
     """Behind a barrier: the agent sends away what cannot be, and appends the rest."""
-    standing = world.standing
+    txn_metadata = world.txn_metadata
     written = link.challenges if rules.in_buffer_counts else doing.frame.challenges
     proof = Proof(
-        instance=standing.instance,
+        instance=txn_metadata.instance,
         connection=_connection(at),
         clock=Position(doing.clock),
-        challenged=rules.counts(standing.instance, written or frozenset()),
+        challenged=rules.counts(txn_metadata.instance, written or frozenset()),
     )
     tv1 = not rules.plan[doing.frame.transaction].tv2
-    if tv1 and standing.state is State.ONGOING and not transactions.holds(proof, standing):
+    if (
+        tv1
+        and txn_metadata.state is State.ONGOING
+        and not transactions.proof_holds(proof, txn_metadata)
+    ):
         refused = doing._replace(proposal=proof)
         return _written(world, at, refused, ErrorCode.CONCURRENT_TRANSACTIONS, rules)
     return _linked(world, at, link._replace(doing=doing._replace(proposal=proof)))
@@ -334,10 +338,10 @@ def _applied(world: World, doing: Doing, rules: Rules) -> tuple[World | Ended, E
     who = {"producer_id": PRODUCER, "epoch": frame.epoch}
     if not isinstance(doing.proposal, Proof):
         added = (
-            transactions.begin(world.standing, **who)
+            transactions.begin(world.txn_metadata, **who)
             if planned.tv2
             else transactions.add(
-                world.standing,
+                world.txn_metadata,
                 **who,
                 instance=doing.proposal or 0,
                 by=_connection(doing.connection),
@@ -346,27 +350,27 @@ def _applied(world: World, doing: Doing, rules: Rules) -> tuple[World | Ended, E
         )
         if isinstance(added, ErrorCode):
             return world, added
-        begun = added.instance != world.standing.instance
+        begun = added.instance != world.txn_metadata.instance
         newest = frame.transaction if begun else max(world.newest, frame.transaction)
-        return world._replace(standing=added, position=position, newest=newest), ErrorCode.NONE
+        return world._replace(txn_metadata=added, position=position, newest=newest), ErrorCode.NONE
     who["commit"] = planned.commit
     ended = (
-        transactions.end_bumping(world.standing, **who, fresh_id=-1)
+        transactions.end_bumping(world.txn_metadata, **who, fresh_id=-1)
         if planned.tv2
-        else transactions.end(world.standing, **who, proof=doing.proposal)
+        else transactions.end(world.txn_metadata, **who, proof=doing.proposal)
     )
-    if not isinstance(ended, Changed):
+    if not isinstance(ended, Transition):
         return world, ended
     if ended.markers is not None and world.newest > frame.transaction:
         return _wrong(world, doing, doing.proposal), ErrorCode.NONE
-    return world._replace(standing=ended.after, position=position), ErrorCode.NONE
+    return world._replace(txn_metadata=ended.after, position=position), ErrorCode.NONE
 
 
 def _wrong(world: World, doing: Doing, proof: Proof) -> Ended:
-    newest = world.standing.adds.newest_but_by(proof.connection)
+    newest = world.txn_metadata.adds.newest_but_by(proof.connection)
     documented = (
         proof.challenged
-        and proof.instance == world.standing.instance
+        and proof.instance == world.txn_metadata.instance
         and proof.instance in (doing.frame.challenges or ())
         and newest <= proof.clock
     )

@@ -16,7 +16,7 @@ ID:EPOCH. N is a transaction's number, or `newest` (as is assumed), `older`, `ne
 an up-to-date agent would. C is a connection, a if it is not said; P the position that was applied
 when the frame was read, counted in steps (0: none), else all. A version is said by vN; unsaid, it
 is the newest of TV1 clients. `id ID:EPOCH` begins anew with a producer that is at that epoch.
-Lines that begin with # are comments; lines that are indented are answers: the standing that came
+Lines that begin with # are comments; lines that are indented are answers: the metadata that came
 of it, or an error under the name and number that the version is told.
 """
 
@@ -31,11 +31,11 @@ from protocol.types import Incarnation, Position
 from txn import error_codes
 from txn.transactions import (
     EPOCH_EXHAUSTED,
-    Changed,
     Connection,
     Proof,
-    Standing,
     State,
+    TransactionMetadata,
+    Transition,
     add,
     begin,
     check,
@@ -62,14 +62,14 @@ USUAL = {"init": 4, "add": 3, "add-group": 3, "batch": 11, "offsets": 4, "end": 
 BUMPING_FROM = 5
 IMPLICIT_FROM = {"batch": 12, "offsets": 5}
 
-Outcome = Changed | Standing | ErrorCode
+Outcome = Transition | TransactionMetadata | ErrorCode
 
 
 @dataclass(frozen=True)
 class TransactionalId:
     """One id as it stands, and what time it is. Changed by making another."""
 
-    standing: Standing | None = None
+    txn_metadata: TransactionMetadata | None = None
     fresh_id: int = FIRST_ID
     at: int = 0
 
@@ -83,12 +83,14 @@ class TransactionalId:
         outcome = now._judged(word, version, _Words(now, words))
         if isinstance(outcome, ErrorCode):
             return now, _error(_told(word)(outcome, version))
-        after = outcome if isinstance(outcome, Standing) else outcome.after
+        after = outcome if isinstance(outcome, TransactionMetadata) else outcome.after
         fresh_id = self.fresh_id + (after.producer_id == self.fresh_id)
-        return replace(now, standing=after, fresh_id=fresh_id), _answer(self.standing, outcome)
+        return replace(now, txn_metadata=after, fresh_id=fresh_id), _answer(
+            self.txn_metadata, outcome
+        )
 
     def _judged(self, word: str, version: int, words: "_Words") -> Outcome:
-        before, commit = self.standing, words.take("commit")
+        before, commit = self.txn_metadata, words.take("commit")
         words.take("abort")
         who = words.who()
         if word == "init":
@@ -139,7 +141,7 @@ class _Words:
         return value
 
     def instance(self, *, add: bool = False) -> int:
-        now = self.id.standing
+        now = self.id.txn_metadata
         newest = now.instance if now else 0
         open_now = now is not None and now.state is State.ONGOING
         named = self._after("of") or ("next" if add and not open_now else "newest")
@@ -153,7 +155,7 @@ class _Words:
         return Position(int(self._after("at") or self.id.at - 1))
 
     def who(self) -> dict[str, int]:
-        now = self.id.standing or Standing(FIRST_ID, 0)
+        now = self.id.txn_metadata or TransactionMetadata(FIRST_ID, 0)
         name = self.left.pop(0) if self.left and _is_who(self.left[0]) else "current"
         named = {
             "current": (now.producer_id, now.epoch),
@@ -191,9 +193,9 @@ def _error(code: ErrorCode) -> str:
     return f"{code.name} ({code.value})"
 
 
-def _answer(before: Standing | None, outcome: Changed | Standing) -> str:
-    after = outcome if isinstance(outcome, Standing) else outcome.after
-    if isinstance(outcome, Changed) and outcome.markers:
+def _answer(before: TransactionMetadata | None, outcome: Transition | TransactionMetadata) -> str:
+    after = outcome if isinstance(outcome, TransactionMetadata) else outcome.after
+    if isinstance(outcome, Transition) and outcome.markers:
         kind = "COMMIT" if after.state is State.COMPLETE_COMMIT else "ABORT"
         ended = f"{kind} by {outcome.markers.producer_id}:{outcome.markers.epoch}, "
     else:
@@ -274,7 +276,7 @@ def _led_to(requests: list[str]) -> TransactionalId:
 def at_epoch(text: str) -> TransactionalId:
     """A producer that has just got this id and epoch."""
     producer_id, epoch = map(int, text.split(":"))
-    return TransactionalId(Standing(producer_id, epoch), producer_id + 1)
+    return TransactionalId(TransactionMetadata(producer_id, epoch), producer_id + 1)
 
 
 def run(text: str) -> str:

@@ -69,7 +69,7 @@ def test_a_late_pair_may_make_a_commit_look_refused_whose_answer_was_lost():
         assert path.index("append of end 1 of connection 1 applied late") < path.index(
             "end 0 of connection 0 applied: NONE"
         )
-        assert world.standing.state is State.COMPLETE_ABORT
+        assert world.txn_metadata.state is State.COMPLETE_ABORT
         assert world.newest == 0
 
 
@@ -79,8 +79,8 @@ def test_the_situation_of_kafka_17754_is_among_the_worlds():
     held = [
         world
         for world in explored.worlds
-        if world.standing.state is State.ONGOING
-        and world.standing.instance == 2
+        if world.txn_metadata.state is State.ONGOING
+        and world.txn_metadata.instance == 2
         and world.newest == world.client.transaction == 1
         and any(frame.transaction == 0 and frame.end for frame in world.links[0].frames)
     ]
@@ -93,7 +93,7 @@ def test_librdkafkas_late_pair_of_add_and_abort_is_among_the_worlds():
     """It starts a transaction of its own, and it joins a live one (hole 1)."""
     explored = explore(Rules((PIPELINED, COMMIT), connections=2, left_behind=0))
     pair = {
-        (world.standing.state, world.newest)
+        (world.txn_metadata.state, world.newest)
         for world in explored.worlds
         if world.client.transaction == 1
         and len(world.links) == 2
@@ -142,10 +142,10 @@ def test_from_everywhere_the_client_can_still_come_to_an_end(plan):
 def _holds_without(*parts):
     """The rule without some of its lines."""
 
-    def holds(proof, standing):
-        adds = standing.adds
+    def holds(proof, txn_metadata):
+        adds = txn_metadata.adds
         return (
-            ("instance" in parts or proof.instance == standing.instance)
+            ("instance" in parts or proof.instance == txn_metadata.instance)
             and ("clock" in parts or adds.newest_but_by(proof.connection) <= proof.clock)
             and ("owner" in parts or proof.challenged or proof.connection == adds.owner)
         )
@@ -158,19 +158,19 @@ def _caught(rules):
 
 
 def test_without_the_owner_the_held_frame_ends_the_next_transaction(monkeypatch):
-    monkeypatch.setattr(transactions, "holds", _holds_without("owner"))
+    monkeypatch.setattr(transactions, "proof_holds", _holds_without("owner"))
     caught = _caught(PLANS["two commits over three connections"])
     assert any(ended.frame.transaction == 0 and not ended.proof.challenged for ended in caught)
 
 
 def test_without_the_clock_an_add_after_the_frame_was_read_is_overlooked(monkeypatch):
-    monkeypatch.setattr(transactions, "holds", _holds_without("clock"))
+    monkeypatch.setattr(transactions, "proof_holds", _holds_without("clock"))
     explored = explore(RESENT_TWO_ADDS)
     assert any(not ended.documented and ended.proof.challenged for ended in explored.wrong)
 
 
 def test_without_the_instance_an_append_left_behind_ends_the_next_transaction(monkeypatch):
-    monkeypatch.setattr(transactions, "holds", _holds_without("instance"))
+    monkeypatch.setattr(transactions, "proof_holds", _holds_without("instance"))
     caught = _caught(Rules((COMMIT, COMMIT), connections=1))
     assert any("applied late" in ended.path[-1] for ended in caught)
 
@@ -213,13 +213,13 @@ def test_an_add_left_behind_does_not_open_a_transaction_after_its_own_was_ended(
         (world, doing)
         for world in explore(Rules((COMMIT, COMMIT), connections=1)).worlds
         for doing in world.behind
-        if isinstance(doing.proposal, int) and doing.proposal <= world.standing.instance
-        if world.standing.state is not State.ONGOING
+        if isinstance(doing.proposal, int) and doing.proposal <= world.txn_metadata.instance
+        if world.txn_metadata.state is not State.ONGOING
     ]
     assert late
     for world, doing in late:
         outcome = transactions.add(
-            world.standing,
+            world.txn_metadata,
             producer_id=PRODUCER,
             epoch=EPOCH,
             instance=doing.proposal,

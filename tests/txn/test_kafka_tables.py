@@ -45,9 +45,9 @@ def _ended(id, request):
         return "commits"
     if "ABORT by" in answer:
         return "aborts"
-    if after.standing == id.standing:
+    if after.txn_metadata == id.txn_metadata:
         return "0"
-    assert after.standing.epoch == id.standing.epoch + 1
+    assert after.txn_metadata.epoch == id.txn_metadata.epoch + 1
     return "bumps"
 
 
@@ -116,7 +116,7 @@ def test_endtxn_of_tv2_judges_the_producer_first(state):
 
 
 def test_markers_of_an_exhausted_producer_have_the_last_epoch_and_the_next_one_a_new_id():
-    before = _after("batch v12", start=START).standing
+    before = _after("batch v12", start=START).txn_metadata
     assert exhausted(before)
     changed = end_bumping(before, producer_id=1000, epoch=32_766, commit=True, fresh_id=7)
     assert changed.markers == Markers(1000, 32_767)
@@ -136,13 +136,13 @@ BEGUN = {
 @pytest.mark.parametrize("state", BEGUN)
 @pytest.mark.parametrize("who", ["nobody", "current"])
 def test_initproducerid_bumps_the_epoch_or_takes_a_new_id(state, who):
-    before = BEGUN[state].standing
+    before = BEGUN[state].txn_metadata
     after, _ = BEGUN[state].ask(f"init {who}")
     expected = (1001, 0) if exhausted(before) else (1000, before.epoch + 1)
-    assert (after.standing.producer_id, after.standing.epoch) == expected
-    assert after.standing.last_epoch == (before.epoch if who == "current" else -1)
-    assert after.standing.state is State.EMPTY
-    assert after.standing.instance == before.instance
+    assert (after.txn_metadata.producer_id, after.txn_metadata.epoch) == expected
+    assert after.txn_metadata.last_epoch == (before.epoch if who == "current" else -1)
+    assert after.txn_metadata.state is State.EMPTY
+    assert after.txn_metadata.instance == before.instance
 
 
 @pytest.mark.parametrize("state", BEGUN)
@@ -156,11 +156,11 @@ def test_initproducerid_of_others_is_fenced(state, version):
 
 @pytest.mark.parametrize("start", [TransactionalId(), at_epoch("1000:32765"), START])
 def test_a_repeated_initproducerid_gets_the_same_epoch_until_it_was_used(start):
-    id = _after("init", start=start) if start.standing is None else start
-    exhausted_before = exhausted(id.standing)
+    id = _after("init", start=start) if start.txn_metadata is None else start
+    exhausted_before = exhausted(id.txn_metadata)
     bumped, _ = id.ask("init current")
     again = "init previous" if exhausted_before else "init before"
-    assert bumped.ask(again)[0].standing == bumped.standing
+    assert bumped.ask(again)[0].txn_metadata == bumped.txn_metadata
     used = _after("add", "end commit", start=bumped)
     assert used.ask(again)[1] == "PRODUCER_FENCED (90)"
 
@@ -202,7 +202,7 @@ def test_what_belongs_to_no_transaction_is_abortable_where_the_version_knows_tha
 def test_a_takeover_costs_one_epoch_and_no_concurrent_transactions():
     after, answer = _after("init", "add").ask("init nobody")
     assert answer.startswith("ok: ABORT by 1000:1")
-    assert after.standing.epoch == 1
+    assert after.txn_metadata.epoch == 1
 
 
 def test_a_zombie_is_not_told_that_its_aborted_transaction_was_committed():
@@ -216,7 +216,7 @@ def test_a_zombie_is_not_told_that_its_aborted_transaction_was_committed():
 def test_a_tv1_producer_that_timed_out_may_recover():
     """Kafka forgets its epoch: it would be fenced for good."""
     id = _after("init", "add", "give-up", "init before", "add", "end commit")
-    assert id.standing.state is State.COMPLETE_COMMIT
+    assert id.txn_metadata.state is State.COMPLETE_COMMIT
 
 
 def test_a_tv2_producer_that_timed_out_is_told_to_abort():

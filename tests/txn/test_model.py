@@ -16,11 +16,11 @@ from protocol.types import Incarnation, Position
 from txn.transactions import (
     EPOCH_EXHAUSTED,
     EPOCH_LAST,
-    Changed,
     Connection,
     Proof,
-    Standing,
     State,
+    TransactionMetadata,
+    Transition,
     add,
     begin,
     check,
@@ -28,8 +28,8 @@ from txn.transactions import (
     end_bumping,
     exhausted,
     give_up,
-    holds,
     init,
+    proof_holds,
 )
 
 
@@ -64,8 +64,8 @@ class Producer:
     def who(self):
         return {"producer_id": self.id, "epoch": self.epoch}
 
-    def learns(self, standing):
-        self.id, self.epoch = standing.producer_id, standing.epoch
+    def learns(self, txn_metadata):
+        self.id, self.epoch = txn_metadata.producer_id, txn_metadata.epoch
 
 
 REFUSED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
@@ -81,7 +81,7 @@ class Life(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.model = Model()
-        self.standing = None
+        self.txn_metadata = None
         self.batches = {}
         """By the number of a transaction, what was written into it."""
         self.ended = {}
@@ -94,7 +94,7 @@ class Life(RuleBasedStateMachine):
 
     @initialize(epoch=st.sampled_from([0, 5, EPOCH_EXHAUSTED - 3, EPOCH_EXHAUSTED]))
     def starts(self, epoch):
-        self.standing = Standing(1, epoch)
+        self.txn_metadata = TransactionMetadata(1, epoch)
         self.producers.append(Producer(1, epoch, self._connected()))
         self.model.writer = self.producers[-1]
 
@@ -111,10 +111,10 @@ class Life(RuleBasedStateMachine):
     def _takes(self, outcome):
         """A request was carried out, or not; its position is the next in any case."""
         self.position += 1
-        if isinstance(outcome, Standing):
-            self.standing = outcome
-        elif isinstance(outcome, Changed):
-            before, self.standing = self.standing, outcome.after
+        if isinstance(outcome, TransactionMetadata):
+            self.txn_metadata = outcome
+        elif isinstance(outcome, Transition):
+            before, self.txn_metadata = self.txn_metadata, outcome.after
             if outcome.markers:
                 how = outcome.after.state is State.COMPLETE_COMMIT
                 assert before.state is State.ONGOING
@@ -134,9 +134,9 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def another_takes_over(self):
-        before = self.standing
+        before = self.txn_metadata
         changed = self._takes(init(before, producer_id=-1, epoch=-1, fresh_id=self._fresh()))
-        assert isinstance(changed, Changed)
+        assert isinstance(changed, Transition)
         self.model.ends(commit=False)
         newcomer = Producer(0, 0, self._connected())
         newcomer.learns(changed.after)
@@ -146,13 +146,13 @@ class Life(RuleBasedStateMachine):
     @rule(number=producers, answer_lost=lost)
     def goes_on_with_a_new_epoch(self, number, answer_lost):
         producer = self._pick(number)
-        outcome = self._takes(init(self.standing, **producer.who, fresh_id=self._fresh()))
+        outcome = self._takes(init(self.txn_metadata, **producer.who, fresh_id=self._fresh()))
         if producer is not self.model.writer:
             assert outcome is ErrorCode.PRODUCER_FENCED
             return
         self.model.ends(commit=False)
         if answer_lost:
-            again = self._takes(init(self.standing, **producer.who, fresh_id=self._fresh()))
+            again = self._takes(init(self.txn_metadata, **producer.who, fresh_id=self._fresh()))
             assert again.after == outcome.after
         producer.learns(outcome.after)
         self.model.timed_out = False
@@ -160,11 +160,11 @@ class Life(RuleBasedStateMachine):
     @rule(number=producers)
     def adds(self, number):
         producer = self._pick(number)
-        open_now = self.standing.state is State.ONGOING
-        instance = self.standing.instance + (not open_now)
+        open_now = self.txn_metadata.state is State.ONGOING
+        instance = self.txn_metadata.instance + (not open_now)
         self.position += 1
         outcome = add(
-            self.standing,
+            self.txn_metadata,
             **producer.who,
             instance=instance,
             by=self._by(producer),
@@ -173,7 +173,7 @@ class Life(RuleBasedStateMachine):
         if not self.model.may(producer):
             assert outcome in REFUSED
             return
-        self.standing = outcome
+        self.txn_metadata = outcome
         self.model.open = self.model.open or []
         self.batches.setdefault(instance, [])
 
@@ -184,8 +184,8 @@ class Life(RuleBasedStateMachine):
         if implicit:
             self._writes_implicitly(producer)
             return
-        instance = self.standing.instance + named
-        outcome = check(self.standing, **producer.who, instance=instance)
+        instance = self.txn_metadata.instance + named
+        outcome = check(self.txn_metadata, **producer.who, instance=instance)
         if not self.model.may(producer):
             assert outcome in REFUSED
         elif self.model.open is None:
@@ -197,7 +197,7 @@ class Life(RuleBasedStateMachine):
             self._written()
 
     def _writes_implicitly(self, producer):
-        outcome = begin(self.standing, **producer.who)
+        outcome = begin(self.txn_metadata, **producer.who)
         if self.model.may(producer):
             self._takes(outcome)
             self.model.open = self.model.open or []
@@ -209,7 +209,7 @@ class Life(RuleBasedStateMachine):
 
     def _written(self):
         self.model.open.append(self.batch)
-        self.batches.setdefault(self.standing.instance, []).append(self.batch)
+        self.batches.setdefault(self.txn_metadata.instance, []).append(self.batch)
 
     @rule(number=producers, commit=st.booleans(), answer_lost=lost, reconnects=st.booleans())
     def ends_in_the_old_way(self, number, commit, answer_lost, reconnects):
@@ -221,9 +221,9 @@ class Life(RuleBasedStateMachine):
             assert outcome in REFUSED
             return
         if self.model.open is None:
-            assert isinstance(outcome, Changed) or outcome is ErrorCode.INVALID_TXN_STATE
+            assert isinstance(outcome, Transition) or outcome is ErrorCode.INVALID_TXN_STATE
             return
-        assert isinstance(outcome, Changed)
+        assert isinstance(outcome, Transition)
         self.model.ends(commit=commit)
         if answer_lost:
             producer.connection = self._connected()
@@ -235,12 +235,14 @@ class Life(RuleBasedStateMachine):
         """At most one challenge."""
         for challenged in (False, True):
             proof = Proof(
-                self.standing.instance, self._by(producer), Position(self.position), challenged
+                self.txn_metadata.instance, self._by(producer), Position(self.position), challenged
             )
-            outcome = self._takes(end(self.standing, **producer.who, commit=commit, proof=proof))
+            outcome = self._takes(
+                end(self.txn_metadata, **producer.who, commit=commit, proof=proof)
+            )
             if outcome is not ErrorCode.CONCURRENT_TRANSACTIONS:
                 return outcome
-            assert self.standing.adds.owner != self._by(producer)
+            assert self.txn_metadata.adds.owner != self._by(producer)
         raise AssertionError("challenged twice")
 
     @rule(number=producers, commit=st.booleans(), answer_lost=lost)
@@ -272,43 +274,43 @@ class Life(RuleBasedStateMachine):
 
     def _ends_in_the_new_way(self, producer, commit):
         return self._takes(
-            end_bumping(self.standing, **producer.who, commit=commit, fresh_id=self._fresh())
+            end_bumping(self.txn_metadata, **producer.who, commit=commit, fresh_id=self._fresh())
         )
 
-    @precondition(lambda self: self.standing and self.standing.state is State.ONGOING)
+    @precondition(lambda self: self.txn_metadata and self.txn_metadata.state is State.ONGOING)
     @rule()
     def takes_too_long(self):
-        now = self.standing
+        now = self.txn_metadata
         who = {"producer_id": now.producer_id, "epoch": now.epoch, "instance": now.instance}
         changed = self._takes(give_up(now, **who, fresh_id=self._fresh()))
-        assert isinstance(changed, Changed)
+        assert isinstance(changed, Transition)
         self.model.ends(commit=False)
         self.model.timed_out = True
-        again = give_up(self.standing, **who, fresh_id=self._fresh())
+        again = give_up(self.txn_metadata, **who, fresh_id=self._fresh())
         assert again in REFUSED | {ErrorCode.INVALID_TXN_STATE}
 
-    @precondition(lambda self: self.standing and self.standing.state is State.ONGOING)
+    @precondition(lambda self: self.txn_metadata and self.txn_metadata.state is State.ONGOING)
     @rule(commit=st.booleans(), age=st.integers(1, 3))
     def an_end_of_an_earlier_transaction_comes_late(self, commit, age):
         """Whatever its agent believes: it is of a connection that did not start this one."""
-        now = self.standing
+        now = self.txn_metadata
         who = {"producer_id": now.producer_id, "epoch": now.epoch}
         stranger = Connection(Incarnation(1), self._connected())
         for challenged in (False, True):
             proof = Proof(now.instance - age, stranger, Position(self.position), challenged)
-            assert not holds(proof, now)
+            assert not proof_holds(proof, now)
             outcome = end(now, **who, commit=commit, proof=proof)
             assert outcome is ErrorCode.CONCURRENT_TRANSACTIONS
         unchallenged = Proof(now.instance, stranger, Position(self.position), challenged=False)
-        assert not holds(unchallenged, now)
+        assert not proof_holds(unchallenged, now)
 
     # What always holds.
 
     @invariant()
     def every_batch_is_where_the_model_has_it(self):
-        if self.standing is None:
+        if self.txn_metadata is None:
             return
-        assert (self.standing.state is State.ONGOING) == (self.model.open is not None)
+        assert (self.txn_metadata.state is State.ONGOING) == (self.model.open is not None)
         committed, aborted = (
             sorted(
                 batch
@@ -323,25 +325,25 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def numbers_only_grow_and_epochs_stay_below_the_last(self):
-        if self.standing is None:
+        if self.txn_metadata is None:
             return
-        assert self.standing.epoch <= EPOCH_EXHAUSTED
-        assert exhausted(self.standing) == (self.standing.epoch == EPOCH_EXHAUSTED)
-        ended = self.standing.instance - (self.standing.state is State.ONGOING)
+        assert self.txn_metadata.epoch <= EPOCH_EXHAUSTED
+        assert exhausted(self.txn_metadata) == (self.txn_metadata.epoch == EPOCH_EXHAUSTED)
+        ended = self.txn_metadata.instance - (self.txn_metadata.state is State.ONGOING)
         assert set(self.ended) == set(range(1, ended + 1))
 
     @invariant()
     def who_may_write_is_who_knows_the_epoch(self):
-        if self.standing is None:
+        if self.txn_metadata is None:
             return
-        current = (self.standing.producer_id, self.standing.epoch)
+        current = (self.txn_metadata.producer_id, self.txn_metadata.epoch)
         for producer in self.producers:
             knows = (producer.id, producer.epoch) == current
             assert knows == self.model.may(producer)
 
     @invariant()
     def whoever_was_replaced_hears_no_to_everything(self):
-        now = self.standing
+        now = self.txn_metadata
         for producer in self.producers:
             if producer is self.model.writer:
                 continue

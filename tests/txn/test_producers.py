@@ -16,9 +16,9 @@ from txn.producers import (
     Verdict,
     WindowView,
     advance,
+    check_sequence,
     describe,
     fence,
-    judge,
     updated_ms,
 )
 
@@ -43,7 +43,7 @@ def appended(*batches: tuple[int, int, int]) -> bytes:
 
 
 def verdict(window: bytes | None, epoch: int, first_sequence: int, records: int) -> Verdict:
-    return judge(window, epoch=epoch, first_sequence=first_sequence, records=records)
+    return check_sequence(window, epoch=epoch, first_sequence=first_sequence, records=records)
 
 
 @pytest.mark.parametrize("first_sequence", [0, 1, 12345, LAST])

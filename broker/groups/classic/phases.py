@@ -26,8 +26,8 @@ from broker.config.group_settings import GroupSettings
 from broker.groups.classic.members import NEVER_MS, ClassicMember, ClassicMembers
 from broker.groups.classic.rows import GroupBody, MemberBody, encode_group, encode_member
 from broker.groups.classic.views import Owners
+from broker.groups.group.change_commands import TooLargeError, group_write
 from broker.groups.group.effects import Answer, Effects, Write
-from broker.groups.group.writes import TooLargeError, change
 from coordinator.commands.encoding import CodecError
 from coordinator.commands.group_commands import GROUP_NEW, ChangeGroup, GroupKind, GroupMember
 from coordinator.tables.groups import MEMBERS_MAX
@@ -394,7 +394,7 @@ class ClassicPhases:
         """The log is to have the group as it is, with these assignments. Raises CodecError."""
         body = GroupBody(self.group_protocol_type, self.protocol_name, self.members.leader_id)
         members = self.members
-        return change(
+        return group_write(
             self.group_id,
             kind=GroupKind.CLASSIC,
             epoch_before=self._row_epoch,
@@ -407,7 +407,7 @@ class ClassicPhases:
     def _change_member(self, old: ClassicMember, new: ClassicMember) -> Write:
         """The log is to have a member under a new id, at once or not at all. Raises CodecError."""
         body = GroupBody(self.group_protocol_type, self.protocol_name, self.members.leader_id)
-        write = change(
+        write = group_write(
             self.group_id,
             kind=GroupKind.CLASSIC,
             epoch_before=self._row_epoch,

@@ -14,7 +14,7 @@ look at what was assigned; that order is all that is sticky about it.
 Racks: any agent serves any partition, in every zone, so no assignment is nearer to a member than
 another, and an assignor that does not ask for racks is all the rack awareness there is to have.
 A member's rack id is kept and described; which agent it fetches from is decided when it fetches
-(`broker.fetch.fetching`).
+(`broker.fetch.fetch_path`).
 """
 
 from collections.abc import Mapping, Sequence

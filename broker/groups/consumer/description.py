@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+from broker.groups.consumer.image import GroupImage
 from broker.groups.consumer.members import Member, Partitions
-from broker.groups.consumer.picture import Picture
 from broker.groups.consumer.steps import preferred_assignor
 from coordinator.tables.topics import Topics
 from protocol.messages import (
@@ -20,16 +20,16 @@ TYPE_CONSUMER: Final = 1
 
 
 def described(
-    group_id: str, state: str, picture: Picture, assignors: Sequence[str], topics: Topics
+    group_id: str, state: str, image: GroupImage, assignors: Sequence[str], topics: Topics
 ) -> DescribedConsumerGroup:
     """`assignors`: those served, the default first."""
     return DescribedConsumerGroup(
         group_id=group_id,
         group_state=state,
-        group_epoch=picture.epoch,
-        assignment_epoch=picture.assignment_epoch,
-        assignor_name=preferred_assignor(picture.members.values(), assignors),
-        members=[_described(member, topics) for member in picture.members.values()],
+        group_epoch=image.epoch,
+        assignment_epoch=image.assignment_epoch,
+        assignor_name=preferred_assignor(image.members.values(), assignors),
+        members=[_described(member, topics) for member in image.members.values()],
     )
 
 

@@ -4,7 +4,7 @@
     group epoch > assignment epoch ──next heartbeat──▶ new targets: assignment epoch = group epoch
     heartbeat of a member that is not settled ──▶ one step towards its target (`reconciliation`)
 
-A request is decided as a `Change`: the next picture of the group, as what differs. It is written,
+A request is decided as a `GroupDelta`: the next image of the group, as what differs. It is written,
 and what it is of the group when the log has it (`written`); the answer waits for that. A
 heartbeat that changes nothing is answered at once.
 
@@ -28,10 +28,10 @@ not decided here; conversion from and to a classic group.
 from typing import Final, Self
 
 from broker.config.group_settings import GroupSettings
-from broker.groups.consumer.changes import Change, written_as
+from broker.groups.consumer.delta import GroupDelta, delta_commands
 from broker.groups.consumer.description import described
+from broker.groups.consumer.image import GroupImage
 from broker.groups.consumer.members import EPOCH_AWAY, NOTHING, Member, MemberState
-from broker.groups.consumer.picture import Picture
 from broker.groups.consumer.requests import (
     accepted,
     check_epoch,
@@ -78,19 +78,19 @@ class ConsumerGroup:
     protocol_type: Final = PROTOCOL_TYPE
 
     def __init__(
-        self, group_id: str, settings: GroupSettings, picture: Picture, now_ms: int | None = None
+        self, group_id: str, settings: GroupSettings, image: GroupImage, now_ms: int | None = None
     ) -> None:
         """`now_ms` when there are members: all their time begins now."""
         self.group_id: Final = group_id
         self.settings = settings
-        self.picture: Final = picture
+        self.image: Final = image
         self.subscribed: Final = SubscribedTopics()
         self._sessions = Deadlines()
         self._revocations = Deadlines()
-        self._writing: tuple[Change, list[Answer]] | None = None
+        self._writing: tuple[GroupDelta, list[Answer]] | None = None
         self._is_dead = False
-        assert now_ms is not None or not picture.members
-        for member in picture.members.values():
+        assert now_ms is not None or not image.members
+        for member in image.members.values():
             assert now_ms is not None
             self._restart_session(member, now_ms)
             self._limit_revocation(member, now_ms)
@@ -98,19 +98,19 @@ class ConsumerGroup:
     @classmethod
     def new(cls, group_id: str, settings: GroupSettings, *, row_epoch: int = GROUP_NEW) -> Self:
         """A group without members; with the epoch of its row if it has been one of another kind."""
-        return cls(group_id, settings, Picture(row_epoch))
+        return cls(group_id, settings, GroupImage(row_epoch))
 
     @classmethod
     def loaded(cls, row: GroupRow, settings: GroupSettings, now_ms: int) -> Self:
         """After a takeover. Raises ValueError."""
-        return cls(row.group_id, settings, Picture.of(row), now_ms)
+        return cls(row.group_id, settings, GroupImage.of(row), now_ms)
 
     # KIP-848.
 
     def consumer_heartbeat(
         self, caller: Caller, request: ConsumerGroupHeartbeatRequest, topics: Topics
     ) -> Effects:
-        member = self.picture.members.get(request.member_id)
+        member = self.image.members.get(request.member_id)
         if member is not None and self._says_nothing_new(member, caller, request, topics):
             self._restart_session(member, caller.now_ms)
             response = accepted(member, self.settings.consumer_heartbeat_interval_ms, None)
@@ -118,10 +118,10 @@ class ConsumerGroup:
         try:
             validate(request, caller.version, self.settings.consumer_assignors)
             if request.member_epoch < 0:
-                response, change = self._leave(request)
+                response, delta = self._leave(request)
             else:
-                response, change = self._beat(caller, request, topics)
-            return self.carry_out(change, [Answer(caller.token, response)])
+                response, delta = self._heartbeat(caller, request, topics)
+            return self.write_delta(delta, [Answer(caller.token, response)])
         except KafkaError as error:
             return [Answer(caller.token, refused(error))]
 
@@ -133,9 +133,9 @@ class ConsumerGroup:
         topics: Topics,
     ) -> bool:
         """Most heartbeats: of a member that has what it is to have and knows it."""
-        picture = self.picture
+        image = self.image
         return (
-            request.member_epoch == member.epoch == picture.assignment_epoch == picture.epoch
+            request.member_epoch == member.epoch == image.assignment_epoch == image.epoch
             and member.state is MemberState.STABLE
             and request.topic_partitions is None
             and request.subscribed_topic_names is None
@@ -150,11 +150,11 @@ class ConsumerGroup:
             and not self.subscribed.is_due(topics, caller.now_ms)
         )
 
-    def _beat(
+    def _heartbeat(
         self, caller: Caller, request: ConsumerGroupHeartbeatRequest, topics: Topics
-    ) -> tuple[ConsumerGroupHeartbeatResponse, Change | None]:
+    ) -> tuple[ConsumerGroupHeartbeatResponse, GroupDelta | None]:
         is_join = request.member_epoch == 0
-        if self.picture.is_fresh and not is_join:
+        if self.image.is_fresh and not is_join:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {self.group_id} not found."
             )
@@ -164,8 +164,8 @@ class ConsumerGroup:
         before, replaced = self._find(member_id, request)
         if replaced is None:
             check_epoch(before, request.member_epoch, owned)
-        settled, change = advance(
-            self.picture,
+        settled, delta = advance(
+            self.image,
             self.subscribed,
             before=before,
             after=_updated(before, request, caller),
@@ -175,7 +175,7 @@ class ConsumerGroup:
             assignors_served=self.settings.consumer_assignors,
             now_ms=caller.now_ms,
         )
-        if change is None:
+        if delta is None:
             self._restart_session(settled, caller.now_ms)
         tell_all = is_join or is_full(request) or settled.assigned != before.assigned
         response = accepted(
@@ -183,12 +183,12 @@ class ConsumerGroup:
             self.settings.consumer_heartbeat_interval_ms,
             settled.assigned if tell_all else None,
         )
-        return response, change
+        return response, delta
 
     def refuse_when_full(self, member_id: str) -> None:
         """Raises KafkaError (GROUP_MAX_SIZE_REACHED) for a member that would be one too many."""
         most = min(self.settings.consumer_max_size, MEMBERS_MAX)
-        if len(self.picture.members) >= most and member_id not in self.picture.members:
+        if len(self.image.members) >= most and member_id not in self.image.members:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The consumer group has reached its maximum capacity of {most} members.",
@@ -202,7 +202,7 @@ class ConsumerGroup:
         instance_id = request.instance_id
         if instance_id is None:
             return self._known(member_id, or_new=is_join), None
-        existing = self.picture.static_member(instance_id)
+        existing = self.image.static_member(instance_id)
         if not is_join:
             return self._of_instance(existing, member_id, instance_id), None
         if existing is None:
@@ -220,7 +220,7 @@ class ConsumerGroup:
         return returned, existing if existing.member_id != member_id else None
 
     def _known(self, member_id: str, *, or_new: bool = False) -> Member:
-        member = self.picture.members.get(member_id)
+        member = self.image.members.get(member_id)
         if member is not None:
             return member
         if or_new:
@@ -243,60 +243,60 @@ class ConsumerGroup:
 
     def _leave(
         self, request: ConsumerGroupHeartbeatRequest
-    ) -> tuple[ConsumerGroupHeartbeatResponse, Change | None]:
-        if self.picture.is_fresh:
+    ) -> tuple[ConsumerGroupHeartbeatResponse, GroupDelta | None]:
+        if self.image.is_fresh:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} not found.")
         response = left(request.member_id, request.member_epoch)
         if request.instance_id is None:
             member = self._known(request.member_id)
         else:
-            existing = self.picture.static_member(request.instance_id)
+            existing = self.image.static_member(request.instance_id)
             member = self._of_instance(existing, request.member_id, request.instance_id)
         if request.member_epoch != EPOCH_AWAY:
-            return response, self.picture.without((member.member_id,))
+            return response, self.image.without((member.member_id,))
         # It keeps what it is assigned for when it is back; what it was giving up is free. Its
         # session goes on to end when it would have ended.
         away = member._replace(epoch=EPOCH_AWAY, revoking=NOTHING)
         if away == member:
             return response, None
-        epoch, assignment_epoch = self.picture.epoch, self.picture.assignment_epoch
-        return response, Change(epoch, assignment_epoch, self.picture.fingerprint, (away,))
+        epoch, assignment_epoch = self.image.epoch, self.image.assignment_epoch
+        return response, GroupDelta(epoch, assignment_epoch, self.image.fingerprint, (away,))
 
     # The log, the clock.
 
-    def carry_out(self, change: Change | None, answers: list[Answer]) -> Effects:
+    def write_delta(self, delta: GroupDelta | None, answers: list[Answer]) -> Effects:
         """Write the change, with the answers behind it; without one answer at once.
 
         Raises KafkaError when it cannot be written; the group is as before.
         """
-        if change is None:
+        if delta is None:
             return [*answers]
         assert self._writing is None
-        picture = self.picture
-        row_ids = picture.row_ids if picture.is_fresh else None
-        write = written_as(self.group_id, picture.body, picture.row_epoch, change, row_ids)
-        self._writing = change, answers
+        image = self.image
+        row_ids = image.row_ids if image.is_fresh else None
+        write = delta_commands(self.group_id, image.body, image.row_epoch, delta, row_ids)
+        self._writing = delta, answers
         return [write]
 
     def written(self, now_ms: int) -> Effects:
         assert self._writing is not None
-        change, answers = self._writing
+        delta, answers = self._writing
         self._writing = None
         members_before = {
-            member.member_id: self.picture.members.get(member.member_id) for member in change.put
+            member.member_id: self.image.members.get(member.member_id) for member in delta.put
         }
-        self.picture.become(change)
-        for member_id in change.removed:
+        self.image.apply(delta)
+        for member_id in delta.removed:
             self._sessions.drop(member_id)
             self._revocations.drop(member_id)
-        for member in change.put:
+        for member in delta.put:
             before = members_before[member.member_id]
             if before is None or _current(member) != _current(before):
                 self._limit_revocation(member, now_ms)
-        if change.beats is not None:
-            self._restart_session(change.beats, now_ms)
-        if change.look is not None:
-            self.subscribed.saw(change.look)
+        if delta.heartbeat_of is not None:
+            self._restart_session(delta.heartbeat_of, now_ms)
+        if delta.metadata is not None:
+            self.subscribed.acted_on(delta.metadata)
         return [*answers]
 
     def abandon(self, code: ErrorCode) -> list[Answer]:
@@ -309,7 +309,7 @@ class ConsumerGroup:
         """Members whose session has ended, and those that do not revoke, are no longer members."""
         expired = dict.fromkeys(self._sessions.take_due(now_ms))
         expired.update(dict.fromkeys(self._revocations.take_due(now_ms)))
-        return self.carry_out(self.picture.without(expired), []) if expired else []
+        return self.write_delta(self.image.without(expired), []) if expired else []
 
     def deadline_ms(self) -> int | None:
         sessions, revocations = self._sessions.next_ms, self._revocations.next_ms
@@ -376,9 +376,9 @@ class ConsumerGroup:
         self, member_id: str, epoch: int, instance_id: str | None, *, version: int, now_ms: int
     ) -> ErrorCode:
         """Kafka's `ConsumerGroup.validateOffsetCommit`; a commit is no sign of life (KIP-848)."""
-        if epoch < 0 and not self.picture.members:
+        if epoch < 0 and not self.image.members:
             return ErrorCode.NONE
-        member = self.picture.members.get(member_id)
+        member = self.image.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if member.classic is None and version < COMMITS_WITH_MEMBER_EPOCH_FROM:
@@ -388,29 +388,29 @@ class ConsumerGroup:
     def check_fetch(self, member_id: str | None, epoch: int, *, now_ms: int) -> ErrorCode:
         if member_id is None and epoch < 0:
             return ErrorCode.NONE
-        member = self.picture.members.get(member_id) if member_id is not None else None
+        member = self.image.members.get(member_id) if member_id is not None else None
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return _compare_epoch(member, epoch)
 
     def owner_of(self, topic_name: str, topic_id: TopicId, partition: int) -> str | None:
         """A partition that is being revoked is nobody's: who gives it up may still commit."""
-        member_id = self.picture.owners.of(topic_id, partition)
+        member_id = self.image.owners.of(topic_id, partition)
         if member_id is None:
             return None
-        assigned = self.picture.members[member_id].assigned.get(topic_id, frozenset())
+        assigned = self.image.members[member_id].assigned.get(topic_id, frozenset())
         return member_id if partition in assigned else None
 
     def subscribes(self, topic_name: str) -> bool:
-        return subscribes(self.picture.subscriptions, topic_name)
+        return subscribes(self.image.subscriptions, topic_name)
 
     # Descriptions.
 
     def state(self) -> str:
-        return "Dead" if self._is_dead else self.picture.state()
+        return "Dead" if self._is_dead else self.image.state()
 
     def has_members(self) -> bool:
-        return bool(self.picture.members) or self._writing is not None
+        return bool(self.image.members) or self._writing is not None
 
     def describe(self) -> DescribedGroup:
         """DescribeGroups is for classic groups; this is what Kafka says of others."""
@@ -423,7 +423,7 @@ class ConsumerGroup:
 
     def describe_consumer(self, topics: Topics) -> DescribedConsumerGroup:
         served = self.settings.consumer_assignors
-        return described(self.group_id, self.state(), self.picture, served, topics)
+        return described(self.group_id, self.state(), self.image, served, topics)
 
 
 def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Member:

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from broker.groups.consumer import assignors
-from broker.groups.consumer.changes import Change
+from broker.groups.consumer.delta import GroupDelta
+from broker.groups.consumer.image import GroupImage
 from broker.groups.consumer.members import NOTHING, Member, Partitions
-from broker.groups.consumer.picture import Picture
 from broker.groups.consumer.reconciliation import reconcile
-from broker.groups.consumer.topics import Look, SubscribedTopics
+from broker.groups.consumer.topics import SubscribedTopics, SubscriptionMetadata
 from coordinator.tables.topics import Topics
 from protocol.types import TopicId
 
@@ -31,7 +31,7 @@ REST_MS_PER_MEMBER: Final = 1
 
 
 def advance(
-    picture: Picture,
+    image: GroupImage,
     subscribed: SubscribedTopics,
     *,
     before: Member,
@@ -41,7 +41,7 @@ def advance(
     topics: Topics,
     assignors_served: Sequence[str],
     now_ms: int,
-) -> tuple[Member, Change | None]:
+) -> tuple[Member, GroupDelta | None]:
     """The member when its request is carried out, and the change to write, if there is one.
 
     `before`: the member as it was; with defaults when it joins, and in place of `replaced`, a
@@ -53,34 +53,36 @@ def advance(
     """Of the member's subscription, if that has changed."""
     if after.subscription != before.subscription:
         topics_now = subscribed.topics_of(after.subscription, topics)
-    known = picture.members.get(after.member_id)
+    known = image.members.get(after.member_id)
     gone = [member for member in (known, replaced) if member is not None]
-    epoch, assignment_epoch = picture.epoch, picture.assignment_epoch
-    fingerprint = picture.fingerprint
+    epoch, assignment_epoch = image.epoch, image.assignment_epoch
+    fingerprint = image.fingerprint
     others: list[Member] = []
-    look: Look | None = None
-    if topics_now is not None or picture.is_fresh:
+    metadata: SubscriptionMetadata | None = None
+    if topics_now is not None or image.is_fresh:
         epoch += 1
     elif epoch == assignment_epoch and subscribed.is_due(topics, now_ms):
-        look = subscribed.look(picture.subscriptions_with(gone, after), topics, now_ms)
-        epoch += look.fingerprint != fingerprint
-    if epoch > assignment_epoch and _may_assign(picture, subscribed, after, now_ms):
-        look = look or subscribed.look(picture.subscriptions_with(gone, after), topics, now_ms)
-        assignment_epoch, fingerprint = epoch, look.fingerprint
+        metadata = subscribed.metadata(image.subscriptions_with(gone, after), topics, now_ms)
+        epoch += metadata.fingerprint != fingerprint
+    if epoch > assignment_epoch and _may_assign(image, subscribed, after, now_ms):
+        metadata = metadata or subscribed.metadata(
+            image.subscriptions_with(gone, after), topics, now_ms
+        )
+        assignment_epoch, fingerprint = epoch, metadata.fingerprint
         others = [
             member
-            for member in picture.members.values()
+            for member in image.members.values()
             if member is not known and member is not replaced
         ]
         others, after = _with_targets(
-            others, after, look, assignors_served, write_all=picture.is_fresh
+            others, after, metadata, assignors_served, write_all=image.is_fresh
         )
     elif topics_now is not None:
         after = _with_target_in(topics_now, after)
     is_mine = (None, after.member_id, replaced.member_id if replaced is not None else None)
 
     def is_free(topic: TopicId, partition: int) -> bool:
-        return picture.owners.of(topic, partition) in is_mine
+        return image.owners.of(topic, partition) in is_mine
 
     settled = reconcile(
         after,
@@ -89,24 +91,26 @@ def advance(
         is_free=is_free,
         subscribed=topics_now,
     )
-    if settled == known and epoch == picture.epoch and assignment_epoch == picture.assignment_epoch:
-        if look is not None:
-            subscribed.saw(look)
+    if settled == known and epoch == image.epoch and assignment_epoch == image.assignment_epoch:
+        if metadata is not None:
+            subscribed.acted_on(metadata)
         return known, None
     removed = (replaced.member_id,) if replaced is not None else ()
     put = (*others, settled)
-    change = Change(epoch, assignment_epoch, fingerprint, put, removed, beats=settled, look=look)
-    return settled, change
+    delta = GroupDelta(
+        epoch, assignment_epoch, fingerprint, put, removed, heartbeat_of=settled, metadata=metadata
+    )
+    return settled, delta
 
 
 def _may_assign(
-    picture: Picture, subscribed: SubscribedTopics, member: Member, now_ms: int
+    image: GroupImage, subscribed: SubscribedTopics, member: Member, now_ms: int
 ) -> bool:
     """A classic member is told to join again until it is in the newest epoch: for it at once."""
-    count = len(picture.members)
+    count = len(image.members)
     return (
         count <= EAGER_MEMBERS_MAX
-        or picture.is_fresh
+        or image.is_fresh
         or member.classic is not None
         or subscribed.has_rested(count * REST_MS_PER_MEMBER, now_ms)
     )
@@ -130,7 +134,7 @@ def preferred_assignor(members: Iterable[Member], served: Sequence[str]) -> str:
 def _with_targets(
     others: Sequence[Member],
     after: Member,
-    look: Look,
+    metadata: SubscriptionMetadata,
     assignors_served: Sequence[str],
     *,
     write_all: bool,
@@ -141,11 +145,14 @@ def _with_targets(
         preferred_assignor(members, assignors_served),
         [
             assignors.Member(
-                member.member_id, member.instance_id, look.ids[member.subscription], member.target
+                member.member_id,
+                member.instance_id,
+                metadata.ids[member.subscription],
+                member.target,
             )
             for member in members
         ],
-        look.partitions,
+        metadata.partitions,
     )
     changed: list[Member] = []
     for member in others:

@@ -19,13 +19,13 @@ from coordinator.tables.topics import Topic, Topics
 from protocol.types import TopicId
 
 FINGERPRINT_BYTES: Final = 8
-LOOK_EVERY_MS: Final = 1_000
+RESOLVE_EVERY_MS: Final = 1_000
 """However many topics come and go, a group asks what its subscriptions mean once in this time."""
 MATCHES_MAX: Final = 64
 """Expressions whose matches are remembered, those of members that have left included."""
 
 
-class Look(NamedTuple):
+class SubscriptionMetadata(NamedTuple):
     """The topics that a group's subscriptions match at one version of the topics."""
 
     ids: dict[Subscription, frozenset[TopicId]]
@@ -52,18 +52,20 @@ class SubscribedTopics:
         """Whether there are other topics than those seen, and that was long enough ago."""
         if topics.version == self._version:
             return False
-        return self._version is None or now_ms - self._seen_ms >= LOOK_EVERY_MS
+        return self._version is None or now_ms - self._seen_ms >= RESOLVE_EVERY_MS
 
-    def saw(self, look: Look) -> None:
+    def acted_on(self, metadata: SubscriptionMetadata) -> None:
         """Note that the group's targets take account of these topics, or need not."""
-        self._version = look.version
-        self._seen_ms = look.at_ms
+        self._version = metadata.version
+        self._seen_ms = metadata.at_ms
 
     def has_rested(self, ms: int, now_ms: int) -> bool:
         """Whether the newest topics noted by that were resolved so long ago."""
         return self._version is None or now_ms - self._seen_ms >= ms
 
-    def look(self, subscriptions: Iterable[Subscription], topics: Topics, now_ms: int) -> Look:
+    def metadata(
+        self, subscriptions: Iterable[Subscription], topics: Topics, now_ms: int
+    ) -> SubscriptionMetadata:
         """Raises KafkaError (INVALID_REGULAR_EXPRESSION)."""
         ids: dict[Subscription, frozenset[TopicId]] = {}
         partitions: dict[TopicId, int] = {}
@@ -71,7 +73,9 @@ class SubscribedTopics:
             found = self._found(subscription, topics)
             ids[subscription] = frozenset([topic.topic_id for topic in found])
             partitions.update((topic.topic_id, topic.partition_count) for topic in found)
-        return Look(ids, partitions, _fingerprint(partitions), topics.version, now_ms)
+        return SubscriptionMetadata(
+            ids, partitions, _fingerprint(partitions), topics.version, now_ms
+        )
 
     def topics_of(self, subscription: Subscription, topics: Topics) -> frozenset[TopicId]:
         """Raises KafkaError (INVALID_REGULAR_EXPRESSION)."""

@@ -6,7 +6,7 @@ and it comes last. From then on the group is *writing*: nothing but `written` or
 called until the log has spoken. `written`: all commands are applied. `abandon`: they are not, or
 the shard is lost; the group is dropped and its successor is made from the row.
 
-A group that changes its protocol says `Become`: from there on the other object is the group, also
+A group that changes its protocol says `ReplaceGroup`: from there on the other object is the group, also
 for a Write that follows. Whoever was parked with the old one has been answered before; the caller's
 token is the new one's.
 """
@@ -42,9 +42,9 @@ class Write(NamedTuple):
     """In this order, nothing of the same group between them."""
 
 
-class Become(NamedTuple):
+class ReplaceGroup(NamedTuple):
     group: Any
     """A `broker.groups.group.live.LiveGroup`, of the same id."""
 
 
-Effects = list[Answer | Become | Write]
+Effects = list[Answer | ReplaceGroup | Write]

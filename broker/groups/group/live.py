@@ -104,7 +104,7 @@ class LiveGroup(Protocol):
     def describe(self) -> DescribedGroup: ...
 
 
-class Kinds(NamedTuple):
+class GroupFactory(NamedTuple):
     """Makes live groups of either protocol."""
 
     new: Callable[[GroupKind, str, GroupSettings, Topics], LiveGroup]

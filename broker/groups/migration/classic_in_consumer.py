@@ -27,6 +27,7 @@ from typing_extensions import override
 from broker.config.group_settings import GroupSettings
 from broker.groups.classic.joins import NAME_BYTES_MAX
 from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.image import GroupImage
 from broker.groups.consumer.members import (
     ClassicMember,
     Member,
@@ -34,7 +35,6 @@ from broker.groups.consumer.members import (
     Partitions,
     Subscription,
 )
-from broker.groups.consumer.picture import Picture
 from broker.groups.consumer.steps import advance
 from broker.groups.group.deadlines import Deadlines
 from broker.groups.group.effects import Answer, Caller, Effects
@@ -69,12 +69,12 @@ class MixedGroup(ConsumerGroup):
         self,
         group_id: str,
         settings: GroupSettings,
-        picture: Picture,
+        image: GroupImage,
         now_ms: int | None = None,
         *,
         topics: Topics,
     ) -> None:
-        super().__init__(group_id, settings, picture, now_ms)
+        super().__init__(group_id, settings, image, now_ms)
         self.topics: Final = topics
         """The cluster's, whose names and ids change under us."""
         self._joins = Deadlines()
@@ -105,8 +105,8 @@ class MixedGroup(ConsumerGroup):
             return [Answer(caller.token, told)]
         subscription = _subscription(request)
         before, replaced = self._find_joining(member_id, request)
-        settled, change = advance(
-            self.picture,
+        settled, delta = advance(
+            self.image,
             self.subscribed,
             before=before,
             after=_joined(before, request, caller, subscription),
@@ -122,8 +122,8 @@ class MixedGroup(ConsumerGroup):
             protocol_name=_protocol_name(settled),
             member_id=settled.member_id,
         )
-        effects = self.carry_out(change, [Answer(caller.token, response)])
-        if change is None:
+        effects = self.write_delta(delta, [Answer(caller.token, response)])
+        if delta is None:
             self._restart_session(settled, caller.now_ms)
         self._joins.drop(settled.member_id)
         self._syncs.set(settled.member_id, caller.now_ms + max(settled.rebalance_timeout_ms, 0))
@@ -146,7 +146,7 @@ class MixedGroup(ConsumerGroup):
         if request.protocol_type != PROTOCOL_TYPE:
             return False
         common = {protocol.name for protocol in request.protocols}
-        for member in self.picture.members.values():
+        for member in self.image.members.values():
             if member.classic is not None:
                 common.intersection_update(name for name, _ in member.classic.protocols)
         return bool(common)
@@ -158,7 +158,7 @@ class MixedGroup(ConsumerGroup):
         instance_id = request.group_instance_id
         if instance_id is None:
             return self._known(member_id, or_new=True), None
-        existing = self.picture.static_member(instance_id)
+        existing = self.image.static_member(instance_id)
         if request.member_id:
             return self._of_instance(existing, member_id, instance_id), None
         if existing is None:
@@ -192,7 +192,7 @@ class MixedGroup(ConsumerGroup):
         if request.protocol_name not in (None, _protocol_name(member)):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         # Who has to revoke has joined already; it joins again when it has.
-        is_behind = member.epoch < self.picture.epoch
+        is_behind = member.epoch < self.image.epoch
         if is_behind and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._await_join(member, now_ms)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -217,7 +217,7 @@ class MixedGroup(ConsumerGroup):
 
     def _may_step(self, member: Member) -> bool:
         """Would it come further if it joined again? Who has to revoke is behind."""
-        if member.epoch < self.picture.epoch:
+        if member.epoch < self.image.epoch:
             return True
         is_waiting = member.state is MemberState.UNRELEASED_PARTITIONS
         return is_waiting and not self._waits_for_others(member)
@@ -226,7 +226,7 @@ class MixedGroup(ConsumerGroup):
         """Is a partition of its target owned by another? It joins again when none is."""
         for topic, target in member.target.items():
             for partition in target - member.assigned.get(topic, frozenset()):
-                if self.picture.owners.of(topic, partition) is not None:
+                if self.image.owners.of(topic, partition) is not None:
                     return True
         return False
 
@@ -251,14 +251,14 @@ class MixedGroup(ConsumerGroup):
             response = LeaveGroupResponse(members=told)
         else:
             response = LeaveGroupResponse(error_code=told[0].error_code)
-        change = self.picture.without(gone) if gone else None
-        return self.carry_out(change, [Answer(caller.token, response)])
+        delta = self.image.without(gone) if gone else None
+        return self.write_delta(delta, [Answer(caller.token, response)])
 
     def _leaves(self, identity: MemberIdentity, gone: dict[str, None]) -> ErrorCode:
         """Count a member among those who go; administrators name the instance id alone."""
         member_id, instance_id = identity.member_id, identity.group_instance_id
         if member_id == "" and instance_id is not None:
-            member_id = self.picture.instances.get(instance_id, "")
+            member_id = self.image.instances.get(instance_id, "")
         try:
             member = self._classic(member_id, instance_id)
         except KafkaError as error:
@@ -268,9 +268,9 @@ class MixedGroup(ConsumerGroup):
 
     def _classic(self, member_id: str, instance_id: str | None) -> Member:
         """The classic member of this id. Raises KafkaError."""
-        member = self.picture.members.get(member_id)
+        member = self.image.members.get(member_id)
         if instance_id is not None:
-            static = self.picture.static_member(instance_id)
+            static = self.image.static_member(instance_id)
             if static is not None and static.member_id != member_id:
                 raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
             member = static
@@ -283,12 +283,12 @@ class MixedGroup(ConsumerGroup):
     @override
     def written(self, now_ms: int) -> Effects:
         assert self._writing is not None
-        change = self._writing[0]
+        delta = self._writing[0]
         effects = super().written(now_ms)
-        for member in change.put:
+        for member in delta.put:
             if member.classic is None:
                 self._forget_deadlines(member.member_id)
-        for member_id in change.removed:
+        for member_id in delta.removed:
             self._forget_deadlines(member_id)
         return effects
 
@@ -301,7 +301,7 @@ class MixedGroup(ConsumerGroup):
         """As for members of KIP-848, and those that do not join or sync in time are gone, too."""
         deadlines = (self._sessions, self._revocations, self._joins, self._syncs)
         expired = dict.fromkeys(id_ for each in deadlines for id_ in each.take_due(now_ms))
-        return self.carry_out(self.picture.without(expired), []) if expired else []
+        return self.write_delta(self.image.without(expired), []) if expired else []
 
     @override
     def deadline_ms(self) -> int | None:

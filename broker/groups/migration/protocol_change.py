@@ -31,11 +31,11 @@ from typing_extensions import override
 from broker.config.group_settings import GroupSettings
 from broker.groups.classic.group import ClassicGroup
 from broker.groups.classic.phases import State
-from broker.groups.consumer.changes import Change
+from broker.groups.consumer.delta import GroupDelta
+from broker.groups.consumer.image import GroupImage
 from broker.groups.consumer.members import Member
-from broker.groups.consumer.picture import Picture
 from broker.groups.consumer.requests import refused, validate
-from broker.groups.group.effects import Answer, Become, Caller, Effects, Write
+from broker.groups.group.effects import Answer, Caller, Effects, ReplaceGroup, Write
 from broker.groups.group.live import LiveGroup
 from broker.groups.migration.classic_in_consumer import MixedGroup
 from broker.groups.migration.members import (
@@ -63,15 +63,15 @@ def new(kind: GroupKind, group_id: str, settings: GroupSettings, topics: Topics)
     """A group that the log does not know."""
     if kind is GroupKind.CLASSIC:
         return MigratingClassicGroup.new(group_id, settings)
-    return MigratingConsumerGroup(group_id, settings, Picture(), topics=topics)
+    return MigratingConsumerGroup(group_id, settings, GroupImage(), topics=topics)
 
 
 def loaded(row: GroupRow, settings: GroupSettings, topics: Topics, now_ms: int) -> LiveGroup:
     """After a takeover. Raises ValueError for bodies of an unknown version."""
     if row.kind is GroupKind.CLASSIC:
         return MigratingClassicGroup.taken_over(row, settings, topics, now_ms)
-    picture = Picture.of(as_consumer(row, topics))
-    return MigratingConsumerGroup(row.group_id, settings, picture, now_ms, topics=topics)
+    image = GroupImage.of(as_consumer(row, topics))
+    return MigratingConsumerGroup(row.group_id, settings, image, now_ms, topics=topics)
 
 
 class MigratingClassicGroup(ClassicGroup):
@@ -109,7 +109,7 @@ class MigratingClassicGroup(ClassicGroup):
         if not any(isinstance(effect, Write) for effect in effects):
             return effects  # It may not join; nothing has happened here.
         parked = self.abandon(ErrorCode.REBALANCE_IN_PROGRESS)
-        return [*parked, Become(group), *effects]
+        return [*parked, ReplaceGroup(group), *effects]
 
     def _not_a_member(self, request: ConsumerGroupHeartbeatRequest) -> KafkaError:
         """It was given up before the group went back to the classic protocol, or replaced.
@@ -137,8 +137,8 @@ class MigratingClassicGroup(ClassicGroup):
             self._check_upgrade()
             members = self._as_members(topics)
         epoch = max(self.generation, self._row_epoch, 0)
-        picture = Picture.converted(self._row_epoch, self._row_ids, epoch, members)
-        return MigratingConsumerGroup(self.group_id, self.settings, picture, now_ms, topics=topics)
+        image = GroupImage.converted(self._row_epoch, self._row_ids, epoch, members)
+        return MigratingConsumerGroup(self.group_id, self.settings, image, now_ms, topics=topics)
 
     def _check_upgrade(self) -> None:
         """Kafka's validateOnlineUpgrade. Raises KafkaError."""
@@ -199,41 +199,41 @@ class MigratingConsumerGroup(MixedGroup):
     @override
     def join(self, caller: Caller, request: JoinGroupRequest) -> Effects:
         self._now_ms = caller.now_ms
-        if not self.picture.members:
+        if not self.image.members:
             group = self._downgraded(())
-            return [Become(group), *group.join(caller, request)]
+            return [ReplaceGroup(group), *group.join(caller, request)]
         replaced = self._replaced_by(request)
         if replaced is None or not self._may_downgrade({replaced}):
             return super().join(caller, request)
         group = self._downgraded({replaced})
         if refusal := group.join(caller, request):
             return refusal
-        return [Become(group), *group.save()]
+        return [ReplaceGroup(group), *group.save()]
 
     def _replaced_by(self, request: JoinGroupRequest) -> str | None:
         """The member of KIP-848 whose place a static member of the classic protocol takes."""
         if request.group_instance_id is None or request.member_id:
             return None
-        existing = self.picture.static_member(request.group_instance_id)
+        existing = self.image.static_member(request.group_instance_id)
         return existing.member_id if existing is not None and existing.classic is None else None
 
     @override
-    def carry_out(self, change: Change | None, answers: list[Answer]) -> Effects:
+    def write_delta(self, delta: GroupDelta | None, answers: list[Answer]) -> Effects:
         """A change after which only classic members are left makes it a classic group."""
-        if change is None or change.put or not self._may_downgrade(change.removed):
-            return super().carry_out(change, answers)
-        if all(member_id in change.removed for member_id in self.picture.members):
-            return super().carry_out(change, answers)
-        group = self._downgraded(change.removed)
+        if delta is None or delta.put or not self._may_downgrade(delta.removed):
+            return super().write_delta(delta, answers)
+        if all(member_id in delta.removed for member_id in self.image.members):
+            return super().write_delta(delta, answers)
+        group = self._downgraded(delta.removed)
         try:
-            return [Become(group), *group.save(answers)]
+            return [ReplaceGroup(group), *group.save(answers)]
         except CodecError:
             # A member fits into no entry, as a classic one: it stays what it is.
-            return super().carry_out(change, answers)
+            return super().write_delta(delta, answers)
 
     def _may_downgrade(self, removed: Iterable[str]) -> bool:
         """Kafka's validateOnlineDowngrade: are those the last members of KIP-848?"""
-        members = self.picture.members
+        members = self.image.members
         speakers = {member.member_id for member in members.values() if member.classic is None}
         return (
             bool(speakers)
@@ -247,15 +247,15 @@ class MigratingConsumerGroup(MixedGroup):
         gone = {*removed}
         members = [
             as_classic_member(member, self.topics)
-            for member in self.picture.members.values()
+            for member in self.image.members.values()
             if member.member_id not in gone
         ]
         return MigratingClassicGroup.migrated(
             self.group_id,
             self.settings,
-            row_epoch=self.picture.row_epoch,
-            row_ids=self.picture.members,
-            generation=self.picture.epoch,
+            row_epoch=self.image.row_epoch,
+            row_ids=self.image.members,
+            generation=self.image.epoch,
             members=members,
             now_ms=self._now_ms,
         )

@@ -24,7 +24,7 @@ from broker.jobs.worker.context import JobContext
 from coordinator.commands.job_commands import NewSpan, Replacement
 from coordinator.tables.partition import AbortedRange, Partition
 from protocol.types import Buffer
-from storage.cleaner import ENTRY_BYTES, Cleaner, KeyOffsets
+from storage.cleaner import ENTRY_BYTES, Cleaner, OffsetMap
 from storage.formats.batches import DamagedSpanError
 from storage.formats.page import digest, encode_rows
 from storage.formats.segment import SegmentBuilder
@@ -129,11 +129,11 @@ def _first_offset(partition: Partition) -> int:
 # What is dirty.
 
 
-async def _learn(context: JobContext, cleaning: Cleaning) -> KeyOffsets | None:
+async def _learn(context: JobContext, cleaning: Cleaning) -> OffsetMap | None:
     """The keys of what is dirty, as many as memory is for; None when that cannot be read."""
     entries = max(1, context.settings.kafka.log_cleaner_dedupe_buffer_size // ENTRY_BYTES)
     while True:
-        offsets = KeyOffsets(entries)
+        offsets = OffsetMap(entries)
         first_end = -1
         async with aclosing(_dirty(context, cleaning)) as dirty:
             async for (rows, aborted), data in dirty:
@@ -158,7 +158,7 @@ async def _learn(context: JobContext, cleaning: Cleaning) -> KeyOffsets | None:
 
 
 async def _add(
-    offsets: KeyOffsets,
+    offsets: OffsetMap,
     rows: Sequence[Span | Marker],
     aborted: Sequence[AbortedRange],
     data: dict[Span, Buffer],

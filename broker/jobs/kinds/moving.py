@@ -15,7 +15,7 @@ from coordinator.commands.job_commands import RecallPage, Replacement, ReplaceRo
 from coordinator.tables.partition import Partition
 from protocol.errors import ErrorCode
 from protocol.types import POSITION_ZERO, Buffer, Position
-from storage.fetch_plan import Read, Wanted, plan_reads
+from storage.fetch_plan import Read, SpanRead, plan_reads
 from storage.formats.page import PageFormatError, decode_rows, digest
 from storage.formats.segment import SegmentBuilder
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
@@ -31,7 +31,7 @@ async def read_spans(context: JobContext, spans: Iterable[Span]) -> dict[Span, B
     """The bytes of the spans. Those of objects that are gone, or shorter, are not in it: another
     job was faster, or something is wrong, which `tell_unreadable` finds out."""
     wanted = [
-        Wanted(span, context.machine.object_length(span.object_id), recent=False)
+        SpanRead(span, context.machine.object_length(span.object_id), recent=False)
         for span in spans
         if context.machine.objects.is_referenced(span.object_id)
     ]

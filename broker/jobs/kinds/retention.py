@@ -100,7 +100,7 @@ def _due_now(context: JobContext, partition: Partition, read: Mapping[Span, int]
     if topic is None:
         return None
     settings = context.rules.of(topic)
-    if settings.hold_ms >= 0 and not machine.incarnations.all_know(TABLES_LEVEL):
+    if settings.hold_ms >= 0 and not machine.incarnations.all_support(TABLES_LEVEL):
         return None  # What holds records for the export cannot be said to all agents yet.
     exported = machine.exports.offset(partition.topic_id, partition.partition)
     return retention_plan.due(

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
 from broker.jobs.worker.context import JobStoppedError
-from broker.jobs.worker.relay import (
+from broker.jobs.worker.pipe_frames import (
     Frame,
     FrameReader,
     FrameType,

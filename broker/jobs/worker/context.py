@@ -20,13 +20,13 @@ from typing import Final, Protocol, TypeVar
 from broker.cluster.refusals import Refusals
 from broker.config.settings import Settings
 from broker.config.topic_rules import TopicRules
-from broker.jobs.worker.relay import WORKER_COMMANDS
+from broker.jobs.worker.pipe_frames import WORKER_COMMANDS
 from coordinator.commands.entries import Command, Outcome
 from coordinator.commands.job_commands import JobKind, ReportJob
 from coordinator.machine.machine import Machine
 from coordinator.replica import Applied
 from protocol.types import ERA, Buffer, Incarnation
-from storage.formats.marker import ClusterIdentity
+from storage.formats.cluster_identity import ClusterIdentity
 from storage.formats.spans import ObjectId, ObjectKind
 from storage.stores.object_store import ObjectStore
 from storage.stores.retry import until_done
@@ -65,7 +65,7 @@ class JobStats:
     """Objects that the store refused to delete when they were last tried."""
 
 
-class Numbers:
+class ObjectNumbers:
     """Draws the numbers of new objects: upwards, for each kind, from behind what is committed.
 
     Numbers that an earlier worker of the incarnation used for objects that were never committed
@@ -89,7 +89,7 @@ class Numbers:
         return ObjectId(self._incarnation, number, kind)
 
 
-class Kept:
+class UndeletedObjects:
     """The objects that the store refused to delete, as one worker knows them."""
 
     def __init__(self) -> None:
@@ -120,8 +120,8 @@ class JobContext:
         incarnation: Incarnation,
         propose: Proposing,
         on_applied: Callable[[Callable[[Applied], None]], Callable[[], None]],
-        numbers: Numbers | None = None,
-        kept: Kept | None = None,
+        numbers: ObjectNumbers | None = None,
+        kept: UndeletedObjects | None = None,
         pace: Callable[[int], Awaitable[None]] | None = None,
         send_report: Callable[[ReportJob], None] | None = None,
         stats: JobStats | None = None,
@@ -143,8 +143,8 @@ class JobContext:
         self.stats = JobStats() if stats is None else stats
         self._propose = propose
         self._on_applied = on_applied
-        self._numbers = Numbers(machine, incarnation) if numbers is None else numbers
-        self._kept = Kept() if kept is None else kept
+        self._numbers = ObjectNumbers(machine, incarnation) if numbers is None else numbers
+        self._kept = UndeletedObjects() if kept is None else kept
         self._pace = pace
         self._send_report = send_report
         self._reported_s = float("-inf")

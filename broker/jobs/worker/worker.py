@@ -17,7 +17,13 @@ from typing import Final, Protocol, cast
 
 from broker.config.settings import Settings
 from broker.config.topic_rules import TopicRules
-from broker.jobs.worker.context import JobContext, JobStats, JobStoppedError, Kept, Numbers
+from broker.jobs.worker.context import (
+    JobContext,
+    JobStats,
+    JobStoppedError,
+    ObjectNumbers,
+    UndeletedObjects,
+)
 from broker.jobs.worker.pace import Pace
 from broker.jobs.worker.schedule import Schedule, intervals_ms
 from coordinator.commands.entries import Command, DeleteTopic, Outcome
@@ -27,9 +33,9 @@ from coordinator.machine.machine import Machine
 from coordinator.replica import BUGS, Applied, Replica
 from coordinator.snapshot.store import SnapshotStore
 from coordinator.snapshot.stream import SnapshotError
-from coordinator.stats import CoordinatorStats
+from coordinator.stats import LogClientStats
 from protocol.types import ERA, POSITION_ZERO, Incarnation, Position
-from storage.formats.marker import ClusterIdentity
+from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.object_store import ObjectStore, StoreError
 
 logger = logging.getLogger(__name__)
@@ -67,7 +73,7 @@ class WorkerStats:
 
     def __init__(self) -> None:
         self.jobs: dict[JobKind, JobStats] = {kind: JobStats() for kind in JobKind}
-        self.replica = CoordinatorStats()
+        self.replica = LogClientStats()
         self.memory_bytes = 0
         """Resident, of a worker that is a process; else 0."""
 
@@ -103,8 +109,8 @@ class Worker:
         self._incarnation = incarnation
         self._jobs = jobs
         self._rules = TopicRules(settings.kafka)
-        self._numbers = Numbers(self.machine, incarnation)
-        self._kept = Kept()
+        self._numbers = ObjectNumbers(self.machine, incarnation)
+        self._kept = UndeletedObjects()
         self._pace = Pace(settings.jobs_bytes_per_second)
         self._cleaner_pace = Pace(settings.kafka.log_cleaner_io_max_bytes_per_second)
         self._callbacks: list[Callable[[Applied], None]] = []

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from broker.cli import job_tool, main
-from broker.cli.said import Said, ToolError
+from broker.cli.command_result import CommandResult, ToolError
 from broker.reports import job_report
 from coordinator.commands.entries import Entry, Open
 from coordinator.commands.job_commands import (
@@ -85,7 +85,7 @@ def test_without_a_snapshot_it_says_so() -> None:
     assert job_report.lines(view, now_ms=0)[0].startswith("snapshots: none yet;")
 
 
-async def on_agent(at: Running, call) -> Said:
+async def on_agent(at: Running, call) -> CommandResult:
     """A tool, which blocks, beside the agent's loop."""
     url = f"http://127.0.0.1:{at.agent.listening()['http'][1]}"
     loop = asyncio.get_running_loop()

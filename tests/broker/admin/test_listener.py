@@ -126,11 +126,11 @@ async def test_a_plan_goes_through_pages_and_is_refused_for_now_when_one_cannot_
         _, before = await running.http("GET", "/export/plan?topic=t")
         node = running.agent.node
         by_hand = SimpleNamespace(
-            coordinator=node.coordinator,
+            log_client=node.log_client,
             world=SimpleNamespace(store=SimpleNamespace(inner=place.objects)),
         )
-        topic = node.coordinator.machine.topics.by_name("t")
-        row = node.coordinator.machine.partitions.get(topic.topic_id, 0)
+        topic = node.log_client.machine.topics.by_name("t")
+        row = node.log_client.machine.partitions.get(topic.topic_id, 0)
         await jobs_by_hand.claim(by_hand)
         index = await jobs_by_hand.spill(by_hand, row)
         assert row.page_count == 1
@@ -263,9 +263,9 @@ async def test_a_log_that_was_cut_is_told_from_the_cut_on() -> None:
         await with_records(running)
         entries = list(place.cluster.entries)
         node = running.agent.node
-        incarnation = node.coordinator.incarnation()
+        incarnation = node.log_client.incarnation()
         session = Session(
-            node.coordinator.machine.incarnations.get(incarnation).session, incarnation
+            node.log_client.machine.incarnations.get(incarnation).session, incarnation
         )
         await running.log.publish(session, b"", older=entries[1].position)
         await running.log.cut(session, entries[1].position)

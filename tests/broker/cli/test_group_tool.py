@@ -9,7 +9,7 @@ import asyncio
 import pytest
 
 from broker.cli import group_tool
-from broker.cli.group_reset import Rule, Target
+from broker.cli.group_reset import ResetRule, ResetTarget
 from broker.cli.group_tool import GroupError
 from broker.cli.kafka_client import Address, ClientError, KafkaClient, addresses
 from protocol import apis, messages
@@ -172,7 +172,9 @@ def test_a_partition_without_offset_is_not_committed() -> None:
 def test_a_reset_is_only_shown_until_told_to_execute() -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         cluster.answers[apis.OFFSET_FETCH] = fetched({("orders", 0): 5})
-        said = await group_tool.reset(client, "g", Target(Rule.EARLIEST), None, execute=False)
+        said = await group_tool.reset(
+            client, "g", ResetTarget(ResetRule.EARLIEST), None, execute=False
+        )
         assert [line.split() for line in said.lines[1:]] == [
             ["orders", "0", "5", "0", "-5"],
             [],
@@ -187,7 +189,7 @@ def test_a_reset_is_committed_by_nobody_to_the_partitions_named() -> None:
 
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         cluster.answers[apis.OFFSET_COMMIT] = committing(ErrorCode.NONE, taken)
-        target = Target(Rule.LATEST)
+        target = ResetTarget(ResetRule.LATEST)
         said = await group_tool.reset(client, "g", target, {"orders": {1}}, execute=True)
         assert said.lines[-1] == '1 of 1 offsets of group "g" are reset'
         assert not said.failures
@@ -205,7 +207,7 @@ def test_a_reset_is_committed_by_nobody_to_the_partitions_named() -> None:
 def test_a_reset_that_a_member_was_faster_than_is_told_for_every_partition() -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         cluster.answers[apis.OFFSET_COMMIT] = committing(ErrorCode.UNKNOWN_MEMBER_ID, [])
-        target = Target(Rule.LATEST)
+        target = ResetTarget(ResetRule.LATEST)
         said = await group_tool.reset(client, "g", target, {"orders": None}, execute=True)
         assert said.lines[-1] == '0 of 2 offsets of group "g" are reset'
         assert said.failures == [
@@ -223,7 +225,7 @@ def test_a_reset_refused_for_the_moment_is_sent_again() -> None:
         cluster.answers[apis.OFFSET_COMMIT] = once(
             committing(ErrorCode.NOT_COORDINATOR, []), committing(ErrorCode.NONE, taken)
         )
-        target = Target(Rule.LATEST)
+        target = ResetTarget(ResetRule.LATEST)
         said = await group_tool.reset(client, "g", target, {"orders": None}, execute=True)
         assert not said.failures
 
@@ -236,7 +238,7 @@ def test_a_group_in_use_is_not_reset(state: str) -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         cluster.answers[apis.DESCRIBE_GROUPS] = described(state)
         with pytest.raises(GroupError, match=rf'"g" is in use \({state}\): stop its consumers'):
-            await group_tool.reset(client, "g", Target(Rule.LATEST), None, execute=True)
+            await group_tool.reset(client, "g", ResetTarget(ResetRule.LATEST), None, execute=True)
 
     assert on_cluster(play).agents[1].count(apis.OFFSET_COMMIT) == 0
 
@@ -255,7 +257,7 @@ def test_a_reset_of_what_is_not_there_is_refused(
 ) -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         with pytest.raises(GroupError, match=sentence):
-            await group_tool.reset(client, "g", Target(Rule.LATEST), chosen, execute=True)
+            await group_tool.reset(client, "g", ResetTarget(ResetRule.LATEST), chosen, execute=True)
 
     on_cluster(play)
 
@@ -263,7 +265,9 @@ def test_a_reset_of_what_is_not_there_is_refused(
 def test_offsets_of_a_topic_that_is_gone_do_not_hinder_a_reset() -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         cluster.answers[apis.OFFSET_FETCH] = fetched({("gone", 0): 5, ("orders", 1): 5})
-        said = await group_tool.reset(client, "g", Target(Rule.EARLIEST), None, execute=False)
+        said = await group_tool.reset(
+            client, "g", ResetTarget(ResetRule.EARLIEST), None, execute=False
+        )
         assert [line.split()[0] for line in said.lines[1:2]] == ["orders"]
         assert said.warnings == ["gone:0 is left out: its topic or partition is gone"]
 

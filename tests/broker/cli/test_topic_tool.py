@@ -7,7 +7,7 @@ import pytest
 
 from broker.cli import topic_tool
 from broker.cli.admin_client import ask
-from broker.cli.said import ToolError
+from broker.cli.command_result import ToolError
 from broker.reports import topic_report
 from protocol import apis
 from protocol.messages import CreatableTopic, CreateTopicsRequest

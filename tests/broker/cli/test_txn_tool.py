@@ -12,7 +12,7 @@ import pytest
 from broker.cli import feature_tool, txn_tool
 from broker.cli.feature_tool import FeatureError, Level
 from broker.cli.kafka_client import ClientError, KafkaClient
-from broker.cli.txn_tool import TxnError, Wanted
+from broker.cli.txn_tool import TransactionFilter, TxnError
 from broker.transactions.views import offsets_partition
 from protocol import apis, messages
 from protocol.errors import ErrorCode
@@ -132,7 +132,7 @@ def test_transactional_ids_of_all_agents_are_listed() -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         for number, agent in cluster.agents.items():
             agent.answers[apis.LIST_TRANSACTIONS] = transactions(f"t{number}")
-        said = await txn_tool.list_transactions(client, Wanted())
+        said = await txn_tool.list_transactions(client, TransactionFilter())
         assert [line.split() for line in said.lines[1:]] == [
             ["t1", "Ongoing", "7", "1"],
             ["t2", "Ongoing", "7", "2"],
@@ -151,10 +151,10 @@ def test_filters_are_sent_and_none_that_fits_is_told() -> None:
             return transactions()
 
         cluster.answers[apis.LIST_TRANSACTIONS] = answer
-        wanted = Wanted(("Empty",), (7,), 5, "pay.*")
+        wanted = TransactionFilter(("Empty",), (7,), 5, "pay.*")
         said = await txn_tool.list_transactions(client, wanted)
         assert said.lines == ["no transactional id is like that"]
-        said = await txn_tool.list_transactions(client, Wanted())
+        said = await txn_tool.list_transactions(client, TransactionFilter())
         assert said.lines == ["there are no transactional ids"]
 
     on_cluster(play)
@@ -179,7 +179,7 @@ def test_what_is_open_for_long_is_looked_for_among_what_is_open() -> None:
             return transactions()
 
         cluster.answers[apis.LIST_TRANSACTIONS] = answer
-        await txn_tool.list_transactions(client, Wanted(longer_than_ms=5))
+        await txn_tool.list_transactions(client, TransactionFilter(longer_than_ms=5))
 
     on_cluster(play)
     assert asked == [{"Ongoing", "PrepareCommit", "PrepareAbort"}]
@@ -191,8 +191,8 @@ def test_a_filter_that_a_cluster_does_not_know_is_not_left_out() -> None:
         cluster.agents[1].ranges[apis.LIST_TRANSACTIONS] = (0, 0)
 
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
-        assert len((await txn_tool.list_transactions(client, Wanted())).lines) == 2
-        for wanted in (Wanted(pattern="a"), Wanted(longer_than_ms=1)):
+        assert len((await txn_tool.list_transactions(client, TransactionFilter())).lines) == 2
+        for wanted in (TransactionFilter(pattern="a"), TransactionFilter(longer_than_ms=1)):
             with pytest.raises(TxnError, match="serves ListTransactions in no version"):
                 await txn_tool.list_transactions(client, wanted)
 
@@ -205,7 +205,7 @@ def test_what_is_no_regular_expression_is_said_so() -> None:
             error=ErrorCode.INVALID_REGULAR_EXPRESSION
         )
         with pytest.raises(TxnError, match=r'"\[" is not a regular expression'):
-            await txn_tool.list_transactions(client, Wanted(pattern="["))
+            await txn_tool.list_transactions(client, TransactionFilter(pattern="["))
 
     on_cluster(play)
 
@@ -214,7 +214,7 @@ def test_transactional_ids_that_may_be_missing_are_told() -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         cluster.answers[apis.LIST_TRANSACTIONS] = transactions("a")
         cluster.agents[2].answers[apis.LIST_TRANSACTIONS] = SILENCE
-        said = await txn_tool.list_transactions(client, Wanted())
+        said = await txn_tool.list_transactions(client, TransactionFilter())
         assert [line.split()[0] for line in said.lines[1:]] == ["a"]
         (failure,) = said.failures
         assert "some transactional ids may be missing: 127.0.0.1:" in failure

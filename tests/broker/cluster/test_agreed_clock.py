@@ -179,14 +179,14 @@ class Wild:
 
 async def assert_deletes_nothing(running: Running, *, wild: Wild, turn_ms: int) -> None:
     """A pin outlives whatever the agent with the wild clock writes."""
-    coordinator = running.agent.node.coordinator
-    assert isinstance(await coordinator.propose(Pin("export", 10 * TOLERANCE_MS)), Pinned)
+    log_client = running.agent.node.log_client
+    assert isinstance(await log_client.propose(Pin("export", 10 * TOLERANCE_MS)), Pinned)
     wild.skew_ms += turn_ms
     for _ in range(3):
-        await coordinator.propose(Tick())
+        await log_client.propose(Tick())
     # The clocks are read one after the other.
-    assert coordinator.machine.time_ms <= time.time_ns() // 1_000_000 + TOLERANCE_MS + 1000
-    machine = coordinator.machine
+    assert log_client.machine.time_ms <= time.time_ns() // 1_000_000 + TOLERANCE_MS + 1000
+    machine = log_client.machine
     assert [pin.name for pin in machine.pins.alive(machine.time_ms)] == ["export"]
 
 

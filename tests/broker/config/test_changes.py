@@ -3,7 +3,7 @@
 import pytest
 
 from broker.config import group_configs, topic_configs
-from broker.config.changes import Rules, Wish, changed, replaced
+from broker.config.changes import AlterConfigOp, ConfigRules, changed, replaced
 from broker.config.kafka_settings import KafkaSettings, parse
 from protocol.errors import ErrorCode, KafkaError
 
@@ -35,19 +35,27 @@ def test_alter_configs_replaces_all_that_was_set(before, wanted, changes) -> Non
 @pytest.mark.parametrize(
     ("before", "wish", "changes"),
     [
-        ({}, Wish(RETENTION, SET, "5"), ((RETENTION, "5"),)),
-        ({POLICY: "compact"}, Wish(RETENTION, SET, "5"), ((RETENTION, "5"),)),
-        ({RETENTION: "5"}, Wish(RETENTION, SET, "5"), ()),
-        ({RETENTION: "5"}, Wish(RETENTION, DELETE, None), ((RETENTION, None),)),
-        ({RETENTION: "5"}, Wish(RETENTION, DELETE, "ignored"), ((RETENTION, None),)),
-        ({}, Wish(RETENTION, DELETE, None), ()),
-        ({}, Wish("no.such.config", DELETE, None), ()),
-        ({}, Wish(POLICY, APPEND, "compact"), ((POLICY, "delete,compact"),)),
-        ({POLICY: "compact"}, Wish(POLICY, APPEND, "delete"), ((POLICY, "compact,delete"),)),
-        ({POLICY: "compact"}, Wish(POLICY, APPEND, "compact, compact"), ()),
-        ({}, Wish(POLICY, SUBTRACT, "delete"), ((POLICY, ""),)),
-        ({POLICY: "compact,delete"}, Wish(POLICY, SUBTRACT, "delete"), ((POLICY, "compact"),)),
-        ({POLICY: "compact"}, Wish(POLICY, SUBTRACT, "delete"), ()),
+        ({}, AlterConfigOp(RETENTION, SET, "5"), ((RETENTION, "5"),)),
+        ({POLICY: "compact"}, AlterConfigOp(RETENTION, SET, "5"), ((RETENTION, "5"),)),
+        ({RETENTION: "5"}, AlterConfigOp(RETENTION, SET, "5"), ()),
+        ({RETENTION: "5"}, AlterConfigOp(RETENTION, DELETE, None), ((RETENTION, None),)),
+        ({RETENTION: "5"}, AlterConfigOp(RETENTION, DELETE, "ignored"), ((RETENTION, None),)),
+        ({}, AlterConfigOp(RETENTION, DELETE, None), ()),
+        ({}, AlterConfigOp("no.such.config", DELETE, None), ()),
+        ({}, AlterConfigOp(POLICY, APPEND, "compact"), ((POLICY, "delete,compact"),)),
+        (
+            {POLICY: "compact"},
+            AlterConfigOp(POLICY, APPEND, "delete"),
+            ((POLICY, "compact,delete"),),
+        ),
+        ({POLICY: "compact"}, AlterConfigOp(POLICY, APPEND, "compact, compact"), ()),
+        ({}, AlterConfigOp(POLICY, SUBTRACT, "delete"), ((POLICY, ""),)),
+        (
+            {POLICY: "compact,delete"},
+            AlterConfigOp(POLICY, SUBTRACT, "delete"),
+            ((POLICY, "compact"),),
+        ),
+        ({POLICY: "compact"}, AlterConfigOp(POLICY, SUBTRACT, "delete"), ()),
     ],
 )
 def test_incremental_changes_touch_only_what_they_name(before, wish, changes) -> None:
@@ -56,30 +64,34 @@ def test_incremental_changes_touch_only_what_they_name(before, wish, changes) ->
 
 def test_a_list_that_is_not_set_is_added_to_as_the_broker_has_it() -> None:
     rules = topic_configs.rules(parse({"log.cleanup.policy": "compact"}).settings)
-    wish = Wish(POLICY, APPEND, "delete")
+    wish = AlterConfigOp(POLICY, APPEND, "delete")
     assert changed({}, [wish], rules) == ((POLICY, "compact,delete"),)
 
 
 @pytest.mark.parametrize(
     ("rules", "wishes", "code"),
     [
-        (TOPIC, [Wish(RETENTION, 4, "5")], ErrorCode.INVALID_REQUEST),
-        (TOPIC, [Wish(RETENTION, -1, "5")], ErrorCode.INVALID_REQUEST),
-        (TOPIC, [Wish(RETENTION, SET, None)], ErrorCode.INVALID_REQUEST),
-        (TOPIC, [Wish(POLICY, APPEND, None)], ErrorCode.INVALID_REQUEST),
+        (TOPIC, [AlterConfigOp(RETENTION, 4, "5")], ErrorCode.INVALID_REQUEST),
+        (TOPIC, [AlterConfigOp(RETENTION, -1, "5")], ErrorCode.INVALID_REQUEST),
+        (TOPIC, [AlterConfigOp(RETENTION, SET, None)], ErrorCode.INVALID_REQUEST),
+        (TOPIC, [AlterConfigOp(POLICY, APPEND, None)], ErrorCode.INVALID_REQUEST),
         (
             TOPIC,
-            [Wish(RETENTION, SET, "5"), Wish(RETENTION, DELETE, None)],
+            [AlterConfigOp(RETENTION, SET, "5"), AlterConfigOp(RETENTION, DELETE, None)],
             ErrorCode.INVALID_REQUEST,
         ),
-        (TOPIC, [Wish(RETENTION, APPEND, "5")], ErrorCode.INVALID_CONFIG),
-        (TOPIC, [Wish("no.such.list", SUBTRACT, "5")], ErrorCode.INVALID_CONFIG),
-        (TOPIC, [Wish(RETENTION, SET, "-2")], ErrorCode.INVALID_CONFIG),
-        (TOPIC, [Wish("no.such.config", SET, "5")], ErrorCode.INVALID_CONFIG),
-        (TOPIC, [Wish(POLICY, APPEND, "shred")], ErrorCode.INVALID_CONFIG),
-        (GROUP, [Wish(SESSION, SET, "1")], ErrorCode.INVALID_CONFIG),
-        (GROUP, [Wish(SESSION, APPEND, "50000")], ErrorCode.INVALID_CONFIG),
-        (GROUP, [Wish("share.session.timeout.ms", SET, "50000")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, [AlterConfigOp(RETENTION, APPEND, "5")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, [AlterConfigOp("no.such.list", SUBTRACT, "5")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, [AlterConfigOp(RETENTION, SET, "-2")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, [AlterConfigOp("no.such.config", SET, "5")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, [AlterConfigOp(POLICY, APPEND, "shred")], ErrorCode.INVALID_CONFIG),
+        (GROUP, [AlterConfigOp(SESSION, SET, "1")], ErrorCode.INVALID_CONFIG),
+        (GROUP, [AlterConfigOp(SESSION, APPEND, "50000")], ErrorCode.INVALID_CONFIG),
+        (
+            GROUP,
+            [AlterConfigOp("share.session.timeout.ms", SET, "50000")],
+            ErrorCode.INVALID_CONFIG,
+        ),
     ],
 )
 def test_incremental_changes_are_refused_with_the_code_of_kafka(rules, wishes, code) -> None:
@@ -115,9 +127,13 @@ def test_all_that_would_be_set_is_checked_together() -> None:
         seen.append(dict(configs))
         return "they do not go together" if len(configs) > 1 else None
 
-    rules = Rules(lambda name, value: None, check_together, lambda name: False, lambda name: "")
-    assert changed({"a": "1"}, [Wish("a", DELETE, None), Wish("b", SET, "2")], rules)
-    assert changed({"a": "1", "b": "2"}, [Wish("a", SET, "1")], rules) == ()
+    rules = ConfigRules(
+        lambda name, value: None, check_together, lambda name: False, lambda name: ""
+    )
+    assert changed(
+        {"a": "1"}, [AlterConfigOp("a", DELETE, None), AlterConfigOp("b", SET, "2")], rules
+    )
+    assert changed({"a": "1", "b": "2"}, [AlterConfigOp("a", SET, "1")], rules) == ()
     with pytest.raises(KafkaError, match="do not go together"):
-        changed({"a": "1"}, [Wish("b", SET, "2")], rules)
+        changed({"a": "1"}, [AlterConfigOp("b", SET, "2")], rules)
     assert seen == [{"b": "2"}, {"a": "1", "b": "2"}]

@@ -44,7 +44,7 @@ class Stage:
             settings=settings(**changes),
             producing=Gate(),
             stats=EdgeStats(),
-            coordinator=SimpleNamespace(machine=SimpleNamespace(position=POSITION_ZERO)),
+            log_client=SimpleNamespace(machine=SimpleNamespace(position=POSITION_ZERO)),
             boot_ms=lambda: int(loop.time() * 1000) + self.skew_ms,
         )
         table = {

@@ -38,7 +38,7 @@ _numbers = count()
 
 
 async def claim(agent) -> None:
-    await agent.coordinator.propose(ClaimJobs(tuple(JobKind)))
+    await agent.log_client.propose(ClaimJobs(tuple(JobKind)))
 
 
 def stable_rows(row, limit: int = 1000) -> list[Span | Marker]:
@@ -67,7 +67,7 @@ async def merge(agent, row, *, keep=lambda header: True) -> list[ObjectId]:
         (NewSpan(len(PADDING), len(body), base, merged.timestamp_max),),
     )
     command = ReplaceRows(JobKind.MERGE, object_id.number, len(PADDING) + len(body), (replacement,))
-    assert await agent.coordinator.propose(command) == RowsMoved((ErrorCode.NONE,))
+    assert await agent.log_client.propose(command) == RowsMoved((ErrorCode.NONE,))
     return list(dict.fromkeys(each.object_id for each in spans))
 
 
@@ -98,36 +98,36 @@ async def spill(agent, row, limit: int = 1000) -> ObjectId:
         digest(body),
     )
     command = SpillRows(object_id.number, len(PADDING) + len(body), (page,))
-    assert await agent.coordinator.propose(command) == RowsMoved((ErrorCode.NONE,))
+    assert await agent.log_client.propose(command) == RowsMoved((ErrorCode.NONE,))
     return object_id
 
 
 async def _put(agent, kind: ObjectKind, body: bytes) -> ObjectId:
-    object_id = ObjectId(agent.coordinator.incarnation(), next(_numbers), kind)
+    object_id = ObjectId(agent.log_client.incarnation(), next(_numbers), kind)
     await agent.world.store.inner.put_new(object_id.key, [PADDING, body])
     return object_id
 
 
 async def trim(agent, row, offset: int) -> None:
     """Delete the records before `offset`."""
-    await agent.coordinator.propose(TrimLogs((Trim(row.topic_id, row.partition, offset),)))
+    await agent.log_client.propose(TrimLogs((Trim(row.topic_id, row.partition, offset),)))
     assert row.log_start == offset
 
 
 async def expire(agent, row, offset: int) -> None:
     """The records before `offset` are too much."""
     expiry = Expiry(row.topic_id, row.partition, offset, -1, 0)
-    await agent.coordinator.propose(ExpireRecords(agent.coordinator.machine.position, (expiry,)))
+    await agent.log_client.propose(ExpireRecords(agent.log_client.machine.position, (expiry,)))
     assert row.log_start == offset
 
 
 async def expire_exported(agent, row, offset: int) -> None:
     """The same of a topic that waits for its export, which has come so far."""
     said = ReportExport(row.topic_id, (ExportEnd(row.partition, offset),))
-    await agent.coordinator.propose(said)
+    await agent.log_client.propose(said)
     expiry = HeldExpiry(row.topic_id, row.partition, offset, -1, 0, 1 << 60)
-    position = agent.coordinator.machine.position
-    await agent.coordinator.propose(ExpireHeldRecords(position, (expiry,)))
+    position = agent.log_client.machine.position
+    await agent.log_client.propose(ExpireHeldRecords(position, (expiry,)))
     assert row.log_start == offset
 
 
@@ -137,7 +137,7 @@ async def delete(agent, *object_ids: ObjectId) -> None:
 
 async def recall(agent, row, body: bytes) -> None:
     """The rows of the first page come back."""
-    await agent.coordinator.propose(
+    await agent.log_client.propose(
         RecallPage(row.topic_id, row.partition, row.row(0).base_offset, body)
     )
     assert not isinstance(row.row(0), Page)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.produce.gaps import Gaps
+from broker.produce.failed_batches import FailedBatches
 from coordinator.commands.codec import encoded_size
 from coordinator.commands.entries import ChunkSpan, CommitChunk
 from protocol.records import read_header
@@ -18,8 +18,8 @@ from tests.kit.batches import batch
 def test_the_batches_that_failed_are_remembered_up_to_a_bound_the_newest_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("broker.produce.gaps.GAPS_MAX", 3)
-    topic_id, gaps = TopicId(bytes(16)), Gaps()
+    monkeypatch.setattr("broker.produce.failed_batches.FAILED_BATCHES_MAX", 3)
+    topic_id, gaps = TopicId(bytes(16)), FailedBatches()
     for producer_id in range(5):
         failed = read_header(batch(producer_id=producer_id, epoch=0, sequence=0))
         gaps.note_refused(topic_id, 0, failed, now_ms=producer_id)

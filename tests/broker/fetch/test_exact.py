@@ -11,8 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.fetch.answers import Collector, Found, Look, bytes_there, look
-from broker.fetch.sessions import Place
+from broker.fetch.answers import (
+    Collector,
+    FetchPartitionStatus,
+    LoadedData,
+    bytes_there,
+    check_partition,
+)
+from broker.fetch.sessions import CachedPartition
 from protocol.fetch import FetchPartition
 from protocol.records import batch_positions, iterate, read_header
 from storage.formats.batches import Batches
@@ -38,10 +44,10 @@ class Client:
     ) -> bool:
         """Fetch and take what comes; whether the position moved."""
         log = self.log
-        place = Place("t", None, FetchPartition(0, self.offset, partition_bytes_max))
+        place = CachedPartition("t", None, FetchPartition(0, self.offset, partition_bytes_max))
 
-        def looked() -> Look:
-            return look(
+        def looked() -> FetchPartitionStatus:
+            return check_partition(
                 log.story.machine, place, version=11, committed=self.committed, cut_off=False
             )
 
@@ -74,7 +80,7 @@ class Client:
             if collected.is_whole:
                 break
             assert not in_memory
-            found = Found()
+            found = LoadedData()
             for wanted in collected.missing:
                 batches = read(wanted.span)
                 found.add(wanted.span, batches)

@@ -23,7 +23,7 @@ async def test_an_agent_serves_what_another_wrote(world: World) -> None:
         await a.create_topic("t")
         for number in range(5):
             await a.produce("t", batch(b"%d" % number)).wait()
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         answer = await b.fetch("t", 1).partition()
         assert _values(answer.records) == [b"1", b"2", b"3", b"4"]
         assert (answer.high_watermark, answer.last_stable_offset) == (5, 5)
@@ -114,7 +114,7 @@ async def test_a_waiting_fetch_whose_client_left_is_forgotten(world: World) -> N
 async def test_a_fetch_beyond_the_end_of_a_lagging_agent_waits_for_a_barrier(world: World) -> None:
     async with world.agents("a", "b") as (a, b):
         await a.create_topic("t")
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         b.log.tail_gate.clear()
         for _ in range(3):
             await a.produce("t", batch(b"x")).wait()
@@ -225,7 +225,7 @@ async def test_at_the_end_a_consumer_is_sent_elsewhere_after_ten_seconds_without
     async with world.agents("a") as (agent,):
         await agent.create_topic("t")
         agent.log.down = True
-        while agent.coordinator.incarnation() is not None:
+        while agent.log_client.incarnation() is not None:
             await asyncio.sleep(0.1)
         await asyncio.sleep(5)
         early = await agent.fetch("t", 0, max_wait_ms=100).partition()
@@ -261,7 +261,7 @@ async def test_an_object_that_cannot_be_read_is_an_error_and_never_a_gap(world: 
         await a.create_topic("t")
         for number in range(3):
             await a.produce("t", batch(b"%d" % number)).wait()
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         middle = b.row("t").row(1)
         world.store.lose(middle.object_id.key)
         begin = await b.fetch("t", 0).partition()
@@ -277,7 +277,7 @@ async def test_an_object_that_is_gone_is_looked_up_anew_after_a_barrier(world: W
     async with world.agents("a", "b") as (a, b):
         await a.create_topic("t")
         await a.produce("t", batch(b"x")).wait()
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         world.store.lose(b.row("t").row(0).object_id.key, times=1)
         answer = await b.fetch("t", 0).partition()
         assert _values(answer.records) == [b"x"]
@@ -289,7 +289,7 @@ async def test_a_store_that_is_down_fails_only_what_is_not_in_memory(world: Worl
     async with world.agents("a", "b") as (a, b):
         await a.create_topic("t", partitions=2)
         await a.produce("t", batch(b"old"), partition=0).wait()
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         await b.produce("t", batch(b"own"), partition=1).wait()
         world.store.down = True
         answer = await b.fetch("t", 0, 0).wait()
@@ -302,7 +302,7 @@ async def test_the_same_recent_chunk_is_read_once_whole_for_all_its_readers(worl
     async with world.agents("a", "b") as (a, b):
         await a.create_topic("t", partitions=4)
         await a.produce("t", *[batch(b"x")] * 4).wait()
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         answers = [b.fetch("t", 0, 0, 0, 0, connection=b.another_connection()) for _ in range(10)]
         for answer in answers:
             assert len((await answer.wait()).responses[0].partitions) == 4
@@ -314,10 +314,10 @@ async def test_a_topic_deleted_during_a_read_is_refused_and_harms_nobody(world: 
         topic = await a.create_topic("t")
         for _ in range(3):
             await a.produce("t", batch(b"x")).wait()
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         answer = b.fetch("t", 0)
-        await a.coordinator.propose(DeleteTopic(topic.topic_id))
-        await a.coordinator.propose(a.coordinator.machine.next_purge())
+        await a.log_client.propose(DeleteTopic(topic.topic_id))
+        await a.log_client.propose(a.log_client.machine.next_purge())
         result = await answer.partition()
         assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -326,7 +326,7 @@ async def test_a_topic_deleted_while_a_fetch_waits_is_told_at_once(world: World)
     async with world.agents("a") as (agent,):
         topic = await agent.create_topic("t")
         waiting = agent.fetch("t", 0, max_wait_ms=60_000)
-        await agent.coordinator.propose(DeleteTopic(topic.topic_id))
+        await agent.log_client.propose(DeleteTopic(topic.topic_id))
         begun = world.loop.time()
         result = await waiting.partition()
         assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -370,7 +370,7 @@ async def test_a_catch_up_through_a_small_cache_reads_everything_in_order(world:
         for number in range(40):
             value = b"%04d" % number + bytes(50_000)
             await a.produce("t", batch(value), batch(value)).wait()
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         offset = 0
         seen: list[bytes] = []
         while offset < 40:

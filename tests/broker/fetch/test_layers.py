@@ -13,8 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.fetch import answers
-from broker.fetch.answers import ROUNDS_MAX, Collected, Collector, Found, bytes_there, look
-from broker.fetch.sessions import Place
+from broker.fetch.answers import (
+    ROUNDS_MAX,
+    Collected,
+    Collector,
+    LoadedData,
+    bytes_there,
+    check_partition,
+)
+from broker.fetch.sessions import CachedPartition
 from protocol.errors import ErrorCode
 from protocol.fetch import FetchPartition, PartitionAnswer
 from protocol.records import batch_positions, iterate, read_header
@@ -42,8 +49,8 @@ class Client:
         assert kept is None or kept[0] == row
         return None if kept is None else kept[1]
 
-    def fill(self, found: Found, collected: Collected) -> None:
-        """As `broker.fetch.loading`."""
+    def fill(self, found: LoadedData, collected: Collected) -> None:
+        """As `broker.fetch.store_reads`."""
         found.rounds += 1
         for row in [*(wanted.span for wanted in collected.missing), *collected.pages]:
             try:
@@ -57,8 +64,8 @@ class Client:
                 found.failed[row.object_id] = error
 
     def fetch(self, *, bytes_max: int, partition_bytes_max: int, meanwhile) -> bool:
-        """Fetch and take what comes; whether the position moved. As `broker.fetch.fetching`."""
-        place = Place("t", None, FetchPartition(0, self.offset, partition_bytes_max))
+        """Fetch and take what comes; whether the position moved. As `broker.fetch.fetch_path`."""
+        place = CachedPartition("t", None, FetchPartition(0, self.offset, partition_bytes_max))
         collector = Collector(
             self.log.story.machine,
             cached=self.cached,
@@ -67,9 +74,9 @@ class Client:
         )
         gone: set = set()
         rounds = 0
-        found: Found | None = None
+        found: LoadedData | None = None
         while True:
-            seen = look(
+            seen = check_partition(
                 self.log.story.machine, place, version=11, committed=self.committed, cut_off=False
             )
             if seen.error:
@@ -81,7 +88,7 @@ class Client:
             )
             if collected.is_whole:
                 break
-            found = found or Found()
+            found = found or LoadedData()
             found.forget_unused()
             meanwhile()
             self.fill(found, collected)

@@ -30,7 +30,7 @@ async def test_a_small_batch_behind_one_that_did_not_fit_is_not_given_in_its_pla
         await a.produce("t", batch(bytes(5_000))).wait()
         await a.produce("t", batch(bytes(11))).wait()
         assert a.row("t").row_count == (2 if same_span else 3)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         # Room for both small ones, and by far not for the one between them.
         for agent in (a, b):
             by_partition = await agent.fetch("t", 0, partition_max_bytes=1_000).partition()
@@ -72,7 +72,7 @@ async def test_one_fetch_reads_a_bounded_number_of_bytes_from_the_store(
         await a.create_topic("t")
         for _ in range(5):
             await a.produce("t", batch(bytes(600))).wait()
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         answer = await b.fetch("t", 0).partition()
         assert _values(answer.records) == [600, 600]
 
@@ -83,7 +83,7 @@ async def test_few_fetches_read_from_the_store_at_a_time(world: World) -> None:
         for name in "tuvwx":
             await a.create_topic(name)
             await a.produce(name, batch()).wait()
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         answers = [b.fetch(name, 0) for name in "tuvwx"]
         await asyncio.sleep(0.005)  # A read takes 0.01.
         assert len(world.store.reads) == 2

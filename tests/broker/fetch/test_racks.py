@@ -14,12 +14,12 @@ from tests.kit.batches import batch
 async def _until_live(world: World, *agents: Agent, count: int) -> None:
     """Wait until all of `agents` know of so many live agents."""
     for agent in agents:
-        while len(list(agent.coordinator.machine.incarnations)) != count:
+        while len(list(agent.log_client.machine.incarnations)) != count:
             await asyncio.sleep(0.01)
 
 
 def _node_id(agent: Agent) -> int:
-    node_id = agent.coordinator.node_id()
+    node_id = agent.log_client.node_id()
     assert node_id is not None
     return node_id
 
@@ -127,7 +127,7 @@ async def test_every_agent_of_the_zone_serves_whoever_metadata_names(world: Worl
         await here.create_topic("t", partitions=8)
         await here.produce("t", *[batch(b"x")] * 8).wait()
         for agent in there:
-            await agent.coordinator.barrier()
+            await agent.log_client.barrier()
             answer = await agent.fetch("t", *[0] * 8, rack_id="b").wait()
             rows = answer.responses[0].partitions
             assert all(row.records and row.preferred_read_replica == -1 for row in rows)
@@ -141,7 +141,7 @@ async def test_without_a_proven_session_nobody_is_sent_on(world: World) -> None:
         await here.create_topic("t")
         await here.produce("t", batch(b"x")).wait()
         here.log.down = True
-        while here.coordinator.incarnation() is not None:
+        while here.log_client.incarnation() is not None:
             await asyncio.sleep(0.1)
         answer = await here.fetch("t", 0, rack_id="b").partition()
         assert (bool(answer.records), answer.preferred_read_replica) == (True, -1)
@@ -174,7 +174,7 @@ async def test_when_the_agent_of_the_zone_has_left_its_consumers_are_served_else
         await here.create_topic("t")
         await here.produce("t", batch(b"x")).wait()
         assert not (await here.fetch("t", 0, rack_id="b").partition()).records
-        await there.coordinator.leave()
+        await there.log_client.leave()
         await _until_live(world, here, count=1)
         answer = await here.fetch("t", 0, rack_id="b").partition()
         assert (bool(answer.records), answer.preferred_read_replica) == (True, -1)

@@ -41,7 +41,7 @@ def _numbered(first: int, end: int) -> list[tuple[int, bytes]]:
 async def test_records_of_a_page_are_served_and_the_page_is_read_once(world: World) -> None:
     async with world.agents("a", "b") as (a, b):
         index = await jobs_by_hand.spill(a, await _filled(world, a), limit=4)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         for first in (2, 3):
             answer = await b.fetch("t", first).partition()
             assert _records(answer.records) == _numbered(first, 6)
@@ -56,7 +56,7 @@ async def test_pages_and_spans_of_many_partitions_come_in_two_rounds(world: Worl
         await jobs_by_hand.claim(a)
         for partition in range(2):
             await jobs_by_hand.spill(a, a.row("t", partition))
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         begun = world.loop.time()
         answer = await b.fetch("t", 0, 0, 0).wait()
         assert [len(_records(row.records)) for row in answer.responses[0].partitions] == [1] * 3
@@ -67,7 +67,7 @@ async def test_pages_and_spans_of_many_partitions_come_in_two_rounds(world: Worl
 async def test_an_agent_that_lags_behind_a_merge_looks_again_behind_a_barrier(world: World) -> None:
     async with world.agents("a", "b") as (a, b):
         row = await _filled(world, a)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         b.log.tail_gate.clear()
         await jobs_by_hand.delete(a, *await jobs_by_hand.merge(a, row))
         fetched = b.fetch("t", 3)
@@ -85,7 +85,7 @@ async def test_rows_that_move_twice_while_they_are_read_are_found_all_the_same(
     async with world.agents("a", "b") as (a, b):
         row = await _filled(world, a)
         index = await jobs_by_hand.spill(a, row, limit=4)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         b.log.tail_gate.clear()
         # The index object goes, and what takes its place goes as well while it is read.
         body = await world.store.inner.get_range(index.key, 8, row.row(0).length)
@@ -107,7 +107,7 @@ async def test_a_page_that_is_gone_for_good_is_an_error_of_its_partition_alone(
         await a.produce("t", batch(b"other"), partition=1).wait()
         index = await jobs_by_hand.spill(a, row, limit=4)
         await jobs_by_hand.delete(a, index)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         answer = await b.fetch("t", 0, 0).wait()
         lost, other = answer.responses[0].partitions
         assert (lost.error_code, lost.records) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
@@ -124,7 +124,7 @@ async def test_a_page_with_other_bytes_than_the_log_says_is_never_believed(world
         body = await world.store.inner.get(index.key)
         await jobs_by_hand.delete(a, index)
         await world.store.inner.put_new(index.key, [bytes(body)[:-1] + b"\xff"])
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         answer = await b.fetch("t", 0).partition()
         assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -134,7 +134,7 @@ async def test_who_cannot_ask_the_log_where_records_went_sends_clients_to_others
 ) -> None:
     async with world.agents("a", "b") as (a, b):
         row = await _filled(world, a)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         b.log.tail_gate.clear()
         b.log.down = True
         await jobs_by_hand.delete(a, *await jobs_by_hand.merge(a, row))
@@ -149,10 +149,10 @@ async def test_a_log_that_begins_later_while_records_are_read_gives_none_of_them
 ) -> None:
     async with world.agents("a", "b") as (a, b):
         row = await _filled(world, a)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         fetched = b.fetch("t", 1)
         await jobs_by_hand.trim(a, row, 3)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         assert not fetched.there
         answer = await fetched.partition()
         assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -204,7 +204,7 @@ async def test_a_consumer_in_a_hole_at_the_end_of_what_is_left_gets_past_it(worl
     async with world.agents("a", "b") as (a, b):
         row = await _filled(world, a)
         await jobs_by_hand.merge(a, row, keep=lambda header: header.base_offset < 2)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         for min_bytes in (1, 100_000):
             begun = world.loop.time()
             answer = await b.fetch("t", 3, max_wait_ms=500, min_bytes=min_bytes).partition()
@@ -255,7 +255,7 @@ async def test_a_chunk_whose_records_its_entry_deletes_is_acknowledged(world: Wo
     async with world.agents("a") as (a,):
         row = await _filled(world, a)
         entries: list[list[str]] = []
-        a.coordinator.on_applied(
+        a.log_client.on_applied(
             lambda applied: entries.append([type(one).__name__ for one in applied.outcomes])
         )
         # While one append is under way, what comes waits for the next.
@@ -266,11 +266,11 @@ async def test_a_chunk_whose_records_its_entry_deletes_is_acknowledged(world: Wo
             return await append(*entry)
 
         a.log.append = gated
-        first = a.coordinator.propose(ClaimJobs(()))
+        first = a.log_client.propose(ClaimJobs(()))
         await asyncio.sleep(0.1)
         answer = a.produce("t", batch(b"6"))
         await asyncio.sleep(0.1)
-        trimmed = a.coordinator.propose(TrimLogs((Trim(row.topic_id, 0, -1),)))
+        trimmed = a.log_client.propose(TrimLogs((Trim(row.topic_id, 0, -1),)))
         gate.set()
         assert (await answer.partition()).base_offset == 6
         await asyncio.gather(first, trimmed)

@@ -59,7 +59,7 @@ async def test_who_reads_committed_records_stops_at_the_first_open_transaction(
         await opened(a, Client(), 2, 3)
         await a.produce("t", batch(bytes(4))).wait()
         await opened(a, Client("another"), 5)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         for agent in (a, b):
             answer = await agent.fetch("t", 0, isolation=COMMITTED).partition()
             assert given(answer.records) == [1]
@@ -86,7 +86,7 @@ async def test_the_bound_may_lie_within_what_was_written_together(world: World) 
         for answer in together:
             await answer.wait()
         assert a.row("t").row_count == 1
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         for agent in (a, b):
             answer = await agent.fetch("t", 0, isolation=COMMITTED).partition()
             assert given(answer.records) == [1, 2]
@@ -98,7 +98,7 @@ async def test_the_end_of_a_transaction_is_given_to_everybody_at_its_offset(worl
         client = Client()
         await opened(a, client, 1)
         await client.end(a)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         for agent in (a, b):
             for isolation in (0, 1):
                 answer = await agent.fetch("t", 0, isolation=isolation).partition()
@@ -225,7 +225,7 @@ async def test_a_poll_for_committed_records_wakes_when_the_transaction_ends(
         await a.create_topic("t")
         client = Client()
         await client.init(a)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         polls = [
             one.fetch("t", 0, max_wait_ms=60_000, isolation=COMMITTED, min_bytes=5)
             for one in (a, b)
@@ -303,14 +303,14 @@ async def test_bytes_are_counted_once_when_one_entry_holds_a_batch_and_its_end(
         client = Client()
         await client.init(a)
         entries: list[int] = []
-        a.coordinator.on_applied(lambda applied: entries.append(len(applied.outcomes)))
+        a.log_client.on_applied(lambda applied: entries.append(len(applied.outcomes)))
         data = client.batch(0, bytes(500))
         there = len(data) + MARKER_BYTES
         polls = [
             a.fetch("t", 0, max_wait_ms=5_000, isolation=COMMITTED, min_bytes=min_bytes)
             for min_bytes in (there, there + 1)
         ]
-        incarnation = a.coordinator.incarnation()
+        incarnation = a.log_client.incarnation()
         assert incarnation is not None
         await world.store.put_new(ObjectId(incarnation, 0).key, [data])
         item = Item(0, len(data), 1, 1, client.producer_id, client.epoch, 0, OF_EPOCH)
@@ -319,7 +319,7 @@ async def test_bytes_are_counted_once_when_one_entry_holds_a_batch_and_its_end(
             client.transactional_id, client.producer_id, client.epoch, commit=True, proof=None
         )
         # What is proposed in one turn of the loop shares an entry.
-        await asyncio.gather(*map(a.coordinator.propose, (chunk, end)))
+        await asyncio.gather(*map(a.log_client.propose, (chunk, end)))
         assert entries[-1] == 2
         assert given((await polls[0].partition()).records) == [500, "commit"]
         await asyncio.sleep(1)
@@ -404,11 +404,11 @@ async def test_one_that_reads_from_the_store_is_told_what_was_aborted_while_it_r
             await answer.wait()
         assert a.row("t").row_count == 1
         await client.end_bumping(a, commit=False)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         assert b.row("t").last_stable == 1
         poll = b.fetch("t", 0, isolation=COMMITTED)
         await other.end_bumping(a, commit=False)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         assert not poll.there  # It reads.
         answer = await poll.partition()
         assert answer.last_stable_offset == 4

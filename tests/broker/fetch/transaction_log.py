@@ -119,7 +119,7 @@ class Log:
         assert row is not None
         producer_id, epoch, _ = self.producers[index]
         return GiveUpTransaction(
-            f"x{index}", producer_id, epoch, row.standing.instance, timed_out=True
+            f"x{index}", producer_id, epoch, row.txn_metadata.instance, timed_out=True
         )
 
     def seen(self, *, committed: bool) -> list[tuple[int, bytes]]:

@@ -18,7 +18,7 @@ import struct
 from typing import ClassVar
 
 from broker.groups.group.effects import Answer, Write
-from broker.groups.group.live import Kinds
+from broker.groups.group.live import GroupFactory
 from coordinator.commands.group_commands import GROUP_NEW, ChangeGroup, GroupMember
 from protocol.errors import ErrorCode
 from protocol.messages import (
@@ -193,4 +193,4 @@ def _loaded(row, settings, topics, now_ms):
     return FakeGroup(row.kind, row.group_id, settings, row=row, now_ms=now_ms)
 
 
-KINDS = Kinds(_new, _loaded)
+KINDS = GroupFactory(_new, _loaded)

@@ -115,7 +115,7 @@ async def put_unreadable(agent, group_id: str, *, members: bool) -> None:
     """A group whose row a newer version has written."""
     put_members = (GroupMember("m", 1, b"\xff"),) if members else ()
     command = ChangeGroup(group_id, GroupKind.CLASSIC, GROUP_NEW, 1, b"\xff", put_members, ())
-    outcome = await agent.coordinator.propose(command, agent.coordinator.incarnation())
+    outcome = await agent.log_client.propose(command, agent.log_client.incarnation())
     assert not isinstance(outcome, Rejected)
 
 
@@ -326,9 +326,9 @@ async def test_many_groups_are_deleted_at_a_time():
     async with agents() as (one,):
         names = [f"g{n:03d}" for n in range(250)]
         await asyncio.gather(*[put(one, name, {"logs": {0: 1}}) for name in names])
-        entries = one.coordinator.stats.entries_appended
+        entries = one.log_client.stats.entries_appended
         assert await deleted(one, *names) == dict.fromkeys(names, 0)
-        assert one.coordinator.stats.entries_appended - entries < 20
+        assert one.log_client.stats.entries_appended - entries < 20
         assert len(one.machine.groups) == 0
 
 

@@ -38,7 +38,7 @@ NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
 def shares(*agents: Agent) -> list[int]:
     """How many shards each of them holds, as each of them sees it; all must see the same."""
     seen = [
-        [len(agent.machine.groups.held_by(each.coordinator.incarnation())) for each in agents]
+        [len(agent.machine.groups.held_by(each.log_client.incarnation())) for each in agents]
         for agent in agents
     ]
     assert all(each == seen[0] for each in seen)
@@ -60,7 +60,7 @@ async def lapse(agent: Agent):
     """Renewals are lost, all else gets through; call what it returns to end that."""
     keep_alive = agent.log.keep_alive
     agent.log.keep_alive = lost
-    while agent.coordinator.incarnation() is not None:
+    while agent.log_client.incarnation() is not None:
         await asyncio.sleep(0.05)
 
     def end() -> None:
@@ -92,7 +92,7 @@ async def test_groups_go_with_their_shard_and_their_members_go_on(world: World) 
             assert await member.at(two).heartbeat() == 0
         assert two.node.groups.stats.takeovers == len(moved)
         kept = {each.group_id for each in members} - {each.group_id for each in moved}
-        assert {hosted.group_id for hosted in one.node.groups.hosting} == kept
+        assert {context.group_id for context in one.node.groups.runtime} == kept
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -163,7 +163,7 @@ async def test_an_agent_whose_session_is_not_proven_does_not_coordinate(world: W
         assert await member.leave() == NOT_COORDINATOR
         assert await Member(one, "h").join() == NOT_COORDINATOR
         assert FakeGroup.made[0].dead
-        assert list(one.node.groups.hosting) == []
+        assert list(one.node.groups.runtime) == []
 
 
 async def test_at_the_very_deadline_nothing_is_answered_any_more_though_nobody_has_noticed_yet(
@@ -173,11 +173,11 @@ async def test_at_the_very_deadline_nothing_is_answered_any_more_though_nobody_h
         await until_held(one)
         member = Member(one, "g")
         assert await member.join() == 0
-        one.coordinator.incarnation = lambda: None
+        one.log_client.incarnation = lambda: None
         assert await member.heartbeat() == NOT_COORDINATOR
         assert await member.sync() == NOT_COORDINATOR
         assert await Member(one, "g").join() == NOT_COORDINATOR
-        del one.coordinator.incarnation
+        del one.log_client.incarnation
         assert await member.heartbeat() == 0
 
 
@@ -191,14 +191,14 @@ async def test_at_the_very_deadline_nothing_is_written_or_told_by_itself(world: 
         joining.send_join("write")
         await settle()
         claims = one.node.groups.claims
-        one.coordinator.incarnation, claims._look = lambda: None, lambda: None
+        one.log_client.incarnation, claims._update = lambda: None, lambda: None
         one.catch_up()
         entries = len(world.cluster.entries)
         await asyncio.sleep(1)
         assert one.machine.groups.get("h").members
         assert joining.peer.frames() == []
         assert len(world.cluster.entries) == entries
-        del one.coordinator.incarnation, claims._look
+        del one.log_client.incarnation, claims._update
         await lapse(one)
         assert await joining.joined() == NOT_COORDINATOR
 
@@ -210,13 +210,13 @@ async def test_after_a_lapse_under_the_same_incarnation_members_have_a_whole_ses
         await until_held(one)
         member = Member(one, "g")
         assert await member.join(session_ms=45_000) == 0
-        before = one.coordinator.incarnation()
+        before = one.log_client.incarnation()
         end = await lapse(one)
         await asyncio.sleep(8)
         end()
         await until_served("g", one)
         await settle()
-        assert one.coordinator.incarnation() == before
+        assert one.log_client.incarnation() == before
         proven_s = world.loop.time()
         assert len(FakeGroup.made) == 2
         assert await member.heartbeat() == 0
@@ -236,7 +236,7 @@ async def test_what_was_in_doubt_before_a_lapse_is_settled_before_the_group_is_s
         member, doubtful = Member(one, "g"), Member(one, "g")
         assert await member.join(session_ms=60_000) == 0
         append = one.log.append
-        before = one.coordinator.incarnation()
+        before = one.log_client.incarnation()
 
         async def in_doubt(session, n, payload):
             if arrives:
@@ -254,11 +254,11 @@ async def test_what_was_in_doubt_before_a_lapse_is_settled_before_the_group_is_s
         for _ in range(100):
             await asyncio.sleep(0.1)
             assert await member.heartbeat() == NOT_COORDINATOR
-        assert arrives or one.coordinator.incarnation() == before
+        assert arrives or one.log_client.incarnation() == before
         one.log.append = append
         one.catch_up()
         await until_served("g", one)
-        assert one.coordinator.incarnation() == before
+        assert one.log_client.incarnation() == before
         row = one.machine.groups.get("g")
         assert (row.epoch, len(row.members)) == (2, 2)
         assert FakeGroup.made[-1].epoch == 2
@@ -291,8 +291,8 @@ async def test_a_leaving_agent_gives_its_shards_to_the_others_and_refuses_who_wa
 async def test_a_leaving_agent_that_is_given_a_shard_gives_it_away_at_once(world: World) -> None:
     async with world.agents("one", "two") as (one, two):
         two.node.groups.claims.leaving = True
-        theirs = two.coordinator.incarnation()
-        await one.coordinator.propose(ReleaseShards((3, 5), theirs))
+        theirs = two.log_client.incarnation()
+        await one.log_client.propose(ReleaseShards((3, 5), theirs))
         async with asyncio.timeout(1):
             while one.machine.groups.held_by(theirs):
                 await asyncio.sleep(0.01)
@@ -302,12 +302,12 @@ async def test_a_leaving_agent_that_is_given_a_shard_gives_it_away_at_once(world
 async def test_an_agent_that_seemed_to_leave_and_claims_again_gets_its_share(world: World) -> None:
     async with world.agents("one", "two") as (one, two):
         await balanced(world, one, two)
-        theirs = two.machine.groups.held_by(two.coordinator.incarnation())
-        ours = one.coordinator.incarnation()
-        await two.coordinator.propose(ReleaseShards(theirs, ours))
+        theirs = two.machine.groups.held_by(two.log_client.incarnation())
+        ours = one.log_client.incarnation()
+        await two.log_client.propose(ReleaseShards(theirs, ours))
         await asyncio.sleep(20)
         assert shares(one, two) == [GROUP_SHARDS, 0]
-        await one.coordinator.propose(ReleaseShards(theirs[:3], 0))
+        await one.log_client.propose(ReleaseShards(theirs[:3], 0))
         await balanced(world, one, two)
 
 
@@ -336,7 +336,7 @@ async def test_a_shard_that_is_being_given_away_is_served_no_more_though_the_rep
     ):
         await until_held(one)
         agents = [LiveAgent(row.incarnation, row.node_id) for row in one.machine.incarnations]
-        theirs = two.coordinator.incarnation()
+        theirs = two.log_client.incarnation()
         group_id = next(
             f"h{n}" for n in range(99) if preferred(shard_of(f"h{n}"), agents) == theirs
         )
@@ -353,7 +353,7 @@ async def test_a_shard_that_is_being_given_away_is_served_no_more_though_the_rep
 async def test_a_release_that_was_not_done_leaves_the_shard_where_it_is(world: World) -> None:
     async with world.agents("one", "two") as (one, two):
         await until_held(one)
-        propose, refused = one.coordinator.propose, []
+        propose, refused = one.log_client.propose, []
 
         def refuse(command, incarnation=None):
             if isinstance(command, ReleaseShards):
@@ -361,7 +361,7 @@ async def test_a_release_that_was_not_done_leaves_the_shard_where_it_is(world: W
                 return propose(command, 12345)
             return propose(command, incarnation)
 
-        one.coordinator.propose = refuse
+        one.log_client.propose = refuse
         member = Member(one, "g")
         assert await member.join(session_ms=60_000) == 0
         while len(refused) < 3:
@@ -386,7 +386,7 @@ async def test_a_shard_in_a_rebalance_stays_until_that_is_over(world: World) -> 
 async def test_a_claim_that_was_not_done_is_made_again(world: World) -> None:
     async with world.agents("one") as (one,):
         await until_held(one)
-        propose, refused = one.coordinator.propose, []
+        propose, refused = one.log_client.propose, []
 
         def refuse(command, incarnation=None):
             if isinstance(command, ClaimShards) and len(refused) < 3:
@@ -394,7 +394,7 @@ async def test_a_claim_that_was_not_done_is_made_again(world: World) -> None:
                 return propose(command, 12345)
             return propose(command, incarnation)
 
-        one.coordinator.propose = refuse
+        one.log_client.propose = refuse
         await propose(ReleaseShards(tuple(range(64)), 0))
         await until_served("g", one, seconds=10)
         assert len(refused) == 3
@@ -407,7 +407,7 @@ async def test_what_became_free_during_a_claim_is_claimed_right_after_it(world: 
         under_way = world.loop.create_future()
         under_way.add_done_callback(claims._settled)
         claims._under_way[under_way] = frozenset()
-        await one.coordinator.propose(ReleaseShards(tuple(range(64)), 0))
+        await one.log_client.propose(ReleaseShards(tuple(range(64)), 0))
         await asyncio.sleep(2)
         assert one.machine.groups.holder(0) is None
         under_way.set_result(None)
@@ -421,14 +421,14 @@ async def test_an_agent_that_is_closed_under_its_feet_takes_its_groups_up_as_ano
         await balanced(world, one, two)
         member = Member(one, group_of(one))
         assert await member.join() == 0
-        old = one.coordinator.incarnation()
+        old = one.log_client.incarnation()
         row = two.machine.incarnations.get(old)
         one.lag()  # It does not see that it is dead, and its session still looks proven.
-        await two.coordinator.propose(Close(old, row.last_n))
+        await two.log_client.propose(Close(old, row.last_n))
         assert await until_served(member.group_id, two) is two
         assert await member.at(two).heartbeat() == 0
         one.catch_up()
-        while one.coordinator.incarnation() in (None, old):
+        while one.log_client.incarnation() in (None, old):
             await asyncio.sleep(0.05)
         await balanced(world, one, two)
 

@@ -11,14 +11,14 @@ from broker.groups.commits import (
     COMMAND_BYTES_MAX,
     NOBODY,
     Committer,
-    Wanted,
+    RequestedOffset,
     commands,
     committer,
     is_known,
-    judge,
     not_found_code,
     places,
     unknown_code,
+    validate_offset,
 )
 from coordinator.commands.codec import encoded_size
 from coordinator.commands.encoding import CodecError
@@ -33,8 +33,10 @@ CLASSIC = Committer("me", 5, ErrorCode.ILLEGAL_GENERATION)
 CONSUMER = Committer("me", 5, ErrorCode.STALE_MEMBER_EPOCH)
 
 
-def wanted(partition: int = 0, *, topic: Topic | None = LOGS, metadata: str = "") -> Wanted:
-    return Wanted(topic, partition, 7, -1, metadata)
+def wanted(
+    partition: int = 0, *, topic: Topic | None = LOGS, metadata: str = ""
+) -> RequestedOffset:
+    return RequestedOffset(topic, partition, 7, -1, metadata)
 
 
 class Group:
@@ -133,12 +135,14 @@ def test_who_may_not_commit_is_told_what_the_group_says() -> None:
 )
 def test_owner_only_refuses_a_member_what_another_member_owns(settings, by, expected) -> None:
     group = Group(GroupKind.CLASSIC, classic=True)
-    judged = [judge(wanted(index), settings=settings, group=group, by=by) for index in range(3)]
+    judged = [
+        validate_offset(wanted(index), settings=settings, group=group, by=by) for index in range(3)
+    ]
     assert judged == expected
 
 
 def test_without_a_group_nobody_owns_anything() -> None:
-    assert judge(wanted(1), settings=OWNER_ONLY, group=None, by=NOBODY) is ErrorCode.NONE
+    assert validate_offset(wanted(1), settings=OWNER_ONLY, group=None, by=NOBODY) is ErrorCode.NONE
 
 
 @pytest.mark.parametrize(
@@ -161,14 +165,14 @@ def test_metadata_are_counted_as_kafka_does_and_must_fit_a_string_of_the_log(
     metadata, most, fits
 ) -> None:
     settings = GroupSettings(offset_metadata_max_bytes=most)
-    code = judge(wanted(metadata=metadata), settings=settings, group=None, by=NOBODY)
+    code = validate_offset(wanted(metadata=metadata), settings=settings, group=None, by=NOBODY)
     assert code is (ErrorCode.NONE if fits else ErrorCode.OFFSET_METADATA_TOO_LARGE)
 
 
 def test_metadata_are_looked_at_before_the_owner() -> None:
     settings = GroupSettings(commit_owner_only=True, offset_metadata_max_bytes=1)
     group = Group(GroupKind.CLASSIC, classic=True)
-    code = judge(wanted(1, metadata="long"), settings=settings, group=group, by=CLASSIC)
+    code = validate_offset(wanted(1, metadata="long"), settings=settings, group=group, by=CLASSIC)
     assert code is ErrorCode.OFFSET_METADATA_TOO_LARGE
 
 

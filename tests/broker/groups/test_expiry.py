@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.groups.expiry import EMPTY_MS_MIN, expired, is_nothing
+from broker.groups.expiry import EMPTY_MS_MIN, expired, is_deletable
 from coordinator.commands.group_commands import CommittedOffset, GroupKind
 from coordinator.tables.groups import GroupRow, MemberRow
 from coordinator.tables.topics import Topic, Topics
@@ -108,10 +108,10 @@ LONG_AGO = EMPTY_MS_MIN + 50
     ],
 )
 def test_a_group_without_members_and_offsets_is_nothing_after_a_while(row, group, time_ms, nothing):
-    assert is_nothing(row, group, time_ms=time_ms) is nothing
+    assert is_deletable(row, group, time_ms=time_ms) is nothing
 
 
 def test_a_group_whose_row_has_members_is_something():
     row = GroupRow("g", Position(1), 0)
     row.members["m"] = MemberRow(1, b"")
-    assert not is_nothing(row, Group(), time_ms=LONG_AGO)
+    assert not is_deletable(row, Group(), time_ms=LONG_AGO)

@@ -65,7 +65,7 @@ async def test_the_address_is_the_one_on_the_callers_listener(world: World) -> N
 async def test_while_a_shard_is_free_clients_are_told_to_ask_again(version, world: World) -> None:
     async with world.agents("one", "two") as (one, two):
         await asyncio.sleep(10)
-        groups, session = one.machine.groups, two.coordinator.incarnation()
+        groups, session = one.machine.groups, two.log_client.incarnation()
         theirs = next(f"g{n}" for n in range(99) if groups.holder(shard_of(f"g{n}")) == session)
         ours = next(f"g{n}" for n in range(99) if groups.holder(shard_of(f"g{n}")) != session)
         one.node.groups.claims._claim = lambda me, shards: None  # As if the log were slow.

@@ -221,13 +221,13 @@ async def test_a_change_whose_fate_is_open_is_said_to_have_timed_out(world):
 async def test_a_topic_that_is_deleted_meanwhile_is_unknown(monkeypatch, world):
     async with world.agents("one") as (one,):
         topic = await one.create_topic("logs")
-        barrier = one.coordinator.barrier
+        barrier = one.log_client.barrier
 
         async def barrier_before_a_deletion() -> None:
             await barrier()
-            one.coordinator.propose(DeleteTopic(topic.topic_id))
+            one.log_client.propose(DeleteTopic(topic.topic_id))
 
-        monkeypatch.setattr(one.coordinator, "barrier", barrier_before_a_deletion)
+        monkeypatch.setattr(one.log_client, "barrier", barrier_before_a_deletion)
         answers = await codes(one, alter((TOPIC, "logs", {"retention.ms": "5"})))
         assert answers == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
@@ -244,15 +244,15 @@ async def test_an_altered_topic_is_judged_by_its_new_configs_on_every_agent(worl
     async with world.agents("one", "two") as agents:
         one, two = agents
         await one.create_topic("logs")
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         for agent in agents:
             assert await produce_code(agent) == ErrorCode.NONE
         await codes(one, change((TOPIC, "logs", [("max.message.bytes", SET, "10")])))
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         for agent in agents:
             assert await produce_code(agent) == ErrorCode.MESSAGE_TOO_LARGE
         await codes(two, alter((TOPIC, "logs", {})))
-        await one.coordinator.barrier()
+        await one.log_client.barrier()
         for agent in agents:
             assert await produce_code(agent) == ErrorCode.NONE
             assert len(agent.node.producing.rules) == 1
@@ -354,6 +354,6 @@ async def test_an_unknown_kind_of_resource_is_not_listed(world):
 async def test_configs_outlive_the_agent_that_set_them(world):
     async with world.agents("one", "two") as (one, two):
         await codes(one, change((GROUP, "g", [(OWNER_ONLY, SET, "true")])))
-        incarnation = one.coordinator.incarnation()
-        await one.coordinator.propose(Close(incarnation, 0))
+        incarnation = one.log_client.incarnation()
+        await one.log_client.propose(Close(incarnation, 0))
         assert (await described(two, GROUP, "g"))[OWNER_ONLY].value == "true"

@@ -46,7 +46,7 @@ def noted(agent) -> list:
             each for each in applied.entry.commands if isinstance(each, ExpireOffsets | DeleteGroup)
         )
 
-    agent.coordinator.on_applied(note)
+    agent.log_client.on_applied(note)
     return seen
 
 
@@ -141,18 +141,18 @@ async def test_what_waits_for_the_end_of_a_transaction_keeps_its_place_and_its_g
     async with agents(**MINUTE) as (one,):
         await put(one, "g", {"logs": {0: 1, 1: 1}})
         topic = one.machine.topics.by_name("logs")
-        coordinator = one.coordinator
-        begun = await coordinator.propose(InitProducer("orders", 900_000, -1, -1))
+        log_client = one.log_client
+        begun = await log_client.propose(InitProducer("orders", 900_000, -1, -1))
         producer = (begun.producer_id, begun.producer_epoch)
         for group_id, partition in (("g", 0), ("fresh", 1)):
             offsets = (CommittedOffset(topic.topic_id, partition, 7, -1, ""),)
             command = CommitTransactionOffsets(group_id, "", -1, *producer, OF_EPOCH, offsets)
-            assert isinstance(await coordinator.propose(command), OffsetsCommitted)
+            assert isinstance(await log_client.propose(command), OffsetsCommitted)
         await asyncio.sleep(PAST_S)
         seen = noted(one)
         await offset_expiration.sweep(one.node)
         assert seen == [ExpireOffsets("g", 60_000, ((topic.topic_id, 1),))]
-        await coordinator.propose(EndTransaction("orders", *producer, False, None))
+        await log_client.propose(EndTransaction("orders", *producer, False, None))
         await offset_expiration.sweep(one.node)
         assert [one.machine.groups.get(group_id) for group_id in ("g", "fresh")] == [None, None]
 
@@ -179,7 +179,7 @@ async def test_an_agent_sweeps_the_groups_that_it_coordinates_and_no_others():
         await asyncio.sleep(PAST_S)
         seen = noted(one)
         await offset_expiration.sweep(one.node)
-        await one.coordinator.barrier()
+        await one.log_client.barrier()
         assert {command.group_id for command in seen} == {mine}
 
 
@@ -193,7 +193,7 @@ async def test_the_machines_time_decides_and_not_the_clock_of_one_agent(world):
         (member,) = await classic_group(one, "without-offsets", {})
         await member.leave()
         one.node.now_ms = lambda: world.now_ms() + 10**12
-        one.coordinator._proposer._now_ms = one.node.now_ms
+        one.log_client._proposer._now_ms = one.node.now_ms
         await one.create_topic("written-by-a-wild-clock")
         seen = noted(one)
         await offset_expiration.sweep(one.node)
@@ -203,7 +203,7 @@ async def test_the_machines_time_decides_and_not_the_clock_of_one_agent(world):
         command = ExpireOffsets("g", 60_000, ((topic_id, 0),))
         await one.node.groups.propose(command)
         assert len(one.machine.groups.get("g").offsets) == 1
-        assert two.coordinator.incarnation() is not None
+        assert two.log_client.incarnation() is not None
 
 
 async def test_expirations_are_proposed_in_slices(world):
@@ -231,7 +231,7 @@ async def test_a_sweep_without_a_log_ends_and_the_next_one_goes_on():
         seen = noted(one)
         await offset_expiration.sweep(one.node)
         one.catch_up()
-        await one.coordinator.barrier()
+        await one.log_client.barrier()
         await offset_expiration.sweep(one.node)
         assert len(one.machine.groups) == 0
         assert {command.group_id for command in seen} == {"g0", "g1", "g2"}
@@ -240,7 +240,7 @@ async def test_a_sweep_without_a_log_ends_and_the_next_one_goes_on():
 async def test_a_group_that_cannot_be_read_keeps_no_other_from_being_swept():
     async with agents(**MINUTE) as (one,):
         newer = ChangeGroup("newer", GroupKind.CLASSIC, GROUP_NEW, 1, b"\xff", (), ())
-        await one.coordinator.propose(newer, one.coordinator.incarnation())
+        await one.log_client.propose(newer, one.log_client.incarnation())
         for number in range(100):
             await put(one, f"g{number}", {"logs": {0: 1}})
         await asyncio.sleep(PAST_S)

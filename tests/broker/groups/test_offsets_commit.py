@@ -196,7 +196,7 @@ def commands_of(agent, kind) -> list:
     def note(applied) -> None:
         seen.extend(each for each in applied.entry.commands if isinstance(each, kind))
 
-    agent.coordinator.on_applied(note)
+    agent.log_client.on_applied(note)
     return seen
 
 
@@ -215,10 +215,10 @@ async def test_commits_of_many_connections_do_not_wait_for_each_other():
     """They are in as few entries as the log's pace gives."""
     async with agents() as (one,):
         await put(one, "g", {"logs": {0: 0}})
-        entries = one.coordinator.stats.entries_appended
+        entries = one.log_client.stats.entries_appended
         commits = [put(one, "g", {"logs": {0: number}}) for number in range(100)]
         assert all(answer == {LOGS0: 0} for answer in await asyncio.gather(*commits))
-        assert one.coordinator.stats.entries_appended - entries < 10
+        assert one.log_client.stats.entries_appended - entries < 10
 
 
 # Members.
@@ -337,7 +337,7 @@ async def test_a_topic_that_is_deleted_while_its_offset_is_on_the_way_is_unknown
 
         async def settled_before_a_deletion(group_id: str) -> None:
             await settled(group_id)
-            one.coordinator.propose(DeleteTopic(topic.topic_id))
+            one.log_client.propose(DeleteTopic(topic.topic_id))
 
         monkeypatch.setattr(one.node.groups, "settled", settled_before_a_deletion)
         logs, other = (topic.topic_id, more.topic_id) if version >= 10 else ("logs", "more")
@@ -360,7 +360,7 @@ async def test_a_commit_whose_fate_is_open_is_said_to_have_timed_out():
         one.lag()
         assert await put(one, "g", {"logs": {0: 7}}) == {LOGS0: ErrorCode.REQUEST_TIMED_OUT}
         one.catch_up()
-        await one.coordinator.barrier()
+        await one.log_client.barrier()
         assert rows(one, "g")[0].offset == 7
 
 
@@ -371,7 +371,7 @@ async def test_a_commit_outlives_its_coordinator():
         assert await joined.commit({"logs": {0: 7}}) == {LOGS0: 0}
         await one.lose_session()
         async with asyncio.timeout(60):
-            while not two.node.groups.hosting.serves(group_id):
+            while not two.node.groups.runtime.serves(group_id):
                 await asyncio.sleep(0.1)
         assert await fetched(two, group_id, {"logs": [0]}) == {LOGS0: 7}
         joined.peer = two.connect()

@@ -159,7 +159,7 @@ async def test_more_than_a_command_may_name_goes_as_several(world):
         await until_held(one)
         await put(one, "g", {"wide": dict.fromkeys(range(2100), 1)})
         seen = []
-        one.coordinator.on_applied(
+        one.log_client.on_applied(
             lambda applied: seen.extend(
                 each for each in applied.entry.commands if isinstance(each, DeleteOffsets)
             )

@@ -183,13 +183,13 @@ async def test_an_agent_that_lags_behind_the_loss_of_its_shards_tells_no_offsets
         group_id = group_of(one)
         await put(one, group_id, {"logs": {0: 7}})
         one.lag()
-        gone = one.coordinator.incarnation()
-        await two.coordinator.propose(Close(gone, one.machine.incarnations.get(gone).last_n))
+        gone = one.log_client.incarnation()
+        await two.log_client.propose(Close(gone, one.machine.incarnations.get(gone).last_n))
         async with asyncio.timeout(30):
-            while not two.node.groups.hosting.serves(group_id):
+            while not two.node.groups.runtime.serves(group_id):
                 await asyncio.sleep(0.1)
         await put(two, group_id, {"logs": {0: 8}})
-        assert one.node.groups.hosting.serves(group_id)
+        assert one.node.groups.runtime.serves(group_id)
         request = fetch(group_id, {"logs": [0]})
         asked = asyncio.create_task(one.call(apis.OFFSET_FETCH, request, version=9))
         await asyncio.sleep(0.5)

@@ -17,7 +17,7 @@ LOGS0 = ("logs", 0)
 
 async def owner_only(agent, group_id: str, value: str = "true") -> None:
     configs = (("frazil.commit.owner.only", value),)
-    await agent.coordinator.propose(SetGroupConfigs(group_id, configs))
+    await agent.log_client.propose(SetGroupConfigs(group_id, configs))
 
 
 async def test_with_owner_only_a_commit_of_anothers_partition_is_refused_and_the_rest_taken():

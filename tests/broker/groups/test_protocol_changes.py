@@ -19,7 +19,7 @@ GROUP = "g"
 
 def kind(agent) -> GroupKind:
     """Of the live group and of the row alike."""
-    live = agent.node.groups.hosting.live(GROUP)
+    live = agent.node.groups.runtime.live(GROUP)
     assert live.kind is agent.machine.groups.get(GROUP).kind
     return live.kind
 

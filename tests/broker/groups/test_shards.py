@@ -39,7 +39,7 @@ def held(*agents: LiveAgent) -> tuple[Incarnation, ...]:
 
 def seen_by(me: LiveAgent, *agents: LiveAgent, holders=NOBODY, now_ms: int = 0) -> ShardBalance:
     balance = ShardBalance()
-    balance.look(me=me.incarnation, agents=agents, holders=holders, now_ms=now_ms)
+    balance.observe(me=me.incarnation, agents=agents, holders=holders, now_ms=now_ms)
     return balance
 
 
@@ -86,7 +86,7 @@ def test_an_agent_claims_the_free_shards_that_prefer_it_and_no_others() -> None:
 def test_without_a_session_nothing_is_claimed_or_released() -> None:
     balance = ShardBalance()
     for now_ms in (0, 60_000):
-        balance.look(me=None, agents=(A, B), holders=NOBODY, now_ms=now_ms)
+        balance.observe(me=None, agents=(A, B), holders=NOBODY, now_ms=now_ms)
         assert balance.to_claim() == ()
         assert balance.to_release(now_ms, lambda _: False) == []
 
@@ -111,8 +111,8 @@ def test_a_newcomer_is_given_its_share_after_a_while_and_nobody_else_anything() 
 
 def test_a_newcomer_that_does_not_stay_is_given_nothing() -> None:
     balance = seen_by(A, A, C, holders=held(A))
-    balance.look(me=A.incarnation, agents=(A,), holders=held(A), now_ms=4_000)
-    balance.look(me=A.incarnation, agents=(A, C), holders=held(A), now_ms=5_000)
+    balance.observe(me=A.incarnation, agents=(A,), holders=held(A), now_ms=4_000)
+    balance.observe(me=A.incarnation, agents=(A, C), holders=held(A), now_ms=5_000)
     assert balance.to_release(9_000, lambda _: False) == []
     assert balance.to_release(10_000, lambda _: False)
 
@@ -143,16 +143,16 @@ def test_who_gave_up_shards_that_prefer_it_is_given_none_back_while_it_lives_on(
     balance = seen_by(A, A, C, holders=held(A, C))
     balance.released(C.incarnation, shares(A, C)[C.incarnation])
     for now_ms in (1_000, 60_000):
-        balance.look(me=A.incarnation, agents=(A, C), holders=held(A), now_ms=now_ms)
+        balance.observe(me=A.incarnation, agents=(A, C), holders=held(A), now_ms=now_ms)
         assert balance.to_release(now_ms, lambda _: False) == []
-    balance.look(me=A.incarnation, agents=(A, C), holders=NOBODY, now_ms=61_000)
+    balance.observe(me=A.incarnation, agents=(A, C), holders=NOBODY, now_ms=61_000)
     assert balance.to_claim() == ALL
 
 
 def test_who_gave_a_shard_to_its_preferred_agent_is_not_thought_to_leave() -> None:
     balance = seen_by(A, A, C, holders=held(C))
     balance.released(C.incarnation, shares(A, C)[A.incarnation])
-    balance.look(me=A.incarnation, agents=(A, C), holders=NOBODY, now_ms=1_000)
+    balance.observe(me=A.incarnation, agents=(A, C), holders=NOBODY, now_ms=1_000)
     assert balance.to_claim() == shares(A, C)[A.incarnation]
 
 
@@ -160,26 +160,26 @@ def test_who_claims_again_counts_again() -> None:
     balance = seen_by(A, A, C, holders=held(A, C))
     balance.released(C.incarnation, shares(A, C)[C.incarnation])
     balance.claimed(C.incarnation)
-    balance.look(me=A.incarnation, agents=(A, C), holders=held(A), now_ms=0)
+    balance.observe(me=A.incarnation, agents=(A, C), holders=held(A), now_ms=0)
     (release,) = balance.to_release(MISPLACED_MS_MIN, lambda _: False)
     assert release == (C.incarnation, shares(A, C)[C.incarnation])
 
 
 def test_a_shard_that_its_preferred_agent_leaves_free_goes_to_the_next() -> None:
     balance = seen_by(A, A, C)
-    balance.look(me=A.incarnation, agents=(A, C), holders=NOBODY, now_ms=FREE_MS_MAX - 1)
+    balance.observe(me=A.incarnation, agents=(A, C), holders=NOBODY, now_ms=FREE_MS_MAX - 1)
     assert balance.to_claim() == shares(A, C)[A.incarnation]
-    balance.look(me=A.incarnation, agents=(A, C), holders=NOBODY, now_ms=FREE_MS_MAX)
+    balance.observe(me=A.incarnation, agents=(A, C), holders=NOBODY, now_ms=FREE_MS_MAX)
     assert balance.to_claim() == ALL
     # And is not given to the one that did not want it.
-    balance.look(me=A.incarnation, agents=(A, C), holders=held(A), now_ms=20_000)
+    balance.observe(me=A.incarnation, agents=(A, C), holders=held(A), now_ms=20_000)
     assert balance.to_release(80_000, lambda _: False) == []
 
 
 def test_time_without_a_session_does_not_count_as_time_that_others_left_a_shard_free() -> None:
     balance = seen_by(A, A, C)
-    balance.look(me=None, agents=(A, C), holders=NOBODY, now_ms=1_000)
-    balance.look(me=A.incarnation, agents=(A, C), holders=NOBODY, now_ms=FREE_MS_MAX)
+    balance.observe(me=None, agents=(A, C), holders=NOBODY, now_ms=1_000)
+    balance.observe(me=A.incarnation, agents=(A, C), holders=NOBODY, now_ms=FREE_MS_MAX)
     assert balance.to_claim() == shares(A, C)[A.incarnation]
 
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from broker.calls.clock import GroupClock
-from broker.groups.hosted import Hosted
+from broker.groups.group_context import GroupContext
 from broker.groups.timers import DUE_PER_TURN_MAX, STALE_MIN, Timers
 from tests.kit.loop import current, take_failures
 
@@ -21,12 +21,12 @@ class Stage:
         self.fired: list[tuple[str, int]] = []
         self.bugs = 0
 
-    def group(self, name: str) -> Hosted:
-        return Hosted(name, 0)
+    def group(self, name: str) -> GroupContext:
+        return GroupContext(name, 0)
 
-    def _due(self, hosted: Hosted) -> None:
-        self.fired.append((hosted.group_id, self.clock.now_ms()))
-        if hosted.group_id == "bug":
+    def _due(self, context: GroupContext) -> None:
+        self.fired.append((context.group_id, self.clock.now_ms()))
+        if context.group_id == "bug":
             raise RuntimeError("a bug")
 
 
@@ -91,17 +91,17 @@ async def test_the_heap_is_bounded_by_the_groups() -> None:
     rng = random.Random(1)
     groups = [stage.group(str(number)) for number in range(100)]
     for _ in range(50_000):
-        hosted = rng.choice(groups)
+        context = rng.choice(groups)
         if rng.random() < 0.5:
-            stage.timers.arm(hosted, 1_000_000 - len(stage.timers))
+            stage.timers.arm(context, 1_000_000 - len(stage.timers))
         else:
-            stage.timers.disarm(hosted)
+            stage.timers.disarm(context)
         assert len(stage.timers) <= STALE_MIN + 2 * len(groups) + 1
-    for hosted in groups:
-        stage.timers.disarm(hosted)
-        stage.timers.arm(hosted, 5_000)
+    for context in groups:
+        stage.timers.disarm(context)
+        stage.timers.arm(context, 5_000)
     await asyncio.sleep(2_000)
-    assert sorted(stage.fired) == sorted((hosted.group_id, 5_000) for hosted in groups)
+    assert sorted(stage.fired) == sorted((context.group_id, 5_000) for context in groups)
 
 
 async def test_a_bug_in_one_group_keeps_no_other_from_its_deadline() -> None:

@@ -256,8 +256,8 @@ async def test_a_leaving_agent_sends_its_members_to_the_next_one_at_once() -> No
             first.client = await two.connect()
             # The join that was parked was soft state: nobody rebalances for it.
             assert await first.heartbeat() == 0
-            holder = two.agent.node.coordinator.machine.groups.holder(shard_of(STAYS))
-            assert holder == two.agent.node.coordinator.incarnation()
+            holder = two.agent.node.log_client.machine.groups.holder(shard_of(STAYS))
+            assert holder == two.agent.node.log_client.incarnation()
 
 
 @pytest.mark.parametrize("version", range(10))

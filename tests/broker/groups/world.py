@@ -27,7 +27,7 @@ def world_of_fakes() -> World:
     """The groups of its agents are fakes, so that only the shell is looked at."""
     world = World()
     FakeGroup.made.clear()
-    world.kinds = KINDS
+    world.factory = KINDS
     return world
 
 
@@ -42,7 +42,7 @@ async def agents(*names: str, **told: str) -> AsyncGenerator[list[Agent], None]:
             while not all(agent.node.groups.claims.served for agent in everybody):
                 await asyncio.sleep(0.1)
         for agent in everybody:
-            await agent.coordinator.barrier()
+            await agent.log_client.barrier()
         yield everybody
 
 
@@ -57,14 +57,14 @@ async def until_held(*agents: Agent) -> None:
 
 def group_of(agent: Agent, prefix: str = "g") -> str:
     """A group id that the agent coordinates."""
-    groups, session = agent.machine.groups, agent.coordinator.incarnation()
+    groups, session = agent.machine.groups, agent.log_client.incarnation()
     names = (f"{prefix}{number}" for number in range(10_000))
     return next(name for name in names if groups.holder(shard_of(name)) == session)
 
 
 def holder_of(group_id: str, *agents: Agent) -> Agent | None:
     """Which of the agents serves the group now."""
-    serving = [agent for agent in agents if agent.node.groups.hosting.serves(group_id)]
+    serving = [agent for agent in agents if agent.node.groups.runtime.serves(group_id)]
     assert len(serving) <= 1, "two agents coordinate one group"
     return serving[0] if serving else None
 

@@ -128,7 +128,7 @@ async def test_a_lagging_agent_judges_by_what_another_agent_has_told(validate_on
     """What is only validated is judged by nobody else: without a barrier it would pass."""
     async with world.agents("one", "lagging") as (one, lagging):
         await one.create_topic("logs", 1)
-        await lagging.coordinator.barrier()
+        await lagging.log_client.barrier()
         lagging.lag()
         assert await ask(one, ("logs", 3)) == [("logs", 0)]
         peer = lagging.connect()
@@ -153,13 +153,13 @@ async def test_a_lagging_agent_judges_by_what_another_agent_has_told(validate_on
 async def test_what_was_overtaken_is_refused_by_the_log(overtaking, code, world):
     async with world.agents("one") as (one,):
         topic = await one.create_topic("logs", 1)
-        propose = one.coordinator.propose
+        propose = one.log_client.propose
 
         def overtaken(command, *more):
             propose(overtaking(topic))
             return propose(command, *more)
 
-        one.coordinator.propose = overtaken
+        one.log_client.propose = overtaken
         assert await ask(one, ("logs", 2)) == [("logs", code)]
 
 
@@ -176,14 +176,14 @@ async def test_what_may_still_happen_is_said_to_have_timed_out(world):
     async with world.agents("one", "two") as (one, two):
         await one.create_topic("logs", 1)
         one.log.after["append"] = lost()
-        propose = one.coordinator.propose
+        propose = one.log_client.propose
 
         def held_up(*more):
             one.lag()
             return propose(*more)
 
-        one.coordinator.propose = held_up
+        one.log_client.propose = held_up
         unknown = ErrorCode.REQUEST_TIMED_OUT
         assert await ask(one, ("logs", 2), timeout_ms=500) == [("logs", unknown)]
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         assert two.machine.topics.by_name("logs").partition_count == 2

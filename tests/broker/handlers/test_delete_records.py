@@ -135,11 +135,11 @@ async def test_what_is_gone_already_needs_no_entry_in_the_log(world):
     async with world.agents("one") as (one,):
         await fill(one)
         await ask(one, delete("logs", (0, 3)))
-        proposed = one.coordinator.propose
-        one.coordinator.propose = None
+        proposed = one.log_client.propose
+        one.log_client.propose = None
         assert await ask(one, delete("logs", (0, 3))) == [(0, 3)]
         assert await ask(one, delete("logs", (0, 1))) == [(0, 3)]
-        one.coordinator.propose = proposed
+        one.log_client.propose = proposed
 
 
 @pytest.mark.promise("P8")
@@ -159,7 +159,7 @@ async def test_a_lagging_agent_knows_the_end_that_another_agent_has_told(world):
 async def test_minus_one_deletes_what_another_agent_has_acknowledged_before(world):
     async with world.agents("one", "lagging") as (one, lagging):
         await fill(one, records=2)
-        await lagging.coordinator.barrier()
+        await lagging.log_client.barrier()
         lagging.lag()
         await one.produce("logs", batch(b"x"))
         peer = lagging.connect()
@@ -172,13 +172,13 @@ async def test_minus_one_deletes_what_another_agent_has_acknowledged_before(worl
 async def test_a_topic_that_is_deleted_meanwhile_is_unknown(world):
     async with world.agents("one") as (one,):
         partition = await fill(one)
-        propose = one.coordinator.propose
+        propose = one.log_client.propose
 
         def overtaken(command, *more):
             propose(DeleteTopic(partition.topic_id))
             return propose(command, *more)
 
-        one.coordinator.propose = overtaken
+        one.log_client.propose = overtaken
         refused = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
         assert await ask(one, delete("logs", (0, 3))) == [refused]
 
@@ -197,18 +197,18 @@ async def test_what_may_still_happen_is_said_to_have_timed_out(world):
     """P4: the append has no answer, so nobody knows."""
     async with world.agents("one", "two") as (one, two):
         partition = await fill(one)
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         one.log.after["append"] = lost()
-        propose = one.coordinator.propose
+        propose = one.log_client.propose
 
         def held_up(*more):
             one.lag()
             return propose(*more)
 
-        one.coordinator.propose = held_up
+        one.log_client.propose = held_up
         unknown = (ErrorCode.REQUEST_TIMED_OUT, -1)
         assert await ask(one, delete("logs", (0, 3), timeout_ms=500)) == [unknown]
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         assert two.machine.partitions.get(partition.topic_id, 0).log_start == 3
 
 
@@ -219,14 +219,14 @@ async def test_many_partitions_go_into_commands_of_bounded_size(monkeypatch, wor
         await one.create_topic("logs", 7)
         for partition in range(7):
             await one.produce("logs", batch(b"x"), partition=partition)
-        propose, sizes = one.coordinator.propose, []
+        propose, sizes = one.log_client.propose, []
 
         def counted(command, *more):
             assert isinstance(command, TrimLogs)
             sizes.append(len(command.trims))
             return propose(command, *more)
 
-        one.coordinator.propose = counted
+        one.log_client.propose = counted
         asked = delete("logs", *((partition, -1) for partition in range(7)))
         assert await ask(one, asked) == [(0, 1)] * 7
         assert sizes == [3, 3, 1]

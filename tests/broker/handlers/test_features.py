@@ -65,7 +65,7 @@ async def test_levels_go_down_and_up_for_all_agents_and_each_change_has_a_newer_
             assert (answer.error_code, answer.error_message or "") == (0, "")
             rows = [(row.feature, row.error_code) for row in answer.results]
             assert rows == ([] if version == 2 else [(TRANSACTION_VERSION, 0)])
-            await two.coordinator.barrier()
+            await two.log_client.barrier()
             assert await told(one) == await told(two)
             epoch, now = await told(two)
             assert now == level
@@ -208,5 +208,5 @@ async def test_an_update_whose_fate_is_open_is_said_to_have_timed_out(world):
         answer = await one.call(apis.UPDATE_FEATURES, request)
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
         one.catch_up()
-        await one.coordinator.barrier()
+        await one.log_client.barrier()
         assert (await told(one))[1] == 1

@@ -26,7 +26,7 @@ async def _lapse(agent: Agent) -> None:
         raise LogUnavailableError("lost on the way")
 
     agent.log.keep_alive = lost
-    while agent.coordinator.incarnation() is not None:
+    while agent.log_client.incarnation() is not None:
         await asyncio.sleep(0.1)
 
 
@@ -61,6 +61,6 @@ async def test_without_a_proven_session_nothing_is_written_or_given_though_the_l
         assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
         assert world.cluster._leases, "the lease must live: the agent's own deadline counts"
-        assert one.coordinator.incarnation() is None
+        assert one.log_client.incarnation() is None
         assert world.cluster.head() == head
         assert world.store.puts == []

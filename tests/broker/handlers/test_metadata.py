@@ -96,10 +96,10 @@ async def test_a_topic_in_the_list_of_a_lagging_agent_is_waited_for(world):
 @pytest.mark.promise("P8")
 async def test_a_name_that_nobody_knows_is_unknown_only_behind_a_barrier(world):
     async with world.agents("one") as (one,):
-        before = one.coordinator.stats.barriers
+        before = one.log_client.stats.barriers
         (row,) = (await one.call(apis.METADATA, wanted("nothing"))).topics
         assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert one.coordinator.stats.barriers == before + 1
+        assert one.log_client.stats.barriers == before + 1
 
 
 async def test_an_unknown_id_is_unknown(world):
@@ -159,10 +159,10 @@ async def test_a_topic_is_not_created_unless_client_and_agent_allow_it(changes, 
 @pytest.mark.parametrize("name", ["", ".", "a b", "x" * 250])
 async def test_a_name_that_no_topic_can_have_is_refused_without_a_barrier(name, world):
     async with world.agents("one") as (one,):
-        before = one.coordinator.stats.barriers
+        before = one.log_client.stats.barriers
         (row,) = (await one.call(apis.METADATA, wanted(name, create=True))).topics
         assert row.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-        assert one.coordinator.stats.barriers == before
+        assert one.log_client.stats.barriers == before
 
 
 async def test_a_name_that_collides_with_another_is_not_created(world):
@@ -199,7 +199,7 @@ async def test_all_agents_name_the_same_leaders(world):
     async with world.agents("one@a", "two@a", "three@b") as agents:
         await agents[0].create_topic("logs", 50)
         for agent in agents:
-            await agent.coordinator.barrier()
+            await agent.log_client.barrier()
         answers = [await agent.call(apis.METADATA, wanted("logs")) for agent in agents]
         leaders = [[row.leader_id for row in each.topics[0].partitions] for each in answers]
         assert leaders[0] == leaders[1] == leaders[2]
@@ -220,7 +220,7 @@ async def test_a_deleted_topic_is_not_described_any_more(world):
     async with world.agents("one") as (one,):
         topic = await one.create_topic("logs")
         await one.call(apis.METADATA, wanted("logs"))
-        await one.coordinator.propose(DeleteTopic(topic.topic_id))
+        await one.log_client.propose(DeleteTopic(topic.topic_id))
         (row,) = (await one.call(apis.METADATA, wanted("logs"))).topics
         assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         again = await one.create_topic("logs", 2)

@@ -170,7 +170,7 @@ async def test_a_lagging_agent_waits_for_what_another_agent_has_told(timestamp, 
     """P8."""
     async with world.agents("one", "lagging") as (one, lagging):
         await one.create_topic("logs")
-        await lagging.coordinator.barrier()
+        await lagging.log_client.barrier()
         lagging.lag()
         await one.produce("logs", stamped(0, 10))
         told = await place(one, at(timestamp))
@@ -204,9 +204,9 @@ async def test_an_object_that_is_gone_is_looked_for_again_behind_a_barrier(world
         await filled(one)
         await place(two, at(-1))
         world.store.lose(*world.store.puts)
-        before = two.coordinator.stats.barriers
+        before = two.log_client.stats.barriers
         assert await code(two, at(NOW_MS + 45)) == ErrorCode.KAFKA_STORAGE_ERROR
-        assert two.coordinator.stats.barriers == before + 2
+        assert two.log_client.stats.barriers == before + 2
 
 
 def epoch_of(partition: int = 0, *, epoch: int = 0, current: int = -1, topic: str = "logs"):
@@ -242,7 +242,7 @@ async def test_a_lagging_agent_does_not_report_a_truncation_that_never_was(world
     """P8: an end offset below a consumer's position would make it jump back."""
     async with world.agents("one", "lagging") as (one, lagging):
         await one.create_topic("logs")
-        await lagging.coordinator.barrier()
+        await lagging.log_client.barrier()
         lagging.lag()
         await one.produce("logs", stamped(0, 10))
         peer = lagging.connect()
@@ -411,7 +411,7 @@ async def test_rows_that_move_while_the_newest_is_looked_for_are_found_where_the
         row = one.row("logs")
         await jobs_by_hand.trim(one, row, 1)
         (first, second, *_) = row.rows_from(0, 9)
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         peer = two.connect()
         peer.send(apis.LIST_OFFSETS, 11, at(-3))
         while first.object_id.key not in world.store.reads:
@@ -428,7 +428,7 @@ async def test_rows_that_move_while_a_time_is_looked_for_are_found_where_they_ar
         await jobs_by_hand.claim(one)
         row = one.row("logs")
         index = await jobs_by_hand.spill(one, row)
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         peer = two.connect()
         peer.send(apis.LIST_OFFSETS, 11, at(NOW_MS + 45))
         while index.key not in world.store.reads:

@@ -42,7 +42,7 @@ async def test_all_live_agents_are_voters_and_every_agent_names_the_same_leader(
             ((row,),) = [topic.partitions for topic in answer.topics]
             assert row.error_code == 0
             voters = {voter.replica_id for voter in row.current_voters}
-            assert voters == {each.coordinator.node_id() for each in agents}
+            assert voters == {each.log_client.node_id() for each in agents}
             assert row.leader_id in voters
             assert row.high_watermark > 0
             assert {voter.log_end_offset for voter in row.current_voters} == {row.high_watermark}

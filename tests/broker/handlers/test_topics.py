@@ -144,7 +144,7 @@ async def test_a_name_that_is_taken_is_refused_by_the_log(world):
 async def test_a_lagging_agent_does_not_refuse_a_name_that_was_deleted_meanwhile(world):
     async with world.agents("one", "lagging") as (one, lagging):
         await one.create_topic("logs")
-        await lagging.coordinator.barrier()
+        await lagging.log_client.barrier()
         lagging.lag()
         await one.call(apis.DELETE_TOPICS, delete("logs"))
         peer = lagging.connect()
@@ -184,7 +184,7 @@ async def test_what_may_still_happen_is_said_to_have_timed_out(world):
         assert await refusals(one, create(new("logs"), timeout_ms=500)) == [
             ErrorCode.REQUEST_TIMED_OUT
         ]
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         assert two.machine.topics.by_name("logs") is not None
 
 
@@ -269,12 +269,12 @@ async def test_rows_of_a_deleted_topic_are_purged_by_one_agent_and_resumed_by_an
         for partition in range(3):
             await one.produce("logs", batch(b"x"), partition=partition)
         await one.call(apis.DELETE_TOPICS, delete("logs"))
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         assert two.machine.next_purge() is not None
-        await deleted_topics.purge(two.coordinator)
+        await deleted_topics.purge(two.log_client)
         assert two.machine.next_purge() is not None, "it is the oldest agent's turn"
-        await one.coordinator.leave()
-        await two.coordinator.barrier()
-        await deleted_topics.purge(two.coordinator)
+        await one.log_client.leave()
+        await two.log_client.barrier()
+        await deleted_topics.purge(two.log_client)
         assert two.machine.next_purge() is None
         assert len(two.machine.partitions) == 0

@@ -101,7 +101,7 @@ async def test_a_topic_that_was_deleted_is_not_told_of(world):
         producer = await init(one, "pay")
         places = [(orders.topic_id, 0), (gone.topic_id, 0)]
         await add(one, "pay", producer, partitions=places)
-        await one.coordinator.propose(DeleteTopic(gone.topic_id))
+        await one.log_client.propose(DeleteTopic(gone.topic_id))
         (row,) = await describe(one, "pay")
         assert [topic.topic for topic in row.topics] == ["orders"]
 
@@ -194,7 +194,7 @@ async def test_a_lagging_agent_tells_what_another_agent_has_told(world):
     """P8."""
     async with world.agents("one", "two") as (one, two):
         await one.create_topic("orders")
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         two.lag()
         ids = [f"pay-{number}" for number in range(10)]
         for transactional_id in ids:
@@ -288,7 +288,7 @@ async def test_partitions_that_are_not_there_have_no_producers(world):
 
 async def test_metrics_tell_of_open_transactions_and_how_they_end(world):
     async with world.agents("one") as (one,):
-        sources = SimpleNamespace(node=one.node, coordinator=one.coordinator, now_ms=world.now_ms)
+        sources = SimpleNamespace(node=one.node, log_client=one.log_client, now_ms=world.now_ms)
         rows = {row.name: row for row in metrics.TABLE}
 
         def number(name: str):

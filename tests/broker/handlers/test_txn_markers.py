@@ -29,7 +29,7 @@ async def mark(agent, producer, topic: str, partition: int, *, commit: bool = Fa
 
 
 def state(agent, transactional_id: str) -> str:
-    return agent.machine.transactions.get(transactional_id).standing.state.name
+    return agent.machine.transactions.get(transactional_id).txn_metadata.state.name
 
 
 @pytest.mark.parametrize("where", ["without records", "offsets"])
@@ -44,7 +44,7 @@ async def test_an_abort_anywhere_gives_up_the_whole_transaction(where, world):
         place = place if where == "offsets" else ("orders", 1)
         assert await mark(two, producer, *place) == ErrorCode.NONE
         assert state(two, "pay") == "COMPLETE_ABORT"
-        assert two.machine.transactions.get("pay").standing.epoch == producer[1] + 1
+        assert two.machine.transactions.get("pay").txn_metadata.epoch == producer[1] + 1
         # A second one finds nothing to do.
         assert await mark(two, producer, *place) == ErrorCode.NONE
 

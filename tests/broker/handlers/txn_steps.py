@@ -17,15 +17,15 @@ CONNECTION = 7
 
 async def init(agent, transactional_id: str, *, timeout_ms: int = TIMEOUT_MS) -> tuple[int, int]:
     """Id and epoch of a new producer."""
-    told = await agent.coordinator.propose(InitProducer(transactional_id, timeout_ms, -1, -1))
+    told = await agent.log_client.propose(InitProducer(transactional_id, timeout_ms, -1, -1))
     return told.producer_id, told.producer_epoch
 
 
 async def add(agent, transactional_id: str, producer, *, partitions=(), group_ids=()) -> int:
     """The instance that is open now."""
     row = agent.machine.transactions.get(transactional_id)
-    instance = row.standing.instance + (0 if row.is_ongoing else 1)
-    await agent.coordinator.propose(
+    instance = row.txn_metadata.instance + (0 if row.is_ongoing else 1)
+    await agent.log_client.propose(
         AddToTransaction(
             transactional_id, *producer, instance, CONNECTION, tuple(partitions), tuple(group_ids)
         )
@@ -36,8 +36,10 @@ async def add(agent, transactional_id: str, producer, *, partitions=(), group_id
 
 async def end(agent, transactional_id: str, producer, *, commit: bool) -> None:
     row = agent.machine.transactions.get(transactional_id)
-    proof = ClientProof(row.standing.instance, CONNECTION, agent.machine.position, challenged=False)
-    await agent.coordinator.propose(EndTransaction(transactional_id, *producer, commit, proof))
+    proof = ClientProof(
+        row.txn_metadata.instance, CONNECTION, agent.machine.position, challenged=False
+    )
+    await agent.log_client.propose(EndTransaction(transactional_id, *producer, commit, proof))
     assert not row.is_ongoing
 
 
@@ -56,7 +58,7 @@ async def write(
     """A batch, by the log alone."""
     item = Item(0, 100, records, timestamp, producer_id, epoch, sequence, instance)
     span = ChunkSpan(agent.machine.topics.by_name(topic).topic_id, partition, 0, (item,))
-    incarnation = agent.coordinator.incarnation()
+    incarnation = agent.log_client.incarnation()
     number = agent.machine.incarnations.get(incarnation).chunk_last + 1
-    told = await agent.coordinator.propose(CommitChunk(number, 100, (span,)), incarnation)
+    told = await agent.log_client.propose(CommitChunk(number, 100, (span,)), incarnation)
     assert [result.error for result in told.results] == [ErrorCode.NONE]

@@ -4,15 +4,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 
-from broker.jobs.child import InLoop
 from broker.jobs.host import JobHost
 from broker.jobs.worker.worker import Job, Worker, WorkerStats
+from broker.jobs.worker_process import InLoop
 from coordinator.commands.job_commands import JobKind, ReleaseJobs, RequestJob
-from coordinator.coordinator import Applied
 from coordinator.log.memory import MemoryLogCluster
+from coordinator.log_client import Applied
 from coordinator.snapshot.store import SnapshotStore
 from protocol.types import Incarnation
-from storage.formats.marker import ClusterIdentity
+from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.memory import MemoryStore
 from tests.coordinator.support import Agent, now_s
 from tests.kit.faults import FaultyLog, lost
@@ -21,7 +21,7 @@ from tests.kit.sockets import settings_of
 DELAY_S = 60
 
 
-class Hosting(Agent):
+class HostingAgent(Agent):
     """An agent with a host; without jobs its workers only live."""
 
     def __init__(
@@ -52,9 +52,9 @@ class Hosting(Agent):
         self.entries: list[Applied] = []
         self.released_s: list[float] = []
         """When a release was seen in the log."""
-        self.coordinator.on_applied(self._applied)
+        self.log_client.on_applied(self._applied)
         self.host = JobHost(
-            self.coordinator,
+            self.log_client,
             log=self.log,
             run_worker=self.run_worker,
             boot_ms=self.clocks.boot_ms,
@@ -104,15 +104,15 @@ class Hosting(Agent):
         ]
 
     async def request(self, kind: JobKind) -> None:
-        await self.coordinator.propose(RequestJob(kind))
+        await self.log_client.propose(RequestJob(kind))
 
 
 @contextlib.asynccontextmanager
-async def hosting(*agents: Hosting) -> AsyncIterator[None]:
+async def running_host(*agents: HostingAgent) -> AsyncIterator[None]:
     """They run, hosts and all, until the end of the test."""
     tasks = []
     for agent in agents:
-        tasks.append(asyncio.ensure_future(agent.coordinator.run()))
+        tasks.append(asyncio.ensure_future(agent.log_client.run()))
         tasks.append(asyncio.ensure_future(agent.host.run()))
         agent.tasks = tasks[-2:]
         await agent.ready()
@@ -139,7 +139,7 @@ async def until(condition, *, seconds: float = 300.0) -> None:
             await asyncio.sleep(0.05)
 
 
-async def killed(agent: Hosting) -> None:
+async def killed(agent: HostingAgent) -> None:
     """Nothing of it runs any more; its lease runs out."""
     for task in agent.tasks:
         task.cancel()

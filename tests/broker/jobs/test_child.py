@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from broker.jobs import child as module
-from broker.jobs.child import WorkerEndedError, WorkerProcess
+from broker.jobs import worker_process as module
 from broker.jobs.worker.channel import ENTRIES_BYTES_MAX, AgentGoneError, Channel
 from broker.jobs.worker.context import JobStoppedError
-from broker.jobs.worker.relay import FrameType, frame, json_frame
+from broker.jobs.worker.pipe_frames import FrameType, frame, json_frame
 from broker.jobs.worker.worker import WorkerStats
+from broker.jobs.worker_process import WorkerEndedError, WorkerProcess
 from coordinator.commands.entries import DONE, Command
 from coordinator.commands.job_commands import DropRows, JobKind
 from coordinator.log.metadata_log import LogCutError, LogEntry, LogUnavailableError

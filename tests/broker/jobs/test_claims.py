@@ -20,9 +20,9 @@ class Seen:
         self.agents = agents
         self.claims = {agent: JobClaims() for agent in agents}
 
-    def look(self, now_ms: int, holders: dict[JobKind, Incarnation]) -> None:
+    def observe(self, now_ms: int, holders: dict[JobKind, Incarnation]) -> None:
         for agent, claims in self.claims.items():
-            claims.look(me=agent.incarnation, agents=self.agents, holders=holders, now_ms=now_ms)
+            claims.observe(me=agent.incarnation, agents=self.agents, holders=holders, now_ms=now_ms)
 
     def claiming(self, *, wanted_now: bool = False) -> list[LiveAgent]:
         return [
@@ -32,34 +32,34 @@ class Seen:
 
 def test_free_jobs_are_claimed_by_one_agent_after_a_while() -> None:
     seen = Seen(ONE, TWO, THREE)
-    seen.look(0, FREE)
+    seen.observe(0, FREE)
     assert seen.claiming() == []
-    seen.look(FREE_MS_MIN, FREE)
+    seen.observe(FREE_MS_MIN, FREE)
     (winner,) = seen.claiming()
     assert seen.claims[winner].to_claim(wanted_now=False) == ALL
 
 
 def test_jobs_that_somebody_asks_for_are_claimed_at_once() -> None:
     seen = Seen(ONE, TWO, THREE)
-    seen.look(0, FREE)
+    seen.observe(0, FREE)
     assert len(seen.claiming(wanted_now=True)) == 1
 
 
 def test_held_jobs_are_nobody_elses() -> None:
     seen = Seen(ONE, TWO)
     for now_ms in (0, FREE_MS_MIN, 10 * FREE_MS_MAX):
-        seen.look(now_ms, held_by(ONE))
+        seen.observe(now_ms, held_by(ONE))
         assert seen.claiming(wanted_now=True) == []
-    assert seen.claims[ONE].held() == ALL
-    assert seen.claims[TWO].held() == ()
+    assert seen.claims[ONE].held_jobs() == ALL
+    assert seen.claims[TWO].held_jobs() == ()
 
 
 def test_who_holds_one_job_is_meant_to_hold_the_others() -> None:
     for holder in (ONE, TWO, THREE):
         seen = Seen(ONE, TWO, THREE)
         holders = FREE | {JobKind.MERGE: holder.incarnation}
-        seen.look(0, holders)
-        seen.look(FREE_MS_MIN, holders)
+        seen.observe(0, holders)
+        seen.observe(FREE_MS_MIN, holders)
         assert seen.claiming() == [holder]
         claimed = seen.claims[holder].to_claim(wanted_now=False)
         assert claimed == tuple(kind for kind in JobKind if kind is not JobKind.MERGE)
@@ -67,25 +67,25 @@ def test_who_holds_one_job_is_meant_to_hold_the_others() -> None:
 
 def test_when_the_preferred_agent_claims_nothing_the_next_one_does() -> None:
     seen = Seen(ONE, TWO, THREE)
-    seen.look(0, FREE)
-    seen.look(FREE_MS_MIN, FREE)
+    seen.observe(0, FREE)
+    seen.observe(FREE_MS_MIN, FREE)
     (idle,) = seen.claiming()
     others = Seen(ONE, TWO, THREE)
     del others.claims[idle]
-    others.look(0, FREE)
-    others.look(FREE_MS_MAX, FREE)
-    others.look(FREE_MS_MAX + FREE_MS_MIN, FREE)
+    others.observe(0, FREE)
+    others.observe(FREE_MS_MAX, FREE)
+    others.observe(FREE_MS_MAX + FREE_MS_MIN, FREE)
     assert len(others.claiming()) == 1
 
 
 def test_an_agent_that_claims_counts_again() -> None:
     seen = Seen(ONE, TWO)
-    seen.look(0, FREE)
-    seen.look(FREE_MS_MIN, FREE)
+    seen.observe(0, FREE)
+    seen.observe(FREE_MS_MIN, FREE)
     (idle,) = seen.claiming()
     (other,) = {ONE, TWO} - {idle}
     mine = seen.claims[other]
-    seen.look(FREE_MS_MAX, FREE)
+    seen.observe(FREE_MS_MAX, FREE)
     assert mine.preferred() == other.incarnation
     mine.claimed(idle.incarnation)
     assert mine.preferred() == idle.incarnation
@@ -93,16 +93,16 @@ def test_an_agent_that_claims_counts_again() -> None:
 
 def test_an_agent_without_a_proven_session_claims_nothing_and_forgets_what_it_waited_for() -> None:
     claims = JobClaims()
-    claims.look(me=ONE.incarnation, agents=[ONE], holders=FREE, now_ms=0)
-    claims.look(me=None, agents=[ONE], holders=FREE, now_ms=FREE_MS_MIN)
+    claims.observe(me=ONE.incarnation, agents=[ONE], holders=FREE, now_ms=0)
+    claims.observe(me=None, agents=[ONE], holders=FREE, now_ms=FREE_MS_MIN)
     assert claims.to_claim(wanted_now=True) == ()
-    claims.look(me=ONE.incarnation, agents=[ONE], holders=FREE, now_ms=FREE_MS_MIN + 1)
+    claims.observe(me=ONE.incarnation, agents=[ONE], holders=FREE, now_ms=FREE_MS_MIN + 1)
     assert claims.to_claim(wanted_now=False) == ()
 
 
 def test_who_leaves_gives_everything_to_another_agent_or_to_nobody() -> None:
     claims = JobClaims()
-    claims.look(me=ONE.incarnation, agents=[ONE, TWO], holders=held_by(ONE), now_ms=0)
+    claims.observe(me=ONE.incarnation, agents=[ONE, TWO], holders=held_by(ONE), now_ms=0)
     assert claims.successor() == TWO.incarnation
-    claims.look(me=ONE.incarnation, agents=[ONE], holders=held_by(ONE), now_ms=1)
+    claims.observe(me=ONE.incarnation, agents=[ONE], holders=held_by(ONE), now_ms=1)
     assert claims.successor() == INCARNATION_NONE

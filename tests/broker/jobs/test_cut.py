@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.jobs.child import InLoop, RunWorker
 from broker.jobs.host import JobHost
 from broker.jobs.worker.context import JobContext
 from broker.jobs.worker.worker import Worker
+from broker.jobs.worker_process import InLoop, RunWorker
 from coordinator.commands.entries import CreateTopic
 from coordinator.commands.job_commands import BeginSnapshot, JobKind, PublishSnapshot
 from coordinator.log.memory import MemoryLogCluster
-from coordinator.snapshot.names import decode_published
+from coordinator.snapshot.manifest import decode_published
 from storage.stores.memory import MemoryStore
 from tests.coordinator.support import Agent, running
 from tests.kit.faults import lost
@@ -40,10 +40,12 @@ class Snapshots:
 
 
 @contextlib.asynccontextmanager
-async def hosting(agent: Agent, run_worker: RunWorker | None = None) -> AsyncIterator[Snapshots]:
+async def running_host(
+    agent: Agent, run_worker: RunWorker | None = None
+) -> AsyncIterator[Snapshots]:
     worker = Snapshots(agent)
     host = JobHost(
-        agent.coordinator,
+        agent.log_client,
         log=agent.log,
         run_worker=run_worker or worker.run,
         boot_ms=agent.clocks.boot_ms,
@@ -66,7 +68,7 @@ def named(cluster: MemoryLogCluster) -> list[int]:
 async def test_log_is_cut_behind_the_older_snapshot_only() -> None:
     cluster = MemoryLogCluster()
     agent = Agent(cluster)
-    async with hosting(agent) as worker:
+    async with running_host(agent) as worker:
         while worker.made < 1:
             await asyncio.sleep(1)
         await asyncio.sleep(10)
@@ -86,7 +88,7 @@ async def test_log_is_cut_behind_the_older_snapshot_only() -> None:
 async def test_the_machine_is_never_two_snapshots_ahead_of_what_the_log_names() -> None:
     cluster = MemoryLogCluster()
     agent = Agent(cluster)
-    async with hosting(agent) as worker:
+    async with running_host(agent) as worker:
         while worker.made < 3:
             await asyncio.sleep(1)
         await asyncio.sleep(10)
@@ -107,7 +109,7 @@ async def test_cut_that_does_not_succeed_is_repeated_until_it_does() -> None:
     cluster = MemoryLogCluster()
     agent = Agent(cluster)
     agent.log.before["cut"], agent.log.after["cut"] = lost(3), lost(3)
-    async with hosting(agent):
+    async with running_host(agent):
         await asyncio.sleep(600)
         older = agent.machine.snapshots.published[1].position
         assert cluster.entries[0].position > older
@@ -141,9 +143,9 @@ async def test_log_on_the_way_to_its_budget_is_cut_as_soon_as_jobs_run() -> None
     async with running(agent):
         await agent.ready()
         for number in range(15):
-            await agent.coordinator.propose(CreateTopic(f"t{number}", 1, configs))
+            await agent.log_client.propose(CreateTopic(f"t{number}", 1, configs))
     late = Agent(cluster, "late")
-    async with hosting(late, run_worker):
+    async with running_host(late, run_worker):
         await asyncio.sleep(60)
         assert len(late.machine.snapshots.published) == 2
         assert len(cluster.entries) < 15

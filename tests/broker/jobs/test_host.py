@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from broker.jobs.child import WorkerEndedError
 from broker.jobs.host import ENDS_MAX
 from broker.jobs.worker.context import JobStoppedError
+from broker.jobs.worker_process import WorkerEndedError
 from coordinator.commands.entries import CreateTopic, Rejected
 from coordinator.commands.job_commands import (
     BeginSnapshot,
@@ -18,9 +18,9 @@ from coordinator.commands.job_commands import (
     RequestJob,
 )
 from coordinator.log.memory import MemoryLogCluster
-from coordinator.snapshot.names import decode_published
+from coordinator.snapshot.manifest import decode_published
 from protocol.types import INCARNATION_NONE, Position
-from tests.broker.jobs.hosts import DELAY_S, Hosting, away, back, hosting, killed, until
+from tests.broker.jobs.hosts import DELAY_S, HostingAgent, away, back, killed, running_host, until
 from tests.coordinator.support import now_s
 from tests.kit.faults import lost
 
@@ -29,22 +29,22 @@ pytestmark = pytest.mark.schedules(5)
 ALL = tuple(JobKind)
 
 
-def three() -> list[Hosting]:
+def three() -> list[HostingAgent]:
     cluster = MemoryLogCluster()
-    return [Hosting(cluster, name) for name in "abc"]
+    return [HostingAgent(cluster, name) for name in "abc"]
 
 
-def holder(agents: list[Hosting]) -> Hosting:
-    (found,) = [agent for agent in agents if agent.host.held]
+def holder(agents: list[HostingAgent]) -> HostingAgent:
+    (found,) = [agent for agent in agents if agent.host.held_jobs]
     return found
 
 
 async def test_one_agent_of_several_holds_all_jobs_and_starts_one_worker_after_a_while() -> None:
     agents = three()
-    async with hosting(*agents):
-        await until(lambda: any(agent.host.held for agent in agents), seconds=10)
+    async with running_host(*agents):
+        await until(lambda: any(agent.host.held_jobs for agent in agents), seconds=10)
         claimed_s = now_s()
-        assert holder(agents).host.held == ALL
+        assert holder(agents).host.held_jobs == ALL
         await asyncio.sleep(DELAY_S - 2)
         assert [agent.workers for agent in agents] == [[], [], []]
         await until(lambda: any(agent.workers for agent in agents), seconds=10)
@@ -55,8 +55,8 @@ async def test_one_agent_of_several_holds_all_jobs_and_starts_one_worker_after_a
 
 
 async def test_an_agent_that_is_here_for_a_moment_claims_nothing() -> None:
-    agent = Hosting(MemoryLogCluster())
-    async with hosting(agent):
+    agent = HostingAgent(MemoryLogCluster())
+    async with running_host(agent):
         await asyncio.sleep(3)
         await agent.host.leave(2)
         assert agent.commands(ClaimJobs, ReleaseJobs) == []
@@ -64,19 +64,19 @@ async def test_an_agent_that_is_here_for_a_moment_claims_nothing() -> None:
 
 async def test_nobody_claims_jobs_while_an_agent_of_an_older_release_is_live() -> None:
     cluster = MemoryLogCluster()
-    agent, older = Hosting(cluster, "a"), Hosting(cluster, "b", enabled=False)
-    async with hosting(agent, older):
-        row = agent.coordinator.machine.incarnations.get(older.incarnation())
+    agent, older = HostingAgent(cluster, "a"), HostingAgent(cluster, "b", enabled=False)
+    async with running_host(agent, older):
+        row = agent.log_client.machine.incarnations.get(older.incarnation())
         row.feature_level_max = 1
         await asyncio.sleep(60)
         assert agent.commands(ClaimJobs) == []
         row.feature_level_max = 2
-        await until(lambda: agent.host.held == ALL, seconds=30)
+        await until(lambda: agent.host.held_jobs == ALL, seconds=30)
 
 
 async def test_a_job_that_is_asked_for_starts_a_worker_at_once() -> None:
     agents = three()
-    async with hosting(*agents):
+    async with running_host(*agents):
         await agents[1].request(JobKind.MERGE)
         await until(lambda: any(agent.workers for agent in agents), seconds=3)
         worker = holder(agents)
@@ -86,30 +86,30 @@ async def test_a_job_that_is_asked_for_starts_a_worker_at_once() -> None:
 
 async def test_what_was_asked_in_the_logs_past_starts_no_worker_now() -> None:
     cluster = MemoryLogCluster()
-    first = Hosting(cluster, "a", enabled=False)
-    async with hosting(first):
+    first = HostingAgent(cluster, "a", enabled=False)
+    async with running_host(first):
         await first.request(JobKind.MERGE)
-        later = Hosting(cluster, "b")
-        async with hosting(later):
+        later = HostingAgent(cluster, "b")
+        async with running_host(later):
             await asyncio.sleep(DELAY_S - 2)
             assert later.workers == []
 
 
 async def test_when_the_holder_dies_another_agent_goes_on() -> None:
     agents = three()
-    async with hosting(*agents):
+    async with running_host(*agents):
         await agents[0].request(JobKind.MERGE)
         await until(lambda: any(agent.workers for agent in agents))
         dead = holder(agents)
         await killed(dead)
         others = [agent for agent in agents if agent is not dead]
         await until(lambda: any(agent.workers for agent in others), seconds=DELAY_S + 60)
-        assert holder(others).host.held == ALL
+        assert holder(others).host.held_jobs == ALL
 
 
 async def test_who_leaves_ends_its_worker_first_and_gives_its_jobs_to_another() -> None:
     agents = three()
-    async with hosting(*agents):
+    async with running_host(*agents):
         await agents[0].request(JobKind.MERGE)
         await until(lambda: any(agent.workers for agent in agents))
         leaving = holder(agents)
@@ -119,26 +119,26 @@ async def test_who_leaves_ends_its_worker_first_and_gives_its_jobs_to_another() 
         assert leaving.ended[0] <= leaving.released_s[0]
         (successor,) = [agent for agent in agents if agent.incarnation() == release.successor]
         assert successor is not leaving
-        await until(lambda: successor.host.held == ALL, seconds=2)
+        await until(lambda: successor.host.held_jobs == ALL, seconds=2)
         await until(lambda: bool(successor.workers), seconds=DELAY_S + 5)
         await asyncio.sleep(100)
-        assert leaving.host.held == ()
+        assert leaving.host.held_jobs == ()
         assert len(leaving.workers) == 1
 
 
 async def test_who_leaves_alone_frees_its_jobs() -> None:
-    agent = Hosting(MemoryLogCluster())
-    async with hosting(agent):
-        await until(lambda: agent.host.held == ALL)
+    agent = HostingAgent(MemoryLogCluster())
+    async with running_host(agent):
+        await until(lambda: agent.host.held_jobs == ALL)
         await agent.host.leave(2)
         (release,) = agent.commands(ReleaseJobs)
         assert release.successor == INCARNATION_NONE
 
 
 async def test_leaving_ends_in_time_though_the_log_is_away() -> None:
-    agent = Hosting(MemoryLogCluster())
-    async with hosting(agent):
-        await until(lambda: agent.host.held == ALL)
+    agent = HostingAgent(MemoryLogCluster())
+    async with running_host(agent):
+        await until(lambda: agent.host.held_jobs == ALL)
         away(agent.log)
         begun_s = now_s()
         await agent.host.leave(2)
@@ -146,9 +146,9 @@ async def test_leaving_ends_in_time_though_the_log_is_away() -> None:
 
 
 async def test_a_worker_that_ends_is_followed_by_others_after_pauses_that_double() -> None:
-    agent = Hosting(MemoryLogCluster())
+    agent = HostingAgent(MemoryLogCluster())
     agent.failing = WorkerEndedError("killed")
-    async with hosting(agent):
+    async with running_host(agent):
         await agent.request(JobKind.MERGE)
         await until(lambda: len(agent.workers) == 9)
         starts = [at_s for at_s, _ in agent.workers]
@@ -160,7 +160,7 @@ async def test_a_worker_that_ends_is_followed_by_others_after_pauses_that_double
 
 async def test_jobs_go_to_another_agent_when_no_worker_lives_long() -> None:
     agents = three()
-    async with hosting(*agents):
+    async with running_host(*agents):
         await agents[0].request(JobKind.MERGE)
         await until(lambda: any(agent.workers for agent in agents))
         poor = holder(agents)
@@ -170,13 +170,13 @@ async def test_jobs_go_to_another_agent_when_no_worker_lives_long() -> None:
         await until(lambda: any(agent.workers for agent in others))
         assert len(poor.workers) == ENDS_MAX
         await asyncio.sleep(100)
-        assert poor.host.held == ()
+        assert poor.host.held_jobs == ()
 
 
 async def test_a_new_incarnation_has_a_worker_of_its_own_when_the_old_one_has_ended() -> None:
     cluster = MemoryLogCluster()
-    agent = Hosting(cluster)
-    async with hosting(agent):
+    agent = HostingAgent(cluster)
+    async with running_host(agent):
         await agent.request(JobKind.MERGE)
         await until(lambda: bool(agent.workers))
         before = agent.incarnation()
@@ -189,8 +189,8 @@ async def test_a_new_incarnation_has_a_worker_of_its_own_when_the_old_one_has_en
 
 
 async def test_a_lapse_of_the_session_does_not_end_the_worker() -> None:
-    agent = Hosting(MemoryLogCluster())
-    async with hosting(agent):
+    agent = HostingAgent(MemoryLogCluster())
+    async with running_host(agent):
         await agent.request(JobKind.MERGE)
         await until(lambda: bool(agent.workers))
         before = agent.incarnation()
@@ -205,8 +205,8 @@ async def test_a_lapse_of_the_session_does_not_end_the_worker() -> None:
 
 async def test_what_a_worker_of_an_old_incarnation_proposes_is_not_done() -> None:
     cluster = MemoryLogCluster()
-    agent = Hosting(cluster)
-    async with hosting(agent):
+    agent = HostingAgent(cluster)
+    async with running_host(agent):
         await agent.request(JobKind.MERGE)
         await until(lambda: bool(agent.workers))
         before, propose = agent.incarnation(), agent.propose
@@ -225,31 +225,31 @@ async def test_what_a_worker_of_an_old_incarnation_proposes_is_not_done() -> Non
 
 async def test_an_agent_without_jobs_gives_them_up() -> None:
     cluster = MemoryLogCluster()
-    able, unable = Hosting(cluster, "a"), Hosting(cluster, "b", enabled=False)
-    async with hosting(able, unable):
-        await until(lambda: able.host.held == ALL)
+    able, unable = HostingAgent(cluster, "a"), HostingAgent(cluster, "b", enabled=False)
+    async with running_host(able, unable):
+        await until(lambda: able.host.held_jobs == ALL)
         release = ReleaseJobs(ALL, unable.incarnation())
-        await able.coordinator.propose(release)
-        await until(lambda: able.host.held == ALL and unable.host.held == ())
+        await able.log_client.propose(release)
+        await until(lambda: able.host.held_jobs == ALL and unable.host.held_jobs == ())
         assert unable.workers == []
 
 
-async def published(agent: Hosting, *, count: int) -> None:
+async def published(agent: HostingAgent, *, count: int) -> None:
     """Snapshots in the log, made without a worker."""
     for number in range(count):
-        await agent.coordinator.propose(CreateTopic(f"t{number}", 1, ()))
-        await agent.coordinator.propose(BeginSnapshot())
+        await agent.log_client.propose(CreateTopic(f"t{number}", 1, ()))
+        await agent.log_client.propose(BeginSnapshot())
         begun = agent.machine.snapshots.begun
         command = PublishSnapshot(begun.position, begun.digest, f"snapshots/{number}")
-        assert not isinstance(await agent.coordinator.propose(command), Rejected)
+        assert not isinstance(await agent.log_client.propose(command), Rejected)
 
 
 @pytest.mark.promise("P14")
 async def test_the_log_is_told_of_snapshots_and_cut_behind_the_older_one() -> None:
     cluster = MemoryLogCluster()
-    agent = Hosting(cluster)
-    async with hosting(agent):
-        await until(lambda: agent.host.held == ALL)
+    agent = HostingAgent(cluster)
+    async with running_host(agent):
+        await until(lambda: agent.host.held_jobs == ALL)
         await published(agent, count=1)
         await until(lambda: bool(cluster.published))
         assert len(decode_published(cluster.published)) == 1
@@ -265,9 +265,9 @@ async def test_the_log_is_told_of_snapshots_and_cut_behind_the_older_one() -> No
 @pytest.mark.parametrize("call", ["publish", "cut"])
 async def test_the_cut_is_repeated_until_it_is_done(call: str) -> None:
     cluster = MemoryLogCluster()
-    agent = Hosting(cluster)
-    async with hosting(agent):
-        await until(lambda: agent.host.held == ALL)
+    agent = HostingAgent(cluster)
+    async with running_host(agent):
+        await until(lambda: agent.host.held_jobs == ALL)
         agent.log.before[call] = lost(2)
         await published(agent, count=2)
         older = agent.machine.snapshots.older.position
@@ -277,20 +277,20 @@ async def test_the_cut_is_repeated_until_it_is_done(call: str) -> None:
 
 async def test_whoever_gets_the_jobs_finishes_the_cut_of_the_one_before() -> None:
     cluster = MemoryLogCluster()
-    first, second = Hosting(cluster, "a"), Hosting(cluster, "b")
-    async with hosting(first):
-        await until(lambda: first.host.held == ALL)
+    first, second = HostingAgent(cluster, "a"), HostingAgent(cluster, "b")
+    async with running_host(first):
+        await until(lambda: first.host.held_jobs == ALL)
         first.log.before["publish"] = lost()
         await published(first, count=2)
         older = first.machine.snapshots.older.position
-        async with hosting(second):
+        async with running_host(second):
             await killed(first)
-            await until(lambda: second.host.held == ALL)
+            await until(lambda: second.host.held_jobs == ALL)
             await until(lambda: cluster.entries[0].position > older)
 
 
 async def test_a_worker_whose_machine_is_another_publishes_nothing_and_is_ended() -> None:
-    agent = Hosting(MemoryLogCluster())
+    agent = HostingAgent(MemoryLogCluster())
 
     async def astray(context) -> None:
         await context.propose(BeginSnapshot())
@@ -299,7 +299,7 @@ async def test_a_worker_whose_machine_is_another_publishes_nothing_and_is_ended(
         await context.propose(PublishSnapshot(begun.position, wrong, "snapshots/x"))
 
     agent.jobs = {JobKind.SNAPSHOT: astray}
-    async with hosting(agent):
+    async with running_host(agent):
         await agent.request(JobKind.SNAPSHOT)
         await until(lambda: bool(agent.ended))
         assert agent.commands(PublishSnapshot) == []
@@ -308,8 +308,8 @@ async def test_a_worker_whose_machine_is_another_publishes_nothing_and_is_ended(
 
 
 async def test_requests_while_a_worker_runs_are_its_own() -> None:
-    agent = Hosting(MemoryLogCluster())
-    async with hosting(agent):
+    agent = HostingAgent(MemoryLogCluster())
+    async with running_host(agent):
         await agent.request(JobKind.MERGE)
         await until(lambda: bool(agent.workers))
         count = len(agent.commands(RequestJob))

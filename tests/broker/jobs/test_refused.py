@@ -7,7 +7,7 @@ import pytest
 
 from broker.jobs.kinds import collecting, collection_plan
 from coordinator.commands.job_commands import JobKind
-from coordinator.machine import bounding
+from coordinator.machine import job_applier
 from tests.broker.jobs.world import World
 
 CHUNKS = 12
@@ -71,7 +71,7 @@ def test_an_object_that_cannot_be_deleted_keeps_no_other(world: World) -> None:
 def test_more_objects_that_cannot_be_deleted_than_may_be_doomed_keep_no_other(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounding, "DOOMED_MAX", 3)
+    monkeypatch.setattr(job_applier, "DOOMED_MAX", 3)
     monkeypatch.setattr(collecting, "OBJECTS_PER_COMMAND_MAX", 2)
     chunks = let_go(world)
     keep(world, *chunks[: CHUNKS - 2])

@@ -17,8 +17,8 @@ import pytest
 from broker.agent import Agent
 from broker.composition import Parts
 from broker.config.settings import load
-from broker.jobs import child
-from broker.opening import boot_ms, loop_factory, now_ms, open_adapters
+from broker.environment import boot_ms, loop_factory, now_ms, open_adapters
+from broker.jobs import worker_process
 from coordinator.commands.job_commands import JobKind, RequestJob
 
 pytestmark = pytest.mark.integration
@@ -32,20 +32,22 @@ class Running:
     def __init__(self, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
         self.agent = agent
         self.processes: list[asyncio.subprocess.Process] = []
-        original = child.spawn
+        original = worker_process.spawn
 
         async def spawn(stdin: int) -> asyncio.subprocess.Process:
             self.processes.append(await original(stdin))
             return self.processes[-1]
 
-        monkeypatch.setattr(child.WorkerProcess.__init__, "__kwdefaults__", {"spawn": spawn})
+        monkeypatch.setattr(
+            worker_process.WorkerProcess.__init__, "__kwdefaults__", {"spawn": spawn}
+        )
 
     @property
     def machine(self):
-        return self.agent.node.coordinator.machine
+        return self.agent.node.log_client.machine
 
     async def request(self, kind: JobKind) -> None:
-        await self.agent.node.coordinator.propose(RequestJob(kind))
+        await self.agent.node.log_client.propose(RequestJob(kind))
 
     async def snapshot(self) -> None:
         """Have one made; wait until it is in the log."""
@@ -128,7 +130,7 @@ def test_a_stopped_worker_does_not_keep_its_agent_from_leaving(
             os.kill(process.pid, signal.SIGSTOP)
         assert process.returncode == -signal.SIGKILL
 
-    monkeypatch.setattr(child, "END_S", 0.2)
+    monkeypatch.setattr(worker_process, "END_S", 0.2)
     play(main)
 
 

@@ -12,9 +12,15 @@ from typing import Any
 
 from broker.config.settings import Settings, load
 from broker.config.topic_rules import TopicRules
-from broker.jobs.kinds.by_name import JOBS
 from broker.jobs.kinds.collection_plan import PREFIXES
-from broker.jobs.worker.context import JobContext, JobStats, JobStoppedError, Kept, Numbers
+from broker.jobs.kinds.job_table import JOBS
+from broker.jobs.worker.context import (
+    JobContext,
+    JobStats,
+    JobStoppedError,
+    ObjectNumbers,
+    UndeletedObjects,
+)
 from coordinator.commands.codec import decode_entry, encode_entry
 from coordinator.commands.entries import (
     ChunkCommitted,
@@ -128,7 +134,7 @@ class World:
         self.clock_ms = 1_000_000
         self.store = MemoryStore(lambda: self.clock_ms)
         self.machine = Machine()
-        self.kept = Kept()
+        self.kept = UndeletedObjects()
         self.stats = {kind: JobStats() for kind in JobKind}
         self.revision = 0
         self.chunks: dict[Incarnation, int] = {}
@@ -348,7 +354,7 @@ class World:
             incarnation=incarnation,
             propose=propose,
             on_applied=register,
-            numbers=Numbers(self.machine, incarnation),
+            numbers=ObjectNumbers(self.machine, incarnation),
             kept=self.kept,
             stats=self.stats[kind],
             pace=pace,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.produce.commit_queue import CommitQueue, PendingChunk, Ticket, ticket_of
-from broker.produce.gaps import GAP_MS_MAX, Gaps
+from broker.produce.failed_batches import FAILED_MS_MAX, FailedBatches
 from coordinator.commands.entries import ChunkCommitted, ItemResult
 from protocol.errors import ErrorCode
 from protocol.records import read_header
@@ -19,7 +19,7 @@ T = TopicId(bytes(16))
 PLAIN = -1
 
 
-class _Asker:
+class _Callback:
     """Collects what it is told."""
 
     def __init__(self) -> None:
@@ -30,10 +30,10 @@ class _Asker:
         self.results[index] = result
 
 
-def _chunk(number: int, *rows: tuple[int, int, int], asker=None) -> PendingChunk:
+def _chunk(number: int, *rows: tuple[int, int, int], callback=None) -> PendingChunk:
     """A chunk of batches (sender, partition, sequence); sequence PLAIN: without producer id."""
     accumulator = Accumulator(Limits())
-    asker = asker or _Asker()
+    callback = callback or _Callback()
     for index, (sender, partition, sequence) in enumerate(rows):
         plain = sequence == PLAIN
         accumulator.add(
@@ -45,7 +45,7 @@ def _chunk(number: int, *rows: tuple[int, int, int], asker=None) -> PendingChunk
             producer_id=-1 if plain else sender,
             producer_epoch=-1 if plain else 0,
             first_sequence=-1 if plain else sequence,
-            token=Ticket(asker, index, sender=-1 - sender if plain else sender),
+            token=Ticket(callback, index, sender=-1 - sender if plain else sender),
             now_ms=0,
         )
     return PendingChunk(ObjectId(Incarnation(9), number), accumulator.close(0))
@@ -176,7 +176,7 @@ def _failed(sequence: int):
 
 
 def test_only_the_failed_batch_itself_closes_a_gap() -> None:
-    gaps = Gaps()
+    gaps = FailedBatches()
     gaps.note(_failed(0), 0)
     gaps.note(_failed(1), 1)
     assert gaps.overtakes(T, 0, _header(1), 2)
@@ -185,7 +185,7 @@ def test_only_the_failed_batch_itself_closes_a_gap() -> None:
 
 
 def test_the_least_sequence_that_failed_is_the_gap_in_whatever_order_they_failed() -> None:
-    gaps = Gaps()
+    gaps = FailedBatches()
     gaps.note(_failed(3), 0)
     gaps.note(_failed(0), 1)
     assert gaps.overtakes(T, 0, _header(3), 2)
@@ -193,7 +193,7 @@ def test_the_least_sequence_that_failed_is_the_gap_in_whatever_order_they_failed
 
 
 def test_a_batch_before_the_gap_is_taken_and_leaves_the_gap_open() -> None:
-    gaps = Gaps()
+    gaps = FailedBatches()
     gaps.note(_failed(3), 0)
     assert not gaps.overtakes(T, 0, _header(0), 1)
     assert gaps.overtakes(T, 0, _header(4), 2)
@@ -201,18 +201,18 @@ def test_a_batch_before_the_gap_is_taken_and_leaves_the_gap_open() -> None:
 
 
 def test_a_gap_is_of_one_partition_one_epoch_and_two_minutes() -> None:
-    gaps = Gaps()
+    gaps = FailedBatches()
     gaps.note(_failed(0), 0)
     assert not gaps.overtakes(T, 1, _header(1), 0)
-    assert gaps.overtakes(T, 0, _header(1), GAP_MS_MAX - 1)
-    assert not gaps.overtakes(T, 0, _header(1), GAP_MS_MAX)
+    assert gaps.overtakes(T, 0, _header(1), FAILED_MS_MAX - 1)
+    assert not gaps.overtakes(T, 0, _header(1), FAILED_MS_MAX)
     gaps.note(_failed(0), 0)
     assert not gaps.overtakes(T, 0, _header(0, epoch=1), 0)
     assert len(gaps) == 0
 
 
 def test_a_later_transaction_does_not_wait_for_what_failed_in_an_earlier_one() -> None:
-    gaps = Gaps()
+    gaps = FailedBatches()
     (failed,) = _failed(0)
     failed.instance = 4
     gaps.note([failed], 0)
@@ -223,7 +223,7 @@ def test_a_later_transaction_does_not_wait_for_what_failed_in_an_earlier_one() -
 
 
 def test_a_batch_that_is_sent_back_is_awaited_in_the_transaction_it_comes_again_in() -> None:
-    gaps = Gaps()
+    gaps = FailedBatches()
     (failed,) = _failed(0)
     failed.instance = 3
     gaps.note_one(failed, 4, 0)
@@ -233,7 +233,7 @@ def test_a_batch_that_is_sent_back_is_awaited_in_the_transaction_it_comes_again_
 
 
 def test_of_two_transactions_with_failed_batches_the_later_one_counts() -> None:
-    gaps = Gaps()
+    gaps = FailedBatches()
     gaps.note_refused(T, 0, _header(5), 0, instance=4)
     gaps.note_refused(T, 0, _header(0), 1, instance=3)
     assert gaps.overtakes(T, 0, _header(6), 2, instance=4)

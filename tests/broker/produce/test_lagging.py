@@ -26,7 +26,7 @@ async def test_a_client_beyond_the_end_of_a_lagging_agent_is_told_of_no_truncati
 ) -> None:
     async with world.agents("a", "b") as (a, b):
         await a.create_topic("t")
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         b.log.tail_gate.clear()
         await asyncio.sleep(0.1)
         await a.produce("t", batch(b"1")).wait()
@@ -68,10 +68,10 @@ async def test_a_partition_that_a_lagging_agent_does_not_know_yet_is_waited_for(
 ) -> None:
     async with world.agents("a", "b") as (a, b):
         old = await a.create_topic("t", partitions=1)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         b.log.tail_gate.clear()
         await asyncio.sleep(0.1)
-        await a.coordinator.propose(DeleteTopic(old.topic_id))
+        await a.log_client.propose(DeleteTopic(old.topic_id))
         await a.create_topic("t", partitions=3)
         answer = b.produce("t", batch(b"1"), partition=2)
         await asyncio.sleep(1)
@@ -84,7 +84,7 @@ async def test_a_partition_that_a_lagging_agent_does_not_know_yet_is_waited_for(
 @pytest.mark.promise("P9")
 async def test_a_request_held_behind_another_gets_a_barrier_of_its_own(world: World) -> None:
     async with world.agents("a", "b") as (a, b):
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         b.log.tail_gate.clear()
         await asyncio.sleep(0.1)
         read, head = asyncio.Event(), b.log.head

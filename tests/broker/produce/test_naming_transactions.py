@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.transactions.transactional import (
+from broker.transactions.batch_transactions import (
     MISMATCH,
     NONE_SEEN,
     Producer,
@@ -20,7 +20,7 @@ from protocol.errors import ErrorCode
 from protocol.records import TRANSACTIONAL
 from protocol.types import Position, TopicId
 from tests.kit.batches import batch
-from txn.transactions import OF_EPOCH, Standing, State
+from txn.transactions import OF_EPOCH, State, TransactionMetadata
 
 T = TopicId(bytes(16))
 PLACE = (T, 0)
@@ -41,13 +41,13 @@ def _transactional(producer_id: int = 7, epoch: int = 3) -> bytes:
 def _table(**changes) -> Transactions:
     """The id `x`, whose second transaction is open in PLACE; the first ended at position 10."""
     table = Transactions()
-    row = table.create("x", Standing(7, 3))
-    for standing in (
-        Standing(7, 3, state=State.ONGOING, instance=1),
-        Standing(7, 3, state=State.COMPLETE_COMMIT, instance=1),
-        Standing(7, 3, state=State.ONGOING, instance=2)._replace(**changes),
+    row = table.create("x", TransactionMetadata(7, 3))
+    for txn_metadata in (
+        TransactionMetadata(7, 3, state=State.ONGOING, instance=1),
+        TransactionMetadata(7, 3, state=State.COMPLETE_COMMIT, instance=1),
+        TransactionMetadata(7, 3, state=State.ONGOING, instance=2)._replace(**changes),
     ):
-        table.stand(row, standing, clock_ms=0, time_ms=0)
+        table.transition_to(row, txn_metadata, clock_ms=0, time_ms=0)
     row.ended_at = Position(10)
     if row.is_ongoing:
         table.join(row, [Partition(T, 0, Objects())], ())

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.fetch.fetching import FetchPath
-from broker.produce.producing import ProducePath
+from broker.fetch.fetch_path import FetchPath
+from broker.produce.produce_path import ProducePath
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import hot
@@ -48,7 +48,7 @@ async def test_no_record_is_acknowledged_before_its_entry_is_applied(world: Worl
         answer = agent.produce("t", batch())
         await asyncio.sleep(5)
         assert not answer.there
-        assert world.cluster.head() > agent.coordinator.machine.position
+        assert world.cluster.head() > agent.log_client.machine.position
         agent.log.tail_gate.set()
         assert (await answer.partition()).base_offset == 0
 
@@ -70,7 +70,7 @@ async def test_a_repeated_batch_is_answered_with_its_first_offset(world: World) 
         sent = batch(b"1", producer_id=7, epoch=0, sequence=0)
         await a.produce("t", batch(b"0")).wait()
         first = await a.produce("t", sent).partition()
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         again = await b.produce("t", sent).partition()
         assert (first.base_offset, again.base_offset) == (1, 1)
         assert again.error_code == 0
@@ -147,13 +147,13 @@ async def test_what_was_not_proposed_when_the_session_ended_fails_and_never_come
 ) -> None:
     async with world.agents("a") as (agent,):
         await agent.create_topic("t")
-        before = agent.coordinator.incarnation()
+        before = agent.log_client.incarnation()
         gate = asyncio.Event()
         world.store.before["put_new"] = held(gate)
         answer = agent.produce("t", batch(), timeout_ms=60_000)
         await asyncio.sleep(0.1)
         world.cluster.expire(next(iter(world.cluster._leases)))
-        while agent.coordinator.incarnation() in {before, None}:
+        while agent.log_client.incarnation() in {before, None}:
             await asyncio.sleep(0.1)
         # Told at once, whatever becomes of the PUT.
         result = answer.now().responses[0].partition_responses[0]
@@ -380,7 +380,7 @@ async def test_a_request_behind_one_that_waits_for_a_barrier_does_not_overtake_i
 ) -> None:
     async with world.agents("a", "b") as (a, b):
         await a.create_topic("known")
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         b.log.tail_gate.clear()
         await asyncio.sleep(0.1)
         await a.create_topic("new")
@@ -425,7 +425,7 @@ async def test_batches_for_a_topic_deleted_meanwhile_are_refused(world: World) -
         world.store.before["put_new"] = held(gate)
         answer = agent.produce("t", batch())
         await asyncio.sleep(0.1)
-        await agent.coordinator.propose(DeleteTopic(topic.topic_id))
+        await agent.log_client.propose(DeleteTopic(topic.topic_id))
         gate.set()
         result = await answer.partition()
         assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

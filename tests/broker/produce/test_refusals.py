@@ -110,7 +110,7 @@ async def test_what_waits_in_the_open_chunk_when_the_session_ends_fails_and_neve
 ) -> None:
     async with world.agents("a", puts_in_flight="1") as (agent,):
         await agent.create_topic("t")
-        before = agent.coordinator.incarnation()
+        before = agent.log_client.incarnation()
         gate = asyncio.Event()
         world.store.before["put_new"] = held(gate)
         agent.produce("t", batch(), timeout_ms=60_000, connection=agent.another_connection())
@@ -119,7 +119,7 @@ async def test_what_waits_in_the_open_chunk_when_the_session_ends_fails_and_neve
         await asyncio.sleep(0.1)
         assert agent.producing.stats.chunks == 1  # The second one is still being gathered.
         world.cluster.expire(next(iter(world.cluster._leases)))
-        while agent.coordinator.incarnation() in {before, None}:
+        while agent.log_client.incarnation() in {before, None}:
             await asyncio.sleep(0.1)
         result = answer.now().responses[0].partition_responses[0]
         assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -135,11 +135,11 @@ async def test_what_waits_for_its_linger_when_the_session_ends_fails_and_never_c
     """It is due when there is a session again; that is of another incarnation than it was taken in."""
     async with world.agents("a", chunk_linger_ms="60000") as (agent,):
         await agent.create_topic("t")
-        before = agent.coordinator.incarnation()
+        before = agent.log_client.incarnation()
         answer = agent.produce("t", batch(), timeout_ms=120_000)
         await asyncio.sleep(0.1)
         world.cluster.expire(next(iter(world.cluster._leases)))
-        while agent.coordinator.incarnation() in {before, None}:
+        while agent.log_client.incarnation() in {before, None}:
             await asyncio.sleep(0.1)
         result = answer.now().responses[0].partition_responses[0]
         assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -155,7 +155,7 @@ async def test_an_append_in_doubt_when_the_agent_ends_is_not_called_failed(world
         agent.log.tail_gate.clear()
         answer = agent.produce("t", batch(), timeout_ms=20_000)
         await asyncio.sleep(1)
-        await agent.coordinator.leave()
+        await agent.log_client.leave()
         assert (await answer.partition()).error_code == ErrorCode.REQUEST_TIMED_OUT
         assert len(world.cluster.entries) > 2  # It did happen.
 
@@ -177,7 +177,7 @@ async def test_a_commit_that_is_refused_takes_later_ones_of_its_sender_with_it(
     """P11, also where both were about to be proposed at the same time."""
     async with world.agents("a", chunk_linger_ms="1") as (agent,):
         await agent.create_topic("t")
-        gate, propose = asyncio.Event(), agent.coordinator.propose
+        gate, propose = asyncio.Event(), agent.log_client.propose
 
         async def hold_first(key: str, *_parts: object) -> None:
             if key.endswith("0"):
@@ -191,7 +191,7 @@ async def test_a_commit_that_is_refused_takes_later_ones_of_its_sender_with_it(
             return propose(command, incarnation)
 
         world.store.before["put_new"] = hold_first
-        agent.coordinator.propose = refuse_first
+        agent.log_client.propose = refuse_first
         first = agent.produce("t", batch(b"1"))
         await asyncio.sleep(1)
         second = agent.produce("t", batch(b"2"))

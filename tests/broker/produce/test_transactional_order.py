@@ -35,7 +35,7 @@ async def test_an_agent_that_lags_behind_the_add_waits_for_a_barrier(
 ) -> None:
     async with world.agents("a", "b") as (a, b):
         await a.create_topic("t")
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         b.log.tail_gate.clear()
         client = Client()
         await client.init(a)
@@ -54,7 +54,7 @@ async def test_what_an_agent_has_seen_needs_no_barrier(world: World) -> None:
     async with world.agents("a", "b") as (a, b):
         client = await _started(a)
         await client.add(a, "t", 0)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         # No barrier could end now, and none is needed before the chunk is put.
         b.log.down = True
         client.produce(b, client.batch())
@@ -78,7 +78,7 @@ async def test_a_request_behind_one_that_waits_for_its_transaction_does_not_over
 ) -> None:
     async with world.agents("a", "b") as (a, b):
         client = await _started(a)
-        await b.coordinator.barrier()
+        await b.log_client.barrier()
         b.log.tail_gate.clear()
         await client.add(a, "t", 0)
         answers = [client.produce(b, client.batch(sequence)) for sequence in range(3)]
@@ -159,10 +159,10 @@ async def test_a_request_that_was_read_before_the_end_is_not_of_the_next_transac
     async with world.agents("a", "b") as (a, b):
         client = await _started(a)
         await client.add(a, "t", 0)
-        read_at = a.coordinator.machine.position
+        read_at = a.log_client.machine.position
         await client.end(b)
         await client.add(b, "t", 0)
-        await a.coordinator.barrier()
+        await a.log_client.barrier()
         # It waited for its turn on its connection, and starts only now.
         late = await client.produce(a, client.batch(), clock=read_at).partition()
         assert late.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -177,10 +177,10 @@ async def test_behind_a_batch_that_was_sent_back_nothing_is_taken_before_it_come
     async with world.agents("a", "b") as (a, b):
         client = await _started(a)
         await client.add(a, "t", 0)
-        read_at = a.coordinator.machine.position
+        read_at = a.log_client.machine.position
         await client.end(b)
         await client.add(b, "t", 0)
-        await a.coordinator.barrier()
+        await a.log_client.barrier()
         await client.produce(a, client.batch(0), clock=read_at).wait()
         behind = await client.produce(a, client.batch(1)).partition()
         assert behind.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -194,10 +194,10 @@ async def test_what_is_read_behind_a_batch_that_will_be_sent_back_does_not_overt
     async with world.agents("a", "b") as (a, b):
         client = await _started(a)
         await client.add(a, "t", 0)
-        read_at = a.coordinator.machine.position
+        read_at = a.log_client.machine.position
         await client.end(b)
         await client.add(b, "t", 0)
-        await a.coordinator.barrier()
+        await a.log_client.barrier()
         # Read around the end, one before and one after it; they share a chunk.
         answers = [
             client.produce(a, client.batch(0), clock=read_at),
@@ -265,7 +265,7 @@ async def test_after_a_refusal_for_want_of_a_session_the_first_batch_comes_first
         refused = await client.produce(agent, client.batch(0)).partition()
         assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         agent.log.down = False
-        while agent.coordinator.incarnation() is None:
+        while agent.log_client.incarnation() is None:
             await asyncio.sleep(0.1)
         behind = await client.produce(agent, client.batch(1)).partition()
         assert behind.error_code == ErrorCode.NOT_ENOUGH_REPLICAS

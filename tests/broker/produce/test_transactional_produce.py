@@ -77,7 +77,7 @@ async def test_from_v12_on_a_batch_begins_its_transaction_and_adds_its_partition
         sent = [client.batch(), client.batch()]
         answer = client.produce(agent, *sent, version=version)
         assert [(await answer.partition(at)).error_code for at in (0, 1)] == [0, 0]
-        row = agent.coordinator.machine.transactions.get("x")
+        row = agent.log_client.machine.transactions.get("x")
         assert row.is_ongoing
         assert [partition for _, partition in row.partitions] == [0, 1]
 

@@ -6,7 +6,7 @@ import pytest
 
 from broker.config.kafka_settings import KafkaSettings
 from broker.config.topic_configs import TopicSettings, effective
-from broker.produce.validation import AHEAD_MS, LONG_MAX, Sound, Unsound, judge
+from broker.produce.validation import AHEAD_MS, LONG_MAX, InvalidBatch, ValidBatch, validate
 from protocol import records
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
@@ -18,9 +18,9 @@ from tests.storage.lies import FAR_MS, saying
 PLAIN = effective({}, KafkaSettings())
 
 
-def _judge(data, topic=PLAIN, *, version: int = 9):
+def _validate(data, topic=PLAIN, *, version: int = 9):
     view = None if data is None else memoryview(bytes(data))
-    return judge(view, topic, version=version, now_ms=NOW_MS)
+    return validate(view, topic, version=version, now_ms=NOW_MS)
 
 
 def _changed(data: bytes, at: int, value: bytes, *, seal: bool = True) -> bytes:
@@ -33,8 +33,8 @@ def _changed(data: bytes, at: int, value: bytes, *, seal: bool = True) -> bytes:
 
 def test_a_sound_batch_is_taken_as_it_is_without_a_copy() -> None:
     data = memoryview(batch(b"1", b"2"))
-    verdict = judge(data, PLAIN, version=9, now_ms=NOW_MS)
-    assert isinstance(verdict, Sound)
+    verdict = validate(data, PLAIN, version=9, now_ms=NOW_MS)
+    assert isinstance(verdict, ValidBatch)
     assert verdict.data is data
     assert verdict.header.record_count == 2
     assert verdict.log_append_time == -1
@@ -42,16 +42,16 @@ def test_a_sound_batch_is_taken_as_it_is_without_a_copy() -> None:
 
 def test_a_transactional_batch_is_sound_whatever_transaction_it_is_of() -> None:
     data = batch(attributes=records.TRANSACTIONAL, producer_id=1, epoch=0, sequence=0)
-    verdict = _judge(data)
-    assert isinstance(verdict, Sound)
+    verdict = _validate(data)
+    assert isinstance(verdict, ValidBatch)
     assert verdict.header.is_transactional
 
 
 def test_a_transactional_batch_stays_one_when_it_is_recompressed_and_stamped() -> None:
     data = batch(attributes=records.TRANSACTIONAL, producer_id=1, epoch=2, sequence=3)
     topic = replace(PLAIN, compression_type="gzip", timestamp_type="LogAppendTime")
-    verdict = _judge(data, topic)
-    assert isinstance(verdict, Sound)
+    verdict = _validate(data, topic)
+    assert isinstance(verdict, ValidBatch)
     header = records.read_header(verdict.data)
     assert (header.is_transactional, header.codec) == (True, Codec.GZIP)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1, 2, 3)
@@ -83,15 +83,15 @@ def test_a_transactional_batch_stays_one_when_it_is_recompressed_and_stamped() -
     ],
 )  # fmt: skip
 def test_a_batch_that_kafka_refuses_is_refused_with_kafkas_error(data, error) -> None:
-    verdict = _judge(data)
-    assert isinstance(verdict, Unsound)
+    verdict = _validate(data)
+    assert isinstance(verdict, InvalidBatch)
     assert verdict.error == error
 
 
 def test_zstd_is_refused_before_v7() -> None:
     data = batch(codec=Codec.ZSTD)
-    assert _judge(data, version=6).error == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    assert isinstance(_judge(data, version=7), Sound)
+    assert _validate(data, version=6).error == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert isinstance(_validate(data, version=7), ValidBatch)
 
 
 def test_a_timestamp_too_far_ahead_is_refused_and_named() -> None:
@@ -102,14 +102,14 @@ def test_a_timestamp_too_far_ahead_is_refused_and_named() -> None:
             Record(timestamp=-1, value=b"3"),
         ]
     )
-    verdict = _judge(data)
+    verdict = _validate(data)
     assert verdict.error == ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in verdict.record_errors] == [1]
     assert "invalid timestamp" in verdict.message
 
 
 def test_a_timestamp_an_hour_ahead_is_allowed() -> None:
-    assert isinstance(_judge(batch(timestamp=NOW_MS + 3_600_000)), Sound)
+    assert isinstance(_validate(batch(timestamp=NOW_MS + 3_600_000)), ValidBatch)
 
 
 def _two(*, codec: Codec = Codec.NONE, later: int = 0) -> bytes:
@@ -138,8 +138,8 @@ def test_a_newest_timestamp_before_the_base_is_not_believed_and_no_record_is_loo
 ) -> None:
     monkeypatch.setattr(records, "payload", None)
     data = saying(_two(codec=codec), said)
-    verdict = judge(memoryview(data), PLAIN, version=9, now_ms=NOW_MS)
-    assert isinstance(verdict, Sound)
+    verdict = validate(memoryview(data), PLAIN, version=9, now_ms=NOW_MS)
+    assert isinstance(verdict, ValidBatch)
     assert verdict.timestamp_max == believed
     assert verdict.data == data
 
@@ -160,22 +160,22 @@ def test_what_contradicts_itself_is_as_new_as_the_clocks_of_clients_and_the_topi
 ) -> None:
     """Nobody knows whether the other records are as old as the first."""
     topic = replace(PLAIN, timestamp_after_max_ms=after_max_ms)
-    verdict = _judge(saying(_two(later=later), -1), topic)
-    assert isinstance(verdict, Sound)
+    verdict = _validate(saying(_two(later=later), -1), topic)
+    assert isinstance(verdict, ValidBatch)
     assert verdict.timestamp_max == believed
 
 
 def test_a_batch_without_timestamps_has_none() -> None:
-    verdict = _judge(build_batch([Record(value=b"v")]))
-    assert isinstance(verdict, Sound)
+    verdict = _validate(build_batch([Record(value=b"v")]))
+    assert isinstance(verdict, ValidBatch)
     assert verdict.timestamp_max == -1
 
 
 @CODECS
 def test_a_newest_timestamp_too_far_ahead_is_replaced_by_that_of_the_records(codec: Codec) -> None:
     true = _two(codec=codec)
-    verdict = _judge(saying(true, NOW_MS + FAR_MS))
-    assert isinstance(verdict, Sound)
+    verdict = _validate(saying(true, NOW_MS + FAR_MS))
+    assert isinstance(verdict, ValidBatch)
     assert bytes(verdict.data) == true
     assert verdict.timestamp_max == verdict.header.max_timestamp == NOW_MS + 500
 
@@ -186,8 +186,8 @@ def test_records_too_far_ahead_are_refused_whatever_the_header_says_of_the_newes
     said: int, codec: Codec
 ) -> None:
     """Their base timestamp gives them away."""
-    verdict = _judge(saying(_two(codec=codec, later=FAR_MS), said))
-    assert isinstance(verdict, Unsound)
+    verdict = _validate(saying(_two(codec=codec, later=FAR_MS), said))
+    assert isinstance(verdict, InvalidBatch)
     assert verdict.error == ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in verdict.record_errors] == [0, 1]
 
@@ -207,10 +207,10 @@ def test_records_too_far_ahead_are_refused_whatever_the_header_says_of_the_newes
 def test_where_records_are_looked_at_their_newest_timestamp_is_written_into_the_header(
     topic: TopicSettings, said: int, codec: Codec
 ) -> None:
-    true = _judge(_two(codec=codec), topic)
-    verdict = _judge(saying(_two(codec=codec), said), topic)
-    assert isinstance(true, Sound)
-    assert isinstance(verdict, Sound)
+    true = _validate(_two(codec=codec), topic)
+    verdict = _validate(saying(_two(codec=codec), said), topic)
+    assert isinstance(true, ValidBatch)
+    assert isinstance(verdict, ValidBatch)
     assert bytes(verdict.data) == bytes(true.data)
     assert verdict.header == true.header == records.read_header(true.data)
     assert verdict.timestamp_max == verdict.header.max_timestamp == NOW_MS + 500
@@ -220,26 +220,26 @@ def test_where_records_are_looked_at_their_newest_timestamp_is_written_into_the_
 def test_recompressed_records_are_refused_when_one_is_too_far_ahead(codec: Codec) -> None:
     stamps = (NOW_MS, NOW_MS + FAR_MS)
     data = build_batch([Record(-1, at, b"k", b"v") for at in stamps], codec=codec)
-    verdict = _judge(saying(data, NOW_MS), replace(PLAIN, compression_type="gzip"))
-    assert isinstance(verdict, Unsound)
+    verdict = _validate(saying(data, NOW_MS), replace(PLAIN, compression_type="gzip"))
+    assert isinstance(verdict, InvalidBatch)
     assert verdict.error == ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in verdict.record_errors] == [1]
 
 
 @pytest.mark.parametrize("said", [-1, 0, NOW_MS + FAR_MS])
 def test_log_append_time_takes_the_place_of_whatever_the_header_says(said: int) -> None:
-    verdict = _judge(saying(_two(), said), replace(PLAIN, timestamp_type="LogAppendTime"))
-    assert isinstance(verdict, Sound)
+    verdict = _validate(saying(_two(), said), replace(PLAIN, timestamp_type="LogAppendTime"))
+    assert isinstance(verdict, ValidBatch)
     assert verdict.timestamp_max == verdict.header.max_timestamp == NOW_MS
 
 
 def test_old_timestamps_are_refused_only_where_a_bound_is_set() -> None:
     data = batch(timestamp=NOW_MS - 100_000_000)
     assert PLAIN.timestamp_before_max_ms == LONG_MAX
-    assert isinstance(_judge(data), Sound)
+    assert isinstance(_validate(data), ValidBatch)
     bounded = replace(PLAIN, timestamp_before_max_ms=1000)
-    assert _judge(data, bounded).error == ErrorCode.INVALID_TIMESTAMP
-    assert isinstance(_judge(batch(), bounded), Sound)
+    assert _validate(data, bounded).error == ErrorCode.INVALID_TIMESTAMP
+    assert isinstance(_validate(batch(), bounded), ValidBatch)
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
@@ -252,10 +252,10 @@ def test_a_compacted_topic_takes_no_record_without_a_key(codec) -> None:
         ],
         codec=codec,
     )
-    verdict = _judge(data, compacted)
+    verdict = _validate(data, compacted)
     assert verdict.error == ErrorCode.INVALID_RECORD
     assert [index for index, _ in verdict.record_errors] == [1]
-    assert isinstance(_judge(batch(key=b"k"), compacted), Sound)
+    assert isinstance(_validate(batch(key=b"k"), compacted), ValidBatch)
 
 
 def test_timestamp_errors_win_over_missing_keys_and_both_are_listed() -> None:
@@ -266,15 +266,15 @@ def test_timestamp_errors_win_over_missing_keys_and_both_are_listed() -> None:
             Record(timestamp=NOW_MS + 10**9, key=b"k", value=b"2"),
         ]
     )
-    verdict = _judge(data, compacted)
+    verdict = _validate(data, compacted)
     assert verdict.error == ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in verdict.record_errors] == [0, 1]
 
 
 def test_a_topic_with_a_codec_of_its_own_gets_batches_in_it() -> None:
     gzip = replace(PLAIN, compression_type="gzip")
-    verdict = _judge(batch(b"1", b"2", codec=Codec.LZ4), gzip)
-    assert isinstance(verdict, Sound)
+    verdict = _validate(batch(b"1", b"2", codec=Codec.LZ4), gzip)
+    assert isinstance(verdict, ValidBatch)
     assert verdict.header.codec == Codec.GZIP
     assert records.validate_batch(verdict.data) == ErrorCode.NONE
     assert [record.value for record in records.iterate(verdict.data)] == [b"1", b"2"]
@@ -282,22 +282,22 @@ def test_a_topic_with_a_codec_of_its_own_gets_batches_in_it() -> None:
 
 def test_a_batch_that_grows_too_large_by_recompression_is_refused() -> None:
     bare = replace(PLAIN, compression_type="uncompressed", max_message_bytes=5_000)
-    verdict = _judge(batch(bytes(100_000), codec=Codec.GZIP), bare)
+    verdict = _validate(batch(bytes(100_000), codec=Codec.GZIP), bare)
     assert verdict.error == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_broken_compressed_records_are_invalid_where_they_must_be_looked_at() -> None:
     gzip = replace(PLAIN, compression_type="gzip")
     data = _changed(batch(bytes(1000), codec=Codec.LZ4), 70, b"\xff\xff\xff\xff")
-    assert _judge(data, gzip).error == ErrorCode.INVALID_RECORD
-    assert isinstance(_judge(data), Sound)
+    assert _validate(data, gzip).error == ErrorCode.INVALID_RECORD
+    assert isinstance(_validate(data), ValidBatch)
 
 
 def test_log_append_time_marks_a_copy_and_keeps_the_crc_valid() -> None:
     stamped = replace(PLAIN, timestamp_type="LogAppendTime")
     data = batch(timestamp=5)
-    verdict = _judge(data, stamped)
-    assert isinstance(verdict, Sound)
+    verdict = _validate(data, stamped)
+    assert isinstance(verdict, ValidBatch)
     assert verdict.log_append_time == NOW_MS
     assert verdict.header.max_timestamp == NOW_MS
     assert records.validate_batch(verdict.data) == ErrorCode.NONE

@@ -27,7 +27,7 @@ class Client:
 
     async def init(self, agent: Agent) -> None:
         """InitProducerId: take over, whoever had the id before."""
-        outcome = await agent.coordinator.propose(
+        outcome = await agent.log_client.propose(
             InitProducer(self.transactional_id, 60_000, -1, -1)
         )
         assert isinstance(outcome, ProducerInitialized)
@@ -35,13 +35,13 @@ class Client:
 
     async def add(self, agent: Agent, topic: str, *partitions: int) -> None:
         """AddPartitionsToTxn: begins a transaction, or adds to the open one."""
-        await agent.coordinator.barrier()
-        row = agent.coordinator.machine.transactions.get(self.transactional_id)
+        await agent.log_client.barrier()
+        row = agent.log_client.machine.transactions.get(self.transactional_id)
         assert row is not None
-        known = agent.coordinator.machine.topics.by_name(topic)
+        known = agent.log_client.machine.topics.by_name(topic)
         assert known is not None
         places = tuple((known.topic_id, partition) for partition in partitions)
-        instance = row.standing.instance + (not row.is_ongoing)
+        instance = row.txn_metadata.instance + (not row.is_ongoing)
         command = AddToTransaction(
             self.transactional_id,
             self.producer_id,
@@ -51,14 +51,14 @@ class Client:
             places,
             (),
         )
-        await agent.coordinator.propose(command)
-        await agent.coordinator.barrier()
+        await agent.log_client.propose(command)
+        await agent.log_client.barrier()
         assert set(places) <= set(row.partitions)
 
     async def end(self, agent: Agent, *, commit: bool = True) -> None:
         """EndTxn v4: the epoch stays."""
         proof = ClientProof(
-            self.instance(agent), CONNECTION, agent.coordinator.machine.position, challenged=True
+            self.instance(agent), CONNECTION, agent.log_client.machine.position, challenged=True
         )
         await self._end(agent, commit, proof)
 
@@ -67,7 +67,7 @@ class Client:
         await self._end(agent, commit, None)
 
     async def _end(self, agent: Agent, commit: bool, proof: ClientProof | None) -> None:
-        outcome = await agent.coordinator.propose(
+        outcome = await agent.log_client.propose(
             EndTransaction(
                 self.transactional_id, self.producer_id, self.epoch, commit=commit, proof=proof
             )
@@ -77,7 +77,7 @@ class Client:
 
     async def time_out(self, agent: Agent) -> None:
         """The cluster gives up the open transaction; the client does not know it."""
-        outcome = await agent.coordinator.propose(
+        outcome = await agent.log_client.propose(
             GiveUpTransaction(
                 self.transactional_id,
                 self.producer_id,
@@ -89,9 +89,9 @@ class Client:
         assert isinstance(outcome, TransactionEnded), outcome
 
     def instance(self, agent: Agent) -> int:
-        row = agent.coordinator.machine.transactions.get(self.transactional_id)
+        row = agent.log_client.machine.transactions.get(self.transactional_id)
         assert row is not None
-        return row.standing.instance
+        return row.txn_metadata.instance
 
     def batch(self, sequence: int = 0, *values: bytes, **changes: int) -> bytes:
         fields = {"producer_id": self.producer_id, "epoch": self.epoch} | changes

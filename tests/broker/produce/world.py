@@ -46,7 +46,7 @@ class Agent(kit.Agent):
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         self.connection = self.another_connection()
-        tasks.create_task(self.coordinator.run())
+        tasks.create_task(self.log_client.run())
         tasks.create_task(self.producing.run())
 
     def is_serving(self) -> bool:
@@ -78,7 +78,7 @@ class Agent(kit.Agent):
             body=memoryview(bytes(body)),
             connection=connection or self.connection,
             received_ms=0,
-            clock=self.coordinator.machine.position if clock is None else clock,
+            clock=self.log_client.machine.position if clock is None else clock,
         )
         handler = produce_handler if key == apis.PRODUCE else fetch_handler
         handler.start(self.node, call)
@@ -103,7 +103,7 @@ class Agent(kit.Agent):
         ]
         rows = hot.TopicProduceData(name=topic, partition_data=data)
         if version >= 13:
-            known = self.coordinator.machine.topics.by_name(topic)
+            known = self.log_client.machine.topics.by_name(topic)
             rows.topic_id = TOPIC_ID_ZERO if known is None else known.topic_id
         request = hot.ProduceRequest(
             transactional_id=transactional_id,

@@ -14,13 +14,13 @@ from broker.registry.compatibility_protobuf import (
     protobuf_changes,
     protobuf_differences,
 )
-from broker.registry.parsed import Parsed, parse
+from broker.registry.parsed_schema import ParsedSchema, parse
 from coordinator.commands.table_commands import SchemaKind
 from protocol.schemas import SchemaError
 from protocol.schemas.proto_text import load_files
 
 
-def protobuf(text: str, references: dict[str, str]) -> Parsed:
+def protobuf(text: str, references: dict[str, str]) -> ParsedSchema:
     return parse(SchemaKind.PROTOBUF, text, references)
 
 

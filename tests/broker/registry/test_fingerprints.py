@@ -5,7 +5,7 @@ Another fingerprint for the same schema would give it another id.
 
 import pytest
 
-from broker.registry.parsed import fingerprint, parse
+from broker.registry.parsed_schema import fingerprint, parse
 from coordinator.commands.table_commands import Reference, SchemaKind
 from tests.broker.registry.test_compatibility_protobuf import RICH
 

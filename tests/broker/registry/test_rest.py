@@ -38,8 +38,8 @@ def test_a_schema_registered_twice_has_one_id_and_one_version() -> None:
 
 def test_who_registers_a_schema_is_told_its_id_though_others_delete_it_at_once() -> None:
     async def story(registry: Registry) -> None:
-        coordinator = registry.running.agent._shells.coordinator
-        propose = coordinator.propose
+        log_client = registry.running.agent._shells.log_client
+        propose = log_client.propose
 
         def overtaken(command):
             future = propose(command)
@@ -48,7 +48,7 @@ def test_who_registers_a_schema_is_told_its_id_though_others_delete_it_at_once()
                     propose(DeleteSubject("s", -1, permanent))
             return future
 
-        coordinator.propose = overtaken
+        log_client.propose = overtaken
         status, body = await registry.ask("POST", "/subjects/s/versions", {"schema": RECORD})
         assert (status, body["id"], body["version"]) == (200, 1, 1)
         assert await registry.refused("GET", "/subjects/s/versions") == 40401

@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker.registry.errors import RegistryError
-from broker.registry.parsed import Earlier, incompatibilities, parse
-from broker.registry.subjects import Library, guid_of
+from broker.registry.parsed_schema import PreviousVersion, incompatibilities, parse
+from broker.registry.subjects import SchemaLibrary, guid_of
 from coordinator.commands.table_commands import Reference, RegisterSchema, SchemaKind
 from coordinator.tables.schemas import Schemas
 from protocol.types import POSITION_ZERO, Position
@@ -169,7 +169,7 @@ _PROTO = st.lists(
 )
 @example(text="message M { " * 500, kind="PROTOBUF")
 def test_any_text_is_a_schema_that_follows_itself_or_is_refused(text: str, kind: str) -> None:
-    library = Library(Schemas)
+    library = SchemaLibrary(Schemas)
     try:
         offered = library.offered(
             {"schema": text, "schemaType": kind}, normalize=False, is_new=True
@@ -185,11 +185,11 @@ def test_any_text_is_a_schema_that_follows_itself_or_is_refused(text: str, kind:
     assert isinstance(command, RegisterSchema)
     again = parse(offered.parsed.kind, offered.parsed.canonical, {}, is_new=True)
     assert again.canonical == offered.parsed.canonical
-    assert incompatibilities("FULL", again, [Earlier(1, offered.parsed)]) == []
+    assert incompatibilities("FULL", again, [PreviousVersion(1, offered.parsed)]) == []
 
 
 def test_what_is_nested_beyond_reason_is_refused_not_a_failure() -> None:
-    library = Library(Schemas)
+    library = SchemaLibrary(Schemas)
     deep: object = 1
     for _ in range(400):
         deep = {"n": deep}
@@ -227,7 +227,8 @@ def test_levels_say_who_must_read_whom(
     level: str, new: str, earlier: list[str], blamed: int | None
 ) -> None:
     versions = [
-        Earlier(number, parse(SchemaKind.AVRO, text, {})) for number, text in enumerate(earlier, 1)
+        PreviousVersion(number, parse(SchemaKind.AVRO, text, {}))
+        for number, text in enumerate(earlier, 1)
     ]
     messages = incompatibilities(level, parse(SchemaKind.AVRO, new, {}), versions)
     assert bool(messages) == (blamed is not None)
@@ -239,12 +240,12 @@ def test_levels_say_who_must_read_whom(
 
 
 def registered(schemas: Schemas, subject: str, text: str, *references: Reference) -> None:
-    library = Library(lambda: schemas)
+    library = SchemaLibrary(lambda: schemas)
     body = {"schema": text, "references": [each._asdict() for each in references]}
     offered = library.offered(body, normalize=False, is_new=True)
     command = library.registration(subject, offered, seen=Position(5))
     assert isinstance(command, RegisterSchema)
-    schemas.carry_out(command, Position(6))
+    schemas.apply(command, Position(6))
 
 
 def test_references_of_references_are_found_and_a_name_means_the_first_that_says_it() -> None:
@@ -267,7 +268,7 @@ def test_references_of_references_are_found_and_a_name_means_the_first_that_says
 
 def test_schemas_are_parsed_once_and_forgotten_when_there_are_many() -> None:
     schemas = Schemas()
-    library = Library(lambda: schemas)
+    library = SchemaLibrary(lambda: schemas)
     registered(schemas, "s", RECORD)
     version = library.version("s", 1)
     assert library.parsed(version) is library.parsed(version)
@@ -281,7 +282,7 @@ def test_schemas_are_parsed_once_and_forgotten_when_there_are_many() -> None:
 
 
 def test_normalized_schemas_that_differ_in_the_order_of_attributes_are_one() -> None:
-    library = Library(Schemas)
+    library = SchemaLibrary(Schemas)
     bodies = [{"schema": '{"type":"int","a":1,"b":2}'}, {"schema": '{"b":2,"type":"int","a":1}'}]
     prints = [library.offered(body, normalize=False, is_new=True).fingerprint for body in bodies]
     assert prints[0] != prints[1]

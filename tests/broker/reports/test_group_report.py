@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.cli.group_reset import (
-    Change,
-    Place,
+    OffsetReset,
+    PartitionOffsets,
     ResetError,
-    Rule,
-    Target,
+    ResetRule,
+    ResetTarget,
     duration_ms,
     plan,
     topics,
@@ -185,54 +185,54 @@ def test_a_compact_assignment_names_every_partition_once(assigned: dict[str, lis
 
 # What is planned.
 
-PLACE = Place(start=5, end=20, committed=10, at_time=15)
+PLACE = PartitionOffsets(start=5, end=20, committed=10, at_time=15)
 
 
 @pytest.mark.parametrize(
     ("target", "place", "after", "warned"),
     [
-        (Target(Rule.EARLIEST), PLACE, 5, False),
-        (Target(Rule.LATEST), PLACE, 20, False),
-        (Target(Rule.CURRENT), PLACE, 10, False),
-        (Target(Rule.CURRENT), PLACE._replace(committed=None), 20, True),
-        (Target(Rule.OFFSET, 7), PLACE, 7, False),
-        (Target(Rule.OFFSET, 20), PLACE, 20, False),
-        (Target(Rule.OFFSET, 21), PLACE, 20, True),
-        (Target(Rule.OFFSET, 4), PLACE, 5, True),
-        (Target(Rule.SHIFT, 3), PLACE, 13, False),
-        (Target(Rule.SHIFT, 30), PLACE, 20, True),
-        (Target(Rule.SHIFT, -30), PLACE, 5, True),
-        (Target(Rule.TIME, 1), PLACE, 15, False),
-        (Target(Rule.TIME, 1), PLACE._replace(at_time=None), 20, True),
+        (ResetTarget(ResetRule.EARLIEST), PLACE, 5, False),
+        (ResetTarget(ResetRule.LATEST), PLACE, 20, False),
+        (ResetTarget(ResetRule.CURRENT), PLACE, 10, False),
+        (ResetTarget(ResetRule.CURRENT), PLACE._replace(committed=None), 20, True),
+        (ResetTarget(ResetRule.OFFSET, 7), PLACE, 7, False),
+        (ResetTarget(ResetRule.OFFSET, 20), PLACE, 20, False),
+        (ResetTarget(ResetRule.OFFSET, 21), PLACE, 20, True),
+        (ResetTarget(ResetRule.OFFSET, 4), PLACE, 5, True),
+        (ResetTarget(ResetRule.SHIFT, 3), PLACE, 13, False),
+        (ResetTarget(ResetRule.SHIFT, 30), PLACE, 20, True),
+        (ResetTarget(ResetRule.SHIFT, -30), PLACE, 5, True),
+        (ResetTarget(ResetRule.TIME, 1), PLACE, 15, False),
+        (ResetTarget(ResetRule.TIME, 1), PLACE._replace(at_time=None), 20, True),
     ],
 )
 def test_a_plan_says_where_to_go_and_warns_when_it_cannot(
-    target: Target, place: Place, after: int, warned: bool
+    target: ResetTarget, place: PartitionOffsets, after: int, warned: bool
 ) -> None:
     changes, warnings = plan(target, {("t", 0): place})
-    assert changes == [Change("t", 0, place.committed, after)]
+    assert changes == [OffsetReset("t", 0, place.committed, after)]
     assert bool(warnings) is warned
 
 
 @given(
-    st.sampled_from([Rule.OFFSET, Rule.SHIFT]),
+    st.sampled_from([ResetRule.OFFSET, ResetRule.SHIFT]),
     st.integers(-(1 << 63), 1 << 63),
     st.integers(0, 50),
     st.integers(0, 50),
     st.integers(0, 100),
 )
 def test_no_plan_leaves_the_log(
-    rule: Rule, value: int, start: int, count: int, committed: int
+    rule: ResetRule, value: int, start: int, count: int, committed: int
 ) -> None:
-    place = Place(start, start + count, committed, None)
-    ((change,), _) = plan(Target(rule, value), {("t", 0): place})
+    place = PartitionOffsets(start, start + count, committed, None)
+    ((change,), _) = plan(ResetTarget(rule, value), {("t", 0): place})
     assert start <= change.after <= start + count
 
 
 def test_what_was_never_committed_cannot_be_shifted() -> None:
     places = {("t", 1): PLACE, ("t", 0): PLACE._replace(committed=None)}
     with pytest.raises(ResetError, match=r"^t:0: nothing is committed there"):
-        plan(Target(Rule.SHIFT, 1), places)
+        plan(ResetTarget(ResetRule.SHIFT, 1), places)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import random
 import pytest
 
 from broker.store import identity
-from broker.store.identity import LIFE_KEY, WrongPlaceError
+from broker.store.identity import LIFE_KEY, ClusterMismatchError
 from coordinator.log.memory import MemoryLog
-from storage.formats import marker
-from storage.formats.marker import ClusterIdentity
+from storage.formats import cluster_identity
+from storage.formats.cluster_identity import ClusterIdentity
 from tests.kit.sockets import Place
 
 pytestmark = pytest.mark.real_loop
@@ -52,7 +52,7 @@ async def test_a_log_of_another_cluster_is_refused_with_both_names() -> None:
     await check(place, who=ClusterIdentity("theirs", 1))
     fresh = Place()
     fresh.cluster = place.cluster
-    with pytest.raises(WrongPlaceError, match=r"'theirs'.*'ours'"):
+    with pytest.raises(ClusterMismatchError, match=r"'theirs'.*'ours'"):
         await check(fresh)
 
 
@@ -61,7 +61,7 @@ async def test_a_store_of_another_era_is_refused() -> None:
     await check(place)
     other = Place()
     other.objects = place.objects
-    with pytest.raises(WrongPlaceError, match=r"era 1.*era 2"):
+    with pytest.raises(ClusterMismatchError, match=r"era 1.*era 2"):
         await check(other, who=ClusterIdentity("ours", 2))
 
 
@@ -70,7 +70,7 @@ async def test_a_new_log_of_the_same_name_is_refused_by_the_store_of_the_old_one
     await check(old, seed=1)
     new = Place()
     new.objects = old.objects
-    with pytest.raises(WrongPlaceError, match="belongs to another metadata log"):
+    with pytest.raises(ClusterMismatchError, match="belongs to another metadata log"):
         await check(new, seed=2)
 
 
@@ -80,9 +80,9 @@ async def test_an_empty_store_is_refused_by_a_log_that_has_entries() -> None:
     await append_something(place)
     elsewhere = Place()
     elsewhere.cluster = place.cluster
-    with pytest.raises(WrongPlaceError, match="is it the right bucket"):
+    with pytest.raises(ClusterMismatchError, match="is it the right bucket"):
         await check(elsewhere)
-    assert await marker.read_identity(elsewhere.objects) is None
+    assert await cluster_identity.read_identity(elsewhere.objects) is None
 
 
 async def test_a_crash_between_the_claims_is_made_good_by_the_next_start() -> None:
@@ -90,7 +90,7 @@ async def test_a_crash_between_the_claims_is_made_good_by_the_next_start() -> No
     await check(place, seed=1)
     await place.objects.delete([LIFE_KEY])
     await check(place, seed=2)
-    await place.objects.delete([LIFE_KEY, marker.KEY])
+    await place.objects.delete([LIFE_KEY, cluster_identity.KEY])
     await check(place, seed=3)
 
 
@@ -98,7 +98,7 @@ async def test_a_crash_between_the_claims_is_made_good_by_the_next_start() -> No
 async def test_a_log_that_says_nothing_readable_is_refused(written: bytes) -> None:
     place = Place()
     await MemoryLog(place.cluster).identify(written)
-    with pytest.raises(WrongPlaceError, match="nothing readable"):
+    with pytest.raises(ClusterMismatchError, match="nothing readable"):
         await check(place)
 
 
@@ -106,5 +106,5 @@ async def test_a_log_of_a_newer_format_is_refused() -> None:
     place = Place()
     newer = b'{"cluster_id": "ours", "era": 1, "format_version": 2, "life": "00"}'
     await MemoryLog(place.cluster).identify(newer)
-    with pytest.raises(WrongPlaceError, match="use a newer release"):
+    with pytest.raises(ClusterMismatchError, match="use a newer release"):
         await check(place)

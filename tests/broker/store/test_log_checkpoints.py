@@ -35,12 +35,12 @@ class Told:
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
-        coordinator = SimpleNamespace(
+        log_client = SimpleNamespace(
             machine=SimpleNamespace(position=Position(9)),
             on_incarnation=self._take_incarnation,
             on_applied=lambda _callback: None,
         )
-        self.checkpoints = LogCheckpoints(store, coordinator, cluster_id="c")  # type: ignore[arg-type]
+        self.checkpoints = LogCheckpoints(store, log_client, cluster_id="c")  # type: ignore[arg-type]
 
     def _take_incarnation(self, callback):
         self.begin = lambda: callback(ME)

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from broker import handling
+from broker import handler_support
 from coordinator.commands.entries import DeleteTopic
 from coordinator.commands.transaction_commands import AddToTransaction, GiveUpTransaction
 from protocol.errors import ErrorCode
 from tests.broker.groups.world import agents
-from tests.broker.transactions.world import OPEN, Producer, commands_of, partition, standing
+from tests.broker.transactions.world import OPEN, Producer, commands_of, partition, txn_metadata
 
 VERSIONS = range(4)
 
@@ -27,12 +27,12 @@ async def test_the_first_add_opens_the_transaction_and_later_ones_join_it(versio
             ("logs", 0): 0,
             ("logs", 2): 0,
         }
-        assert (standing(one).state, standing(one).instance) == (OPEN, 1)
+        assert (txn_metadata(one).state, txn_metadata(one).instance) == (OPEN, 1)
         assert await producer.add({"logs": [1, 2, 2]}, version=version) == {
             ("logs", 1): 0,
             ("logs", 2): 0,
         }
-        assert standing(one).instance == 1
+        assert txn_metadata(one).instance == 1
         assert taking_part(one) == [0, 1, 2]
 
 
@@ -48,7 +48,7 @@ async def test_with_a_partition_that_is_not_there_none_takes_part(version):
             ("logs", -1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ("logs", 1): ErrorCode.OPERATION_NOT_ATTEMPTED,
         }
-        assert standing(one).state is not OPEN
+        assert txn_metadata(one).state is not OPEN
 
 
 async def test_a_topic_is_unknown_only_behind_a_barrier():
@@ -68,14 +68,14 @@ async def test_a_topic_that_is_deleted_meanwhile_is_unknown_and_the_others_are_n
     async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         topic = await one.create_topic("doomed")
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         two.lag()
-        await one.coordinator.propose(DeleteTopic(topic.topic_id))
+        await one.log_client.propose(DeleteTopic(topic.topic_id))
         asked = asyncio.create_task(producer.add({"logs": [0], "doomed": [0]}, peer=two.connect()))
         await asyncio.sleep(0.5)
         two.catch_up()
         assert await asked == {("logs", 0): 55, ("doomed", 0): 3}
-        assert standing(two).state is not OPEN
+        assert txn_metadata(two).state is not OPEN
 
 
 CASES = [
@@ -110,7 +110,7 @@ async def test_who_may_not_add_is_told_so_as_its_version_knows_it(case, codes, v
         answer = await producer.add({"logs": [0, 1]}, version=version)
         assert [*answer.values()] == [codes[version]] * 2
         assert await producer.add_offsets("g", version=version) == codes[version]
-        assert standing(one).state is not OPEN
+        assert txn_metadata(one).state is not OPEN
 
 
 async def test_existence_comes_before_everything_about_the_id():
@@ -127,7 +127,7 @@ async def test_a_group_takes_part_in_every_version(version):
         assert await producer.add_offsets("g", version=version) == 0
         assert await producer.add_offsets("h", version=version) == 0
         row = one.machine.transactions.get("id")
-        assert (list(row.group_ids), row.standing.instance) == (["g", "h"], 1)
+        assert (list(row.group_ids), row.txn_metadata.instance) == (["g", "h"], 1)
 
 
 async def test_more_partitions_than_a_command_may_have_take_part_in_the_same_transaction():
@@ -140,7 +140,7 @@ async def test_more_partitions_than_a_command_may_have_take_part_in_the_same_tra
         assert [len(each.partitions) for each in commands] == [1_000, 1_000, 501]
         assert [each.instance for each in commands] == [1, 1, 1]
         assert len(one.machine.transactions.get("id").partitions) == 2_501
-        assert standing(one).adds.owner.number == producer.peer.protocol.number
+        assert txn_metadata(one).adds.owner.number == producer.peer.protocol.number
         assert await producer.end() == 0
 
 
@@ -153,7 +153,7 @@ async def test_an_agent_that_lags_behind_the_producer_adds_to_its_first_transact
         await asyncio.sleep(0.5)
         two.catch_up()
         assert await asked == {("logs", 0): 0}
-        assert standing(two).instance == 1
+        assert txn_metadata(two).instance == 1
 
 
 @pytest.mark.promise("P8")
@@ -161,7 +161,7 @@ async def test_an_agent_that_lags_behind_several_transactions_adds_to_the_newest
     """`apply` refuses what the agent saw; the client, which may not repeat it, hears nothing of it."""
     async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         two.lag()
         for _ in range(3):
             await producer.add()
@@ -171,7 +171,7 @@ async def test_an_agent_that_lags_behind_several_transactions_adds_to_the_newest
         await asyncio.sleep(0.5)
         two.catch_up()
         assert await asked == {("logs", 2): 0}
-        assert (standing(two).instance, taking_part(two)) == (4, [1, 2])
+        assert (txn_metadata(two).instance, taking_part(two)) == (4, [1, 2])
         assert two.node.transactions.stats.moved == 1
 
 
@@ -179,7 +179,7 @@ async def test_a_transaction_that_moves_in_the_middle_of_a_large_add_takes_all_o
     async with agents("one", "two") as (one, two):
         await one.create_topic("wide", 2_500)
         producer = await Producer.begin(one)
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         seen = []
 
         def ended(applied):
@@ -189,23 +189,23 @@ async def test_a_transaction_that_moves_in_the_middle_of_a_large_add_takes_all_o
                     if len(seen) == 1:
                         # Somebody takes the id's transaction away between two commands.
                         give_up = GiveUpTransaction("id", producer.producer_id, 0, 1, True)
-                        handling.forget(two.coordinator.propose(give_up))
+                        handler_support.forget(two.log_client.propose(give_up))
 
-        two.coordinator.on_applied(ended)
+        two.log_client.on_applied(ended)
         answer = await producer.add({"wide": range(2_500)})
-        await one.coordinator.barrier()
+        await one.log_client.barrier()
         assert set(answer.values()) == {ErrorCode.PRODUCER_FENCED}
-        assert standing(one).state is not OPEN
+        assert txn_metadata(one).state is not OPEN
 
 
 async def test_a_transaction_that_never_stands_still_is_said_to_be_concurrent():
     async with agents() as (one,):
         producer = await Producer.begin(one)
         service = one.node.transactions
-        service.standing = lambda transactional_id: standing_of(transactional_id)._replace(
+        service.txn_metadata = lambda transactional_id: standing_of(transactional_id)._replace(
             instance=7
         )
-        standing_of = type(service).standing.__get__(service)
+        standing_of = type(service).txn_metadata.__get__(service)
         assert await producer.add() == {("logs", 0): ErrorCode.CONCURRENT_TRANSACTIONS}
         assert service.stats.moved == 5
 
@@ -227,6 +227,6 @@ async def test_without_a_session_adds_are_sent_again():
         assert await producer.add(peer=peer) == {("logs", 0): 14}
         assert await producer.add_offsets("g", peer=peer) == 14
         one.log.down = False
-        while one.coordinator.incarnation() is None:
+        while one.log_client.incarnation() is None:
             await asyncio.sleep(0.1)
         assert await producer.add(peer=peer) == {("logs", 0): 0}

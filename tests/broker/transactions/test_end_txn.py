@@ -20,7 +20,7 @@ from tests.broker.transactions.world import (
     Producer,
     commands_of,
     partition,
-    standing,
+    txn_metadata,
 )
 from tests.kit.faults import lost
 
@@ -54,8 +54,8 @@ async def test_an_old_end_in_every_state(version, state, commit, code, after):
         producer = await Producer.begin(one)
         await at_state(producer, state)
         assert await producer.end(commit=commit, version=version) == code
-        assert standing(one).state is after
-        assert standing(one).epoch == 0
+        assert txn_metadata(one).state is after
+        assert txn_metadata(one).epoch == 0
 
 
 @pytest.mark.parametrize("version", OLD)
@@ -77,7 +77,7 @@ async def test_who_may_not_end_is_told_so_as_its_version_knows_it(version, commi
         for name, value in fields.items():
             setattr(producer, name, value)
         assert await producer.end(commit=commit, version=version) == codes[version]
-        assert standing(one).state is OPEN
+        assert txn_metadata(one).state is OPEN
         assert one.node.transactions.stats.challenges == 0
 
 
@@ -98,7 +98,7 @@ async def test_who_may_not_end_is_told_so_in_the_new_version(fields, code):
         for name, value in fields.items():
             setattr(producer, name, value)
         assert await producer.end(version=5) == code
-        assert standing(one).state is OPEN
+        assert txn_metadata(one).state is OPEN
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ async def test_a_new_end_in_every_state_gives_the_next_epoch(state, commit, code
         producer = await Producer.begin(one)
         await at_state(producer, state)
         assert await producer.end(commit=commit, version=5) == code
-        assert standing(one).state is after
-        assert producer.epoch == standing(one).epoch == (1 if code == 0 else 0)
+        assert txn_metadata(one).state is after
+        assert producer.epoch == txn_metadata(one).epoch == (1 if code == 0 else 0)
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -142,29 +142,29 @@ async def test_a_new_end_needs_no_barrier_and_an_old_one_does():
     async with agents() as (one,):
         producer = await Producer.begin(one)
         await producer.add()
-        before = one.coordinator.stats.barriers
+        before = one.log_client.stats.barriers
         assert await producer.end(version=5) == 0
-        assert one.coordinator.stats.barriers == before
+        assert one.log_client.stats.barriers == before
         await producer.add()
         assert await producer.end(version=4) == 0
-        assert one.coordinator.stats.barriers == before + 1
+        assert one.log_client.stats.barriers == before + 1
 
 
 async def test_an_agent_that_lags_ends_the_transaction_of_its_own_connection_only_when_it_knows_it():
     async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         two.lag()
         peer = two.connect()
         add = asyncio.create_task(producer.add(peer=peer))
         await asyncio.sleep(0.5)
         peer.send(apis.END_TXN, 3, producer.end_request())
         await asyncio.sleep(0.5)
-        assert standing(one).state is OPEN
+        assert txn_metadata(one).state is OPEN
         two.catch_up()
         assert await add == {("logs", 0): 0}
         assert (await peer.answer()).error_code == 0
-        assert standing(two).state is COMMITTED
+        assert txn_metadata(two).state is COMMITTED
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -175,7 +175,7 @@ async def test_one_entry_ends_the_transaction_in_all_its_partitions(commit):
         for index in (0, 1):
             assert await producer.produce(index) == 0
         entries = []
-        one.coordinator.on_applied(entries.append)
+        one.log_client.on_applied(entries.append)
         assert await producer.end(commit=commit) == 0
         (entry,) = entries
         (outcome,) = entry.outcomes
@@ -196,10 +196,10 @@ async def test_an_end_on_another_connection_is_asked_once_to_come_again(version,
         commands = commands_of(one, EndTransaction)
         code = await producer.end(commit=commit, version=version, peer=other)
         assert code == ErrorCode.CONCURRENT_TRANSACTIONS
-        assert standing(one).state is OPEN
+        assert txn_metadata(one).state is OPEN
         assert commands == []
         assert await producer.end(commit=commit, version=version, peer=other) == 0
-        assert standing(two).state is (COMMITTED if commit else ABORTED)
+        assert txn_metadata(two).state is (COMMITTED if commit else ABORTED)
         stats = two.node.transactions.stats
         assert (stats.challenges, stats.ended[Ending.COMMITTED]) == (1, int(commit))
         assert one.node.transactions.stats.challenges == 0
@@ -238,7 +238,7 @@ async def test_a_challenge_for_one_transaction_proves_nothing_about_the_next():
         assert await producer.end() == 0
         await producer.add()
         assert await producer.end(peer=other) == 51
-        assert standing(one).state is OPEN
+        assert txn_metadata(one).state is OPEN
 
 
 async def test_an_add_that_joins_from_elsewhere_costs_the_client_one_challenge():
@@ -261,10 +261,10 @@ async def test_an_end_that_was_read_before_another_connections_add_does_not_coun
         frame = producer.end_frame(other)
         other.feed(frame[:6])  # Read by now, as far as the clock goes.
         await producer.add({"logs": [1]}, peer=two.connect())
-        await one.coordinator.barrier()
+        await one.log_client.barrier()
         other.feed(frame[6:])
         assert (await other.answer()).error_code == 51
-        assert standing(one).state is OPEN
+        assert txn_metadata(one).state is OPEN
         assert await producer.end(peer=other) == 0
 
 
@@ -273,26 +273,26 @@ async def test_an_add_that_overtakes_an_end_on_its_way_into_the_log_turns_it_awa
     async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         await producer.add()
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         ends = commands_of(one, EndTransaction)
         joined = []
 
-        real = one.coordinator.barrier
+        real = one.log_client.barrier
 
         async def barrier():
             await real()
             one.lag()  # What comes now is not seen before the end is proposed.
-            joined.append(await two.coordinator.propose(other_add))
+            joined.append(await two.log_client.propose(other_add))
 
         other_add = AddToTransaction("id", producer.producer_id, producer.epoch, 1, 77, (), ("g",))
-        one.coordinator.barrier = barrier
+        one.log_client.barrier = barrier
         asked = asyncio.create_task(producer.end())
         await asyncio.sleep(1)
         one.catch_up()
         assert await asked == 51
         assert len(ends) == 1
-        assert standing(one).state is OPEN
-        one.coordinator.barrier = real
+        assert txn_metadata(one).state is OPEN
+        one.log_client.barrier = real
         assert await producer.end() == 0
 
 
@@ -307,12 +307,12 @@ async def test_without_a_session_an_end_is_sent_again_and_carried_out_then(versi
         await one.lose_session()
         assert await producer.end(version=version) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         one.log.down = False
-        while one.coordinator.incarnation() is None:
+        while one.log_client.incarnation() is None:
             await asyncio.sleep(0.1)
         code = await producer.end(version=version)
         # A new incarnation may have begun: its connections are others, as far as the log knows.
         assert code == 0 or (version == 3 and code == 51 and await producer.end() == 0)
-        assert standing(one).state is COMMITTED
+        assert txn_metadata(one).state is COMMITTED
 
 
 @pytest.mark.promise("P4")
@@ -325,14 +325,14 @@ async def test_an_end_whose_fate_stays_open_closes_the_connection_and_is_told_wh
         producer = await Producer.begin(one)
         await producer.add()
         again = producer.copy()
-        real = one.coordinator.barrier
+        real = one.log_client.barrier
 
         async def barrier():
             await real()
             one.lag()
             one.log.after["append"] = lost()
 
-        one.coordinator.barrier = barrier
+        one.log_client.barrier = barrier
         if version == 5:
             one.lag()
             one.log.after["append"] = lost()
@@ -342,7 +342,7 @@ async def test_an_end_whose_fate_stays_open_closes_the_connection_and_is_told_wh
         assert len(producer.peer.frames()) == 2
         assert one.node.transactions.stats.open_fates == 1
         assert await again.end(version=version, peer=two.connect()) == 0
-        assert standing(two).state is COMMITTED
+        assert txn_metadata(two).state is COMMITTED
         one.log.after.clear()
 
 

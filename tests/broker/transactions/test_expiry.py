@@ -41,7 +41,7 @@ def noted(*agents) -> list:
             if isinstance(each, ExpireTransactionalIds | ExpireProducers)
         )
 
-    agents[0].coordinator.on_applied(note)
+    agents[0].log_client.on_applied(note)
     return seen
 
 
@@ -113,14 +113,14 @@ async def test_several_agents_share_the_work_and_nothing_is_left_over(world):
             await write(one, "logs", producer_id=900, partition=number)
         await asyncio.sleep(PAST_S)
         for agent in agents:
-            await agent.coordinator.barrier()
+            await agent.log_client.barrier()
         seen = noted(*agents)
         # All look before anything has been proposed.
         await asyncio.gather(
             *[transaction_expiration.sweep_ids(agent.node) for agent in agents],
             *[transaction_expiration.sweep_producers(agent.node) for agent in agents],
         )
-        await one.coordinator.barrier()
+        await one.log_client.barrier()
         assert ids_of(one) == []
         assert one.machine.partitions.window_count == 0
         ids = [each.transactional_ids for each in seen if hasattr(each, "transactional_ids")]
@@ -135,13 +135,13 @@ async def test_more_than_a_command_may_name_is_several(world):
         ids = [f"id-{number}" for number in range(IDS_PER_COMMAND_MAX + 1)]
         await asyncio.gather(*[init(one, each) for each in ids])
         items = [Item(0, 100, 1, 0, 10_000 + number, 0, 0) for number in range(300)]
-        incarnation = one.coordinator.incarnation()
+        incarnation = one.log_client.incarnation()
         count = 0
         while count <= 2 * PRODUCERS_PER_COMMAND_MAX:
             chunk = one.machine.incarnations.get(incarnation).chunk_last + 1
             some = tuple(item._replace(producer_id=item.producer_id + count) for item in items)
             span = ChunkSpan(topic.topic_id, 0, 0, some)
-            await one.coordinator.propose(CommitChunk(chunk, 30_000, (span,)), incarnation)
+            await one.log_client.propose(CommitChunk(chunk, 30_000, (span,)), incarnation)
             count += len(items)
         await asyncio.sleep(PAST_S)
         seen = noted(one)
@@ -161,7 +161,7 @@ async def test_the_machines_time_decides_and_not_the_clock_of_one_agent(world):
         await init(one, "old")
         await write(one, "logs", producer_id=900)
         one.node.now_ms = lambda: world.now_ms() + 10**12
-        one.coordinator._proposer._now_ms = one.node.now_ms
+        one.log_client._proposer._now_ms = one.node.now_ms
         await one.create_topic("written-by-a-wild-clock")
         seen = noted(one)
         for agent in (one, two):
@@ -169,9 +169,9 @@ async def test_the_machines_time_decides_and_not_the_clock_of_one_agent(world):
             await transaction_expiration.sweep_producers(agent.node)
         assert seen == []
         # Also when a sweep believed it: apply looks at its own time.
-        await one.coordinator.propose(ExpireTransactionalIds(60_000, ("old",)))
+        await one.log_client.propose(ExpireTransactionalIds(60_000, ("old",)))
         rows = (PartitionProducers(topic.topic_id, 0, (900,)),)
-        await one.coordinator.propose(ExpireProducers(60_000, rows))
+        await one.log_client.propose(ExpireProducers(60_000, rows))
         assert (ids_of(one), producers_of(one, "logs")) == (["old"], [900])
 
 

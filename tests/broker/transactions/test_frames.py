@@ -17,7 +17,7 @@ CHALLENGE = Challenge("id", 3)
 
 
 def at(stage, position: int) -> None:
-    stage.node.coordinator.machine.position = Position(position)
+    stage.node.log_client.machine.position = Position(position)
 
 
 async def challenge(stage, index: int = 0) -> None:

@@ -17,7 +17,7 @@ from tests.broker.transactions.world import (
     commands_of,
     partition,
     records,
-    standing,
+    txn_metadata,
 )
 from tests.kit.faults import lost
 
@@ -80,7 +80,7 @@ async def test_an_epoch_that_another_producer_has_taken_over_is_fenced(version, 
         old = await Producer.begin(one)
         await Producer.begin(one)
         assert await old.init(given=True, version=version) == code
-        assert standing(one).epoch == 1
+        assert txn_metadata(one).epoch == 1
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
@@ -105,7 +105,7 @@ async def test_a_takeover_aborts_the_open_transaction_in_the_same_entry_and_cost
         new = await Producer.begin(two)
         assert len(entries) == 1
         assert (new.producer_id, new.epoch) == (old.producer_id, 1)
-        assert standing(two).state is EMPTY
+        assert txn_metadata(two).state is EMPTY
         assert partition(two).last_stable == partition(two).end_offset == 2
         assert await records(two) == []
         assert await old.end() == ErrorCode.PRODUCER_FENCED
@@ -129,9 +129,9 @@ async def test_without_a_session_clients_are_told_to_ask_again_and_nothing_happe
         await one.lose_session()
         assert (await ask(one)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         one.log.down = False
-        while one.coordinator.incarnation() is None:
+        while one.log_client.incarnation() is None:
             await asyncio.sleep(0.1)
-        assert standing(one) is None
+        assert txn_metadata(one) is None
         assert (await ask(one)).producer_epoch == 0
 
 
@@ -154,7 +154,7 @@ async def test_when_the_fate_stays_open_the_connection_is_closed_and_the_client_
         assert one.node.transactions.stats.open_fates == 1
         one.log.after.clear()
         one.catch_up()
-        assert standing(one).state is not ABORTED
+        assert txn_metadata(one).state is not ABORTED
         answer = await ask(one)
         assert (answer.error_code, answer.producer_epoch) == (0, 2)
-        assert standing(one).state is not OPEN
+        assert txn_metadata(one).state is not OPEN

@@ -19,7 +19,7 @@ from tests.broker.transactions.world import (
     OPEN,
     Producer,
     commands_of,
-    standing,
+    txn_metadata,
 )
 from tests.kit.client import settle
 
@@ -28,7 +28,7 @@ BOTH = pytest.mark.parametrize("commit", [True, False])
 
 async def wait_a_moment(*agents) -> None:
     for agent in agents:
-        await agent.coordinator.barrier()
+        await agent.log_client.barrier()
     await asyncio.sleep(1)
 
 
@@ -51,14 +51,14 @@ async def test_jepsen_an_end_that_was_held_back_does_not_touch_a_later_transacti
         await producer.add({"logs": [1]}, peer=b)
         assert await producer.end(peer=b) == 0
         await producer.add({"logs": [2]}, peer=b)
-        before = standing(one), standing(two)
+        before = txn_metadata(one), txn_metadata(two)
         a.pump()
         await wait_a_moment(one, two)
         assert (await last_answer(a)).error_code == 51
-        assert (standing(one), standing(two)) == before
-        assert standing(one).instance == 3
+        assert (txn_metadata(one), txn_metadata(two)) == before
+        assert txn_metadata(one).instance == 3
         assert await producer.end(peer=b) == 0
-        assert standing(one).adds.owner is None
+        assert txn_metadata(one).adds.owner is None
 
 
 async def last_answer(peer):
@@ -80,7 +80,7 @@ async def test_an_end_that_is_read_late_but_still_means_the_live_transaction_end
         assert await producer.end(commit=commit, peer=b) == 51
         a.pump()
         assert (await last_answer(a)).error_code == 0
-        assert standing(one).state is (COMMITTED if commit else ABORTED)
+        assert txn_metadata(one).state is (COMMITTED if commit else ABORTED)
         assert await producer.end(commit=commit, peer=b) == 0
 
 
@@ -96,24 +96,24 @@ async def test_hole_1_an_add_and_an_abort_behind_it_do_not_end_the_live_transact
         assert await producer.end(commit=False, peer=b) == 0
         if order == "read after it":
             await producer.add({"logs": [2]}, peer=b)
-            assert standing(one).instance == 2
+            assert txn_metadata(one).instance == 2
             a.pump()
             assert (await last_answer(a)).error_code == 51
-            assert (standing(one).state, standing(one).instance) == (OPEN, 2)
+            assert (txn_metadata(one).state, txn_metadata(one).instance) == (OPEN, 2)
         else:
             a.pump()
             # Nothing was open: the late add begins a transaction of its own, which the late end
             # ends. Nobody has written anything in it.
             assert (await last_answer(a)).error_code == 0
-            assert (standing(one).state, standing(one).instance) == (ABORTED, 2)
+            assert (txn_metadata(one).state, txn_metadata(one).instance) == (ABORTED, 2)
             await producer.add({"logs": [2]}, peer=b)
-        live = standing(one).instance
+        live = txn_metadata(one).instance
         assert (await producer.add({"logs": [3]}, peer=b)) == {("logs", 3): 0}
         code = await producer.end(peer=b)
         assert code == (51 if order == "read after it" else 0)
         if code:
             assert await producer.end(peer=b) == 0
-        assert (standing(one).state, standing(one).instance) == (COMMITTED, live)
+        assert (txn_metadata(one).state, txn_metadata(one).instance) == (COMMITTED, live)
 
 
 async def test_hole_1_a_late_add_joined_by_the_live_client_gives_the_late_abort_nothing():
@@ -127,12 +127,12 @@ async def test_hole_1_a_late_add_joined_by_the_live_client_gives_the_late_abort_
         )
         a.feed(late_add)
         await settle()
-        while standing(one).state is not OPEN:
+        while txn_metadata(one).state is not OPEN:
             await asyncio.sleep(0.01)
         assert await producer.add({"logs": [2]}, peer=b) == {("logs", 2): 0}
         a.feed(late_end)
         assert (await last_answer(a)).error_code == 51
-        assert standing(one).state is OPEN
+        assert txn_metadata(one).state is OPEN
         assert await producer.end(peer=b) == 51
         assert await producer.end(peer=b) == 0
 
@@ -150,7 +150,7 @@ async def test_hole_2_two_ends_on_a_dead_connection_do_not_pass_for_question_and
         await producer.add({"logs": [1]}, peer=b)
         a.pump()
         assert (await last_answer(a)).error_code == 51
-        assert (standing(one).state, standing(one).instance) == (OPEN, 2)
+        assert (txn_metadata(one).state, txn_metadata(one).instance) == (OPEN, 2)
         assert one.node.transactions.stats.challenges == 2
         assert await producer.end(peer=b) == 0
 
@@ -164,14 +164,14 @@ async def test_hole_2_the_second_end_may_lie_in_the_kernel_while_the_first_is_ch
         assert await producer.end(peer=b) == 51
         assert await producer.end(peer=b) == 0
         await producer.add({"logs": [1]}, peer=b)
-        await one.coordinator.barrier()
+        await one.log_client.barrier()
         a.feed(first)
         a.put(second)  # It came while the first was being looked at.
         await asyncio.sleep(1)
         assert codes(a) == 3
         a.pump()
         assert (await last_answer(a)).error_code == 51
-        assert standing(one).state is OPEN
+        assert txn_metadata(one).state is OPEN
 
 
 @BOTH
@@ -194,7 +194,7 @@ async def test_hole_3_an_agents_own_delayed_proposal_does_not_end_a_later_transa
         one.log.append = append
         a.feed(producer.end_frame(a, commit=commit))
         await asyncio.sleep(1)
-        assert standing(two).state is OPEN
+        assert txn_metadata(two).state is OPEN
         assert await producer.end(commit=commit, peer=b) == 51
         assert await producer.end(commit=commit, peer=b) == 0
         await producer.add({"logs": [1]}, peer=b)
@@ -202,7 +202,7 @@ async def test_hole_3_an_agents_own_delayed_proposal_does_not_end_a_later_transa
         gate.set()
         await wait_a_moment(one, two)
         assert len(ends) == 1, "the late command is in the log"
-        assert (standing(two).state, standing(two).instance) == (OPEN, 2)
+        assert (txn_metadata(two).state, txn_metadata(two).instance) == (OPEN, 2)
         assert (await last_answer(a)).error_code == 51
         assert await producer.end(peer=b) == 0
 
@@ -214,13 +214,13 @@ async def test_a_command_that_is_written_again_and_again_ends_what_it_names_once
         number = producer.peer.protocol.number
         proof = ClientProof(1, number, one.machine.position, challenged=True)
         command = EndTransaction("id", producer.producer_id, 0, True, proof)
-        await one.coordinator.propose(command)
-        assert standing(one).state is COMMITTED
+        await one.log_client.propose(command)
+        assert txn_metadata(one).state is COMMITTED
         for _ in range(3):
             await producer.add()
-            outcome = await one.coordinator.propose(command)
+            outcome = await one.log_client.propose(command)
             assert outcome.error is ErrorCode.CONCURRENT_TRANSACTIONS
-            assert standing(one).state is OPEN
+            assert txn_metadata(one).state is OPEN
             assert await producer.end() == 0
 
 
@@ -234,10 +234,10 @@ async def test_a_late_end_of_the_new_protocol_is_a_repetition_and_no_more(commit
         a.put(producer.end_frame(a, commit=commit, version=5))
         assert await producer.end(commit=commit, version=5, peer=b) == 0
         assert await producer.produce(1, version=12, peer=b) == 0
-        assert standing(one).instance == 2
+        assert txn_metadata(one).instance == 2
         a.pump()
         assert (await last_answer(a)).error_code == ErrorCode.PRODUCER_FENCED
         await wait_a_moment(one, two)
-        assert (standing(two).state, standing(two).instance) == (OPEN, 2)
+        assert (txn_metadata(two).state, txn_metadata(two).instance) == (OPEN, 2)
         assert await producer.end(version=5, peer=b) == 0
         assert two.node.transactions.stats.challenges == 0

@@ -122,7 +122,7 @@ async def test_another_agent_says_the_same_behind_a_barrier():
     """P8."""
     async with agents("one", "lagging") as (one, lagging):
         producer = await with_open(one)
-        await lagging.coordinator.barrier()
+        await lagging.log_client.barrier()
         for timestamp, expected in ((-1, 5), (-3, 4)):
             lagging.lag()
             if timestamp == -1:

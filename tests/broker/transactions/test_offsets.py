@@ -16,7 +16,7 @@ from tests.broker.transactions.world import (
     Producer,
     commands_of,
     offset_codes,
-    standing,
+    txn_metadata,
 )
 from tests.kit.faults import lost
 
@@ -97,7 +97,7 @@ async def test_offsets_of_a_new_client_begin_the_transaction_of_their_epoch():
     async with agents() as (one,):
         producer = await Producer.begin(one)
         assert await producer.commit_offsets(one, "g", {LOGS0: 7}, version=5) == {LOGS0: 0}
-        assert (standing(one).state, standing(one).instance) == (OPEN, 1)
+        assert (txn_metadata(one).state, txn_metadata(one).instance) == (OPEN, 1)
         assert await producer.end(version=5) == 0
         assert offsets_of(one) == {0: 7}
 
@@ -108,7 +108,7 @@ async def test_the_group_takes_part_as_the_agent_finds_behind_a_barrier():
     async with agents("one", "two") as (one, two):
         group_id = group_of(two)
         producer = await Producer.begin(one)
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         two.lag()
         assert await producer.add_offsets(group_id) == 0
         asked = asyncio.create_task(producer.commit_offsets(two, group_id, {LOGS0: 7}))
@@ -117,7 +117,7 @@ async def test_the_group_takes_part_as_the_agent_finds_behind_a_barrier():
         two.catch_up()
         assert await asked == {LOGS0: 0}
         assert await producer.end() == 0
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         assert offsets_of(two, group_id) == {0: 7}
 
 
@@ -138,7 +138,7 @@ async def test_offsets_that_come_late_into_the_log_do_not_slide_into_the_next_tr
     ):
         group_id = group_of(two)
         producer = await in_group(one, group_id)
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         seen = commands_of(one, CommitTransactionOffsets)
         gate, real = asyncio.Event(), two.log.append
 
@@ -155,7 +155,7 @@ async def test_offsets_that_come_late_into_the_log_do_not_slide_into_the_next_tr
         assert await asked == {LOGS0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
         assert [command.instance for command in seen] == [1]
         assert await producer.end() == 0
-        await two.coordinator.barrier()
+        await two.log_client.barrier()
         assert one.machine.groups.get(group_id) is None or offsets_of(one, group_id) == {}
 
 
@@ -205,7 +205,7 @@ async def test_more_offsets_than_fit_one_command_go_as_several_of_one_transactio
         assert set(answer.values()) == {0}
         assert len(seen) > 2
         assert max(len(command.offsets) for command in seen) <= 1_000
-        assert standing(one).instance == 1
+        assert txn_metadata(one).instance == 1
         assert one.machine.groups.get("g").offsets.pending_count == 2_500
         assert await producer.end(version=5) == 0
         topic = one.machine.topics.by_name("wide")
@@ -314,7 +314,7 @@ async def test_offsets_of_a_generation_that_waits_for_its_assignment_are_sent_ag
 async def test_offsets_of_anothers_partition_abort_the_transaction_where_only_owners_may_commit():
     async with agents() as (one,):
         configs = (("frazil.commit.owner.only", "true"),)
-        await one.coordinator.propose(SetGroupConfigs("g", configs))
+        await one.log_client.propose(SetGroupConfigs("g", configs))
         first, _ = await classic_group(one, "g", {"logs": [0]}, {"logs": [1]})
         producer = await in_group(one)
         fields = {"generation_id": first.epoch, "member_id": first.member_id}
@@ -334,11 +334,11 @@ async def test_offsets_whose_fate_is_open_are_said_to_have_timed_out_and_may_be_
         assert await producer.commit_offsets(one, "g", {LOGS0: 7}) == {LOGS0: 7}
         one.log.after.clear()
         one.catch_up()
-        await one.coordinator.barrier()
+        await one.log_client.barrier()
         assert await producer.commit_offsets(one, "g", {LOGS0: 8}) == {LOGS0: 0}
         assert await producer.end() == 0
         assert offsets_of(one) == {0: 8}
-        assert standing(one).state is COMMITTED
+        assert txn_metadata(one).state is COMMITTED
 
 
 async def test_without_a_session_the_agent_coordinates_no_group():

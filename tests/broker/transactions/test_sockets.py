@@ -94,7 +94,7 @@ def test_ends_that_were_sent_before_the_challenge_are_all_challenged(loop_factor
     async def play(agent, producer_id, reader, writer):
         writer.write(b"".join(end_frame(producer_id, number) for number in range(5)))
         assert await codes(reader, 5) == [51] * 5
-        assert agent.node.transactions.standing("id").state.name == "ONGOING"
+        assert agent.node.transactions.txn_metadata("id").state.name == "ONGOING"
         writer.write(end_frame(producer_id, 6))
         assert await codes(reader, 1) == [0]
 
@@ -107,14 +107,14 @@ def test_an_end_that_waits_in_the_kernel_is_challenged_too(loop_factory):
 
     async def play(agent, producer_id, reader, writer):
         gate = asyncio.Event()
-        real = agent.node.coordinator.barrier
+        real = agent.node.log_client.barrier
         connection = None
 
         async def barrier():
             await gate.wait()
             await real()
 
-        agent.node.coordinator.barrier = barrier
+        agent.node.log_client.barrier = barrier
         writer.write(end_frame(producer_id, 1))
         async with asyncio.timeout(60):
             while connection is None:

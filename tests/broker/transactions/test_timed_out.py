@@ -17,7 +17,7 @@ from tests.broker.transactions.world import (
     commands_of,
     partition,
     records,
-    standing,
+    txn_metadata,
 )
 
 TIMEOUT_MS = 5_000
@@ -36,7 +36,7 @@ async def until_ended(agent, seconds: float) -> float:
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     async with asyncio.timeout(seconds):
-        while standing(agent).state is OPEN:
+        while txn_metadata(agent).state is OPEN:
             await asyncio.sleep(0.05)
     return loop.time() - begun_s
 
@@ -60,7 +60,7 @@ async def test_a_transaction_is_aborted_after_its_timeout_and_not_before():
         await left_open(one)
         took_s = await until_ended(one, 10)
         assert 4.9 <= took_s <= 6.5
-        assert (standing(one).state, standing(one).given_up) == (ABORTED, True)
+        assert (txn_metadata(one).state, txn_metadata(one).given_up) == (ABORTED, True)
         assert partition(one).last_stable == 2
         assert await records(one) == []
         assert timed_out(one) == 1
@@ -112,7 +112,7 @@ async def test_the_producer_that_timed_out_recovers_by_its_own_epoch_if_nobody_t
         producer = await left_open(one)
         await until_ended(one, 10)
         assert await producer.init(given=True) == 0
-        assert (producer.epoch, standing(one).state) == (1, EMPTY)
+        assert (producer.epoch, txn_metadata(one).state) == (1, EMPTY)
 
 
 async def test_the_ids_coordinator_ends_it_and_the_others_do_not_even_try():
@@ -124,7 +124,7 @@ async def test_the_ids_coordinator_ends_it_and_the_others_do_not_even_try():
             await producer.add()
             await asyncio.sleep(8)
             assert len(proposed) == 1
-            assert standing(one, transactional_id).state is ABORTED
+            assert txn_metadata(one, transactional_id).state is ABORTED
             assert timed_out(agent) == 1
         assert one.node.transactions.stats.ended == two.node.transactions.stats.ended
 
@@ -136,9 +136,9 @@ async def test_when_the_coordinator_does_nothing_for_long_another_agent_takes_ov
         producer = await Producer.begin(one, transactional_id, timeout_ms=TIMEOUT_MS)
         await producer.add()
         await asyncio.sleep(30)
-        assert standing(one, transactional_id).state is OPEN
+        assert txn_metadata(one, transactional_id).state is OPEN
         await asyncio.sleep(10)
-        assert standing(one, transactional_id).state is ABORTED
+        assert txn_metadata(one, transactional_id).state is ABORTED
         assert timed_out(one) == 1
 
 
@@ -149,7 +149,7 @@ async def test_when_the_coordinator_dies_the_next_one_is_coordinator_and_need_no
         await producer.add()
         two.log.down = True
         await asyncio.sleep(63)
-        assert standing(one, transactional_id).state is ABORTED
+        assert txn_metadata(one, transactional_id).state is ABORTED
 
 
 @pytest.mark.promise("P6")
@@ -163,9 +163,9 @@ async def test_a_stall_of_the_agent_is_no_time():
         for _ in range(3):
             skew[0] += 60_000
             await asyncio.sleep(1)
-        assert standing(one).state is OPEN
+        assert txn_metadata(one).state is OPEN
         await asyncio.sleep(4)
-        assert standing(one).state is ABORTED
+        assert txn_metadata(one).state is ABORTED
 
 
 async def test_a_time_without_a_session_is_no_time():
@@ -175,14 +175,14 @@ async def test_a_time_without_a_session_is_no_time():
         await one.lose_session()
         await asyncio.sleep(30)
         one.log.down = False
-        while one.coordinator.incarnation() is None:
+        while one.log_client.incarnation() is None:
             await asyncio.sleep(0.1)
         await asyncio.sleep(1.5)
-        assert standing(one).state is OPEN
+        assert txn_metadata(one).state is OPEN
         code = await producer.end()
         assert code == 51
         assert await producer.end() == 0
-        assert standing(one).state is COMMITTED
+        assert txn_metadata(one).state is COMMITTED
         assert await records(one) == [b"v"]
 
 
@@ -191,10 +191,10 @@ async def test_a_wall_clock_that_jumps_ends_nothing():
     async with agents(**SWEEP) as (one,):
         await left_open(one)
         one.node.now_ms = lambda: 10**15
-        one.coordinator._proposer._now_ms = lambda: 10**15
+        one.log_client._proposer._now_ms = lambda: 10**15
         await one.create_topic("another")
         await asyncio.sleep(2)
-        assert standing(one).state is OPEN
+        assert txn_metadata(one).state is OPEN
 
 
 async def test_an_agent_that_has_just_started_gives_the_whole_time_again(world):
@@ -218,7 +218,7 @@ async def test_a_transaction_that_is_another_by_the_time_its_end_is_written_is_l
     async with agents("one", "two", **SWEEP) as (one, two):
         producer = await left_open(one)
         owner = one if one.node.transactions.coordinates("id") else two
-        gate, real = asyncio.Event(), owner.coordinator.propose
+        gate, real = asyncio.Event(), owner.log_client.propose
 
         def propose(command, incarnation=None):
             if not isinstance(command, GiveUpTransaction):
@@ -233,15 +233,15 @@ async def test_a_transaction_that_is_another_by_the_time_its_end_is_written_is_l
             return future
 
         tasks = []
-        owner.coordinator.propose = propose
+        owner.log_client.propose = propose
         await asyncio.sleep(8)
         assert len(tasks) >= 1
         assert await producer.end() == 0
         await producer.add({"logs": [1]})
         gate.set()
         await asyncio.gather(*tasks)
-        await one.coordinator.barrier()
-        assert (standing(one).state, standing(one).instance) == (OPEN, 2)
+        await one.log_client.barrier()
+        assert (txn_metadata(one).state, txn_metadata(one).instance) == (OPEN, 2)
         assert timed_out(owner) == 0
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from broker.transactions.views import OFFSETS_PARTITIONS, Filter, offsets_partition, unknown_states
 from coordinator.tables.transactions import TransactionRow
-from txn.transactions import Standing, State
+from txn.transactions import State, TransactionMetadata
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,9 @@ def test_kafkas_names_of_states_are_known_and_others_told_once() -> None:
 
 
 def row(transactional_id: str, *, producer_id: int, started_ms: int) -> TransactionRow:
-    made = TransactionRow(transactional_id, Standing(producer_id, 0, state=State.ONGOING))
+    made = TransactionRow(
+        transactional_id, TransactionMetadata(producer_id, 0, state=State.ONGOING)
+    )
     made.started_ms = started_ms
     return made
 

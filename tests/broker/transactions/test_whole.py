@@ -10,7 +10,7 @@ from broker.transactions.stats import Ending
 from protocol.errors import ErrorCode
 from tests.broker.groups.members import classic_group, fetched, rows
 from tests.broker.groups.world import agents, group_of
-from tests.broker.transactions.world import OPEN, Producer, records, standing
+from tests.broker.transactions.world import OPEN, Producer, records, txn_metadata
 
 LOGS0 = ("logs", 0)
 
@@ -38,7 +38,7 @@ async def test_consume_transform_produce_with_a_groups_offsets_is_all_or_nothing
             assert answer == {LOGS0: 0}
             before = await fetched(two, group_id, {"logs": [0]})
             assert await producer.end(commit=commit, version=5 if new else 3) == 0
-            await two.coordinator.barrier()
+            await two.log_client.barrier()
             if commit:
                 expected.append(value)
                 assert await fetched(two, group_id, {"logs": [0]}) == {LOGS0: 10 + number}
@@ -80,7 +80,7 @@ async def test_a_client_that_learns_of_the_new_generation_switches_in_mid_life(a
         assert producer.epoch == 1
         assert await producer.produce(0, b"new", version=12) == 0
         assert await producer.produce(3, b"more", version=12) == 0
-        assert (standing(one).state, standing(one).instance) == (OPEN, 2)
+        assert (txn_metadata(one).state, txn_metadata(one).instance) == (OPEN, 2)
         assert await producer.end(version=5) == 0
         assert await records(one, 0) == [b"old", b"new"]
         assert await records(one, 3) == [b"more"]
@@ -144,7 +144,7 @@ async def test_nothing_is_lost_while_the_log_is_away():
         assert await producer.end() == 14
         assert await producer.copy().init() == 14
         one.log.down = False
-        while one.coordinator.incarnation() is None:
+        while one.log_client.incarnation() is None:
             await asyncio.sleep(0.1)
         await producer.add({"logs": [1]})
         assert await producer.produce(1, b"second") == 0

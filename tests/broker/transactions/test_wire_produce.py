@@ -18,7 +18,7 @@ from tests.broker.transactions.world import (
     Producer,
     partition,
     records,
-    standing,
+    txn_metadata,
 )
 from tests.kit.agents import NOW_MS
 
@@ -74,7 +74,7 @@ async def test_a_frame_of_which_one_half_comes_after_the_end_is_not_of_the_next_
         late = frame(producer, peer, value=b"late")
         peer.feed(late[:100])
         await next_transaction(two, producer, commit=commit)
-        await one.coordinator.barrier()
+        await one.log_client.barrier()
         peer.feed(late[100:])
         assert code_of(await peer.answer()) == ErrorCode.NOT_ENOUGH_REPLICAS
         assert await producer.produce(0, b"next", peer=peer) == 0
@@ -85,7 +85,7 @@ async def test_a_frame_that_waits_for_its_turn_while_its_transaction_ends_is_not
     async with agents("one", "two") as (one, two):
         producer = await Producer.begin(one)
         await producer.add()
-        await one.coordinator.barrier()
+        await one.log_client.barrier()
         peer = one.connect()
         one.lag()
         # Metadata of a name that nobody knows waits for a barrier, and Produce behind it.
@@ -128,7 +128,7 @@ async def test_behind_its_add_on_one_connection_a_batch_finds_its_transaction():
         await peer.answer()
         assert code_of(await peer.answer()) == 0
         assert (await peer.answer()).error_code == 0
-        assert standing(one).state is COMMITTED
+        assert txn_metadata(one).state is COMMITTED
         assert await records(one) == [b"v"]
 
 
@@ -183,7 +183,7 @@ async def test_offsets_alone_make_no_partition_take_part(version):
         producer = await Producer.begin(one)
         assert await producer.add_offsets("g") == 0
         assert await producer.produce(0, version=version) == CODES[version]
-        assert standing(one).state is OPEN
+        assert txn_metadata(one).state is OPEN
         assert partition(one).end_offset == 0
 
 
@@ -194,7 +194,7 @@ async def test_a_transaction_that_a_newer_batch_began_is_ended_by_an_older_reque
         assert await producer.produce(0, b"1", version=12) == 0
         assert await producer.end() == ErrorCode.CONCURRENT_TRANSACTIONS
         assert await producer.end() == 0
-        assert (standing(one).state, standing(one).epoch) == (COMMITTED, 0)
+        assert (txn_metadata(one).state, txn_metadata(one).epoch) == (COMMITTED, 0)
         assert await records(one) == [b"1"]
         # The epoch has stayed, so its sequences go on.
         assert await producer.produce(0, b"2", version=12) == 0
@@ -241,7 +241,7 @@ async def test_a_topic_that_was_deleted_drops_out_of_the_transaction_and_the_res
             ("other", 0): 0,
         }
         assert await producer.produce(0, b"1") == 0
-        await one.coordinator.propose(DeleteTopic(other.topic_id))
+        await one.log_client.propose(DeleteTopic(other.topic_id))
         assert await producer.end() == 0
         assert await records(one) == [b"1"]
 
@@ -261,5 +261,5 @@ async def test_an_end_of_another_producers_transaction_by_its_id_alone_changes_n
             for version in (0, 3, 5):
                 answer = await one.connect().call(apis.END_TXN, version, request)
                 assert answer.error_code == code
-        assert standing(one, "mine").state is OPEN
-        assert standing(one, "other").state is EMPTY
+        assert txn_metadata(one, "mine").state is OPEN
+        assert txn_metadata(one, "other").state is EMPTY

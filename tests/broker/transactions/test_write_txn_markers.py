@@ -15,7 +15,7 @@ from tests.broker.transactions.world import (
     Producer,
     partition,
     records,
-    standing,
+    txn_metadata,
 )
 
 
@@ -54,8 +54,8 @@ async def test_an_abort_in_one_partition_gives_up_the_whole_transaction(version)
     async with agents("one", "two") as (one, two):
         producer = await hanging(one)
         assert await write(two, producer, {"logs": [1]}, version=version) == [("logs", 1, 0)]
-        await one.coordinator.barrier()
-        assert (standing(one).state, standing(one).given_up) == (ABORTED, True)
+        await one.log_client.barrier()
+        assert (txn_metadata(one).state, txn_metadata(one).given_up) == (ABORTED, True)
         assert [partition(one, index).last_stable for index in (0, 1)] == [2, 2]
         assert await records(one, 0) == await records(one, 1) == []
         assert two.node.transactions.stats.ended[Ending.GIVEN_UP] == 1
@@ -66,20 +66,20 @@ async def test_where_nothing_is_open_there_is_nothing_to_do():
     async with agents() as (one,):
         producer = await hanging(one)
         assert await write(one, producer, {"logs": [3]}) == [("logs", 3, 0)]
-        assert standing(one).state is OPEN
+        assert txn_metadata(one).state is OPEN
         stranger = producer.copy()
         stranger.producer_id += 1_000
         assert await write(one, stranger, {"logs": [0]}) == [("logs", 0, 0)]
-        assert standing(one).state is OPEN
+        assert txn_metadata(one).state is OPEN
         assert await write(one, producer, {"logs": [0, 1]}) == [("logs", 0, 0), ("logs", 1, 0)]
-        assert standing(one).state is ABORTED
+        assert txn_metadata(one).state is ABORTED
 
 
 async def test_a_partition_that_takes_part_without_records_is_reason_enough():
     async with agents() as (one,):
         producer = await hanging(one)
         assert await write(one, producer, {"logs": [2]}) == [("logs", 2, 0)]
-        assert standing(one).state is ABORTED
+        assert txn_metadata(one).state is ABORTED
 
 
 async def test_partitions_that_are_not_there_are_unknown():
@@ -90,7 +90,7 @@ async def test_partitions_that_are_not_there_are_unknown():
             ("logs", 4, 3),
             ("logs", -1, 3),
         ]
-        assert standing(one).state is OPEN
+        assert txn_metadata(one).state is OPEN
 
 
 async def test_a_commit_is_refused_and_changes_nothing():
@@ -98,7 +98,7 @@ async def test_a_commit_is_refused_and_changes_nothing():
         producer = await hanging(one)
         codes = await write(one, producer, {"logs": [0, 3]}, commit=True)
         assert [code for *_, code in codes] == [ErrorCode.INVALID_REQUEST] * 2
-        assert standing(one).state is OPEN
+        assert txn_metadata(one).state is OPEN
 
 
 @pytest.mark.parametrize(("epoch", "code"), [(0, 47), (1, 0), (2, 0)])
@@ -108,7 +108,7 @@ async def test_an_abort_of_an_older_epoch_than_the_transactions_is_refused(epoch
         producer = await hanging(one)
         assert producer.epoch == 1
         assert await write(one, producer, {"logs": [0]}, epoch=epoch) == [("logs", 0, code)]
-        assert (standing(one).state is OPEN) == (code != 0)
+        assert (txn_metadata(one).state is OPEN) == (code != 0)
 
 
 async def test_an_agent_that_lags_finds_what_is_open_behind_a_barrier():
@@ -120,7 +120,7 @@ async def test_an_agent_that_lags_finds_what_is_open_behind_a_barrier():
         assert not asked.done()
         two.catch_up()
         assert await asked == [("logs", 0, 0)]
-        assert standing(two).state is ABORTED
+        assert txn_metadata(two).state is ABORTED
 
 
 async def test_without_a_session_the_admin_is_sent_elsewhere():

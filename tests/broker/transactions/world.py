@@ -35,8 +35,8 @@ OPEN, COMMITTED, ABORTED, EMPTY = (
 )
 
 
-def standing(agent: Agent, transactional_id: str = "id"):
-    return agent.node.transactions.standing(transactional_id)
+def txn_metadata(agent: Agent, transactional_id: str = "id"):
+    return agent.node.transactions.txn_metadata(transactional_id)
 
 
 def partition(agent: Agent, index: int = 0, topic: str = "logs"):
@@ -51,7 +51,7 @@ def commands_of(agent: Agent, *kinds: type) -> list:
     def applied(applied) -> None:
         seen.extend(each for each in applied.entry.commands if isinstance(each, kinds))
 
-    agent.coordinator.on_applied(applied)
+    agent.log_client.on_applied(applied)
     return seen
 
 
@@ -240,7 +240,7 @@ def offset_codes(answer) -> dict:
 
 async def records(agent: Agent, index: int = 0, *, committed: bool = True) -> list[bytes]:
     """Values that a consumer gets which begins at 0: read_committed, or everything."""
-    await agent.coordinator.barrier()
+    await agent.log_client.barrier()
     end = partition(agent, index).last_stable if committed else partition(agent, index).end_offset
     values: list[bytes] = []
     at, peer = 0, agent.connect()

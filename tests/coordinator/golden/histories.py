@@ -87,7 +87,7 @@ def _leave_a_transaction_open(story: Story, agent: Incarnation) -> None:
         _must(story, agent, InitProducer(name, 60_000, -1, -1))
         row = story.machine.transactions.get(name)
         assert row is not None
-        producer = (row.standing.producer_id, row.standing.epoch)
+        producer = (row.txn_metadata.producer_id, row.txn_metadata.epoch)
         places = ((topic_id, 0), (topic_id, 1))
         _must(story, agent, AddToTransaction(name, *producer, 1, 7, places, ("golden",)))
         story.commit(agent, span(topic_id, batch(producer[0], 0, epoch=producer[1], instance=1)))

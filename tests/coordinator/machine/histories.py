@@ -181,9 +181,9 @@ class History:
         draw = rng.randrange(16)
         if row is None or draw == 0:
             return InitProducer(transactional_id, 1000, -1, -1)
-        standing = row.standing
-        producer = (standing.producer_id, standing.epoch - rng.choice([0, 0, 0, 0, 1]))
-        instance = standing.instance + rng.choice([0, 0, 0, 1])
+        txn_metadata = row.txn_metadata
+        producer = (txn_metadata.producer_id, txn_metadata.epoch - rng.choice([0, 0, 0, 0, 1]))
+        instance = txn_metadata.instance + rng.choice([0, 0, 0, 1])
         name = transactional_id
         match draw:
             case 1:
@@ -191,7 +191,7 @@ class History:
             case 2 | 3 | 4:
                 groups = tuple(rng.sample(GROUP_IDS, rng.randrange(2)))
                 places = tuple(self._place() for _ in range(rng.randrange(3)))
-                next_one = standing.instance + (not row.is_ongoing)
+                next_one = txn_metadata.instance + (not row.is_ongoing)
                 return AddToTransaction(name, *producer, next_one, 1, places, groups)
             case 5 | 6 | 7:
                 group_id = rng.choice(GROUP_IDS)
@@ -297,16 +297,22 @@ class History:
         self, row: TransactionRow, place: tuple[TopicId, int], plain: Item
     ) -> Item:
         """Mostly what the producer would send next, in its transaction or outside."""
-        standing = row.standing
+        txn_metadata = row.txn_metadata
         partition = self.story.machine.partitions.get(*place)
-        window = (partition.windows or {}).get(standing.producer_id) if partition else None
+        window = (partition.windows or {}).get(txn_metadata.producer_id) if partition else None
         sequence = 0
-        if window is not None and describe(window).epoch == standing.epoch:
+        if window is not None and describe(window).epoch == txn_metadata.epoch:
             sequence = describe(window).last_sequence + 1
-        instances = [OF_EPOCH, OF_EPOCH, standing.instance, standing.instance, NO_TRANSACTION]
+        instances = [
+            OF_EPOCH,
+            OF_EPOCH,
+            txn_metadata.instance,
+            txn_metadata.instance,
+            NO_TRANSACTION,
+        ]
         item = plain._replace(
-            producer_id=standing.producer_id,
-            producer_epoch=standing.epoch,
+            producer_id=txn_metadata.producer_id,
+            producer_epoch=txn_metadata.epoch,
             first_sequence=sequence,
             instance=self.rng.choice(instances),
         )
@@ -401,7 +407,7 @@ def transaction_state(machine: Machine) -> object:
     rows = [
         (
             row.transactional_id,
-            row.standing,
+            row.txn_metadata,
             (row.timeout_ms, row.started_ms, row.changed_ms, row.ended_at),
             list(row.partitions),
             list(row.group_ids),

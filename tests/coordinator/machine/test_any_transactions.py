@@ -196,7 +196,7 @@ def test_histories_hold_transactions():
     """What the tests of replays replay."""
     for seed in range(4):
         machine = history(seed, steps=400).machine
-        assert sum(row.standing.instance for row in machine.transactions) >= 3
+        assert sum(row.txn_metadata.instance for row in machine.transactions) >= 3
 
 
 def test_histories_together_hold_markers_of_both_kinds_and_aborted_ranges():

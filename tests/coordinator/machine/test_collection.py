@@ -13,7 +13,7 @@ from coordinator.commands.job_commands import (
     Trim,
     TrimLogs,
 )
-from coordinator.machine import bounding
+from coordinator.machine import job_applier
 from protocol.types import Incarnation
 from storage.formats.spans import ObjectId, ObjectKind
 from tests.coordinator.machine.job_story import JobStory
@@ -197,7 +197,7 @@ def test_a_late_object_is_not_committed_under_a_doomed_number():
 
 
 def test_no_more_objects_are_doomed_than_may_wait(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bounding, "DOOMED_MAX", 3)
+    monkeypatch.setattr(job_applier, "DOOMED_MAX", 3)
     story = JobStory()
     story.produce(1)
     story.chunks += 5

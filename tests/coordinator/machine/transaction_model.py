@@ -208,7 +208,7 @@ class World:
             client.transactional_id,
             client.producer_id,
             client.epoch,
-            row.standing.instance,
+            row.txn_metadata.instance,
             timed_out=True,
         )
         outcome = self.do(command)

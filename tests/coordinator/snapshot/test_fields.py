@@ -66,8 +66,8 @@ KEYS = {
     "PinRow.name",
     "SchemaRow.fingerprint",
     "SchemaRow.schema_id",
-    "Standing.previous_id",
-    "Standing.producer_id",
+    "TransactionMetadata.previous_id",
+    "TransactionMetadata.producer_id",
     "Topic.name",
     "Topic.topic_id",
     "TransactionRow.transactional_id",
@@ -100,7 +100,7 @@ def rare() -> Machine:
     story.do(agent, AddToTransaction("pay", 0, 0, 1, 7, ((topic_id, 0),), ()))
     row = story.machine.transactions.get("pay")
     assert row is not None
-    assert row.standing.adds.owner == (agent, 7)
+    assert row.txn_metadata.adds.owner == (agent, 7)
     # The slot of a writer that is closed and has nothing left.
     gone = Incarnation(agent - 1)
     objects = story.machine.objects
@@ -212,7 +212,7 @@ def test_a_field_that_was_changed_is_restored_into_the_same_field(seed: int):
     for name, value, put in places("machine", machine, lambda new: None):
         other = changed(value)
         if (
-            name in names | KEYS | {"Standing.state"}
+            name in names | KEYS | {"TransactionMetadata.state"}
             or other is None
             or not isinstance(value, PLAIN)
         ):

@@ -7,18 +7,18 @@ import pytest
 
 from coordinator.commands.entries import Close, CreateTopic, Open, Tick
 from coordinator.commands.job_commands import BeginSnapshot, ClaimJobs, JobKind, PublishSnapshot
-from coordinator.coordinator import ReplicaStoppedError
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import LogCutError, LogEntry, MetadataLog
 from coordinator.log.sqlite import SqliteLog
+from coordinator.log_client import ReplicaStoppedError
 from coordinator.machine.machine import Machine
 from coordinator.replica import Replica
-from coordinator.snapshot.names import Named, encode_published, manifest_key, part_key
+from coordinator.snapshot.manifest import LoadableSnapshot, encode_published, manifest_key, part_key
 from coordinator.snapshot.snapshot import dump
 from coordinator.snapshot.store import SnapshotStore
-from coordinator.stats import CoordinatorStats
+from coordinator.stats import LogClientStats
 from protocol.types import POSITION_ZERO, Position
-from storage.formats.marker import ClusterIdentity
+from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.disk import DiskStore
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import StoreUnavailableError
@@ -42,8 +42,8 @@ class World:
         self.store = MemoryStore()
         self.snapshots = SnapshotStore(self.store, IDENTITY)
         self.writer = Writer(self.cluster)
-        self.published: list[Named] = []
-        self.whole = Replica(MemoryLog(self.cluster), Machine(), CoordinatorStats())
+        self.published: list[LoadableSnapshot] = []
+        self.whole = Replica(MemoryLog(self.cluster), Machine(), LogClientStats())
         """Replays everything from the beginning."""
         self.running: dict[Replica, asyncio.Task[None]] = {}
 
@@ -55,14 +55,14 @@ class World:
     async def topic(self, name: str) -> None:
         await self.writer.write(CreateTopic(name, 1, ()))
 
-    async def snapshot(self, *, cut: bool = True) -> Named:
+    async def snapshot(self, *, cut: bool = True) -> LoadableSnapshot:
         """As the job does it: begun, written, published in the log, then for those who start."""
         place = Position(await self.writer.write(BeginSnapshot()))
         await self.whole.wait_for(place)
         machine = self.whole.machine
         assert machine.position == place
         key = await self.snapshots.write(dump(machine))
-        named = Named(place, machine.digest(), key)
+        named = LoadableSnapshot(place, machine.digest(), key)
         await self.whole.wait_for(
             Position(await self.writer.write(PublishSnapshot(place, named.digest, key)))
         )
@@ -85,7 +85,7 @@ class World:
 
     def replica(self, log: MetadataLog | None = None) -> Replica:
         log = log or MemoryLog(self.cluster)
-        return Replica(log, Machine(), CoordinatorStats(), self.snapshots)
+        return Replica(log, Machine(), LogClientStats(), self.snapshots)
 
     async def caught_up(self, replica: Replica) -> Replica:
         if replica not in self.running:
@@ -349,7 +349,7 @@ def test_what_lies_on_a_disk_alone_is_enough(tmp_path: Path) -> None:
         world = World()
         world.snapshots = SnapshotStore(store, IDENTITY)
         world.writer.log = log
-        world.whole = Replica(log, Machine(), CoordinatorStats())
+        world.whole = Replica(log, Machine(), LogClientStats())
         await world.two_snapshots()
         replica = world.replica(log)
         await world.caught_up(replica)
@@ -438,7 +438,7 @@ async def test_bytes_of_the_log_are_counted_from_the_older_published_snapshot() 
 def digests_of(agent: Agent) -> dict[int, bytes]:
     """By position; grows as the agent applies."""
     digests: dict[int, bytes] = {}
-    agent.coordinator.on_applied(
+    agent.log_client.on_applied(
         lambda applied: digests.update({applied.position: agent.machine.digest()})
     )
     return digests
@@ -452,7 +452,7 @@ async def test_an_agent_that_starts_from_a_snapshot_is_like_one_that_replayed() 
     async with running(old):
         await old.ready()
         for number in range(3):
-            await old.coordinator.propose(CreateTopic(f"t{number}", 2, ()))
+            await old.log_client.propose(CreateTopic(f"t{number}", 2, ()))
             await world.snapshot()
         young = Agent(world.cluster, "young", snapshots=world.snapshots)
         loaded = digests_of(young)
@@ -460,9 +460,9 @@ async def test_an_agent_that_starts_from_a_snapshot_is_like_one_that_replayed() 
         async with running(young):
             await young.ready()
             for agent, number in ((old, 5), (young, 6), (old, 7), (young, 8)):
-                await agent.coordinator.propose(CreateTopic(f"t{number}", 1, ()))
-                await old.coordinator.barrier()
-                await young.coordinator.barrier()
+                await agent.log_client.propose(CreateTopic(f"t{number}", 1, ()))
+                await old.log_client.barrier()
+                await young.log_client.barrier()
             assert len(loaded) >= 4
             assert loaded.items() <= replayed.items()
             assert differences(old.machine, young.machine) == []
@@ -480,7 +480,7 @@ async def test_an_agent_joins_only_when_it_has_loaded_and_caught_up() -> None:
     world.store.until_s = now_s() + 50
     agent = Agent(world.cluster, "young", snapshots=world.snapshots)
     opened: list[int] = []
-    agent.coordinator.on_applied(
+    agent.log_client.on_applied(
         lambda applied: opened.extend(
             [applied.position for each in applied.entry.commands if isinstance(each, Open)]
         )
@@ -503,7 +503,7 @@ async def test_an_agent_joins_only_when_it_has_loaded_and_caught_up() -> None:
         assert world.cluster.head() == head
         caught_up.set()
         await agent.ready()
-        assert agent.coordinator.stats.sessions_opened == 1
+        assert agent.log_client.stats.sessions_opened == 1
         assert len(opened) == 1
         assert now_s() < world.store.until_s + 5
 
@@ -517,6 +517,6 @@ async def test_an_agent_that_still_loads_can_leave() -> None:
     agent = Agent(world.cluster, "young", snapshots=world.snapshots)
     async with running(agent) as (ended,):
         await asyncio.sleep(10)
-        await agent.coordinator.leave()
+        await agent.log_client.leave()
         async with asyncio.timeout(1):
             await ended

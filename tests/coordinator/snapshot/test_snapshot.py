@@ -29,7 +29,7 @@ from coordinator.snapshot.snapshot import (
     restoring,
     time_ms_of,
 )
-from coordinator.snapshot.stream import HEAD_BYTES, In, Parts, head_of_all
+from coordinator.snapshot.stream import HEAD_BYTES, BlockReader, PartWriter, head_of_all
 from coordinator.tables.groups import shard_of
 from tests.coordinator.machine.histories import history, state
 from tests.coordinator.machine.story import Story, batch, plain, span
@@ -170,11 +170,11 @@ def test_parts_are_known_as_those_of_a_machine_or_not():
 @pytest.mark.parametrize("at", [0, 1])
 def test_parts_that_go_on_or_end_early_are_not_the_machines(at: int):
     machine = Machine()
-    blocks = In([*dump(machine)])
+    blocks = BlockReader([*dump(machine)])
     found = [blocks.bytes()]
     while not blocks.is_at_end:
         found.append(blocks.bytes())
-    out = Parts()
+    out = PartWriter()
     for block in [*found, b"more"] if at else found[:-1]:
         out.block(block)
     assert not is_dump_of(machine, out.parts(machine.position, machine.digest()))
@@ -218,15 +218,15 @@ def test_a_producer_whose_epochs_were_exhausted_is_still_known_by_its_former_id(
     story.do(agent, InitProducer("pay", 1000, -1, -1))
     row = story.machine.transactions.get("pay")
     assert row is not None
-    former = row.standing.producer_id
-    row.standing = row.standing._replace(epoch=EPOCH_EXHAUSTED)
+    former = row.txn_metadata.producer_id
+    row.txn_metadata = row.txn_metadata._replace(epoch=EPOCH_EXHAUSTED)
     story.do(agent, InitProducer("pay", 1000, -1, -1))
-    assert row.standing.previous_id == former
+    assert row.txn_metadata.previous_id == former
     machine = restored(dump(story.machine))
     assert differences(story.machine, machine) == []
     found = machine.transactions.by_producer(former)
     assert found is not None
-    assert found is machine.transactions.by_producer(row.standing.producer_id)
+    assert found is machine.transactions.by_producer(row.txn_metadata.producer_id)
 
 
 def test_the_bytes_of_a_snapshot_are_pinned():
@@ -310,14 +310,14 @@ def test_no_half_of_a_machine_is_left_when_blocks_are_not_what_they_should_be():
     """Whole parts of the right checksums, made by something that is not this code."""
     whole = example()
     blocks = []
-    reader = In([*whole])
+    reader = BlockReader([*whole])
     while not reader.is_at_end:
         blocks.append(reader.bytes())
     assert len(blocks) > 10
     refusals = 0
     for index, block in enumerate(blocks):
         for wrong in (b"", block[:-1], block + b"\0", b"\xff" * len(block)):
-            out = Parts()
+            out = PartWriter()
             for each in [*blocks[:index], wrong, *blocks[index + 1 :]]:
                 out.block(each)
             head = head_of_all(whole)

@@ -8,8 +8,8 @@ from hashlib import blake2b
 import pytest
 
 from coordinator.snapshot import stream
-from coordinator.snapshot.names import (
-    Named,
+from coordinator.snapshot.manifest import (
+    LoadableSnapshot,
     decode_published,
     encode_published,
     manifest_key,
@@ -20,7 +20,7 @@ from coordinator.snapshot.snapshot import dump
 from coordinator.snapshot.store import RETRY, SnapshotStore
 from coordinator.snapshot.stream import SnapshotError
 from protocol.types import Buffer, position
-from storage.formats.marker import ClusterIdentity
+from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import ObjectExistsError, StoreUnavailableError
 from tests.coordinator.snapshot.histories import job_history
@@ -256,7 +256,9 @@ async def test_bytes_are_paced() -> None:
 
 def test_the_list_of_snapshots_is_read_as_it_was_written() -> None:
     named = tuple(
-        Named(position(1, number), bytes([number]) * 16, manifest_key(position(1, number)))
+        LoadableSnapshot(
+            position(1, number), bytes([number]) * 16, manifest_key(position(1, number))
+        )
         for number in (9, 4)
     )
     assert decode_published(encode_published(named)) == named

@@ -55,7 +55,7 @@ class Model:
             shard: holder for shard, holder in self.holders.items() if holder != incarnation
         }
 
-    def carry_out(
+    def apply(
         self, command: GroupCommand, writer: Incarnation, position: Position, time_ms: int
     ) -> object:
         """An error code, or a tuple where the outcome has one, or None for Done."""

@@ -31,7 +31,7 @@ class AbortedStory(JobStory):
     def go_on(self, name: str, *records: int, sequence: int = 0) -> None:
         row = self.machine.transactions.get(name)
         assert row is not None
-        producer_id, epoch = row.standing.producer_id, row.standing.epoch
+        producer_id, epoch = row.txn_metadata.producer_id, row.txn_metadata.epoch
         for count in records:
             item = batch(producer_id, sequence, count, epoch=epoch, instance=OF_EPOCH)
             self.send(item._replace(length=SPAN_BYTES))
@@ -40,7 +40,7 @@ class AbortedStory(JobStory):
     def abort(self, name: str) -> None:
         row = self.machine.transactions.get(name)
         assert row is not None
-        producer_id, epoch = row.standing.producer_id, row.standing.epoch
+        producer_id, epoch = row.txn_metadata.producer_id, row.txn_metadata.epoch
         self.do(self.agent, EndTransaction(name, producer_id, epoch, commit=False, proof=None))
 
     def trim(self, offset: int) -> None:

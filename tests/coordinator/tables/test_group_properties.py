@@ -55,7 +55,7 @@ class World:
         """By both, who must agree on the outcome and on everything afterwards."""
         outcome = self.story.do(writer, command)
         machine = self.story.machine
-        expected = self.model.carry_out(command, writer, machine.position, machine.time_ms)
+        expected = self.model.apply(command, writer, machine.position, machine.time_ms)
         assert found(outcome) == expected
         assert group_state(machine.groups) == self.model.state()
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.snapshot.partitions import dump_objects, restore_objects
-from coordinator.snapshot.stream import In, Parts
+from coordinator.snapshot.stream import BlockReader, PartWriter
 from coordinator.tables.objects import Moment, Objects
 from protocol.types import Incarnation, Position
 from storage.formats.spans import ObjectId, ObjectKind
@@ -170,7 +170,7 @@ def test_of_numbers_in_front_that_nothing_points_at_no_trace_is_left():
     for number in (1, 2, 0, *range(4, 30)):
         released.release(released.slot(A), number, Moment(Position(6), 60))
     assert released.length(ObjectId(A, 3)) == 1003
-    restore_objects(In(dumped(released)), restored)
+    restore_objects(BlockReader(dumped(released)), restored)
     for objects in (released, restored):
         objects.release(objects.slot(A), 3, Moment(Position(7), 70))
         add(objects, A, 45)
@@ -183,7 +183,7 @@ def test_of_numbers_in_front_that_nothing_points_at_no_trace_is_left():
 
 
 def dumped(objects: Objects) -> list[bytes]:
-    out = Parts()
+    out = PartWriter()
     dump_objects(out, objects)
     return out.parts(Position(1), bytes(16))
 

@@ -134,12 +134,12 @@ class Rows(RuleBasedStateMachine):
     def end(self, name: str, commit: bool) -> None:
         row = self.story.machine.transactions.get(name)
         assert row is not None
-        producer_id = row.standing.producer_id
+        producer_id = row.txn_metadata.producer_id
         self.story.do(
             self.agent,
-            EndTransaction(name, producer_id, row.standing.epoch, commit=commit, proof=None),
+            EndTransaction(name, producer_id, row.txn_metadata.epoch, commit=commit, proof=None),
         )
-        self.producers[name] = row.standing.producer_id
+        self.producers[name] = row.txn_metadata.producer_id
         for model in self.models:
             if (first := model.open.pop(producer_id, None)) is not None:
                 if not commit:
@@ -412,13 +412,13 @@ class Rows(RuleBasedStateMachine):
             return Item(0, 10, records, stamp)
         row = self.story.machine.transactions.get(name)
         assert row is not None
-        standing = row.standing
+        txn_metadata = row.txn_metadata
         windows = self._partition(number).windows or {}
-        window = windows.get(standing.producer_id)
+        window = windows.get(txn_metadata.producer_id)
         sequence = 0
-        if window is not None and describe(window).epoch == standing.epoch:
+        if window is not None and describe(window).epoch == txn_metadata.epoch:
             sequence = describe(window).last_sequence + 1
-        producer = (standing.producer_id, standing.epoch, sequence + sent)
+        producer = (txn_metadata.producer_id, txn_metadata.epoch, sequence + sent)
         return Item(0, 10, records, stamp, *producer, OF_EPOCH)
 
 

@@ -35,7 +35,7 @@ from coordinator.commands.transaction_commands import (
     ProducerInitialized,
     TransactionEnded,
 )
-from coordinator.machine.transacting import COMMAND_ROWS_MAX
+from coordinator.machine.transaction_applier import COMMAND_ROWS_MAX
 from coordinator.tables import groups, transactions
 from coordinator.tables.transactions import TransactionRow, Transactions
 from protocol.errors import ErrorCode
@@ -43,7 +43,7 @@ from protocol.types import Incarnation, TopicId
 from storage.formats.spans import Marker
 from tests.coordinator.machine.story import Story, batch, span
 from txn.producers import describe
-from txn.transactions import EPOCH_EXHAUSTED, EPOCH_LAST, OF_EPOCH, Standing, State
+from txn.transactions import EPOCH_EXHAUSTED, EPOCH_LAST, OF_EPOCH, State, TransactionMetadata
 
 
 class Begun(Story):
@@ -73,7 +73,7 @@ class Begun(Story):
 
     def add(self, *partitions: int, groups: tuple[str, ...] = ()) -> Outcome:
         row = self.row()
-        instance = row.standing.instance + (not row.is_ongoing)
+        instance = row.txn_metadata.instance + (not row.is_ongoing)
         places = tuple((self.topic_id, partition) for partition in partitions)
         return self.do(
             self.agent,
@@ -157,7 +157,7 @@ def test_a_repeated_end_of_an_exhausted_epoch_takes_no_second_id(worn: Begun):
 def test_a_client_that_was_given_up_with_an_exhausted_epoch_is_told_so(worn: Begun):
     worn.write()
     give_up = GiveUpTransaction(
-        "orders", worn.producer_id, worn.epoch, worn.row().standing.instance, timed_out=True
+        "orders", worn.producer_id, worn.epoch, worn.row().txn_metadata.instance, timed_out=True
     )
     assert isinstance(worn.do(worn.agent, give_up), TransactionEnded)
     assert worn.machine.transactions.by_producer(worn.producer_id) is worn.row()
@@ -177,10 +177,13 @@ def test_only_the_newest_two_producer_ids_find_the_row(worn: Begun):
 
 def test_the_producer_id_before_the_last_one_finds_no_row():
     table = Transactions()
-    row = table.create("orders", Standing(5, 0))
+    row = table.create("orders", TransactionMetadata(5, 0))
     for producer_id in (6, 7):
-        table.stand(
-            row, Standing(producer_id, 0, previous_id=producer_id - 1), clock_ms=0, time_ms=0
+        table.transition_to(
+            row,
+            TransactionMetadata(producer_id, 0, previous_id=producer_id - 1),
+            clock_ms=0,
+            time_ms=0,
         )
     assert [table.by_producer(producer_id) for producer_id in (5, 6, 7)] == [None, row, row]
 
@@ -317,7 +320,7 @@ def test_a_command_has_no_more_rows_than_the_bound(make: object):
 def test_a_refused_batch_begins_no_transaction():
     story = Begun()
     assert story.write(sequence=5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert story.row().standing.state is State.EMPTY
+    assert story.row().txn_metadata.state is State.EMPTY
     assert story.row().started_ms == -1
 
 
@@ -355,7 +358,7 @@ def test_two_chunks_of_one_entry_begin_one_transaction():
         for index in (0, 1)
     )
     story.do_all(story.agent, first, second)
-    assert story.row().standing.instance == 1
+    assert story.row().txn_metadata.instance == 1
     assert [partition for _, partition in story.row().partitions] == [0, 1]
 
 

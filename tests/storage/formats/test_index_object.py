@@ -14,8 +14,8 @@ from storage.formats.index_object import (
     damaged_pages,
     parse_index_object,
 )
+from storage.formats.job_objects import JobObjectFormatError
 from storage.formats.page import digest
-from storage.formats.sealed import SealedFormatError
 from storage.formats.segment import parse_segment
 from storage.formats.spans import ObjectId, ObjectKind
 from tests.storage.build import TOPIC_A, TOPIC_B
@@ -62,16 +62,16 @@ def test_index_object_is_written_and_read_as_ever() -> None:
 def test_damaged_byte_of_an_index_object_is_found(at: int, change: int) -> None:
     data = bytearray(GOLDEN)
     data[at] ^= change
-    with suppress(SealedFormatError):
+    with suppress(JobObjectFormatError):
         assert damaged_pages(data, parse_index_object(data))
 
 
 def test_index_object_cut_anywhere_is_refused() -> None:
     for length in range(len(GOLDEN)):
-        with pytest.raises(SealedFormatError):
+        with pytest.raises(JobObjectFormatError):
             parse_index_object(GOLDEN[:length])
 
 
 def test_index_object_is_no_segment() -> None:
-    with pytest.raises(SealedFormatError, match="segment"):
+    with pytest.raises(JobObjectFormatError, match="segment"):
         parse_segment(GOLDEN)

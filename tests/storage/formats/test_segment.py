@@ -12,7 +12,7 @@ from protocol.compression import Codec
 from protocol.records import Record, assemble, build_batch, read_header
 from protocol.types import Incarnation, position
 from storage.formats.batches import Batches, DamagedSpanError
-from storage.formats.sealed import SealedFormatError
+from storage.formats.job_objects import JobObjectFormatError
 from storage.formats.segment import (
     FORMAT,
     Segment,
@@ -331,13 +331,13 @@ def test_damaged_byte_of_a_segment_is_found(at: int, change: int) -> None:
     data = bytearray(GOLDEN)
     at %= len(data)
     data[at] ^= change
-    with suppress(SealedFormatError):
+    with suppress(JobObjectFormatError):
         assert damaged_spans(data, parse_segment(data))
 
 
 def test_segment_cut_anywhere_is_refused() -> None:
     for length in range(len(GOLDEN)):
-        with pytest.raises(SealedFormatError):
+        with pytest.raises(JobObjectFormatError):
             parse_segment(GOLDEN[:length])
 
 
@@ -358,5 +358,5 @@ def test_segment_whose_table_names_other_bytes_than_it_has_is_refused(
         for at, (start, length) in enumerate(zip(starts, lengths, strict=True))
     ]
     tail = FORMAT.tail(NAME, cluster_id="c", rows=rows, data_end=data_end)
-    with pytest.raises(SealedFormatError, match="piece"):
+    with pytest.raises(JobObjectFormatError, match="piece"):
         parse_segment(FORMAT.header() + bytes(data_end - 16) + tail)

@@ -28,7 +28,7 @@ from typing import Any
 
 import pytest
 
-from broker.groups.consumer import changes
+from broker.groups.consumer import delta
 from broker.groups.consumer.members import Partitions
 from broker.groups.consumer.rows import decode_group
 from coordinator.commands.entries import Entry
@@ -116,7 +116,7 @@ class Script:
         return []
 
     def _do_rows(self, count: str) -> list[str]:
-        self.patch.setattr(changes, "GROUP_COMMAND_ROWS_MAX", int(count))
+        self.patch.setattr(delta, "GROUP_COMMAND_ROWS_MAX", int(count))
         return []
 
     def _do_show(self, what: str) -> list[str]:
@@ -204,7 +204,7 @@ class Script:
                 members = [MemberIdentity(member_id=member_id)] if version >= 3 else []
                 leave = LeaveGroupRequest(members=members, member_id="" if members else member_id)
                 effects = group.leave(caller, leave)
-        (answer,) = self.world.carry_out(effects)
+        (answer,) = self.world.perform(effects)
         assert answer.token == caller.token
         return [str(answer.response)]
 
@@ -253,11 +253,11 @@ class Script:
 
     def _show_group(self) -> Iterator[str]:
         group = self.world.group
-        picture = group.picture
-        yield f"{group.state()}: epoch {picture.epoch}, assignment {picture.assignment_epoch}"
+        image = group.image
+        yield f"{group.state()}: epoch {image.epoch}, assignment {image.assignment_epoch}"
 
     def _show_members(self) -> Iterator[str]:
-        for member in self.world.group.picture.members.values():
+        for member in self.world.group.image.members.values():
             told = f"{member.member_id}: {member.state.name} epoch {member.epoch}"
             told += f" (before {member.previous_epoch})"
             if member.instance_id is not None:

@@ -1,6 +1,6 @@
 """A KIP-848 group against clients that follow the protocol, on a log and agents that may fail.
 
-Safety, at every moment: what a client believes to own is its own in the coordinator's picture,
+Safety, at every moment: what a client believes to own is its own in the coordinator's image,
 and so nobody else's, unless the client was fenced; epochs never go back. Liveness, at the end:
 when all follow and nothing fails, everybody reaches the group epoch, and every partition of every
 topic that somebody subscribes to is owned.
@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from broker.groups.consumer import changes
+from broker.groups.consumer import delta
 from broker.groups.consumer import steps as consumer_steps
 from broker.groups.consumer.subscriptions import resolve
 from protocol.types import TopicId
@@ -58,7 +58,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def begin(self, rows: int, eager: int, counts: list[int]) -> None:
         """With `rows` in a command; groups of more than `eager` members rest between targets."""
         for module, name, value in (
-            (changes, "GROUP_COMMAND_ROWS_MAX", rows),
+            (delta, "GROUP_COMMAND_ROWS_MAX", rows),
             (consumer_steps, "EAGER_MEMBERS_MAX", eager),
             (consumer_steps, "REST_MS_PER_MEMBER", 400),
         ):
@@ -192,7 +192,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_a_client_believes_is_true(self) -> None:
-        members = self.world.group.picture.members
+        members = self.world.group.image.members
         for client in self.running():
             member = members.get(client.member_id)
             if member is None or client.epoch == 0:
@@ -207,7 +207,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def no_two_clients_own_a_partition(self) -> None:
         owners: dict[tuple[TopicId, int], str] = {}
         for client in self.running():
-            if client.member_id not in self.world.group.picture.members:
+            if client.member_id not in self.world.group.image.members:
                 continue
             for topic, numbers in client.owned.items():
                 for number in numbers:
@@ -216,23 +216,23 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def epochs_never_go_back(self) -> None:
-        picture = self.world.group.picture
-        epochs = (picture.epoch, picture.assignment_epoch)
-        assert picture.assignment_epoch <= picture.epoch
+        image = self.world.group.image
+        epochs = (image.epoch, image.assignment_epoch)
+        assert image.assignment_epoch <= image.epoch
         assert epochs >= self.epochs
         assert epochs[1] >= self.epochs[1]
         self.epochs = epochs
-        for member in picture.members.values():
-            assert member.epoch <= picture.assignment_epoch
+        for member in image.members.values():
+            assert member.epoch <= image.assignment_epoch
 
     @invariant()
     def targets_give_each_partition_to_one(self) -> None:
-        picture = self.world.group.picture
-        if picture.epoch > picture.assignment_epoch:
+        image = self.world.group.image
+        if image.epoch > image.assignment_epoch:
             return  # They are to be computed again.
         given = [
             (topic, number)
-            for member in picture.members.values()
+            for member in image.members.values()
             for topic, numbers in member.target.items()
             for number in numbers
         ]
@@ -257,10 +257,10 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             self.epochs_never_go_back()
         group, writes = self.world.group, self.world.writes
         running = {client.member_id: client for client in self.running()}
-        assert group.picture.members.keys() == running.keys()
+        assert group.image.members.keys() == running.keys()
         assert group.state() == ("Stable" if running else "Empty")
         for client in running.values():
-            assert client.epoch == group.picture.epoch
+            assert client.epoch == group.image.epoch
             client.beat()
         assert self.world.writes == writes, "a group at rest writes"
         self.all_is_owned()
@@ -352,5 +352,5 @@ def live_long(seed: int, steps: int) -> ConsumerGroupMachine:
 @pytest.mark.parametrize("seed", range(30))
 def test_a_long_life_is_safe_and_ends_settled(seed: int):
     machine = live_long(seed, steps=300)
-    assert machine.world.group.picture.epoch > 20
+    assert machine.world.group.image.epoch > 20
     assert machine.world.writes > 40

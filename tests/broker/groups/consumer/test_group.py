@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from broker.groups.consumer import steps as consumer_steps
 from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.image import GroupImage
 from broker.groups.consumer.members import ClassicMember, Member, MemberState, Subscription
-from broker.groups.consumer.picture import Picture
 from broker.groups.group.deadlines import Deadlines
 from broker.groups.group.effects import Answer, Write
 from broker.groups.group.live import LiveGroup
@@ -27,9 +27,9 @@ def classic(member_id: str, **fields: object) -> Member:
     return Member(member_id, 3, 3, classic=ClassicMember(10_000, (("range", b""),)), **fields)  # type: ignore[arg-type]
 
 
-def picture(*members: Member, epoch: int = 3) -> Picture:
+def image(*members: Member, epoch: int = 3) -> GroupImage:
     """One that was converted: of a row of another kind, at `epoch`."""
-    made = Picture(epoch)
+    made = GroupImage(epoch)
     for member in members:
         made._add(member)
     return made
@@ -93,7 +93,7 @@ def test_a_group_that_was_of_another_kind_goes_on_from_its_epoch():
 def test_the_first_change_of_a_group_that_was_converted_writes_all_members():
     world = World()
     members = (classic("a"), classic("b"))
-    group = ConsumerGroup(GROUP, SETTINGS, picture(*members), world.now_ms)
+    group = ConsumerGroup(GROUP, SETTINGS, image(*members), world.now_ms)
     (write,) = group.consumer_heartbeat(world.caller(), join("m"), world.topics)
     assert isinstance(write, Write)
     (command,) = write.commands
@@ -106,7 +106,7 @@ def test_the_first_change_of_a_group_that_was_converted_writes_all_members():
 
 def test_classic_members_keep_their_own_session_timeout_and_do_not_revoke_in_time():
     member = classic("a", state=MemberState.UNREVOKED_PARTITIONS, rebalance_timeout_ms=1_000)
-    group = ConsumerGroup(GROUP, SETTINGS, picture(member), NOW_MS)
+    group = ConsumerGroup(GROUP, SETTINGS, image(member), NOW_MS)
     assert group.deadline_ms() == NOW_MS + 10_000
     assert group.tick(NOW_MS + 9_999) == []
     (write,) = group.tick(NOW_MS + 10_000)
@@ -114,7 +114,7 @@ def test_classic_members_keep_their_own_session_timeout_and_do_not_revoke_in_tim
 
 
 def test_offsets_of_classic_members_are_fenced_by_generation():
-    group = ConsumerGroup(GROUP, SETTINGS, picture(classic("a")), NOW_MS)
+    group = ConsumerGroup(GROUP, SETTINGS, image(classic("a")), NOW_MS)
 
     def commit(epoch: int) -> ErrorCode:
         return group.check_commit("a", epoch, None, version=2, now_ms=0)
@@ -128,20 +128,20 @@ def test_offsets_of_classic_members_are_fenced_by_generation():
 
 def test_a_member_that_speaks_kip_848_from_now_on_is_not_classic_any_more():
     world = World()
-    group = ConsumerGroup(GROUP, SETTINGS, picture(classic("a")), world.now_ms)
+    group = ConsumerGroup(GROUP, SETTINGS, image(classic("a")), world.now_ms)
     group.consumer_heartbeat(world.caller(), join("a"), world.topics)
     group.written(world.now_ms)
-    assert group.picture.members["a"].classic is None
+    assert group.image.members["a"].classic is None
 
 
 def test_a_static_member_of_either_protocol_may_take_the_place_of_a_classic_one():
     world = World()
-    group = ConsumerGroup(GROUP, SETTINGS, picture(classic("a", instance_id="i")), world.now_ms)
+    group = ConsumerGroup(GROUP, SETTINGS, image(classic("a", instance_id="i")), world.now_ms)
     request = replace(join("b"), instance_id="i")
     (write,) = group.consumer_heartbeat(world.caller(), request, world.topics)
     assert isinstance(write, Write)
     group.written(world.now_ms)
-    assert [*group.picture.members] == ["b"]
+    assert [*group.image.members] == ["b"]
 
 
 def test_a_dynamic_member_that_takes_the_place_of_a_static_one_gives_up_its_own():
@@ -152,10 +152,10 @@ def test_a_dynamic_member_that_takes_the_place_of_a_static_one_gives_up_its_own(
     world.beat("m1", -2, instance_id="i")
     response = world.join("m2", "bills", instance_id="i")
     assert response.error_code == ErrorCode.NONE
-    (member,) = world.group.picture.members.values()
+    (member,) = world.group.image.members.values()
     assert (member.member_id, member.instance_id) == ("m2", "i")
     assert member.assigned == {bills: frozenset({0})}
-    assert world.group.picture.owners.of(orders, 0) is None
+    assert world.group.image.owners.of(orders, 0) is None
 
 
 def test_a_change_that_cannot_be_written_is_refused_and_topics_are_looked_at_again():
@@ -165,15 +165,15 @@ def test_a_change_that_cannot_be_written_is_refused_and_topics_are_looked_at_aga
     later = world.create("orders-2", 1)
     world.wait(10_000)
     names = [f"{n * 2654435761 % (1 << 61):016x}" * 2 for n in range(6_000)]
-    before = world.group.picture.members["m"]
+    before = world.group.image.members["m"]
 
     response = world.beat("m", 1, subscribed_topic_names=[*names, "orders-2"])
     assert response.error_code == ErrorCode.INVALID_REQUEST
-    assert world.group.picture.members["m"] is before
+    assert world.group.image.members["m"] is before
     assert world.row is not None
 
     world.beat("m", 1, subscribed_topic_names=["orders", "orders-2"])
-    assert later in world.group.picture.members["m"].target
+    assert later in world.group.image.members["m"].target
 
 
 def test_a_lost_look_at_topics_is_repeated():
@@ -186,7 +186,7 @@ def test_a_lost_look_at_topics_is_repeated():
     response = world.beat("m", 1, client_id="x" * 40_000)
     assert response.error_code == ErrorCode.INVALID_REQUEST
     response = world.beat("m", 1)
-    assert later in world.group.picture.members["m"].target
+    assert later in world.group.image.members["m"].target
     assert response.member_epoch == 2
 
 
@@ -197,7 +197,7 @@ def test_no_group_has_more_members_than_the_table_takes():
     world.reconfigure(consumer_max_size=3)
     assert world.join("m3").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     world.reconfigure(consumer_max_size=1 << 30)
-    members = world.group.picture.members
+    members = world.group.image.members
     members.update({f"x{index}": Member(f"x{index}") for index in range(MEMBERS_MAX - 3)})
     caller = world.caller()
     (answer,) = world.group.consumer_heartbeat(caller, join("m3"), world.topics)
@@ -225,7 +225,7 @@ def test_a_heartbeat_that_brings_one_thing_alone_is_not_taken_for_one_without_ne
     writes = world.writes
     assert world.beat("m", 1, **fields).error_code == ErrorCode.NONE
     assert world.writes == writes + 1
-    assert getattr(world.group.picture.members["m"], what) == value
+    assert getattr(world.group.image.members["m"], what) == value
 
 
 def test_a_heartbeat_under_a_strange_instance_id_is_refused():
@@ -261,12 +261,12 @@ def test_a_big_group_rests_between_its_targets(monkeypatch: pytest.MonkeyPatch):
     assert world.group.state() == "Assigning"
     assert world.beat("m0", 1, owned={orders: {*range(8)}}).member_epoch == 1
     response = world.beat("m4", 4, subscribed_topic_names=["orders", "bills"])
-    assert (response.member_epoch, world.group.picture.epoch) == (4, 6)
+    assert (response.member_epoch, world.group.image.epoch) == (4, 6)
 
     world.now_ms += 101
     assert world.beat("m4", 4).member_epoch == 6
     assert world.group.state() == "Reconciling"
-    targets = [member.target[orders] for member in world.group.picture.members.values()]
+    targets = [member.target[orders] for member in world.group.image.members.values()]
     assert frozenset().union(*targets) == frozenset(range(8))
     assert sum(map(len, targets)) == 8
 
@@ -278,14 +278,14 @@ def test_who_unsubscribes_while_the_group_rests_gets_nothing_of_it_any_more(
     orders, bills = world.create("orders", 2), world.create("bills", 2)
     world.join("a", "orders", "bills")
     world.join("b", "orders", "bills")
-    assert world.group.picture.members["b"].target.keys() == {orders, bills}
+    assert world.group.image.members["b"].target.keys() == {orders, bills}
     monkeypatch.setattr(consumer_steps, "EAGER_MEMBERS_MAX", 1)
     world.beat("b", 2, subscribed_topic_names=["bills"])
     assert world.group.state() == "Assigning"
     world.beat("a", 1)
     world.beat("a", 1, owned={})
     response = world.beat("b", 2, subscribed_topic_names=["bills"])
-    assert partitions_of(response) == {bills: {*world.group.picture.members["b"].target[bills]}}
+    assert partitions_of(response) == {bills: {*world.group.image.members["b"].target[bills]}}
 
 
 def test_a_classic_member_does_not_wait_until_a_big_group_has_rested(
@@ -301,7 +301,7 @@ def test_a_classic_member_does_not_wait_until_a_big_group_has_rested(
         before = Member("d")
         after = before._replace(subscription=Subscription(frozenset({"x"})), classic=kind)
         settled, _ = consumer_steps.advance(
-            world.group.picture,
+            world.group.image,
             subscribed,
             before=before,
             after=after,
@@ -350,7 +350,7 @@ def test_descriptions_leave_out_topics_that_are_gone():
     world.delete("orders")
     (member,) = world.group.describe_consumer(world.topics).members
     assert member.assignment.topic_partitions == []
-    assert orders in world.group.picture.members["m"].assigned
+    assert orders in world.group.image.members["m"].assigned
 
 
 @settings(deadline=None)
@@ -386,7 +386,7 @@ def test_a_deadline_comes_when_it_was_last_set(steps: list[tuple[str, str, int]]
 
 def test_subscriptions_are_counted():
     one, other = Subscription(frozenset({"a"})), Subscription(regex="b")
-    made = picture(Member("m", subscription=one), Member("n", subscription=one))
+    made = image(Member("m", subscription=one), Member("n", subscription=one))
     assert made.subscriptions == {one: 2}
     gone = made.members["m"]
     assert made.subscriptions_with([gone], gone._replace(subscription=other)) == [one, other]

@@ -1,7 +1,7 @@
 """What the subscriptions of a KIP-848 group mean, at one version of the topics."""
 
 from broker.groups.consumer.members import Subscription
-from broker.groups.consumer.topics import LOOK_EVERY_MS, SubscribedTopics, subscribes
+from broker.groups.consumer.topics import RESOLVE_EVERY_MS, SubscribedTopics, subscribes
 from coordinator.tables.topics import Topic, Topics
 from protocol.types import Position, TopicId
 
@@ -23,19 +23,19 @@ def some_topics(*topics: tuple[int, str, int]) -> Topics:
 
 def test_names_and_patterns_mean_topics_that_exist():
     topics = some_topics((1, "orders", 2), (2, "orders-eu", 3), (3, "bills", 1), (4, "other", 9))
-    look = SubscribedTopics().look([ORDERS, PATTERN, BOTH, Subscription()], topics, 0)
-    assert look.ids == {
+    metadata = SubscribedTopics().metadata([ORDERS, PATTERN, BOTH, Subscription()], topics, 0)
+    assert metadata.ids == {
         ORDERS: {topic_id(1)},
         PATTERN: {topic_id(1), topic_id(2)},
         BOTH: {topic_id(2), topic_id(3)},
         Subscription(): frozenset(),
     }
-    assert look.partitions == {topic_id(1): 2, topic_id(2): 3, topic_id(3): 1}
+    assert metadata.partitions == {topic_id(1): 2, topic_id(2): 3, topic_id(3): 1}
 
 
 def test_the_fingerprint_is_of_ids_and_partitions_of_subscribed_topics_and_of_nothing_else():
     def fingerprint(*topics: tuple[int, str, int]) -> bytes:
-        return SubscribedTopics().look([ORDERS, PATTERN], some_topics(*topics), 0).fingerprint
+        return SubscribedTopics().metadata([ORDERS, PATTERN], some_topics(*topics), 0).fingerprint
 
     as_it_was = fingerprint((1, "orders", 2), (2, "orders-eu", 3))
     assert fingerprint((2, "orders-eu", 3), (9, "other", 1), (1, "orders", 2)) == as_it_was
@@ -49,25 +49,25 @@ def test_topics_are_looked_at_again_when_there_are_others_but_not_all_the_time()
     topics = some_topics((1, "orders", 2))
     subscribed = SubscribedTopics()
     assert subscribed.is_due(topics, 0), "nothing was seen yet"
-    look = subscribed.look([PATTERN], topics, 0)
+    metadata = subscribed.metadata([PATTERN], topics, 0)
     assert subscribed.is_due(topics, 0), "a look that nobody acted upon does not count"
-    subscribed.saw(look)
-    assert not subscribed.is_due(topics, 10 * LOOK_EVERY_MS)
+    subscribed.acted_on(metadata)
+    assert not subscribed.is_due(topics, 10 * RESOLVE_EVERY_MS)
 
     topics.add(Topic(topic_id(2), "orders-eu", 1, {}, Position(2)))
-    assert not subscribed.is_due(topics, LOOK_EVERY_MS - 1)
-    assert subscribed.is_due(topics, LOOK_EVERY_MS)
-    look = subscribed.look([PATTERN], topics, LOOK_EVERY_MS)
-    assert look.ids[PATTERN] == {topic_id(1), topic_id(2)}
+    assert not subscribed.is_due(topics, RESOLVE_EVERY_MS - 1)
+    assert subscribed.is_due(topics, RESOLVE_EVERY_MS)
+    metadata = subscribed.metadata([PATTERN], topics, RESOLVE_EVERY_MS)
+    assert metadata.ids[PATTERN] == {topic_id(1), topic_id(2)}
     topics.remove(topic_id(1))
-    subscribed.saw(look)
-    assert subscribed.is_due(topics, 2 * LOOK_EVERY_MS), "what came after the look was not seen"
+    subscribed.acted_on(metadata)
+    assert subscribed.is_due(topics, 2 * RESOLVE_EVERY_MS), "what came after the look was not seen"
 
 
 def test_a_pattern_is_resolved_once_for_a_version_of_the_topics():
     topics = some_topics((1, "orders", 2))
     subscribed = SubscribedTopics()
-    subscribed.look([PATTERN], topics, 0)
+    subscribed.metadata([PATTERN], topics, 0)
 
     class Unlistable(Topics):
         def __iter__(self):  # type: ignore[no-untyped-def]
@@ -75,9 +75,9 @@ def test_a_pattern_is_resolved_once_for_a_version_of_the_topics():
 
     same = Unlistable()
     same.version = topics.version
-    assert subscribed.look([PATTERN, ORDERS], same, 0).ids[PATTERN] == frozenset()
+    assert subscribed.metadata([PATTERN, ORDERS], same, 0).ids[PATTERN] == frozenset()
     topics.add(Topic(topic_id(2), "orders-eu", 1, {}, Position(2)))
-    assert subscribed.look([PATTERN], topics, 0).ids[PATTERN] == {topic_id(1), topic_id(2)}
+    assert subscribed.metadata([PATTERN], topics, 0).ids[PATTERN] == {topic_id(1), topic_id(2)}
 
 
 def test_a_topic_is_subscribed_to_by_name_or_by_pattern():

@@ -1,6 +1,6 @@
 """A group of KIP-848 over a machine: what it writes goes into a log and is applied, as in an agent.
 
-Commands pass through the log's codec; the row they leave must be the picture that the live group
+Commands pass through the log's codec; the row they leave must be the image that the live group
 has. Every token is answered exactly once. The log may fail: a Write is then lost, cut, or applied
 without anybody hearing of it, and the group is made anew from its row.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from broker.config.group_settings import GroupSettings
 from broker.groups.consumer.group import ConsumerGroup
-from broker.groups.consumer.picture import Picture
+from broker.groups.consumer.image import GroupImage
 from broker.groups.group.effects import Answer, Caller, Effects, Write
 from coordinator.commands.codec import decode_entry, encode_entry
 from coordinator.commands.entries import DONE, CreateTopic, DeleteTopic, Entry, TopicCreated
@@ -112,7 +112,7 @@ class World:
             **fields,
         )
         caller = self.caller(version, client_id, host)
-        answers = self.carry_out(self.group.consumer_heartbeat(caller, request, self.topics))
+        answers = self.perform(self.group.consumer_heartbeat(caller, request, self.topics))
         (answer,) = answers
         assert answer.token == caller.token
         assert isinstance(answer.response, ConsumerGroupHeartbeatResponse)
@@ -125,7 +125,7 @@ class World:
         return self.beat(member_id, 0, **fields)
 
     def tick(self) -> None:
-        assert self.carry_out(self.group.tick(self.now_ms)) == []
+        assert self.perform(self.group.tick(self.now_ms)) == []
 
     def wait(self, ms: int) -> None:
         """Time passes, and what falls due on the way is done."""
@@ -142,7 +142,7 @@ class World:
 
     # The log.
 
-    def carry_out(self, effects: Effects) -> list[Answer]:
+    def perform(self, effects: Effects) -> list[Answer]:
         answers = [effect for effect in effects if isinstance(effect, Answer)]
         if len(answers) < len(effects):
             assert isinstance(effects[-1], Write), "a Write comes last"
@@ -185,22 +185,22 @@ class World:
 
     def check(self) -> None:
         """The live group and its row are one."""
-        picture = self.group.picture
-        assert self.group.has_members() == bool(picture.members)
+        image = self.group.image
+        assert self.group.has_members() == bool(image.members)
         if self.row is None:
-            assert not picture.members
+            assert not image.members
             return
-        told = Picture.of(self.row)
-        assert told.members == picture.members
-        assert [*told.members] == [*picture.members]
+        told = GroupImage.of(self.row)
+        assert told.members == image.members
+        assert [*told.members] == [*image.members]
         for name in ("epoch", "row_epoch", "assignment_epoch", "fingerprint", "instances"):
-            assert getattr(told, name) == getattr(picture, name), name
-        assert told.subscriptions == picture.subscriptions
-        for member in picture.members.values():
+            assert getattr(told, name) == getattr(image, name), name
+        assert told.subscriptions == image.subscriptions
+        for member in image.members.values():
             for partitions in (member.assigned, member.revoking):
                 for topic, numbers in partitions.items():
                     assert numbers
-                    assert {picture.owners.of(topic, number) for number in numbers} == {
+                    assert {image.owners.of(topic, number) for number in numbers} == {
                         member.member_id
                     }
 

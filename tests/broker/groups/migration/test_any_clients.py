@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.groups.consumer import changes
-from broker.groups.group import writes
+from broker.groups.consumer import delta
+from broker.groups.group import change_commands
 from tests.broker.groups.migration.clients import COOPERATIVE, RANGE, ClassicClient
 from tests.broker.groups.migration.village import AnyClient, Village
 
@@ -32,9 +32,9 @@ class MigratingGroups(RuleBasedStateMachine):
     )
     def begin(self, rows: int, counts: list[int], protocol: str, delay_ms: int) -> None:
         self.patches = [
-            patch.object(changes, "GROUP_COMMAND_ROWS_MAX", rows),
+            patch.object(delta, "GROUP_COMMAND_ROWS_MAX", rows),
             # A static member's new id and its old one are in one command.
-            patch.object(writes, "GROUP_COMMAND_ROWS_MAX", max(rows, 2)),
+            patch.object(change_commands, "GROUP_COMMAND_ROWS_MAX", max(rows, 2)),
         ]
         for each in self.patches:
             each.start()

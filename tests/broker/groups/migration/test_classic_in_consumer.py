@@ -69,7 +69,7 @@ def test_a_member_joins_with_its_subscription_and_is_told_its_epoch_and_no_leade
     assert (response.error_code, response.member_id, response.generation_id) == (E.NONE, "c", 2)
     assert (response.protocol_type, response.protocol_name) == ("consumer", COOPERATIVE)
     assert (response.leader, response.members) == ("", [])
-    member = world.consumer.picture.members["c"]
+    member = world.consumer.image.members["c"]
     assert member.subscription.names == {"t", "more"}
     assert (member.rack_id, member.client_id, member.client_host) == ("zone-1", "c", "/10.0.0.1")
     assert member.rebalance_timeout_ms == 30_000
@@ -91,7 +91,7 @@ def test_another_subscription_raises_the_epoch() -> None:
     world, member_id, generation = settled()
     request = join_request(member_id, protocols=((RANGE, metadata("t", "u")),))
     assert join(world, request).generation_id == generation + 1
-    assert world.consumer.picture.epoch == generation + 1
+    assert world.consumer.image.epoch == generation + 1
 
 
 @pytest.mark.parametrize("version", [3, 4, 9])
@@ -101,17 +101,17 @@ def test_a_member_without_an_id_is_given_one_to_join_with_from_version_4_on(vers
     assert response.member_id.startswith("fresh-")
     if version < 4:
         assert response.error_code == E.NONE
-        assert response.member_id in world.consumer.picture.members
+        assert response.member_id in world.consumer.image.members
     else:
         assert response.error_code == E.MEMBER_ID_REQUIRED
-        assert [*world.consumer.picture.members] == ["m"]
+        assert [*world.consumer.image.members] == ["m"]
         assert join(world, join_request(response.member_id)).error_code == E.NONE
 
 
 def test_the_rebalance_timeout_of_version_0_is_the_session_timeout() -> None:
     world = consumer_world()
     member_id = join(world, join_request(), version=0).member_id
-    assert world.consumer.picture.members[member_id].rebalance_timeout_ms == SESSION_MS
+    assert world.consumer.image.members[member_id].rebalance_timeout_ms == SESSION_MS
 
 
 BROKEN = ((RANGE, b"\0\1garbage"),)
@@ -135,11 +135,11 @@ BROKEN = ((RANGE, b"\0\1garbage"),)
 def test_who_is_refused_is_no_member(request_: object, code: ErrorCode) -> None:
     world = consumer_world()
     joined(world, instance_id="i")
-    members = world.consumer.picture.members.copy()
+    members = world.consumer.image.members.copy()
     response = join(world, request_)
     assert (response.error_code, response.generation_id) == (code, -1)
     assert response.member_id == request_.member_id
-    assert world.consumer.picture.members == members
+    assert world.consumer.image.members == members
 
 
 def test_who_would_be_one_too_many_is_refused_and_who_is_in_is_not() -> None:
@@ -154,13 +154,13 @@ def test_a_static_member_that_comes_back_without_its_id_has_what_it_had() -> Non
     static = village.classic("t", instance_id="i")
     village.settle(20)
     world = village.world
-    before = world.consumer.picture.members[static.member_id]
+    before = world.consumer.image.members[static.member_id]
     static.leave()
     village.clients.remove(static)
     returned = village.classic("t", instance_id="i")
     returned.step()
     assert returned.member_id != before.member_id
-    after = world.consumer.picture.members[returned.member_id]
+    after = world.consumer.image.members[returned.member_id]
     assert (after.assigned, after.epoch) == (before.assigned, before.epoch)
     assert world.group.heartbeat(before.member_id, before.epoch, "i", 0) == E.FENCED_INSTANCE_ID
     assert world.group.heartbeat(before.member_id, before.epoch, None, 0) == E.UNKNOWN_MEMBER_ID
@@ -172,7 +172,7 @@ def test_who_takes_the_place_of_a_member_of_kip_848_has_no_regular_expression() 
     fields = {"rebalance_timeout_ms": 30_000, "owned": {}, "instance_id": "i"}
     world.beat("r", 0, subscribed_topic_regex="t.*", **fields)
     assert join(world, join_request(instance_id="i")).error_code == E.NONE
-    member = world.consumer.picture.static_member("i")
+    member = world.consumer.image.static_member("i")
     assert member is not None
     assert member.subscription == ({"t"}, "")
 
@@ -181,7 +181,7 @@ def test_a_write_that_fails_is_told_with_its_error() -> None:
     world = consumer_world()
     world.fail_after = 0
     assert join(world, join_request("c")).error_code == E.REQUEST_TIMED_OUT
-    assert [*world.consumer.picture.members] == ["m"]
+    assert [*world.consumer.image.members] == ["m"]
 
 
 # SyncGroup.
@@ -241,13 +241,13 @@ def test_who_has_to_revoke_syncs_in_its_old_generation_and_joins_again() -> None
         village.consumer("t").beat()
     client.step()
     client.step()
-    member = world.consumer.picture.members[client.member_id]
+    member = world.consumer.image.members[client.member_id]
     assert member.state is MemberState.UNREVOKED_PARTITIONS
     assert client.generation == generation
     assert client.must_join
     assert len(client.owned["t"]) < owned
     client.step()
-    assert client.generation == world.consumer.picture.epoch
+    assert client.generation == world.consumer.image.epoch
 
 
 # Heartbeat.
@@ -271,7 +271,7 @@ def test_who_waits_for_others_is_told_to_join_when_all_that_it_waits_for_is_free
     world = consumer_world(partitions=4)
     member_id = joined(world)
     (topic,) = world.topics
-    member = world.consumer.picture.members[member_id]
+    member = world.consumer.image.members[member_id]
     assert member.state is MemberState.UNRELEASED_PARTITIONS
     beat = world.group.heartbeat
     assert beat(member_id, 2, None, world.now_ms) == E.NONE
@@ -302,10 +302,10 @@ def test_a_member_that_is_silent_for_its_session_is_gone() -> None:
     world, member_id, generation = settled()
     for _ in range(3):
         world.wait(SESSION_MS - 1)
-        world.beat("m", world.consumer.picture.members["m"].epoch)
+        world.beat("m", world.consumer.image.members["m"].epoch)
         assert world.group.heartbeat(member_id, generation, None, world.now_ms) == E.NONE
     world.wait(SESSION_MS)
-    assert [*world.consumer.picture.members] == ["m"]
+    assert [*world.consumer.image.members] == ["m"]
 
 
 def test_a_member_that_is_told_to_join_and_does_not_is_gone_after_its_rebalance_timeout() -> None:
@@ -317,10 +317,10 @@ def test_a_member_that_is_told_to_join_and_does_not_is_gone_after_its_rebalance_
             E.REBALANCE_IN_PROGRESS
         )
         world.wait(1_000)
-    assert member_id in world.consumer.picture.members
+    assert member_id in world.consumer.image.members
     world.group.heartbeat(member_id, generation, None, world.now_ms)
     world.wait(1_000)
-    assert member_id not in world.consumer.picture.members
+    assert member_id not in world.consumer.image.members
 
 
 def test_a_member_that_joins_in_time_stays() -> None:
@@ -334,7 +334,7 @@ def test_a_member_that_joins_in_time_stays() -> None:
         world.wait(9_000)
         world.group.heartbeat(member_id, generation + 1, None, world.now_ms)
         joined(world)
-    assert member_id in world.consumer.picture.members
+    assert member_id in world.consumer.image.members
 
 
 def test_a_member_that_joins_and_does_not_sync_is_gone_after_its_rebalance_timeout() -> None:
@@ -342,9 +342,9 @@ def test_a_member_that_joins_and_does_not_sync_is_gone_after_its_rebalance_timeo
     world.configure(consumer_session_timeout_ms=10**9)
     join(world, join_request("c", session_ms=60_000))
     world.wait(29_999)
-    assert "c" in world.consumer.picture.members
+    assert "c" in world.consumer.image.members
     world.wait(1)
-    assert "c" not in world.consumer.picture.members
+    assert "c" not in world.consumer.image.members
 
 
 def test_a_member_that_now_speaks_kip_848_is_held_to_no_deadline_of_the_classic_protocol() -> None:
@@ -353,7 +353,7 @@ def test_a_member_that_now_speaks_kip_848_is_held_to_no_deadline_of_the_classic_
     join(world, join_request("c"))
     assert consumer_joins(world, "c").error_code == E.NONE
     world.wait(100_000)
-    assert "c" in world.consumer.picture.members
+    assert "c" in world.consumer.image.members
 
 
 def test_who_joins_or_syncs_has_shown_that_it_is_there() -> None:
@@ -395,7 +395,7 @@ def test_members_that_leave_are_gone(version: int) -> None:
     left = leave(world, MemberIdentity(member_id=member_id), version=version)
     assert left.error_code == E.NONE
     assert [row.error_code for row in left.members] == ([E.NONE] if version >= 3 else [])
-    assert [*world.consumer.picture.members] == ["m"]
+    assert [*world.consumer.image.members] == ["m"]
 
 
 def test_who_cannot_leave_is_told_why_and_the_others_go() -> None:
@@ -420,7 +420,7 @@ def test_who_cannot_leave_is_told_why_and_the_others_go() -> None:
         E.UNKNOWN_MEMBER_ID,
         E.NONE,
     ]
-    assert [*world.consumer.picture.members] == ["m"]
+    assert [*world.consumer.image.members] == ["m"]
 
 
 def test_an_unknown_member_that_leaves_is_told_so_in_old_versions_too() -> None:

@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 import pytest
 
-from broker.groups.group import writes
+from broker.groups.group import change_commands
 from broker.groups.migration.protocol_change import MigratingClassicGroup
 from coordinator.commands.entries import OffsetsCommitted
 from coordinator.commands.group_commands import (
@@ -44,7 +44,7 @@ def the_consumer(village: Village) -> ConsumerClient:
 def test_when_the_last_member_of_kip_848_leaves_the_others_rebalance(protocol: str) -> None:
     village = mixed(protocol)
     world = village.world
-    epoch = world.consumer.picture.epoch
+    epoch = world.consumer.image.epoch
     owned = {client.member_id: dict(client.owned) for client in classics(village)}
     the_consumer(village).leave(for_good=True)
     assert world.kinds == ["CONSUMER", "CLASSIC"]
@@ -89,7 +89,7 @@ def test_whoever_takes_over_in_the_middle_of_a_downgrade_goes_on_with_it(count: 
     world = village.world
     ids = {client.member_id for client in classics(village)}
     consumer = the_consumer(village)
-    with patch.object(writes, "GROUP_COMMAND_ROWS_MAX", 1):
+    with patch.object(change_commands, "GROUP_COMMAND_ROWS_MAX", 1):
         world.fail_after = count
         consumer.leave(for_good=True)
     assert isinstance(world.group, MigratingClassicGroup)
@@ -250,7 +250,7 @@ def test_what_a_member_still_has_to_give_up_is_its_own_until_the_rebalance_ends(
         village.consumer("t").beat()
     client.step()
     client.step()
-    member = world.consumer.picture.members[client.member_id]
+    member = world.consumer.image.members[client.member_id]
     (revoking,) = member.revoking.values()
     (assigned,) = member.assigned.values()
     for each in village.running():
@@ -261,8 +261,8 @@ def test_what_a_member_still_has_to_give_up_is_its_own_until_the_rebalance_ends(
     assert {*read_assignment(found.assignment)["t"]} == revoking | assigned
     epoch = world.row.epoch if world.row is not None else 0
     village.consumer("t").beat()
-    assert world.consumer.picture.epoch > epoch
-    (assigned,) = world.consumer.picture.members[client.member_id].assigned.values()
+    assert world.consumer.image.epoch > epoch
+    (assigned,) = world.consumer.image.members[client.member_id].assigned.values()
     assert revoking < assigned
     village.settle(20)
 

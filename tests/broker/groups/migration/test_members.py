@@ -5,8 +5,8 @@ import pytest
 from broker.groups.classic import rows
 from broker.groups.classic.rows import MemberBody
 from broker.groups.consumer import rows as consumer_rows
+from broker.groups.consumer.image import GroupImage
 from broker.groups.consumer.members import ClassicMember, Member, MemberState, Subscription
-from broker.groups.consumer.picture import Picture
 from broker.groups.consumer.rows import GroupBody
 from broker.groups.migration.members import as_classic, as_consumer
 from coordinator.commands.group_commands import GroupKind
@@ -48,11 +48,11 @@ def test_members_that_are_not_converted_yet_are_in_the_epoch_of_their_generation
         "a": MemberRow(5, consumer_rows.encode_member(converted)),
     }
     row = row_of(GroupKind.CONSUMER, members)
-    picture = Picture.of(as_consumer(row, topics))
+    image = GroupImage.of(as_consumer(row, topics))
     assert row.members == members, "the machine's row was touched"
-    assert [*picture.members] == ["b", "a"]
-    assert picture.members["a"] == converted
-    member = picture.members["b"]
+    assert [*image.members] == ["b", "a"]
+    assert image.members["a"] == converted
+    member = image.members["b"]
     assert (member.epoch, member.state) == (5, MemberState.STABLE)
     assert member.assigned == member.target == {topic.topic_id: frozenset({1, 2})}
     assert member.subscription == Subscription(frozenset({"t"}))
@@ -71,13 +71,13 @@ def test_a_partition_that_two_members_have_is_given_to_one(topics: Topics) -> No
             "c": MemberRow(5, consumer_rows.encode_member(first)),
         },
     )
-    members = Picture.of(as_consumer(row, topics)).members
+    members = GroupImage.of(as_consumer(row, topics)).members
     assert [members[name].assigned[topic.topic_id] for name in "abc"] == [{1}, {2}, {0}]
 
 
 def test_a_member_whose_bytes_cannot_be_read_subscribes_to_nothing(topics: Topics) -> None:
     row = row_of(GroupKind.CONSUMER, {"a": MemberRow(5, classic_body({"t": [0]}, b"\0\1junk"))})
-    member = Picture.of(as_consumer(row, topics)).members["a"]
+    member = GroupImage.of(as_consumer(row, topics)).members["a"]
     assert member.subscription == Subscription()
     assert member.assigned == {}
     assert member.classic is not None

@@ -4,8 +4,8 @@ from unittest.mock import patch
 
 import pytest
 
-from broker.groups.consumer import changes
-from broker.groups.group import writes
+from broker.groups.consumer import delta
+from broker.groups.group import change_commands
 from coordinator.commands.group_commands import GroupKind
 from protocol.consumer_protocol import write_assignment
 from protocol.errors import ErrorCode
@@ -28,8 +28,8 @@ def test_three_members_are_upgraded_one_by_one_and_downgraded_again(
     village = three_classic(protocol)
     world = village.world
     with (
-        patch.object(changes, "GROUP_COMMAND_ROWS_MAX", 1 if cut else 1000),
-        patch.object(writes, "GROUP_COMMAND_ROWS_MAX", 2 if cut else 1000),
+        patch.object(delta, "GROUP_COMMAND_ROWS_MAX", 1 if cut else 1000),
+        patch.object(change_commands, "GROUP_COMMAND_ROWS_MAX", 2 if cut else 1000),
     ):
         for client in list(village.running()):
             client.leave()
@@ -88,12 +88,12 @@ def test_members_keep_their_ids_and_assignments_and_the_generation_becomes_their
     before = {client.member_id: client for client in village.running()}
     generation = world.classic.generation
     assert consumer_joins(world).error_code == E.NONE
-    picture = world.consumer.picture
-    assert picture.epoch == picture.assignment_epoch == generation + 1
-    assert [*picture.members] == [*before, "m"]
+    image = world.consumer.image
+    assert image.epoch == image.assignment_epoch == generation + 1
+    assert [*image.members] == [*before, "m"]
     (topic,) = world.topics
     for member_id, client in before.items():
-        member = picture.members[member_id]
+        member = image.members[member_id]
         assert isinstance(client, ClassicClient)
         assert member.epoch == generation
         assert member.assigned == {topic.topic_id: frozenset(client.owned["t"])}
@@ -152,7 +152,7 @@ def test_a_member_that_was_gone_from_the_group_and_not_from_the_log_does_not_com
     assert world.row is not None
     assert len(world.row.members) == 3
     consumer_joins(world)
-    assert len(world.row.members) == len(world.consumer.picture.members) == 3
+    assert len(world.row.members) == len(world.consumer.image.members) == 3
 
 
 def test_who_joins_may_be_a_static_member_of_the_classic_protocol_before() -> None:
@@ -167,10 +167,10 @@ def test_who_joins_may_be_a_static_member_of_the_classic_protocol_before() -> No
     static.leave()
     consumer_joins(world, "m", instance_id="i")
     (topic,) = world.topics
-    member = world.consumer.picture.members["m"]
+    member = world.consumer.image.members["m"]
     assert member.assigned == {topic.topic_id: frozenset(owned["t"])}
     assert world.group.heartbeat(old_id, 1, "i", world.now_ms) == E.FENCED_INSTANCE_ID
-    assert old_id not in world.consumer.picture.members
+    assert old_id not in world.consumer.image.members
 
 
 REFUSED = [
@@ -243,7 +243,7 @@ def test_what_is_assigned_of_topics_that_are_gone_is_left_out() -> None:
     assignment = write_assignment({"gone": [0], "t": [0, 1, 2]})
     member_id = leader_alone(world, assignment=assignment)
     consumer_joins(world)
-    assert world.consumer.picture.members[member_id].assigned == {topic: frozenset({0, 1})}
+    assert world.consumer.image.members[member_id].assigned == {topic: frozenset({0, 1})}
 
 
 def test_a_member_that_may_not_join_upgrades_nothing() -> None:
@@ -285,13 +285,13 @@ def test_whoever_takes_over_in_the_middle_of_an_upgrade_goes_on_with_it() -> Non
     for count in range(1, 4):
         village = three_classic()
         world = village.world
-        with patch.object(changes, "GROUP_COMMAND_ROWS_MAX", 1):
+        with patch.object(delta, "GROUP_COMMAND_ROWS_MAX", 1):
             world.fail_after = count
             consumer_joins(world)
-        picture = world.consumer.picture
+        image = world.consumer.image
         ids = [client.member_id for client in village.running()]
-        assert [*picture.members] == ids
-        assert picture.epoch > picture.assignment_epoch
+        assert [*image.members] == ids
+        assert image.epoch > image.assignment_epoch
         for client in village.running():
             assert isinstance(client, ClassicClient)
             code = world.group.heartbeat(client.member_id, client.generation, None, world.now_ms)

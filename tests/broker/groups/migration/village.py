@@ -2,7 +2,7 @@
 
  - no partition is owned by two, of those whom the group knows (whoever else is fenced, and will
    hear of it with its next request);
- - in a KIP-848 group what a member believes to own is its own in the coordinator's picture;
+ - in a KIP-848 group what a member believes to own is its own in the coordinator's image;
  - a commit that the group lets through is one that the log takes.
 
 `settle` lets everybody do what clients do until nothing changes: then all have what they subscribe
@@ -96,7 +96,7 @@ class Village:
                 and client.generation == group.generation
             )
         assert isinstance(group, MigratingConsumerGroup)
-        member = group.picture.members.get(client.member_id)
+        member = group.image.members.get(client.member_id)
         if member is None:
             return False
         if isinstance(client, ClassicClient):
@@ -129,7 +129,7 @@ class Village:
                 for name, part in self.held(client):
                     topic = self.world.topics.by_name(name)
                     if topic is not None:
-                        owner = group.picture.owners.of(topic.topic_id, part)
+                        owner = group.image.owners.of(topic.topic_id, part)
                         assert owner == client.member_id, (name, part, client, owner)
 
     def _check_commits(self) -> None:

@@ -2,7 +2,7 @@
 
 Commands pass through the log's codec. Every token is answered exactly once, and a Write is carried
 out at once; it may fail: it is then lost, cut, or applied without anybody hearing of it, and the
-group is made anew from its row. `Become` replaces the group, as the shell does.
+group is made anew from its row. `ReplaceGroup` replaces the group, as the shell does.
 """
 
 from collections import deque
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from broker.config.group_settings import GroupSettings
-from broker.groups.consumer.picture import Picture
-from broker.groups.group.effects import Answer, Become, Caller, Effects, Write
+from broker.groups.consumer.image import GroupImage
+from broker.groups.group.effects import Answer, Caller, Effects, ReplaceGroup, Write
 from broker.groups.group.live import LiveGroup
 from broker.groups.migration.members import as_consumer
 from broker.groups.migration.protocol_change import (
@@ -111,9 +111,9 @@ class World:
         while self.queue and not self.busy:
             what, caller, request = self.queue.popleft()
             if what == "consumer_heartbeat":
-                self.carry_out(self.group.consumer_heartbeat(caller, request, self.topics))
+                self.perform(self.group.consumer_heartbeat(caller, request, self.topics))
             else:
-                self.carry_out(getattr(self.group, what)(caller, request))
+                self.perform(getattr(self.group, what)(caller, request))
 
     def beat(
         self,
@@ -148,23 +148,23 @@ class World:
         until_ms = self.now_ms + ms
         while (due_ms := self.group.deadline_ms()) is not None and due_ms <= until_ms:
             self.now_ms = max(self.now_ms, due_ms)
-            self.carry_out(self.group.tick(self.now_ms))
+            self.perform(self.group.tick(self.now_ms))
         self.now_ms = until_ms
 
     # The log.
 
-    def carry_out(self, effects: Effects) -> None:
+    def perform(self, effects: Effects) -> None:
         self.busy += 1
-        self._carry_out(effects)
+        self._perform(effects)
         self.busy -= 1
         self._go_on()
 
-    def _carry_out(self, effects: Effects) -> None:
+    def _perform(self, effects: Effects) -> None:
         for index, effect in enumerate(effects):
             match effect:
                 case Answer(token, response):
                     self.hears.pop(token)(response)
-                case Become(group):
+                case ReplaceGroup(group):
                     assert group.group_id == GROUP
                     assert group is not self.group
                     self.group = group
@@ -183,16 +183,16 @@ class World:
             (read,) = decode_entry(encode_entry(entry)).commands
             assert self.story.do(self.agent, read) == DONE
         if fail_after is None:
-            self.carry_out(self.group.written(self.now_ms))
+            self.perform(self.group.written(self.now_ms))
             self.check()
         else:
-            self.carry_out([*self.group.abandon(ErrorCode.REQUEST_TIMED_OUT)])
+            self.perform([*self.group.abandon(ErrorCode.REQUEST_TIMED_OUT)])
             self.take_over()
 
     def take_over(self) -> None:
         """The group, as whoever has its shard next makes it from the row."""
         if self.group.state() != "Dead":
-            self.carry_out([*self.group.abandon(ErrorCode.NOT_COORDINATOR)])
+            self.perform([*self.group.abandon(ErrorCode.NOT_COORDINATOR)])
         waiting = self.hears.keys() - {caller.token for _, caller, _ in self.queue}
         assert not waiting, "abandoned, and somebody still waits"
         row = self.row
@@ -207,8 +207,8 @@ class World:
         row = self.row
         if row is None or row.kind is not self.group.kind:
             return
-        if isinstance(self.group, MigratingConsumerGroup) and self.group.picture.row_epoch >= 0:
-            told = Picture.of(as_consumer(row, self.topics))
-            assert told.members == self.group.picture.members
-            assert told.epoch == self.group.picture.epoch
-            assert told.assignment_epoch == self.group.picture.assignment_epoch
+        if isinstance(self.group, MigratingConsumerGroup) and self.group.image.row_epoch >= 0:
+            told = GroupImage.of(as_consumer(row, self.topics))
+            assert told.members == self.group.image.members
+            assert told.epoch == self.group.image.epoch
+            assert told.assignment_epoch == self.group.image.assignment_epoch

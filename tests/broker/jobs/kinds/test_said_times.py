@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from broker.config.topic_rules import TopicRules
-from broker.produce.validation import Sound, judge
+from broker.produce.validation import ValidBatch, validate
 from coordinator.commands.job_commands import JobKind
 from coordinator.tables.partition import Partition
 from protocol.compression import Codec
@@ -52,8 +52,8 @@ def produce(world: World, place: Place, data: bytes) -> None:
     assert found is not None
     settings = TopicRules(world.settings.kafka).of(found)
     assert settings.timestamp_after_max_ms == HOUR_MS
-    verdict = judge(memoryview(data), settings, version=9, now_ms=world.clock_ms)
-    assert isinstance(verdict, Sound)
+    verdict = validate(memoryview(data), settings, version=9, now_ms=world.clock_ms)
+    assert isinstance(verdict, ValidBatch)
     world.produce_batch(place, bytes(verdict.data), newest=verdict.timestamp_max)
 
 

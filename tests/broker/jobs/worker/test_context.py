@@ -7,7 +7,7 @@ import pytest
 
 from broker.config.topic_rules import TopicRules
 from broker.jobs.worker import context as module
-from broker.jobs.worker.context import JobContext, JobStoppedError, Numbers
+from broker.jobs.worker.context import JobContext, JobStoppedError, ObjectNumbers
 from coordinator.commands.entries import Entry, Open
 from coordinator.commands.job_commands import JobKind, ReportJob
 from coordinator.machine.machine import Machine
@@ -116,7 +116,7 @@ def test_numbers_go_up_from_behind_what_is_committed_for_each_kind() -> None:
     row = machine.incarnations.get(ME)
     assert row is not None
     row.segment_last = 4
-    numbers = Numbers(machine, ME)
+    numbers = ObjectNumbers(machine, ME)
     assert numbers.next(ObjectKind.SEGMENT) == ObjectId(ME, 5, ObjectKind.SEGMENT)
     assert numbers.next(ObjectKind.SEGMENT) == ObjectId(ME, 6, ObjectKind.SEGMENT)
     assert numbers.next(ObjectKind.INDEX) == ObjectId(ME, 0, ObjectKind.INDEX)
@@ -126,7 +126,7 @@ def test_numbers_go_up_from_behind_what_is_committed_for_each_kind() -> None:
 
 def test_an_incarnation_that_is_over_names_no_objects() -> None:
     with pytest.raises(JobStoppedError):
-        Numbers(Machine(), ME).next(ObjectKind.SEGMENT)
+        ObjectNumbers(Machine(), ME).next(ObjectKind.SEGMENT)
 
 
 def reported(act: Callable[[JobContext], None], **more: object) -> tuple[list[ReportJob], object]:

@@ -11,7 +11,7 @@ from coordinator.commands.job_commands import DropRows, JobKind, ReleaseJobs, Re
 from coordinator.log.memory import MemoryLogCluster
 from protocol.types import INCARNATION_NONE
 from storage.stores.object_store import StoreRefusedError
-from tests.broker.jobs.hosts import Hosting, hosting, until
+from tests.broker.jobs.hosts import HostingAgent, running_host, until
 
 pytestmark = pytest.mark.schedules(5)
 
@@ -35,10 +35,10 @@ async def nothing(_context: JobContext) -> None:
 
 async def test_all_kinds_run_and_one_that_was_asked_for_knows_it() -> None:
     merge, collect = Rounds(), Rounds()
-    agent = Hosting(
+    agent = HostingAgent(
         MemoryLogCluster(), jobs={JobKind.MERGE: merge.run, JobKind.COLLECT: collect.run}
     )
-    async with hosting(agent):
+    async with running_host(agent):
         await agent.request(JobKind.COLLECT)
         await until(lambda: merge.contexts and collect.contexts, seconds=5)
         assert merge.contexts[0].requested is False
@@ -59,8 +59,8 @@ async def test_a_bug_in_one_job_is_counted_and_harms_no_other() -> None:
 
     merge, spill, collect = Rounds(fails), Rounds(refused), Rounds()
     jobs = {JobKind.MERGE: merge.run, JobKind.SPILL: spill.run, JobKind.COLLECT: collect.run}
-    agent = Hosting(MemoryLogCluster(), jobs=jobs)
-    async with hosting(agent):
+    agent = HostingAgent(MemoryLogCluster(), jobs=jobs)
+    async with running_host(agent):
         await agent.request(JobKind.COLLECT)
         await asyncio.sleep(150)
         assert len(agent.workers) == 1
@@ -86,8 +86,8 @@ async def test_a_proposal_returns_when_the_workers_own_machine_has_applied_it() 
         await context.propose(command)
         seen.append(len(applied) == count)
 
-    agent = Hosting(MemoryLogCluster(), jobs={JobKind.RETENTION: work})
-    async with hosting(agent):
+    agent = HostingAgent(MemoryLogCluster(), jobs={JobKind.RETENTION: work})
+    async with running_host(agent):
         await agent.request(JobKind.RETENTION)
         await until(lambda: len(seen) >= 2)
         assert seen[:2] == [True, True]
@@ -108,20 +108,20 @@ async def test_a_job_is_stopped_when_it_is_another_agents_meanwhile() -> None:
             stopped.append(error)
             raise
 
-    agent = Hosting(MemoryLogCluster(), jobs={JobKind.RETENTION: work, JobKind.MERGE: nothing})
-    async with hosting(agent):
+    agent = HostingAgent(MemoryLogCluster(), jobs={JobKind.RETENTION: work, JobKind.MERGE: nothing})
+    async with running_host(agent):
         await agent.request(JobKind.RETENTION)
         await begun.wait()
         release = ReleaseJobs((JobKind.RETENTION,), INCARNATION_NONE)
-        await agent.coordinator.propose(release)
+        await agent.log_client.propose(release)
         await until(lambda: bool(stopped), seconds=2)
 
 
 async def test_a_job_that_somebody_asks_for_in_the_middle_of_a_round_runs_again() -> None:
     gate = asyncio.Event()
     merge = Rounds(lambda _context: gate.wait())
-    agent = Hosting(MemoryLogCluster(), jobs={JobKind.MERGE: merge.run})
-    async with hosting(agent):
+    agent = HostingAgent(MemoryLogCluster(), jobs={JobKind.MERGE: merge.run})
+    async with running_host(agent):
         await agent.request(JobKind.MERGE)
         await until(lambda: len(merge.contexts) == 1)
         await agent.request(JobKind.MERGE)
@@ -138,8 +138,8 @@ async def test_reports_of_a_running_job_reach_the_log_seldom_and_the_last_one_al
             await asyncio.sleep(1)
         context.report(60, 60, "counting")
 
-    agent = Hosting(MemoryLogCluster(), jobs={JobKind.MERGE: work})
-    async with hosting(agent):
+    agent = HostingAgent(MemoryLogCluster(), jobs={JobKind.MERGE: work})
+    async with running_host(agent):
         await agent.request(JobKind.MERGE)
         row = agent.machine.jobs.get
         await until(lambda: row(JobKind.MERGE).running)
@@ -159,19 +159,19 @@ async def test_what_jobs_move_together_is_paced() -> None:
             await context.put(f"x/{context.kind}/{number}", [bytes(64 * 1024)])
         times[context.kind] = loop.time() - begun_s
 
-    agent = Hosting(
+    agent = HostingAgent(
         MemoryLogCluster(),
         jobs={JobKind.MERGE: work, JobKind.SPILL: work, JobKind.COMPACT: work},
         settings=("jobs.bytes.per.second=64KiB", "log.cleaner.io.max.bytes.per.second=16384"),
     )
-    async with hosting(agent):
+    async with running_host(agent):
         await agent.request(JobKind.MERGE)
         await until(lambda: len(times) == 3)
         assert max(times[JobKind.MERGE], times[JobKind.SPILL]) >= 18
         assert times[JobKind.COMPACT] >= 35, "the cleaner's own pace"
 
 
-async def snapshot(agent: Hosting, *, wanted: int) -> None:
+async def snapshot(agent: HostingAgent, *, wanted: int) -> None:
     """Have one made, and wait until the log is told of it and cut."""
     await agent.request(JobKind.SNAPSHOT)
     await until(lambda: len(agent.machine.snapshots.published) == wanted)
@@ -182,9 +182,9 @@ async def snapshot(agent: Hosting, *, wanted: int) -> None:
 @pytest.mark.parametrize("count", [1, 3])
 async def test_a_worker_begins_with_the_newest_snapshot_and_not_with_the_log(count: int) -> None:
     cluster = MemoryLogCluster()
-    first = Hosting(cluster, jobs={JobKind.SNAPSHOT: snapshotting.run})
-    async with hosting(first):
-        await first.coordinator.propose(CreateTopic("t", 3, ()))
+    first = HostingAgent(cluster, jobs={JobKind.SNAPSHOT: snapshotting.run})
+    async with running_host(first):
+        await first.log_client.propose(CreateTopic("t", 3, ()))
         for number in range(count):
             await snapshot(first, wanted=min(number + 1, 2))
         older = first.machine.snapshots.published[-1].position
@@ -205,8 +205,8 @@ async def test_a_worker_begins_with_the_newest_snapshot_and_not_with_the_log(cou
 
 async def test_an_idle_worker_writes_nothing_into_the_log() -> None:
     jobs = dict.fromkeys(JobKind, nothing)
-    agent = Hosting(MemoryLogCluster(), jobs=jobs)
-    async with hosting(agent):
+    agent = HostingAgent(MemoryLogCluster(), jobs=jobs)
+    async with running_host(agent):
         await agent.request(JobKind.MERGE)
         await until(lambda: bool(agent.workers))
         await asyncio.sleep(5)

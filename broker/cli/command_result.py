@@ -1,0 +1,16 @@
+"""The result of a command of the tools, or its error in one sentence. Pure."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class CommandResult(NamedTuple):
+    """The lines, warnings and failures that a command prints."""
+
+    lines: Sequence[str]
+    warnings: Sequence[str] = ()
+    failures: Sequence[str] = ()
+
+
+class ToolError(Exception):
+    """The command cannot be done; the sentence says why and what to do."""

@@ -1,0 +1,219 @@
+"""Delayed fetches (Kafka's purgatory): how many bytes of which partitions each waits for, and until when.
+
+Bytes are counted as they can be fetched, each partition at most up to what its fetch would return
+of it, so nothing is read or planned again until there is enough. For polls that read everything
+that is what is appended (`arrived`); for those that read committed records only, what becomes
+stable (`advanced`): each such partition has the offset up to which was counted, so that nothing
+counts twice. Deadlines are kept by ticks of 10 ms: one timer for all.
+
+Invariants: a parked poll is in exactly one tick and is found under each of its partitions; taking
+it out removes all of that; the number of watched partitions is bounded.
+
+Pure: the shell (`broker.fetch.fetch_path`) owns the timer and the wake-up once per loop turn.
+"""
+
+import heapq
+from collections.abc import Iterable
+from typing import Final, Generic, TypeVar
+
+from protocol.types import TopicId
+
+TICK_MS: Final = 10
+
+Poll = TypeVar("Poll")
+
+
+class DelayedFetch(Generic[Poll]):
+    """One fetch that waits."""
+
+    __slots__ = ("bytes_missing", "committed", "poll", "tick", "watches")
+
+    def __init__(self, poll: Poll, *, committed: bool, bytes_missing: int, tick: int) -> None:
+        self.poll = poll
+        self.committed = committed
+        """It reads committed records only."""
+        self.bytes_missing = bytes_missing
+        self.tick = tick
+        self.watches: dict[tuple[TopicId, int], int] = {}
+        """Bytes that each partition may still contribute."""
+
+
+class _Watchers(Generic[Poll]):
+    """The fetches that wait for one partition, in one of the two isolation levels."""
+
+    __slots__ = ("counted", "polls")
+
+    def __init__(self, counted: int) -> None:
+        self.polls: dict[DelayedFetch[Poll], None] = {}
+        self.counted = counted
+        """Offset up to which stable bytes have been counted."""
+
+
+class FetchPurgatory(Generic[Poll]):
+    """All fetches of an agent that wait for data."""
+
+    def __init__(self, *, watches_max: int = 2_000_000) -> None:
+        self._watches_max = watches_max
+        self._watches_count = 0
+        self._watchers: dict[tuple[TopicId, int], _Watchers[Poll]] = {}
+        """Polls that read everything."""
+        self._committed: dict[tuple[TopicId, int], _Watchers[Poll]] = {}
+        """Polls that read committed records only."""
+        self._ticks: dict[int, dict[DelayedFetch[Poll], None]] = {}
+        self._tick_heap: list[int] = []
+        self._ready: dict[DelayedFetch[Poll], None] = {}
+        self._unsettled: dict[DelayedFetch[Poll], None] = {}
+        """Polls that must look again, and may go on waiting."""
+        self._polls_count = 0
+
+    def __len__(self) -> int:
+        return self._polls_count
+
+    @property
+    def watches_count(self) -> int:
+        return self._watches_count
+
+    def park(
+        self,
+        poll: Poll,
+        watches: Iterable[tuple[TopicId, int, int, int]],
+        *,
+        committed: bool,
+        bytes_missing: int,
+        deadline_ms: int,
+    ) -> DelayedFetch[Poll]:
+        """Let `poll` wait, for stable bytes when it reads `committed` records only.
+
+        `watches`: topic id, partition, bytes that count of it at most, last stable offset. At the
+        bound on watched partitions it waits for its deadline alone.
+        """
+        assert bytes_missing > 0
+        tick = -(-deadline_ms // TICK_MS)
+        parked = DelayedFetch(poll, committed=committed, bytes_missing=bytes_missing, tick=tick)
+        self._polls_count += 1
+        at_tick = self._ticks.get(tick)
+        if at_tick is None:
+            at_tick = self._ticks[tick] = {}
+            heapq.heappush(self._tick_heap, tick)
+        at_tick[parked] = None
+        table = self._committed if committed else self._watchers
+        for topic_id, partition, bytes_max, last_stable in watches:
+            if self._watches_count >= self._watches_max:
+                break
+            key = (topic_id, partition)
+            if key not in parked.watches:
+                self._watches_count += 1
+            parked.watches[key] = bytes_max
+            watchers = table.get(key)
+            if watchers is None:
+                watchers = table[key] = _Watchers(last_stable)
+            watchers.polls[parked] = None
+        return parked
+
+    def is_watched(self, topic_id: TopicId, partition: int) -> bool:
+        """Somebody waits for bytes of this partition."""
+        key = (topic_id, partition)
+        return key in self._watchers or key in self._committed
+
+    def counted(self, topic_id: TopicId, partition: int) -> int | None:
+        """Up to which offset stable bytes were counted; None when nobody waits for such."""
+        watchers = self._committed.get((topic_id, partition))
+        return None if watchers is None else watchers.counted
+
+    def arrived(self, topic_id: TopicId, partition: int, byte_count: int) -> bool:
+        """So many bytes were appended to a partition. True when a poll became ready by that."""
+        key = (topic_id, partition)
+        watchers = self._watchers.get(key)
+        return watchers is not None and self._count(key, watchers, byte_count)
+
+    def advanced(
+        self, topic_id: TopicId, partition: int, byte_count: int, last_stable: int
+    ) -> bool:
+        """So many bytes behind `counted` became stable, up to a new offset. As `arrived`."""
+        key = (topic_id, partition)
+        watchers = self._committed[key]
+        assert last_stable > watchers.counted
+        watchers.counted = last_stable
+        return self._count(key, watchers, byte_count)
+
+    def _count(self, key: tuple[TopicId, int], watchers: _Watchers[Poll], byte_count: int) -> bool:
+        woken = False
+        for parked in watchers.polls:
+            counted = min(byte_count, parked.watches[key])
+            parked.watches[key] -= counted
+            parked.bytes_missing -= counted
+            if parked.bytes_missing <= 0:
+                self._ready[parked] = None
+                woken = True
+        return woken
+
+    def disturbed(self, topic_id: TopicId) -> bool:
+        """The topic is not what it was: whoever waits for it must look again. True: somebody does.
+
+        Walks all watched partitions; topics are deleted seldom.
+        """
+        woken = False
+        for table in (self._watchers, self._committed):
+            for (watched_id, _), watchers in table.items():
+                if watched_id == topic_id:
+                    self._ready.update(watchers.polls)
+                    woken = True
+        return woken
+
+    def unsettled(self, topic_id: TopicId, partition: int) -> bool:
+        """The partition is not what it was: whoever waits for it must look again, and may wait on.
+        True: somebody does."""
+        woken = False
+        for table in (self._watchers, self._committed):
+            watchers = table.get((topic_id, partition))
+            if watchers is not None:
+                self._unsettled.update(watchers.polls)
+                woken = True
+        return woken
+
+    def take_ready(self) -> list[Poll]:
+        """The polls that need not wait any more, in the order in which they became ready."""
+        ready = list(self._ready)
+        self._ready.clear()
+        for parked in ready:
+            self._remove(parked)
+        return [parked.poll for parked in ready]
+
+    def take_unsettled(self) -> list[Poll]:
+        """The polls that must look again, those that are ready left aside."""
+        unsettled = [parked for parked in self._unsettled if parked not in self._ready]
+        self._unsettled.clear()
+        for parked in unsettled:
+            self._remove(parked)
+        return [parked.poll for parked in unsettled]
+
+    def take_expired(self, now_ms: int) -> list[Poll]:
+        """The polls whose time is up, in order of their deadlines."""
+        expired: list[Poll] = []
+        while self._tick_heap and self._tick_heap[0] * TICK_MS <= now_ms:
+            for parked in list(self._ticks.get(self._tick_heap[0], ())):
+                self._ready.pop(parked, None)
+                self._remove(parked)
+                expired.append(parked.poll)
+            self._ticks.pop(heapq.heappop(self._tick_heap), None)
+        return expired
+
+    def next_deadline_ms(self) -> int | None:
+        """When `take_expired` should be called next; None when nobody waits."""
+        while self._tick_heap and not self._ticks.get(self._tick_heap[0]):
+            self._ticks.pop(heapq.heappop(self._tick_heap), None)
+        return self._tick_heap[0] * TICK_MS if self._tick_heap else None
+
+    def _remove(self, parked: DelayedFetch[Poll]) -> None:
+        self._polls_count -= 1
+        self._unsettled.pop(parked, None)
+        del self._ticks[parked.tick][parked]
+        table = self._committed if parked.committed else self._watchers
+        for key in parked.watches:
+            polls = table[key].polls
+            del polls[parked]
+            if not polls:
+                del table[key]
+        self._watches_count -= len(parked.watches)
+        assert self._polls_count >= 0
+        assert self._watches_count >= 0

@@ -1,0 +1,140 @@
+"""Reads of the store for fetches, within a budget of memory.
+
+A fetch that misses pages or spans has them read in rounds: a page says where spans lie, and while
+it is read jobs may move them. What is under way is bounded by `ReadBudget`, in bytes (P15): a span
+of a segment is larger than what most fetches ask for. A failure is that of one object alone.
+
+Left out: what is missing and what becomes of it (`broker.fetch.answers`), barriers
+(`broker.fetch.fetch_path`), requests to the store (`storage.reader`).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from broker.fetch.answers import LOAD_BYTES_MAX, Collected, LoadedData
+from storage.fetch_plan import SpanRead
+from storage.formats.spans import ObjectId, Page
+from storage.reader import Reader
+from storage.stores.object_store import StoreError, StoreUnavailableError
+
+LOAD_SECONDS_MAX: Final = 15.0
+"""Reads for one fetch that take longer are an error: clients wait for 30 s."""
+LOADS_MAX: Final = 32
+"""Fetches that read at a time."""
+
+
+class ReadBudget:
+    """Bytes that fetches may have read at a time, first come, first served.
+
+    Who needs more than there is at all has the room to himself.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = max(bytes_max, 2 * LOAD_BYTES_MAX)
+        self._used = 0
+        self._entered = 0
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def of(self, byte_count: int) -> AsyncIterator[None]:
+        """Wait until there is room for so many bytes, and take it."""
+        await self._enter(byte_count)
+        try:
+            yield
+        finally:
+            self._leave(byte_count)
+
+    async def _enter(self, byte_count: int) -> None:
+        if not self._queue and self._fits(byte_count):
+            self._take(byte_count)
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._queue.append((byte_count, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self._leave(byte_count)  # The turn came, and nobody is left to use it.
+            self._admit()
+            raise
+
+    def _fits(self, byte_count: int) -> bool:
+        if self._entered == 0:
+            return True
+        return self._entered < LOADS_MAX and self._used + byte_count <= self._bytes_max
+
+    def _take(self, byte_count: int) -> None:
+        self._used += byte_count
+        self._entered += 1
+
+    def _leave(self, byte_count: int) -> None:
+        self._used -= byte_count
+        self._entered -= 1
+        assert self._used >= 0
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._queue:
+            byte_count, turn = self._queue[0]
+            if not turn.cancelled():
+                if not self._fits(byte_count):
+                    return
+                self._take(byte_count)
+                turn.set_result(None)
+            self._queue.popleft()
+
+
+async def read_missing(
+    reader: Reader, found: LoadedData, collected: Collected, *, until: float
+) -> None:
+    """Read what is missing into `found`, object by object at once, as long as the loop's time is
+    before `until`."""
+    found.rounds += 1
+    reads = [_fill_from(reader, found, one, until=until) for one in _by_object(collected)]
+    if len(reads) == 1:
+        await reads[0]
+    else:
+        await asyncio.gather(*reads)
+
+
+class _Pieces:
+    """The spans and pages to be read of one object."""
+
+    __slots__ = ("object_id", "pages", "spans")
+
+    def __init__(self, object_id: ObjectId) -> None:
+        self.object_id = object_id
+        self.spans: list[SpanRead] = []
+        self.pages: list[Page] = []
+
+
+def _by_object(collected: Collected) -> Iterable[_Pieces]:
+    pieces: dict[ObjectId, _Pieces] = {}
+    for one in collected.missing:
+        object_id = one.span.object_id
+        pieces.setdefault(object_id, _Pieces(object_id)).spans.append(one)
+    for page in collected.pages:
+        object_id = page.object_id
+        pieces.setdefault(object_id, _Pieces(object_id)).pages.append(page)
+    return pieces.values()
+
+
+async def _fill_from(reader: Reader, found: LoadedData, pieces: _Pieces, *, until: float) -> None:
+    object_id, wanted, pages = pieces.object_id, pieces.spans, pieces.pages
+    try:
+        async with asyncio.timeout_at(until):
+            # An object holds spans or pages, never both.
+            batches = await reader.load_all(wanted) if wanted else []
+            rows = await reader.load_pages(pages) if pages else []
+    except StoreError as error:
+        found.failed[object_id] = error
+    except TimeoutError:
+        found.failed[object_id] = StoreUnavailableError(f"{object_id.key} was not read in time")
+    else:
+        for one, read in zip(wanted, batches, strict=True):
+            found.add(one.span, read)
+        for page, inside in zip(pages, rows, strict=True):
+            found.pages[page.object_id, page.start] = inside

@@ -1,0 +1,82 @@
+"""Functions that several handlers share: the right to write, answers, barriers that may fail.
+
+Leaves out what one API alone needs.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from broker.calls.call import Call
+from broker.calls.outcomes import forget
+from broker.config import table_configs
+from broker.node import Node
+from coordinator.commands.table_commands import TABLES_LEVEL, SetSubjectRules
+from coordinator.log.metadata_log import LogError
+from coordinator.tables.schemas import GLOBAL
+from protocol import messages
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import Incarnation
+
+TOPIC_OPERATIONS: Final = 0b1101_1111_1000
+"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, as bits of
+their numbers: all that can be done to a topic, since nothing is forbidden yet."""
+CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
+"""CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE."""
+
+
+def refuse_tables_of_some(node: Node, names: Iterable[str]) -> None:
+    """Configs of tables are for clusters all of whose agents know them: one that does not would
+    let records go that are held for the export, and tells exporters nothing of what is set."""
+    if not any(name.startswith(table_configs.PREFIX) for name in names):
+        return
+    if not node.log_client.machine.incarnations.all_support(TABLES_LEVEL):
+        reason = "An agent of an older release is live; try again when all are of this one."
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
+
+
+def shut_out_older(node: Node, names: Iterable[str], incarnation: Incarnation) -> None:
+    """Called before the first config of a table is set: proposes a command that changes nothing,
+    but is of this release. One of an older release that was away meanwhile can then read neither log
+    nor snapshots, instead of coming back and letting go of records that are held."""
+    of_tables = any(name.startswith(table_configs.PREFIX) for name in names)
+    if of_tables and node.log_client.machine.schemas.is_untouched:
+        forget(node.log_client.propose(SetSubjectRules(GLOBAL, None, None), incarnation))
+
+
+def live_incarnation(node: Node, code: ErrorCode) -> Incarnation:
+    """The incarnation to write under. Raises KafkaError(code) when none is proven (P5)."""
+    incarnation = node.log_client.incarnation()
+    if incarnation is None:
+        raise KafkaError(code, "this agent has no session in the metadata log at the moment")
+    return incarnation
+
+
+class Reply(NamedTuple):
+    """Where the answer to a hot request in neutral shapes goes."""
+
+    call: Call
+    refusal: Callable[[KafkaError], Any]
+    """The response that says so."""
+
+    def respond(self, response: Any) -> None:
+        call = self.call
+        call.answer([messages.encode_response(call.api_key, call.version, response)])
+
+    def refuse(self, error: KafkaError) -> None:
+        self.respond(self.refusal(error))
+
+
+async def caught_up(node: Node) -> bool:
+    """A barrier if it can be had; False when the log does not answer.
+
+    For answers that another agent may contradict but that are better old than missing (P16).
+    Without a proven session the wait would be in vain, so it is not begun.
+    """
+    if node.log_client.incarnation() is None:
+        return False
+    try:
+        await node.log_client.barrier()
+    except LogError:
+        node.stats.barriers_failed += 1
+        return False
+    return True

@@ -1,0 +1,349 @@
+"""The agent's end of a worker, which is a process of its own or runs inside the agent's loop.
+
+A worker process is this Python with another module, connected by a socket pair: it gets its
+settings through it (no secret is on a command line), the log's entries, and answers. Nothing of
+it is kept here: the tail is read from the log no faster than the worker takes it, and what it may
+have under way is bounded. Its log lines go to the agent's standard error.
+
+A worker that does not answer for long is killed; so is one that is to end and does not. When the
+agent dies, the socket closes, and the worker ends by itself.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import sysconfig
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from broker.config.settings import Settings
+from broker.environment import software_version
+from broker.jobs.worker.context import JobStats, JobStoppedError
+from broker.jobs.worker.pipe_frames import (
+    Frame,
+    FrameError,
+    FrameReader,
+    FrameType,
+    entries_frames,
+    error_fields,
+    frame,
+    json_frame,
+    json_of,
+    outcome_frame,
+    proposal_of,
+    settings_to_json,
+    ticket_of,
+)
+from broker.jobs.worker.worker import Worker, WorkerStats
+from coordinator.commands.entries import Command, Outcome
+from coordinator.commands.job_commands import JobKind
+from coordinator.log.metadata_log import LogEntry, LogError, MetadataLog
+from protocol.types import Incarnation, Position
+from storage.stores.object_store import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES: Final = 64 << 10
+PROPOSALS_MAX: Final = 64
+"""That a worker may have under way."""
+PING_S: Final = 10.0
+UNANSWERED_MAX: Final = 30
+"""Pings: a worker may be busy with one thing for five minutes. Counted in pings, not in time, so
+that an agent that was suspended does not blame its worker."""
+END_S: Final = 2.0
+"""For a worker to end by itself before it is killed."""
+
+Propose = Callable[[Command], Awaitable[tuple[Position, Outcome]]]
+RunWorker = Callable[[Incarnation, Propose, WorkerStats], Awaitable[None]]
+"""Be a worker of this incarnation until cancelled; raises what ended it."""
+
+
+class WorkerEndedError(Exception):
+    """The worker is gone, or had to be ended; the sentence says why."""
+
+
+class InLoop:
+    """A worker's link to an agent in the same loop."""
+
+    def __init__(self, log: MetadataLog, propose: Propose) -> None:
+        self._log = log
+        self._propose = propose
+
+    async def propose(self, command: Command) -> tuple[Position, Outcome]:
+        return await self._propose(command)
+
+    async def snapshots(self) -> bytes:
+        return await self._log.snapshots()
+
+    async def head(self) -> Position:
+        return await self._log.head()
+
+    def tail(self, after: Position) -> AsyncGenerator[Sequence[LogEntry], None]:
+        return self._log.tail(after)
+
+
+def runner(
+    *,
+    settings: Settings,
+    store: ObjectStore,
+    log: MetadataLog,
+    in_loop: bool,
+) -> RunWorker:
+    """How an agent of these parts has its jobs run."""
+    version = software_version()
+
+    async def inside(incarnation: Incarnation, propose: Propose, stats: WorkerStats) -> None:
+        # What jobs are made of is not needed in an agent's process otherwise.
+        from broker.jobs.kinds.job_table import JOBS
+
+        await Worker(
+            InLoop(log, propose),
+            store=store,
+            settings=settings,
+            incarnation=incarnation,
+            jobs=JOBS,
+            stats=stats,
+        ).run()
+
+    async def outside(incarnation: Incarnation, propose: Propose, stats: WorkerStats) -> None:
+        await WorkerProcess(
+            log=log,
+            settings=settings,
+            incarnation=incarnation,
+            software_version=version,
+            propose=propose,
+            stats=stats,
+        ).run()
+
+    return inside if in_loop else outside
+
+
+class Spawn(Protocol):
+    """How a worker process is started, with one end of the socket as its standard input."""
+
+    async def __call__(self, stdin: int) -> asyncio.subprocess.Process: ...
+
+
+async def spawn(stdin: int) -> asyncio.subprocess.Process:
+    """This Python, `broker.jobs`; what it prints goes where this process complains."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        "broker.jobs",
+        stdin=stdin,
+        stdout=sys.__stderr__,
+        env=_environment(),
+    )
+
+
+def _environment() -> dict[str, str]:
+    """Where this program is found, if it is not installed where Python looks by itself."""
+    root = str(Path(__file__).resolve().parent.parent.parent)
+    environment = dict(os.environ)
+    if root not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        before = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = root if not before else f"{root}{os.pathsep}{before}"
+    return environment
+
+
+class WorkerProcess:
+    """`run` is called once."""
+
+    def __init__(
+        self,
+        *,
+        log: MetadataLog,
+        settings: Settings,
+        incarnation: Incarnation,
+        software_version: str,
+        propose: Propose,
+        stats: WorkerStats,
+        spawn: Spawn = spawn,
+    ) -> None:
+        self._log = log
+        self._settings = settings
+        self._incarnation = incarnation
+        self._software_version = software_version
+        self._propose = propose
+        self._stats = stats
+        self._spawn = spawn
+        self._frames = FrameReader()
+        self._unanswered = 0
+        self._proposals = 0
+        self._tail: asyncio.Task[None] | None = None
+        self._writer: asyncio.StreamWriter
+
+    async def run(self) -> None:
+        """Start the process and serve it until cancelled. Raises WorkerEndedError, and what
+        `propose` raises for a worker that must not go on."""
+        ours, theirs = socket.socketpair()
+        try:
+            process = await self._spawn(theirs.fileno())
+        except OSError as error:
+            ours.close()
+            raise WorkerEndedError(f"the worker cannot be started: {error}") from error
+        finally:
+            theirs.close()
+        logger.info("the worker of the jobs was started", extra={"worker": process.pid})
+        reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+        try:
+            await self._serve(reader, process)
+        finally:
+            await self._end(process)
+
+    async def _serve(
+        self, reader: asyncio.StreamReader, process: asyncio.subprocess.Process
+    ) -> None:
+        hello = {
+            "version": self._software_version,
+            "incarnation": self._incarnation,
+            "settings": settings_to_json(self._settings),
+        }
+        self._send(json_frame(FrameType.HELLO, hello))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._ping())
+                await self._receive(reader, tasks)
+                was_killed = await self._end(process)
+                assert process.returncode is not None
+                raise WorkerEndedError(_how_it_ended(process.returncode, was_killed=was_killed))
+        except BaseExceptionGroup as group:
+            error = _first(group)
+        # Out here it does not become the context of the group that holds it.
+        if isinstance(error, FrameError):
+            raise WorkerEndedError(f"the worker sent something wrong: {error}")
+        raise error
+
+    async def _end(self, process: asyncio.subprocess.Process) -> bool:
+        """It ends by itself when its socket does; what does not is killed. Was it?"""
+        self._writer.transport.abort()
+        try:
+            async with asyncio.timeout(END_S):
+                await process.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            return True
+        return False
+
+    async def _receive(self, reader: asyncio.StreamReader, tasks: asyncio.TaskGroup) -> None:
+        """Until the worker's end is closed."""
+        while True:
+            try:
+                data = await reader.read(READ_BYTES)
+            except ConnectionError:
+                return
+            if not data:
+                return
+            for received in self._frames.feed(data):
+                self._take(received, tasks)
+
+    def _take(self, received: Frame, tasks: asyncio.TaskGroup) -> None:
+        match received.type:
+            case FrameType.ASK:
+                tasks.create_task(self._answer(json_of(received.body)))
+            case FrameType.TAIL:
+                fields = json_of(received.body)
+                if self._tail is not None:
+                    self._tail.cancel()
+                after = fields.get("after")
+                if not isinstance(after, int):
+                    raise FrameError("a tail from nowhere")
+                self._tail = tasks.create_task(self._relay(ticket_of(fields), Position(after)))
+            case FrameType.PROPOSE:
+                if self._proposals >= PROPOSALS_MAX:
+                    raise FrameError(f"more than {PROPOSALS_MAX} proposals at a time")
+                self._proposals += 1
+                tasks.create_task(self._settle(*proposal_of(received.body)))
+            case FrameType.PONG:
+                self._unanswered = 0
+            case FrameType.STATUS:
+                self._take_status(json_of(received.body))
+            case _:
+                raise FrameError(f"a worker does not send {received.type.name}")
+
+    async def _answer(self, fields: dict[str, Any]) -> None:
+        answer: dict[str, Any] = {"ticket": ticket_of(fields)}
+        try:
+            match fields.get("what"):
+                case "snapshots":
+                    answer["snapshots"] = (await self._log.snapshots()).decode()
+                case "head":
+                    answer["head"] = await self._log.head()
+                case what:
+                    raise FrameError(f"a question about {what}")
+        except LogError as error:
+            answer |= error_fields(error)
+        self._send(json_frame(FrameType.ANSWER, answer))
+
+    async def _relay(self, ticket: int, after: Position) -> None:
+        """The log's tail, as it lies there, no faster than the worker takes it."""
+        try:
+            async with aclosing(self._log.tail(after)) as batches:
+                async for batch in batches:
+                    for data in entries_frames(ticket, batch):
+                        self._send(data)
+                        with suppress(ConnectionError):  # `_receive` notices.
+                            await self._writer.drain()
+        except LogError as error:
+            self._send(json_frame(FrameType.TAIL_BROKEN, {"ticket": ticket, **error_fields(error)}))
+
+    async def _settle(self, ticket: int, command: Command) -> None:
+        try:
+            position, outcome = await self._propose(command)
+        except JobStoppedError as stopped:
+            not_done = {"ticket": ticket, "reason": str(stopped)}
+            self._send(json_frame(FrameType.NOT_DONE, not_done))
+        else:
+            self._send(outcome_frame(ticket, position, outcome))
+        finally:
+            self._proposals -= 1
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(PING_S)
+            if self._unanswered >= UNANSWERED_MAX:
+                raise WorkerEndedError(
+                    f"the worker has not answered for {self._unanswered * PING_S:.0f} s"
+                )
+            self._unanswered += 1
+            self._send(frame(FrameType.PING))
+
+    def _take_status(self, fields: dict[str, Any]) -> None:
+        try:
+            for name, numbers in fields["jobs"].items():
+                self._stats.jobs[JobKind[name]] = JobStats(**numbers)
+            self._stats.memory_bytes = int(fields["memory_bytes"])
+            self._stats.replica.applied_position = Position(fields["position"])
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise FrameError(f"a status that cannot be read: {error}") from error
+
+    def _send(self, data: bytes) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(data)
+
+
+def _how_it_ended(code: int, *, was_killed: bool) -> str:
+    if was_killed:
+        return "the worker broke off its connection, did not end, and was killed"
+    if code == -signal.SIGKILL:
+        return "the worker was killed (SIGKILL; by the kernel, perhaps, which was out of memory)"
+    if code < 0:
+        with suppress(ValueError):
+            return f"the worker was ended by {signal.Signals(-code).name}"
+    return f"the worker ended with exit code {code}; its log lines say why"
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that ended the group; what else is in it followed from that."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

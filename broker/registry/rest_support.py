@@ -1,0 +1,188 @@
+"""Functions that all routes of the registry share: barriers, proposals, flags, errors, passwords.
+
+Reads that must not be older than their question wait for a barrier first (P8), so agents answer
+alike whichever a client asks. A schema that is known under its id is given out without: it is the
+same for ever, and consumers go on reading while the log is away.
+"""
+
+import asyncio
+import base64
+import binascii
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiohttp import web
+
+from broker.registry.errors import (
+    ID_TAKEN,
+    INVALID_REQUEST,
+    INVALID_SCHEMA,
+    NOT_PERMITTED,
+    REFERENCE_EXISTS,
+    STORE_ERROR,
+    SUBJECT_NOT_SOFT_DELETED,
+    TIMED_OUT,
+    UNAUTHORIZED,
+    VERSION_NOT_FOUND,
+    RegistryError,
+)
+from broker.registry.subjects import SchemaLibrary, subject_name
+from coordinator.commands.entries import Outcome, Rejected
+from coordinator.commands.table_commands import (
+    TABLES_LEVEL,
+    DeleteSubject,
+    RegisterSchema,
+    SetSubjectRules,
+)
+from coordinator.log.metadata_log import LogError
+from coordinator.log_client import LogClient, NotDoneError
+from protocol.errors import ErrorCode
+
+PROPOSAL_SECONDS_MAX: Final = 10.0
+BODY_BYTES_MAX: Final = 4 << 20
+"""Of a request: a schema's text as JSON text, twice escaped at worst."""
+CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(slots=True, kw_only=True)
+class RegistryView:
+    """The parts that routes use."""
+
+    log_client: LogClient
+    cluster_id: str
+    users: Mapping[str, str]
+    """Passwords by name; empty: nobody is asked for one."""
+    ready: Callable[[], bool]
+    """The replica has been at the log's end."""
+    library: SchemaLibrary = field(init=False)
+
+    def __post_init__(self) -> None:
+        machine = self.log_client.machine
+        self.library = SchemaLibrary(lambda: machine.schemas)
+
+
+VIEW: web.AppKey[RegistryView] = web.AppKey("registry", RegistryView)
+
+_CODES: Final = {
+    ErrorCode.INVALID_REQUEST: INVALID_REQUEST,
+    ErrorCode.RESOURCE_NOT_FOUND: INVALID_SCHEMA,
+    ErrorCode.DUPLICATE_RESOURCE: ID_TAKEN,
+    ErrorCode.OPERATION_NOT_ATTEMPTED: REFERENCE_EXISTS,
+    ErrorCode.INVALID_RECORD_STATE: SUBJECT_NOT_SOFT_DELETED,
+    ErrorCode.POLICY_VIOLATION: NOT_PERMITTED,
+}
+"""Refusals of `apply`, for what was right when it was looked at."""
+
+
+@web.middleware
+async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every error as JSON with a code that clients know."""
+    try:
+        _authorize(request)
+        return await handler(request)
+    except RegistryError as error:
+        headers = {"WWW-Authenticate": "Basic"} if error.code == UNAUTHORIZED else None
+        return answer(error.view, status=error.status, headers=headers)
+    except LogError as error:
+        refused = RegistryError(STORE_ERROR, f"Error in the backend: the metadata log: {error}")
+        return answer(refused.view, status=refused.status)
+    except web.HTTPException as error:
+        view = {"error_code": error.status, "message": f"HTTP {error.status} {error.reason}"}
+        return answer(view, status=error.status)
+
+
+def _authorize(request: web.Request) -> None:
+    users = request.app[VIEW].users
+    if not users:
+        return
+    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
+    try:
+        given = base64.b64decode(encoded, validate=True).decode() if scheme == "Basic" else ""
+    except (binascii.Error, UnicodeDecodeError):
+        given = ""
+    name, _, password = given.partition(":")
+    wanted = users.get(name, "")
+    # Compared also for unknown names, so that the time tells nothing.
+    same = hmac.compare_digest(password.encode(), wanted.encode())
+    if name not in users or not same:
+        raise RegistryError(UNAUTHORIZED, "Unauthorized")
+
+
+def answer(
+    value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    text = json.dumps(value, ensure_ascii=False)
+    return web.Response(text=text, status=status, headers=headers, content_type=CONTENT_TYPE)
+
+
+async def current(request: web.Request) -> SchemaLibrary:
+    """The table of schemas, not older than the request."""
+    library = at_hand(request)
+    await request.app[VIEW].log_client.barrier()
+    return library
+
+
+def at_hand(request: web.Request) -> SchemaLibrary:
+    """The table as this agent has it."""
+    view = request.app[VIEW]
+    if not view.ready():
+        raise RegistryError(STORE_ERROR, "Error in the backend: the agent is starting")
+    return view.library
+
+
+async def propose(
+    request: web.Request, command: RegisterSchema | DeleteSubject | SetSubjectRules
+) -> Outcome:
+    """Put a command into the log; what became of it. Raises RegistryError but for Rejected."""
+    log_client = request.app[VIEW].log_client
+    if not log_client.machine.incarnations.all_support(TABLES_LEVEL):
+        raise RegistryError(NOT_PERMITTED, "An agent of an older release is running; upgrade it")
+    future = log_client.propose(command)
+    done, _ = await asyncio.wait([future], timeout=PROPOSAL_SECONDS_MAX)
+    if not done:
+        future.add_done_callback(_consume)
+        raise RegistryError(TIMED_OUT, "Operation timed out; it may still take effect")
+    try:
+        return future.result()
+    except NotDoneError as error:
+        raise RegistryError(STORE_ERROR, f"Error in the backend: not done: {error}") from error
+
+
+def _consume(future: asyncio.Future[Outcome]) -> None:
+    if not future.cancelled():
+        future.exception()
+
+
+def refused(rejected: Rejected) -> RegistryError:
+    code = _CODES.get(rejected.error, STORE_ERROR)
+    return RegistryError(code, rejected.message or rejected.error.name)
+
+
+def not_found(rejected: Rejected) -> RegistryError:
+    """For commands that name a version themselves."""
+    if rejected.error == ErrorCode.RESOURCE_NOT_FOUND:
+        return RegistryError(VERSION_NOT_FOUND, rejected.message)
+    return refused(rejected)
+
+
+async def body_of(request: web.Request) -> dict[str, Any]:
+    try:
+        value = json.loads(await request.text())
+    except (ValueError, RecursionError) as error:
+        raise RegistryError(INVALID_REQUEST, f"The body is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise RegistryError(INVALID_REQUEST, "The body is not a JSON object")
+    return value
+
+
+def flag(request: web.Request, name: str) -> bool:
+    return request.query.get(name, "").lower() == "true"
+
+
+def subject_of(request: web.Request) -> str:
+    return subject_name(request.match_info["subject"])

@@ -1,0 +1,127 @@
+"""The format that segments and index objects share: the objects that jobs write.
+
+    header   16 bytes   magic, version
+    data                pieces of partitions, adjacent
+    table               whose object this is, and of every piece: partition, offsets, bytes, and
+                        more as the kind wants it
+    footer   32 bytes   where the table begins, its length and CRC-32C, version, magic
+
+All numbers are big-endian and of fixed width, so the length of an object is known before its
+name is. Serving never reads the table: the log says what lies where, and compares it. With it a
+bucket can be audited without the log. Pure.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from protocol.types import Buffer, Incarnation, Position, era_of
+from storage.formats.chunk import CLUSTER_ID_BYTES_MAX
+from storage.formats.spans import ObjectId, ObjectKind
+
+_HEADER: Final = struct.Struct(">8sH6x")
+_OWNER: Final = struct.Struct(f">{CLUSTER_ID_BYTES_MAX}sHQII")
+_FOOTER: Final = struct.Struct(">QIIH6x8s")
+
+HEADER_BYTES: Final = _HEADER.size
+FOOTER_BYTES: Final = _FOOTER.size
+
+assert HEADER_BYTES == 16
+assert FOOTER_BYTES == 32
+
+
+class JobObjectFormatError(Exception):
+    """The bytes are not such an object of a version that is known here, or are damaged."""
+
+
+class Format(NamedTuple):
+    """One kind of object."""
+
+    kind: ObjectKind
+    magic: bytes
+    version: int
+    row: struct.Struct
+    """Of a piece in the table."""
+
+    def header(self) -> bytes:
+        return _HEADER.pack(self.magic, self.version)
+
+    def length(self, *, data_bytes: int, pieces: int) -> int:
+        """Of the whole object."""
+        return HEADER_BYTES + data_bytes + _OWNER.size + pieces * self.row.size + FOOTER_BYTES
+
+    def tail(
+        self,
+        object_id: ObjectId,
+        *,
+        cluster_id: str,
+        rows: Sequence[tuple[bytes | int, ...]],
+        data_end: int,
+    ) -> bytes:
+        """Table and footer of an object whose data ends at byte `data_end`."""
+        assert object_id.kind == self.kind
+        owner = cluster_id.encode()
+        assert 0 < len(owner) <= CLUSTER_ID_BYTES_MAX
+        incarnation, number, _ = object_id
+        era = era_of(Position(incarnation))
+        parts = [_OWNER.pack(owner, era, incarnation, number, len(rows))]
+        parts.extend(self.row.pack(*row) for row in rows)
+        table = b"".join(parts)
+        footer = _FOOTER.pack(data_end, len(table), crc32c(table), self.version, self.magic)
+        return table + footer
+
+    def parse(self, data: Buffer) -> "Table":
+        """Decodes the table of a whole object. Raises SealedFormatError."""
+        view = memoryview(data)
+        if len(view) < self.length(data_bytes=0, pieces=0):
+            raise JobObjectFormatError(f"{len(view)} bytes are too few")
+        magic, version = _HEADER.unpack_from(view)
+        if magic != self.magic:
+            raise JobObjectFormatError(f"no object of kind {self.kind.name.lower()}")
+        if version != self.version:
+            raise JobObjectFormatError(f"version {version} is not known here, only {self.version}")
+        start, length, checksum, _, _ = _FOOTER.unpack(view[-FOOTER_BYTES:])
+        footer = _FOOTER.pack(start, length, checksum, self.version, self.magic)
+        if view[:HEADER_BYTES] != self.header() or view[-FOOTER_BYTES:] != footer:
+            raise JobObjectFormatError("header and footer are not those of one object")
+        if start < HEADER_BYTES or start + length + FOOTER_BYTES != len(view):
+            raise JobObjectFormatError("the footer points outside of the object")
+        table = view[start : start + length]
+        if crc32c(table) != checksum or length < _OWNER.size:
+            raise JobObjectFormatError("the table does not match its checksum")
+        owner, era, incarnation, number, count = _OWNER.unpack_from(table)
+        if length != _OWNER.size + count * self.row.size:
+            raise JobObjectFormatError(f"a table of {length} bytes for {count} pieces")
+        try:
+            cluster_id = owner.rstrip(b"\0").decode()
+        except UnicodeDecodeError as error:
+            raise JobObjectFormatError(f"{owner!r} is no cluster id") from error
+        if era_of(Position(incarnation)) != era:
+            raise JobObjectFormatError(f"era {era} does not fit incarnation {incarnation:x}")
+        object_id = ObjectId(Incarnation(incarnation), number, self.kind)
+        return Table(cluster_id, object_id, list(self.row.iter_unpack(table[_OWNER.size :])), start)
+
+
+class Table(NamedTuple):
+    """The decoded table of an object."""
+
+    cluster_id: str
+    object_id: ObjectId
+    rows: list[tuple[bytes | int, ...]]
+    data_end: int
+
+
+def check_adjacent(pieces: Sequence[tuple[int, int]], *, data_end: int) -> None:
+    """Starts and lengths: pieces without a hole from the header to `data_end`.
+
+    Raises SealedFormatError.
+    """
+    at = HEADER_BYTES
+    for start, length in pieces:
+        if start != at:
+            raise JobObjectFormatError(f"a piece begins at byte {start}, not at {at}")
+        at += length
+    if at != data_end:
+        raise JobObjectFormatError(f"the pieces end at byte {at}, the data at {data_end}")
