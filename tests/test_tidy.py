@@ -195,3 +195,98 @@ def test_private_names_of_a_library_are_used_in_one_place(name: str) -> None:
 )
 def test_a_private_name_is_seen(text: str) -> None:
     assert _private_names(ast.parse(text))
+
+
+RETIRED = {
+    "Beat": "PendingHeartbeat",
+    "Become": "ReplaceGroup",
+    "Bounding": "JobApplier",
+    "CoordinatorSettings": "LogClientSettings",
+    "CoordinatorStats": "LogClientStats",
+    "Gaps": "FailedBatches",
+    "Hosted": "GroupContext",
+    "Hosting": "CoordinatorRuntime",
+    "KeyOffsets": "OffsetMap",
+    "Kinds": "GroupFactory",
+    "Library": "SchemaLibrary",
+    "Look": "FetchPartitionStatus or SubscriptionMetadata",
+    "Means": "what it is a means to",
+    "Membership": "LifecycleManager",
+    "Offered": "SubmittedSchema",
+    "Parked": "DelayedFetch",
+    "ParkedPolls": "FetchPurgatory",
+    "Picture": "GroupImage",
+    "Said": "CommandResult",
+    "Sound": "ValidBatch",
+    "Standing": "TransactionMetadata",
+    "Transacting": "TransactionApplier",
+    "TransactionService": "TransactionCoordinator",
+    "Unsound": "InvalidBatch",
+    "Wanted": "what is asked for: FeatureUpdate, RequestedOffset, SpanRead, TransactionFilter",
+    "Wish": "AlterConfigOp",
+    "all_know": "all_support",
+    "bury": "refuse_waiting",
+    "carry_out": "apply, or what is done",
+    "condemn": "fail_group",
+    "hosted": "context",
+    "hosting": "runtime",
+    "in_words": "error_text",
+    "is_nothing": "is_deletable",
+    "judge": "validate, or what is compared: check_sequence",
+    "membership": "lifecycle",
+    "picture": "image",
+    "stand": "transition_to",
+    "standing": "txn_metadata",
+}
+"""Names that have gone, and what is said instead: words of our own where Kafka or etcd has one (GLOSSARY.md)."""
+
+RETIRED_MODULES = {
+    "bounding": "job_applier",
+    "by_name": "job_table",
+    "gaps": "failed_batches",
+    "handling": "handler_support",
+    "hosted": "group_context",
+    "hosting": "coordinator_runtime",
+    "opening": "environment",
+    "parked": "purgatory",
+    "picture": "image",
+    "relay": "pipe_frames",
+    "said": "command_result",
+    "sealed": "job_objects",
+    "transacting": "transaction_applier",
+}
+
+
+def _identifiers(file: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        match node:
+            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                found.add(node.name)
+            case ast.Name():
+                found.add(node.id)
+            case ast.Attribute():
+                found.add(node.attr)
+            case ast.arg() | ast.keyword():
+                found.add(node.arg or "")
+            case ast.alias():
+                found.add(node.asname or node.name)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_retired_names_stay_away(name: str) -> None:
+    stripped = {identifier.strip("_") for identifier in _identifiers(ALL[name])}
+    found = [f"{old} (now: {RETIRED[old]})" for old in sorted(stripped & RETIRED.keys())]
+    found += [
+        f"{word}_{rest} (now: validate_{rest})"
+        for word, _, rest in (identifier.partition("_") for identifier in sorted(stripped))
+        if word == "judge" and rest
+    ]
+    assert not found, f"{name} has names that were retired: {', '.join(found)}"
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_retired_names_of_modules_stay_away(name: str) -> None:
+    stem = Path(name).stem
+    assert stem not in RETIRED_MODULES, f"{name} is called {RETIRED_MODULES[stem]} now"
