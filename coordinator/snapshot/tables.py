@@ -78,7 +78,7 @@ _INCARNATION: Final = fields_of(
 _NODE_ID: Final = layout_of(tuple[str, UInt63])
 _PIN: Final = fields_of(PinRow, name=STRING, position=POSITION, expires_ms=INT)
 _CONNECTION: Final = optional(fields_of(Connection, incarnation=INCARNATION, number=INT))
-_STANDING: Final = fields_of(
+_TXN_METADATA: Final = fields_of(
     TransactionMetadata,
     producer_id=UINT,
     epoch=INT,
@@ -94,7 +94,7 @@ _STANDING: Final = fields_of(
 _TRANSACTION: Final = tuple_of(
     {
         ".transactional_id": STRING,
-        ".standing": _STANDING,
+        ".txn_metadata": _TXN_METADATA,
         ".timeout_ms": INT,
         ".started_ms": INT,
         ".changed_ms": INT,

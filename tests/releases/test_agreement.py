@@ -32,7 +32,7 @@ def test_all_jobs_are_claimed_by_the_agent_that_ever_claimed_them() -> None:
     for agent in agents:
         seen = claims.JobClaims(free_ms_min=0)
         for now_ms in (0, 10):
-            seen.look(me=agent.incarnation, agents=agents, holders=free, now_ms=now_ms)
+            seen.observe(me=agent.incarnation, agents=agents, holders=free, now_ms=now_ms)
         if seen.to_claim(wanted_now=False):
             claiming.append(agent.node_id)
     assert claiming == [2]

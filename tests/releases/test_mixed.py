@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.clients.bounded import Bounded, until
-from tests.clients.raw import Connection, log_client
+from tests.clients.raw import Connection, coordinator
 from tests.clients.raw_txn import LIBRDKAFKA, NEW_JAVA, Dialect, until_stable, visible
 from tests.clients.raw_txn import Producer as RawProducer
 from tests.parts.servers import EtcdServer
@@ -87,13 +87,13 @@ def test_groups_of_either_protocol_are_coordinated_by_either(mixed: Mixed) -> No
     names = [f"group-{number}" for number in range(16)]
     for agent in mixed.both:
         until(
-            lambda agent=agent: {log_client(agent.bootstrap, name) for name in names},
+            lambda agent=agent: {coordinator(agent.bootstrap, name) for name in names},
             addresses.__eq__,
         )
-    assert [log_client(mixed.older.bootstrap, name) for name in names] == [
-        log_client(mixed.newer.bootstrap, name) for name in names
+    assert [coordinator(mixed.older.bootstrap, name) for name in names] == [
+        coordinator(mixed.newer.bootstrap, name) for name in names
     ]
-    by = {log_client(mixed.older.bootstrap, name): name for name in names}
+    by = {coordinator(mixed.older.bootstrap, name): name for name in names}
     assert by.keys() == addresses
     for at, group in enumerate(by.values()):
         settings = {"group.protocol": "consumer"} if at else {}

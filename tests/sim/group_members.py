@@ -65,7 +65,7 @@ class Member:
         self.settled = False
         """The last heartbeat was answered well, and there was nothing to do."""
         self._addresses = addresses
-        self._log_client: tuple[str, int] | None = None
+        self._coordinator: tuple[str, int] | None = None
         self._loop = asyncio.get_running_loop()
         self._proven_s = 0.0
         self.stopping = False
@@ -84,21 +84,21 @@ class Member:
     async def ask(self, key: int, version: int, request):
         """From the coordinator; None when there is none to be had, or it changed."""
         try:
-            if self._log_client is None:
+            if self._coordinator is None:
                 await self._find()
-            if self._log_client is None:
+            if self._coordinator is None:
                 return None
             sent_s = self._loop.time()
-            connection = await self.client.connect(self._log_client)
+            connection = await self.client.connect(self._coordinator)
             if key == apis.OFFSET_COMMIT and not self.calm and self.rng.random() < 0.03:
                 # It comes when the member has been fenced, or nearly so.
                 connection.transport.hold_back(self.rng.choice((2.0, 5.0, 8.0, 15.0, 25.0)))
             answer = await self.client.asked(connection, key, version, request)
         except LostError:
-            self._log_client = None
+            self._coordinator = None
             return None
         if error_of(answer) in ELSEWHERE:
-            self._log_client = None
+            self._coordinator = None
             return None
         if error_of(answer) == ErrorCode.NONE and key in (
             apis.HEARTBEAT,
@@ -118,7 +118,7 @@ class Member:
         )
         found = answer.coordinators[0] if version >= 4 else answer
         if found.error_code == ErrorCode.NONE:
-            self._log_client = (found.host, found.port)
+            self._coordinator = (found.host, found.port)
 
     async def rest(self, seconds: float) -> None:
         """Between two steps; sometimes far too long, as in a garbage collection."""

@@ -119,7 +119,7 @@ class TxnProducer:
         # Java has one connection to an agent for everything, librdkafka and others have two.
         shared = rng.random() < 0.5
         self._leaders = self._coordinators if shared else Client(world.loop, name, timeout_s)
-        self._log_client: tuple[str, int] | None = None
+        self._coordinator: tuple[str, int] | None = None
         self._group_coordinator: tuple[str, int] | None = None
         self._end_version = 5 if tv2 else rng.choice((0, 1, 2, 3, 4))
         self._producer = (-1, -1)
@@ -427,7 +427,7 @@ class TxnProducer:
             await ask.answer(connection, added)
             answer = await ask.answer(connection, ended)
         except LostError:
-            self._log_client = None
+            self._coordinator = None
             answer = None
         if answer is None or answer.error_code in AGAIN or answer.error_code in ELSEWHERE:
             answer = await self._ask(apis.END_TXN, self._end_version, self._ending(False))
@@ -441,7 +441,7 @@ class TxnProducer:
     async def _ask(self, key: int, version: int, request):
         """Until the answer is not that it should be asked again."""
         if self._mischief.hold and self._rng.random() < 0.08:
-            self._log_client = None  # Its connection was idle for too long, or the other moved.
+            self._coordinator = None  # Its connection was idle for too long, or the other moved.
         while True:
             try:
                 connection = await self._to_coordinator()
@@ -449,13 +449,13 @@ class TxnProducer:
                     self._hold(connection)
                 answer = await self._coordinators.asked(connection, key, version, request)
             except LostError:
-                self._log_client = None
+                self._coordinator = None
                 self.account.counts["lost"] += 1
                 await self._rest()
                 continue
             error = error_of(answer)
             if error in ELSEWHERE:
-                self._log_client = None
+                self._coordinator = None
             elif error not in AGAIN:
                 return answer
             elif key == apis.END_TXN and error == ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -463,12 +463,12 @@ class TxnProducer:
             await self._rest()
 
     async def _to_coordinator(self):
-        if self._log_client is None:
+        if self._coordinator is None:
             if self._rng.random() < 0.5:
-                self._log_client = self._addresses.any()  # Any agent will do.
+                self._coordinator = self._addresses.any()  # Any agent will do.
             else:
-                self._log_client = await self._find(self.transactional_id, 1)
-        return await self._coordinators.connect(self._log_client)
+                self._coordinator = await self._find(self.transactional_id, 1)
+        return await self._coordinators.connect(self._coordinator)
 
     async def _find(self, key: str, key_type: int) -> tuple[str, int]:
         request = messages.FindCoordinatorRequest(
