@@ -13,7 +13,7 @@ cluster, or of an older revision than was seen before it was asked for, raises L
 Login is by user and password; the token is renewed when etcd no longer accepts it.
 
 The messages are generated from etcd.proto, which is our own excerpt:
-`python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. coordinator/etcd.proto`
+`python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. coordinator/log/etcd.proto`
 """
 
 import asyncio
