@@ -23,7 +23,7 @@ from coordinator.commands.job_commands import JobKind, RequestJob
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 class Running:

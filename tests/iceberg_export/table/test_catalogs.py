@@ -37,7 +37,7 @@ pytestmark = pytest.mark.integration
 
 FAR = 1 << 50
 NUMBERS = itertools.count()
-STEPS = [step for step in Step if not step.name.startswith("LETTERS")]
+STEPS = [step for step in Step if not step.name.startswith("DEAD_LETTERS")]
 """Of a table without dead letters."""
 
 
@@ -232,7 +232,7 @@ def test_a_commit_without_answer_under_that_of_another_exporter_is_neither_lost_
         export(here)
         raise CommitStateUnknownException("504")
 
-    how = {"at": Once(Step.COMMIT_ANSWERED, another_comes)}
+    how = {"hook": Once(Step.COMMIT_ANSWERED, another_comes)}
     if kind.shows_history:
         export(here, **how)
     else:
