@@ -205,5 +205,7 @@ def test_frazil_export_runs_on_a_master_and_what_was_compiled_is_kept_beside_the
         assert not re.search(r"^[\d:]+ (WARN|ERROR) ", done.stderr, re.MULTILINE)
         assert f"{COUNT} records, each exactly once" in proven(address, tmp_path / "data")
     (application,) = cluster.applications() - before
-    kept = list(application.glob(f"0/{cluster.wheel.name}.files/iceberg_export/*/__pycache__/*.nbi"))
+    kept = list(
+        application.glob(f"0/{cluster.wheel.name}.files/iceberg_export/*/__pycache__/*.nbi")
+    )
     assert kept, "each Python worker would compile anew"
