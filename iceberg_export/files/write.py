@@ -70,12 +70,11 @@ class Discardable(Protocol):
 @contextlib.contextmanager
 def discarded_on_error(*writers: Discardable) -> Iterator[None]:
     """Discards what the writers have written when the `with` block fails."""
-    try:
-        yield
-    except BaseException:
+    with contextlib.ExitStack() as failed:
         for writer in writers:
-            writer.discard()
-        raise
+            failed.callback(writer.discard)
+        yield
+        failed.pop_all()  # Nothing failed, so nothing is discarded.
 
 
 class FileWriter:

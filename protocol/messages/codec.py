@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from protocol import apis
 from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages import schemas, shapes
+from protocol.messages import cluster, groups, schemas, topics, transactions
 from protocol.primitives import (
     MALFORMED,
     array_count,
@@ -119,10 +119,10 @@ def unsupported_api_versions() -> bytes:
     and nothing but the versions of ApiVersions itself (KIP-511).
     """
     row = apis.APIS[apis.API_VERSIONS]
-    response = shapes.ApiVersionsResponse(
+    response = cluster.ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[
-            shapes.ApiVersion(
+            cluster.ApiVersion(
                 api_key=row.key, min_version=row.min_version, max_version=row.max_version
             )
         ],
@@ -132,9 +132,13 @@ def unsupported_api_versions() -> bytes:
 
 def shape_of(key: int, kind: str) -> type:
     """Returns the shape of an API's "Request" or "Response"; KeyError for unknown keys."""
-    hot = key in {apis.PRODUCE, apis.FETCH}
-    module = importlib.import_module("protocol.messages.hot") if hot else shapes
-    shape: type = getattr(module, apis.APIS[key].name + kind)
+    name = apis.APIS[key].name + kind
+    if key in {apis.PRODUCE, apis.FETCH}:
+        module = importlib.import_module("protocol.messages.hot")
+    else:
+        modules = (topics, groups, transactions, cluster)
+        module = next(module for module in modules if name in module.__all__)
+    shape: type = getattr(module, name)
     return shape
 
 
@@ -148,7 +152,9 @@ def response_layout(key: int, version: int) -> Layout:
     return _message_layout(key, version, "Response")
 
 
-def _features_for(version: int, response: shapes.ApiVersionsResponse) -> shapes.ApiVersionsResponse:
+def _features_for(
+    version: int, response: cluster.ApiVersionsResponse
+) -> cluster.ApiVersionsResponse:
     """Clients older than v4 choke on features from level 0 on (KAFKA-17011); none at 0 is final."""
     return dataclasses.replace(
         response,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from protocol import apis
-from protocol.messages import schemas, shapes
+from protocol.messages import schemas
 
 NAMES: Final = {
     # One shape for structs that differ only in the versions that have them.
@@ -78,11 +78,62 @@ from protocol.errors import ErrorCode
 from protocol.types import TOPIC_ID_ZERO{buffer}, TopicId
 '''
 
-_COLD: Final = "Requests and responses of all APIs but Produce and Fetch."
 _HOT: Final = """\
 Produce and Fetch as the client's side has them, for tests, the simulator and tools.
 
 Agents use `protocol.produce` and `protocol.fetch`, which copy no records."""
+
+_MODULES: Final = {
+    "hot": (_HOT, {apis.PRODUCE, apis.FETCH}),
+    "topics": (
+        "Requests and responses about topics, their partitions and offsets.",
+        {
+            apis.LIST_OFFSETS,
+            apis.METADATA,
+            apis.CREATE_TOPICS,
+            apis.DELETE_TOPICS,
+            apis.DELETE_RECORDS,
+            apis.OFFSET_FOR_LEADER_EPOCH,
+            apis.CREATE_PARTITIONS,
+            apis.ELECT_LEADERS,
+            apis.DESCRIBE_TOPIC_PARTITIONS,
+        },
+    ),
+    "groups": (
+        "Requests and responses about groups and their offsets.",
+        {
+            apis.OFFSET_COMMIT,
+            apis.OFFSET_FETCH,
+            apis.FIND_COORDINATOR,
+            apis.JOIN_GROUP,
+            apis.HEARTBEAT,
+            apis.LEAVE_GROUP,
+            apis.SYNC_GROUP,
+            apis.DESCRIBE_GROUPS,
+            apis.LIST_GROUPS,
+            apis.DELETE_GROUPS,
+            apis.OFFSET_DELETE,
+            apis.CONSUMER_GROUP_HEARTBEAT,
+            apis.CONSUMER_GROUP_DESCRIBE,
+        },
+    ),
+    "transactions": (
+        "Requests and responses about transactions and producers.",
+        {
+            apis.INIT_PRODUCER_ID,
+            apis.ADD_PARTITIONS_TO_TXN,
+            apis.ADD_OFFSETS_TO_TXN,
+            apis.END_TXN,
+            apis.WRITE_TXN_MARKERS,
+            apis.TXN_OFFSET_COMMIT,
+            apis.DESCRIBE_PRODUCERS,
+            apis.DESCRIBE_TRANSACTIONS,
+            apis.LIST_TRANSACTIONS,
+        },
+    ),
+}
+"""What a module says of itself, and its APIs; all others are in `cluster`."""
+_CLUSTER: Final = "Requests and responses about the cluster: agents, versions, features, configs."
 
 
 class NameTakenError(Exception):
@@ -111,8 +162,8 @@ class _Line(NamedTuple):
     comment: str
 
 
-def module(rows: Iterable[apis.Api], docstring: str) -> str:
-    """Returns the source of the shapes of `rows`. Raises NameTakenError."""
+def shapes_of(rows: Iterable[apis.Api]) -> dict[str, list[_Line]]:
+    """Returns the lines of the shapes of `rows` by name. Raises NameTakenError."""
     found: dict[str, list[_Line]] = {}
     for api in rows:
         for kind in ("Request", "Response"):
@@ -123,10 +174,17 @@ def module(rows: Iterable[apis.Api], docstring: str) -> str:
                         f"{name} of {api.name}{kind} has other fields than the {name} before it:"
                         " give one of them a name of its own in NAMES"
                     )
+    return found
+
+
+def module(found: dict[str, list[_Line]], docstring: str) -> str:
+    """Returns the source of a module with these shapes."""
     body = "".join(_class(name, lines) for name, lines in found.items())
     buffer = ", Buffer" if "Buffer" in body else ""
     exported = "".join(f'    "{name}",\n' for name in sorted(found))
     head = _HEAD.format(docstring=docstring, buffer=buffer)
+    if "TopicId" not in body:
+        head = head.replace("from protocol.types import TOPIC_ID_ZERO, TopicId\n", "")
     return f"{head}\n__all__ = [\n{exported}]\n{body}"
 
 
@@ -216,14 +274,21 @@ def _comment(struct: _Struct, versions: list[int]) -> str:
 
 
 def files() -> dict[Path, str]:
-    """Returns the generated modules and their sources."""
-    hot = (apis.PRODUCE, apis.FETCH)
-    rows = sorted(apis.APIS.values())
-    folder = Path(shapes.__file__).parent
-    return {
-        folder / "shapes.py": module([row for row in rows if row.key not in hot], _COLD),
-        folder / "hot.py": module([row for row in rows if row.key in hot], _HOT),
-    }
+    """Returns the generated modules and their sources. Raises NameTakenError."""
+    folder = Path(schemas.__file__).parent
+    rest = set(apis.APIS).difference(*(keys for _, keys in _MODULES.values()))
+    sources = {}
+    taken: set[str] = set()
+    for name, (docstring, keys) in {**_MODULES, "cluster": (_CLUSTER, rest)}.items():
+        found = shapes_of(apis.APIS[key] for key in sorted(keys))
+        # A client's shapes of Produce and Fetch are not exported beside the others.
+        if name != "hot" and (twice := taken & found.keys()):
+            raise NameTakenError(
+                f"{sorted(twice)} are in two modules: NAMES has to tell them apart"
+            )
+        taken |= found.keys() if name != "hot" else set()
+        sources[folder / f"{name}.py"] = module(found, docstring)
+    return sources
 
 
 if __name__ == "__main__":

@@ -211,4 +211,4 @@ def test_no_shape_is_generated_under_a_name_that_another_has(monkeypatch):
     monkeypatch.delitem(generate_shapes.NAMES, "DescribeTransactionsResponse.TransactionState")
     rows = [apis.APIS[apis.DESCRIBE_TRANSACTIONS], apis.APIS[apis.LIST_TRANSACTIONS]]
     with pytest.raises(generate_shapes.NameTakenError, match="TransactionState of ListTrans"):
-        generate_shapes.module(rows, "")
+        generate_shapes.shapes_of(rows)
