@@ -30,7 +30,7 @@ help:
 	@echo "make explore MINUTES=n   fresh cases of all tests that draw, and how to replay what fails"
 	@echo "make faults real processes, real etcd, a real S3 server, and what befalls them"
 	@echo "make keep VERSION=v   keeps this release for tests of later ones (tests/releases)"
-	@echo "make mutants   plants bugs, one at a time, and tells which of them no test finds: 6 minutes"
+	@echo "make mutants   plants bugs, one at a time, and tells which of them no test finds: 2 minutes"
 	@echo "make lint   format, lint, types, structure"
 
 # The environment: made once, brought up to date when what it is made from changes.
