@@ -1,8 +1,8 @@
-"""Agents on loopback that speak Kafka's protocol and answer what a test says: for tools."""
+"""Agents that speak Kafka's protocol and answer what a test says: for tools. In virtual time."""
 
 import asyncio
 import contextlib
-import functools
+import random
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +11,8 @@ from broker.cli.kafka_client import Address, KafkaClient
 from protocol import apis, messages
 from protocol.errors import ErrorCode
 from protocol.framing import parse_header, response_head
-from protocol.messages.codec import request_layout, response_layout
+from tests.kit.loop import current, run_test
+from tests.sim.network import Network
 
 SILENCE = object()
 """As an answer: none, and the connection stays."""
@@ -45,7 +46,10 @@ class FakeAgent:
         return sum(asked == key for asked, _ in self.asked)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        with (
+            contextlib.closing(writer),
+            contextlib.suppress(asyncio.IncompleteReadError, ConnectionError),
+        ):
             while True:
                 (length,) = struct.unpack(">i", await reader.readexactly(4))
                 header = parse_header(await reader.readexactly(length))
@@ -58,7 +62,6 @@ class FakeAgent:
                     body = messages.encode_response(key, version, answer)
                     head = response_head(key, version, header.correlation_id, len(body))
                     writer.write(head + body)
-        writer.close()
 
     def _answer(self, key: int, request: object) -> object:
         if key == apis.API_VERSIONS:
@@ -141,15 +144,6 @@ class FakeCluster:
         )
 
 
-@functools.cache
-def _load_layouts() -> None:
-    """A message's layout takes tens of ms when it is first used: no test's time should pay that."""
-    for api in apis.APIS.values():
-        if api.key not in (apis.PRODUCE, apis.FETCH):
-            request_layout(api.key, api.max_version)
-            response_layout(api.key, api.max_version)
-
-
 def on_cluster(
     play: Callable,
     *,
@@ -158,11 +152,11 @@ def on_cluster(
     prepare: Callable[[FakeCluster], None] = lambda cluster: None,
 ) -> FakeCluster:
     """Run `play(client, cluster)` against running agents; `prepare` comes before it connects."""
-    _load_layouts()
     cluster = FakeCluster(agents, {"orders": 2})
     prepare(cluster)
 
     async def main() -> None:
+        Network(current(), random.Random(1))
         for agent in cluster.agents.values():
             await agent.start()
         bootstrap = [Address("127.0.0.1", cluster.agents[1].port)]
@@ -172,8 +166,10 @@ def on_cluster(
         finally:
             for agent in cluster.agents.values():
                 agent.stop()
+            # Until the agents have heard that the client is gone.
+            await asyncio.sleep(1)
 
-    asyncio.run(main())
+    run_test(main)
     return cluster
 
 

@@ -9,6 +9,7 @@ import uvloop
 
 from broker.agent import Agent, AgentError
 from broker.composition import Parts
+from broker.store import probe
 from coordinator.commands.codec import decode_entry
 from coordinator.commands.entries import Close, Open
 from coordinator.log.memory import MemoryLog
@@ -199,7 +200,11 @@ async def assert_survives(running: Running, away: FaultyStore | FaultyLog) -> No
             await asyncio.sleep(0.1)
 
 
-async def test_an_agent_outlives_an_outage_of_its_store_with_its_connections() -> None:
+async def test_an_agent_outlives_an_outage_of_its_store_with_its_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probe, "PROBE_S", 0.1)
+    monkeypatch.setattr(probe, "PROBE_FAILED_S", 0.1)
     async with agent_of(Place()) as running:
         await assert_survives(running, running.store)
 

@@ -1,4 +1,4 @@
-"""Whole agents and the real groups, through sockets and in real time."""
+"""Whole agents and the real groups; through sockets and in real time where no version is in question."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -24,9 +24,8 @@ from protocol.messages import (
     SyncGroupRequestAssignment,
 )
 from protocol.types import Incarnation
+from tests.broker.groups.world import agents
 from tests.kit.sockets import Place, Running, SocketClient, agent_of
-
-pytestmark = pytest.mark.real_loop
 
 FIRST, SECOND = LiveAgent(Incarnation(1), 0), LiveAgent(Incarnation(2), 1)
 """Node ids as the log gives them to two agents, one after the other."""
@@ -166,6 +165,7 @@ async def both_joined(*consumers: Consumer) -> None:
     assert given == [each.member_id.encode() for each in consumers]
 
 
+@pytest.mark.real_loop
 async def test_two_members_share_a_group_rebalance_when_one_leaves_and_are_seen_in_the_metrics() -> (
     None
 ):
@@ -183,6 +183,7 @@ async def test_two_members_share_a_group_rebalance_when_one_leaves_and_are_seen_
         assert await second.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.real_loop
 async def test_a_member_of_the_consumer_protocol_joins_is_assigned_and_leaves() -> None:
     async with serving(Place()) as one:
         await coordinator_port(one, "g")
@@ -206,6 +207,7 @@ async def test_a_member_of_the_consumer_protocol_joins_is_assigned_and_leaves() 
         assert (await ask(member_epoch=3)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.real_loop
 async def test_when_the_coordinator_dies_its_members_go_on_elsewhere_in_the_same_generation() -> (
     None
 ):
@@ -236,6 +238,7 @@ async def test_when_the_coordinator_dies_its_members_go_on_elsewhere_in_the_same
             assert await metric(two, "frazil_group_rebalances_total") == 0
 
 
+@pytest.mark.real_loop
 async def test_a_leaving_agent_sends_its_members_to_the_next_one_at_once() -> None:
     place = Place()
     async with serving(place) as one:
@@ -261,13 +264,12 @@ async def test_a_leaving_agent_sends_its_members_to_the_next_one_at_once() -> No
 
 
 @pytest.mark.parametrize("version", range(10))
-async def test_a_refused_join_can_be_read_in_every_version(version) -> None:
-    async with serving(Place()) as one:
-        client = await one.connect()
-        answer = await client.call(apis.JOIN_GROUP, version, JoinGroupRequest(group_id=""))
+async def test_a_refused_join_can_be_read_in_every_version(version: int) -> None:
+    async with agents() as (one,):
+        nameless = JoinGroupRequest(group_id="")
+        answer = await one.call(apis.JOIN_GROUP, nameless, version=version)
         assert answer.error_code == ErrorCode.INVALID_GROUP_ID
-        await coordinator_port(one, "g")
         request = JoinGroupRequest(group_id="g", member_id="who?", session_timeout_ms=10_000)
-        answer = await client.call(apis.JOIN_GROUP, version, request)
+        answer = await one.call(apis.JOIN_GROUP, request, version=version)
         assert answer.error_code != 0
         assert answer.protocol_name == (None if version >= 7 else "")
