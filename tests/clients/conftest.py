@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.clients.bounded import EAGER, Bounded
-from tests.clients.members import Host, java_host, kafkajs_host
+from tests.clients.kafka_tools import KafkaTools
+from tests.clients.members import MemberHost, java_host, kafkajs_host
 from tests.clients.producers import TxnHost, java_txn_host, kafkajs_txn_host
 from tests.clients.transactions import challenges
 from tests.parts.servers import EtcdServer, FrazilCluster, FrazilDev, KafkaServer, MinioServer
@@ -68,7 +69,15 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
 
 
 @pytest.fixture(scope="session")
-def java() -> Iterator[Host]:
+def tools() -> Iterator[KafkaTools]:
+    """A JVM for Kafka's command line tools."""
+    tools = KafkaTools()
+    yield tools
+    tools.stop()
+
+
+@pytest.fixture(scope="session")
+def java() -> Iterator[MemberHost]:
     """A JVM for the members of all tests."""
     host = java_host()
     yield host
@@ -76,7 +85,7 @@ def java() -> Iterator[Host]:
 
 
 @pytest.fixture(scope="session")
-def kafkajs() -> Iterator[Host]:
+def kafkajs() -> Iterator[MemberHost]:
     host = kafkajs_host()
     yield host
     host.stop()

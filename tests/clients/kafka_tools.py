@@ -31,10 +31,7 @@ class KafkaTools:
     def __init__(self) -> None:
         program = Path(__file__).parent / "java" / "Tools.java"
         self._process = subprocess.Popen(
-            [
-                *install.jvm("256m"),
-                *("-cp", f"{install.kafka_jars()}/*", str(program)),
-            ],
+            install.java_program(program, install.kafka_jars(), heap="256m"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

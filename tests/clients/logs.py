@@ -234,8 +234,8 @@ def read_java(bootstrap: str, topic: str, *starts: int) -> list[list[Row]]:
     program = Path(__file__).parent / "java" / "Reads.java"
     done = subprocess.run(
         [
-            *(*install.jvm("512m"), "-cp", f"{install.kafka_jars()}/*"),
-            *(str(program), bootstrap, topic, *map(str, starts)),
+            *install.java_program(program, install.kafka_jars()),
+            *(bootstrap, topic, *map(str, starts)),
         ],
         capture_output=True,
         timeout=120,

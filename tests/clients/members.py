@@ -5,16 +5,12 @@ commit only when they are told to, unless a test says otherwise.
 """
 
 import asyncio
-import atexit
 import contextlib
 import queue
-import subprocess
 import threading
 from abc import abstractmethod
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import aiokafka
@@ -25,14 +21,13 @@ from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPythonPartition
 
 from tests.clients.groups import CommitError, Got, Member, Owners, Place
-from tests.parts import install
+from tests.clients.host import Host, java, javascript
 
 ANSWER_S = 30.0
 HEARTBEAT_MS = 300
 POLL_MS, JOINING_POLL_MS = 50, 5_000
 """Of kafka-python. Version 3.0.12 takes itself for joined when JoinGroup is answered; if its poll
 ends before SyncGroup is, it waits for that answer no more and has no partitions ever after."""
-HERE = Path(__file__).parent
 
 
 class ThreadedMember(Member):
@@ -274,9 +269,9 @@ class AiokafkaMember(ThreadedMember, aiokafka.ConsumerRebalanceListener):
 
 
 class HostedMember(Member):
-    """A member in a `Host`."""
+    """A member in a host."""
 
-    def __init__(self, name: str, host: "Host", owners: Owners | None) -> None:
+    def __init__(self, name: str, host: Host, owners: Owners | None) -> None:
         super().__init__(name, owners)
         self._host = host
         self._leaving = False
@@ -310,26 +305,13 @@ class HostedMember(Member):
             raise CommitError(failed)
 
 
-class Host:
-    """A process with members of another language, who obey and tell by lines; see Members.java."""
+class MemberHost(Host):
+    """Members of another language; see java/Members.java."""
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-        self._process = subprocess.Popen(
-            list(argv),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=None if env is None else dict(env),
-            text=True,
-            bufsize=1,
-        )
-        # A host ends with its input, so also when the tests are killed.
-        atexit.register(self.stop)
+    def __init__(self, argv: list[str]) -> None:
         self._members: dict[str, HostedMember] = {}
         self._names = 0
-        self._noise: deque[str] = deque(maxlen=60)
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        super().__init__(argv)
 
     def open(
         self,
@@ -362,40 +344,10 @@ class Host:
         self.say("open", member.name, subscription, *words)
         return member
 
-    def say(self, *words: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("\t".join(words) + "\n")
-        self._process.stdin.flush()
+    def ended(self) -> None:
+        """Whoever waits for an answer gets none."""
 
-    def noise(self) -> str:
-        """The last lines that it wrote besides what it tells of its members."""
-        return "\n".join(self._noise)
-
-    def kill(self) -> None:
-        """SIGKILL: its members die without a word."""
-        self._process.kill()
-
-    def stop(self) -> None:
-        if self._process.poll() is None:
-            assert self._process.stdin is not None
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(10)
-            self._process.kill()
-            self._process.wait(10)
-            self._reader.join(10)
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            for line in lines:
-                if line.startswith("@"):
-                    self._heard(*line[1:].rstrip("\n").split("\t"))
-                else:
-                    self._noise.append(line.rstrip())
-
-    def _heard(self, kind: str, name: str, *words: str) -> None:
+    def heard(self, kind: str, name: str, *words: str) -> None:
         member = self._members[name]
         if kind == "record":
             topic, partition, offset, value = words
@@ -417,14 +369,10 @@ def _places(text: str) -> list[Place]:
     return [(topic, int(partition)) for topic, _, partition in found]
 
 
-def java_host() -> Host:
+def java_host() -> MemberHost:
     """A JVM for any number of members."""
-    classes = f"{install.kafka_jars()}/*"
-    return Host([*install.jvm("512m"), "-cp", classes, str(HERE / "java" / "Members.java")])
+    return MemberHost(java("Members.java"))
 
 
-def kafkajs_host() -> Host:
-    return Host(
-        [install.node(), str(HERE / "js" / "members.js")],
-        env={"NODE_PATH": str(install.kafkajs() / "node_modules")},
-    )
+def kafkajs_host() -> MemberHost:
+    return MemberHost(javascript("members.js"))

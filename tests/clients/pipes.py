@@ -6,6 +6,8 @@ A pipe is a member of a group that commits its offsets in the transactions of it
 import random
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import aiokafka
 import confluent_kafka
@@ -42,19 +44,21 @@ class Pipe(ABC):
         """End it; how often it committed, and how often it aborted. TransactionError if it died."""
 
 
-class ThreadedPipe(Pipe):
-    """A pipe of a client in Python, in a thread of its own."""
+P = TypeVar("P", bound=TxnProducer)
 
-    def __init__(self, seed: int) -> None:
+
+class ThreadedPipe(Pipe, Generic[P]):
+    """A pipe of a client in Python, in a thread of its own, which makes the producer there."""
+
+    def __init__(self, make: Callable[[], P], sink: str, seed: int) -> None:
+        self._make = make
+        self._sink = sink
+        self._producer: P
         self._random = random.Random(seed)
         self._ending = threading.Event()
         self._failure: Exception | None = None
         self._counts = [0, 0]
         self._thread = threading.Thread(target=self._guarded, daemon=True)
-
-    @abstractmethod
-    def _open(self) -> TxnProducer:
-        """In the thread: make consumer and producer."""
 
     @abstractmethod
     def _poll(self) -> list[Got]: ...
@@ -84,7 +88,7 @@ class ThreadedPipe(Pipe):
             self._failure = error
 
     def _run(self) -> None:
-        producer = self._open()
+        self._producer = producer = self._make()
         while not self._ending.is_set():
             records = self._poll()
             if not records:
@@ -92,7 +96,7 @@ class ThreadedPipe(Pipe):
             ends = {(it.topic, it.partition): it.offset + 1 for it in records}
             starts = {(it.topic, it.partition): it.offset for it in reversed(records)}
             producer.begin()
-            producer.send(self.sink, [(it.partition, f"{it.value}!") for it in records])
+            producer.send(self._sink, [(it.partition, f"{it.value}!") for it in records])
             self._send_offsets(ends)
             if self._random.random() < ABORTS:
                 producer.abort()
@@ -104,20 +108,16 @@ class ThreadedPipe(Pipe):
         self._close()
         producer.close()
 
-    sink: str
-
 
 BATCH = 20
 """Records per transaction, at most, where a client lets one say so."""
 
 
-class ConfluentPipe(ThreadedPipe):
+class ConfluentPipe(ThreadedPipe[ConfluentProducer]):
     def __init__(
         self, bootstrap: str, transactional_id: str, source: str, sink: str, *, seed: int
     ) -> None:
-        super().__init__(seed)
-        self.sink = sink
-        self._make = lambda: ConfluentProducer(bootstrap, transactional_id)
+        super().__init__(lambda: ConfluentProducer(bootstrap, transactional_id), sink, seed)
         self._consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -130,10 +130,6 @@ class ConfluentPipe(ThreadedPipe):
         )
         self._consumer.subscribe([source])
         self._thread.start()
-
-    def _open(self) -> TxnProducer:
-        self._producer = self._make()
-        return self._producer
 
     def _poll(self) -> list[Got]:
         found = self._consumer.consume(BATCH, timeout=0.1)
@@ -154,13 +150,11 @@ class ConfluentPipe(ThreadedPipe):
         self._consumer.close()
 
 
-class KafkaPythonPipe(ThreadedPipe):
+class KafkaPythonPipe(ThreadedPipe[KafkaPythonProducer]):
     def __init__(
         self, bootstrap: str, transactional_id: str, source: str, sink: str, *, seed: int
     ) -> None:
-        super().__init__(seed)
-        self.sink = sink
-        self._make = lambda: KafkaPythonProducer(bootstrap, transactional_id)
+        super().__init__(lambda: KafkaPythonProducer(bootstrap, transactional_id), sink, seed)
         self._consumer = kafka.KafkaConsumer(
             source,
             bootstrap_servers=bootstrap,
@@ -172,10 +166,6 @@ class KafkaPythonPipe(ThreadedPipe):
             max_poll_records=BATCH,
         )
         self._thread.start()
-
-    def _open(self) -> TxnProducer:
-        self._producer = self._make()
-        return self._producer
 
     def _poll(self) -> list[Got]:
         joins = self._consumer._coordinator.need_rejoin()
@@ -201,14 +191,14 @@ class KafkaPythonPipe(ThreadedPipe):
         self._consumer.close()
 
 
-class AiokafkaPipe(ThreadedPipe):
+class AiokafkaPipe(ThreadedPipe[AiokafkaProducer]):
     def __init__(
         self, bootstrap: str, transactional_id: str, source: str, sink: str, *, seed: int
     ) -> None:
-        super().__init__(seed)
-        self.sink = sink
-        self._loop = Loop()
-        self._make = lambda: AiokafkaProducer(bootstrap, transactional_id, loop=self._loop)
+        self._loop = loop = Loop()
+        super().__init__(
+            lambda: AiokafkaProducer(bootstrap, transactional_id, loop=loop), sink, seed
+        )
 
         async def start() -> aiokafka.AIOKafkaConsumer:
             consumer = aiokafka.AIOKafkaConsumer(
@@ -226,10 +216,6 @@ class AiokafkaPipe(ThreadedPipe):
         self._consumer = self._loop.run(start)
         self._thread.start()
 
-    def _open(self) -> TxnProducer:
-        self._producer = self._make()
-        return self._producer
-
     def _poll(self) -> list[Got]:
         polled = self._loop.run(lambda: self._consumer.getmany(timeout_ms=50, max_records=BATCH))
         return [
@@ -240,7 +226,7 @@ class AiokafkaPipe(ThreadedPipe):
 
     def _send_offsets(self, offsets: dict[Place, int]) -> None:
         rows = {AiokafkaPartition(*place): end for place, end in offsets.items()}
-        self._loop.run(lambda: self._producer.client.send_offsets_to_transaction(rows, self.sink))
+        self._loop.run(lambda: self._producer.client.send_offsets_to_transaction(rows, self._sink))
 
     def _seek(self, offsets: dict[Place, int]) -> None:
         for place, start in offsets.items():

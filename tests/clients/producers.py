@@ -5,29 +5,23 @@ language obeys lines of words between tabs, as java/Transactions.java and js/tra
 """
 
 import asyncio
-import atexit
 import contextlib
 import queue
-import signal
-import subprocess
 import threading
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import aiokafka
 import confluent_kafka
 import kafka
 
-from tests.parts import install
+from tests.clients.host import Host, java, javascript
 
 CALL_S = 40.0
 ANSWER_S = 90.0
 """Of a host: longer than any call of a client takes to give up."""
 TRANSACTION_TIMEOUT_MS = 30_000
-HERE = Path(__file__).parent
 
 
 class TransactionError(Exception):
@@ -233,79 +227,37 @@ def _told(*kinds: type[Exception]) -> Any:
         raise TransactionError(repr(error)) from error
 
 
-class TxnHost:
+class TxnHost(Host):
     """A process with producers and pipes of another language."""
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-        self._process = subprocess.Popen(
-            list(argv),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=None if env is None else dict(env),
-            text=True,
-            bufsize=1,
-        )
-        # A host ends with its input, so also when the tests are killed.
-        atexit.register(self.stop)
-        self._noise: deque[str] = deque(maxlen=60)
-        self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    def __init__(self, argv: list[str]) -> None:
+        self._answers: queue.SimpleQueue[Sequence[str] | None] = queue.SimpleQueue()
         self._names = 0
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        super().__init__(argv)
 
     def fresh(self) -> str:
         """A name for what is made there next."""
         self._names += 1
         return f"it{self._names}"
 
-    def noise(self) -> str:
-        """The last lines that it wrote besides its answers."""
-        return "\n".join(self._noise.copy())
-
     def ask(self, *words: str) -> list[str]:
         """Have it done; the words of the answer. TransactionError if it failed."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\t".join(words) + "\n")
-        self._process.stdin.flush()
+        self.say(*words)
         try:
-            line = self._answers.get(timeout=ANSWER_S)
+            answer = self._answers.get(timeout=ANSWER_S)
         except queue.Empty:
             raise AssertionError(f"no answer to {words[:2]}\n{self.noise()}") from None
-        assert line is not None, f"the host has ended:\n{self.noise()}"
-        kind, *rest = line.split("\t")
+        assert answer is not None, f"the host has ended:\n{self.noise()}"
+        kind, *rest = answer
         if kind == "failed":
             raise TransactionError(*rest)
         return rest
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            for line in lines:
-                if line.startswith("@"):
-                    self._answers.put(line[1:].rstrip("\n"))
-                else:
-                    self._noise.append(line.rstrip())
+    def heard(self, *words: str) -> None:
+        self._answers.put(words)
+
+    def ended(self) -> None:
         self._answers.put(None)
-
-    def pause(self) -> None:
-        """It stands still, with all that it has open."""
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
-
-    def stop(self) -> None:
-        if self._process.poll() is None:
-            self.resume()
-            assert self._process.stdin is not None
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(10)
-            self._process.kill()
-            self._process.wait(10)
-            self._reader.join(10)
 
 
 class HostedProducer(TxnProducer):
@@ -340,12 +292,8 @@ class HostedProducer(TxnProducer):
 
 
 def java_txn_host() -> TxnHost:
-    classes = f"{install.kafka_jars()}/*"
-    return TxnHost([*install.jvm("512m"), "-cp", classes, str(HERE / "java" / "Transactions.java")])
+    return TxnHost(java("Transactions.java"))
 
 
 def kafkajs_txn_host() -> TxnHost:
-    return TxnHost(
-        [install.node(), str(HERE / "js" / "transactions.js")],
-        env={"NODE_PATH": str(install.kafkajs() / "node_modules")},
-    )
+    return TxnHost(javascript("transactions.js"))

@@ -22,8 +22,7 @@ class WordCount:
         self._log = (folder / "streams.log").open("w")
         self._process = subprocess.Popen(
             [
-                *install.jvm("512m"),
-                *("-cp", f"{install.kafka_streams()}/*", str(program)),
+                *install.java_program(program, install.kafka_streams()),
                 *(bootstrap, app, lines, counts, str(folder / "state"), guarantee),
             ],
             stdin=subprocess.PIPE,

@@ -6,7 +6,6 @@ Tried against Apache Kafka too: what holds there must hold here.
 import asyncio
 import functools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,13 +39,6 @@ class Cluster(NamedTuple):
     bootstrap: str
     http_port: int | None
     """None: it is Apache Kafka."""
-
-
-@pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    tools = KafkaTools()
-    yield tools
-    tools.stop()
 
 
 @pytest.fixture(params=["kafka", "embedded", "three_agents"])

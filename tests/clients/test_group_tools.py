@@ -27,13 +27,6 @@ RECORDS = 20
 PROTOCOLS = ("classic", "consumer")
 
 
-@pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    tools = KafkaTools()
-    yield tools
-    tools.stop()
-
-
 @pytest.fixture(scope="module", params=["kafka", "embedded", "three_agents"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[str]:
     """Where there are two groups of two consumers that committed 10 in partition 0, 11 in 1, …"""

@@ -19,7 +19,7 @@ from tests.clients.groups import (
     until_read,
     until_shared,
 )
-from tests.clients.members import ConfluentMember, Host
+from tests.clients.members import ConfluentMember, MemberHost
 
 pytestmark = pytest.mark.integration
 
@@ -32,7 +32,7 @@ KINDS = ("range", "cooperative-sticky", "consumer")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_fifty_consumers_join_in_one_second_and_read_everything(
-    bootstrap: str, java: Host, kind: str
+    bootstrap: str, java: MemberHost, kind: str
 ) -> None:
     name = f"crowd-{kind}"
     stream = Stream(bootstrap, name, PARTITIONS)

@@ -7,7 +7,7 @@ from confluent_kafka import ConsumerGroupType
 from confluent_kafka.admin import AdminClient
 
 from tests.clients.groups import Member, assert_no_errors, until, until_shared
-from tests.clients.members import Host
+from tests.clients.members import MemberHost
 from tests.faults.load import Load
 
 pytestmark = pytest.mark.integration
@@ -30,7 +30,7 @@ def _type(bootstrap: str, group: str) -> ConsumerGroupType:
 
 @pytest.mark.parametrize("assignor", ["Range", "CooperativeSticky"])
 def test_a_group_goes_over_to_the_new_protocol_and_back_while_records_flow(
-    bootstrap: str, java: Host, assignor: str
+    bootstrap: str, java: MemberHost, assignor: str
 ) -> None:
     group = f"migration-{assignor.lower()}"
     load = Load(bootstrap, group, per_second=300, partitions=PARTITIONS)

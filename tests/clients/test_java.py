@@ -15,8 +15,8 @@ def test_the_java_client_reads_back_what_it_wrote(bootstrap: str) -> None:
     program = Path(__file__).parent / "java" / "RoundTrip.java"
     done = subprocess.run(
         [
-            *(*install.jvm("512m"), "-cp", f"{install.kafka_jars()}/*"),
-            *(str(program), bootstrap, str(COUNT), *CODECS),
+            *install.java_program(program, install.kafka_jars()),
+            *(bootstrap, str(COUNT), *CODECS),
         ],
         capture_output=True,
         text=True,

@@ -1,7 +1,5 @@
 """kafka-metadata-quorum.sh and kafka-leader-election.sh of Kafka 4.3 against agents."""
 
-from collections.abc import Iterator
-
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -10,13 +8,6 @@ from tests.parts.servers import FrazilCluster, FrazilDev
 from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    tools = KafkaTools()
-    yield tools
-    tools.stop()
 
 
 def fields(printed: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.clients.conftest import SETTINGS
 from tests.clients.groups import Member, Stream, read_by, until, until_read
-from tests.clients.members import ConfluentMember, Host
+from tests.clients.members import ConfluentMember, MemberHost
 from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer, get_text
 
 pytestmark = pytest.mark.integration
@@ -68,7 +68,7 @@ def join(request: pytest.FixtureRequest, zoned: FrazilCluster) -> Iterator[Join]
         if kind == "librdkafka":
             member: Member = ConfluentMember(name, bootstrap, topic, [f"={topic}"], **config)
         else:
-            host: Host = request.getfixturevalue("java")
+            host: MemberHost = request.getfixturevalue("java")
             member = host.open(name, bootstrap, topic, f"={topic}", **config)
         members.append(member)
         return member

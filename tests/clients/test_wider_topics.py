@@ -5,7 +5,7 @@ What is said of partitions is tried against Apache Kafka too: what holds there m
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import NamedTuple
 
@@ -27,13 +27,6 @@ PATIENCE_S = 60
 
 class Cluster(NamedTuple):
     bootstrap: str
-
-
-@pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    tools = KafkaTools()
-    yield tools
-    tools.stop()
 
 
 @pytest.fixture(params=["kafka", "embedded", "three_agents"])

@@ -22,7 +22,7 @@ from tests.clients.groups import (
     until_read,
     until_shared,
 )
-from tests.clients.members import ConfluentMember, Host, java_host
+from tests.clients.members import ConfluentMember, MemberHost, java_host
 from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer
 
 pytestmark = pytest.mark.integration
@@ -53,7 +53,7 @@ Epochs = tuple[int, dict[str, int]]
 
 
 @pytest.fixture(scope="module")
-def java() -> Iterator[Host]:
+def java() -> Iterator[MemberHost]:
     host = java_host()
     yield host
     host.stop()
@@ -144,7 +144,7 @@ def _raw_commits_again(
 @pytest.mark.alone
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_group_of_twenty_outlives_its_coordinator(
-    tmp_path: Path, etcd: EtcdServer, minio: MinioServer, java: Host, kind: str
+    tmp_path: Path, etcd: EtcdServer, minio: MinioServer, java: MemberHost, kind: str
 ) -> None:
     group = f"kill-coordinator-{kind}"
     with FrazilCluster(tmp_path / group, etcd, minio, *SETTINGS) as cluster:
@@ -259,7 +259,7 @@ def test_a_coordinator_that_stood_still_moves_no_offset_back(
 
 @pytest.mark.alone
 def test_a_rolling_restart_disturbs_no_group(
-    tmp_path: Path, etcd: EtcdServer, minio: MinioServer, java: Host
+    tmp_path: Path, etcd: EtcdServer, minio: MinioServer, java: MemberHost
 ) -> None:
     with FrazilCluster(tmp_path / "rolling", etcd, minio, *SETTINGS) as cluster:
         everywhere = ",".join(agent.bootstrap for agent in cluster.agents)

@@ -1,5 +1,7 @@
 """How each part is made, with its version: the only place that names them."""
 
+import functools
+import hashlib
 import os
 import shutil
 import subprocess
@@ -77,6 +79,11 @@ def kafka_jars() -> Path:
     return made_once(f"kafka-{KAFKA_VERSION}", _fetch_kafka)
 
 
+def kafka_disk() -> Path:
+    """A folder as Apache Kafka's own tool formats it for node 1: where a server's data begin."""
+    return made_once(f"kafka-disk-{KAFKA_VERSION}", _format_kafka_disk)
+
+
 def kafka_streams() -> Path:
     """A folder with Kafka Streams, its clients, and RocksDB."""
     return made_once(f"kafka-streams-{KAFKA_VERSION}", _fetch_kafka_streams)
@@ -136,6 +143,7 @@ def kafkajs_registry() -> Path:
     return made_once(f"kafkajs-registry-{KAFKAJS_REGISTRY_VERSION}", _fetch_kafkajs_registry)
 
 
+@functools.cache
 def java() -> str:
     """A `java` of a JDK of at least version 17, installed when there is none."""
     if _java_version() < JAVA_VERSION_MIN or shutil.which("javac") is None:
@@ -148,6 +156,20 @@ def java() -> str:
 def jvm(heap: str) -> list[str]:
     """A `java` that starts soon: most programs of tests end before better compiled code would pay."""
     return [java(), f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+
+
+def java_program(source: Path, jars: Path, *, heap: str = "512m") -> list[str]:
+    """What runs a program of one file with these jars. It is compiled once, not at each start."""
+    digest = hashlib.sha256(source.read_bytes() + jars.name.encode()).hexdigest()[:12]
+
+    def compile_it(result: Path, scratch: Path) -> None:
+        compiler = ["javac", "-proc:none", "-cp", f"{jars}/*"]
+        run([*compiler, "-d", str(result), str(source)], folder=scratch)
+
+    # First of all, since it may install the compiler as well.
+    machine = jvm(heap)
+    classes = made_once(f"{source.stem}-{digest}", compile_it)
+    return [*machine, "-cp", f"{classes}:{jars}/*", source.stem]
 
 
 def measured_jvm(heap: str) -> list[str]:
@@ -307,6 +329,23 @@ def _fetch_kafka(result: Path, scratch: Path) -> None:
     group = "org.apache.kafka"
     artifacts = [(group, name, KAFKA_VERSION) for name in ("kafka_2.13", "kafka-tools")]
     _fetch_jars(result, scratch, *artifacts)
+
+
+KAFKA_DISK = """process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:9093
+listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093
+controller.listener.names=CONTROLLER
+log.dirs={folder}
+"""
+
+
+def _format_kafka_disk(result: Path, scratch: Path) -> None:
+    properties = scratch / "server.properties"
+    properties.write_text(KAFKA_DISK.format(folder=result))
+    tool = [*jvm("256m"), "-cp", f"{kafka_jars()}/*", "kafka.tools.StorageTool"]
+    given = ["-t", "ZnJhemlsLXRlc3QtMDAwMQ", "-c", str(properties)]
+    run([*tool, "format", *given], folder=scratch)
 
 
 def _fetch_kafka_streams(result: Path, scratch: Path) -> None:

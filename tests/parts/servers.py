@@ -206,13 +206,7 @@ class KafkaServer:
         self._properties = folder / "server.properties"
         common = KAFKA_PROPERTIES.format(port=self.port, controller=free_port(), folder=folder)
         self._properties.write_text("\n".join([common, *properties]))
-        classes = ["-cp", f"{install.kafka_jars()}/*"]
-        self._format = [
-            *install.jvm("256m"),
-            *classes,
-            *("kafka.tools.StorageTool", "format", "-t", "ZnJhemlsLXRlc3QtMDAwMQ"),
-            *("-c", str(self._properties)),
-        ]
+        classes = ("-cp", f"{install.kafka_jars()}/*")
         self.child = Child(
             [*(java or install.jvm("1g")), *classes, "kafka.Kafka", str(self._properties)],
             log=folder / "kafka.log",
@@ -225,7 +219,7 @@ class KafkaServer:
         self._properties.write_text("\n".join(lines))
 
     def start(self) -> None:
-        subprocess.run(self._format, check=True, capture_output=True)
+        shutil.copytree(install.kafka_disk(), self.folder / "data")
         self.child.start(lambda: answers(self.port))
 
     def stop(self) -> None:
@@ -243,7 +237,7 @@ class RestCatalogServer:
         main = Path(__file__).parent / "java" / "RestCatalog.java"
         self.child = Child(
             [
-                *(*install.jvm("256m"), "-cp", f"{install.iceberg_rest()}/*", str(main)),
+                *install.java_program(main, install.iceberg_rest(), heap="256m"),
                 *(str(self.port), str(folder / "catalog.db"), self.warehouse),
             ],
             log=folder / "rest.log",
