@@ -5,6 +5,7 @@ say only when it commits and when it leaves. What is common to all clients is he
 group has settled, a `Stream` of numbered records, and the stories that every client is told.
 """
 
+import itertools
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -22,6 +23,13 @@ Place = tuple[str, int]
 """Topic and partition."""
 
 PATIENCE_S = 30.0
+
+_numbers = itertools.count()
+
+
+def fresh(name: str) -> str:
+    """A topic and group that no other test of this process uses."""
+    return f"{name}-{next(_numbers)}"
 
 
 class Got(NamedTuple):

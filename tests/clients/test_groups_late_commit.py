@@ -10,8 +10,6 @@ partitions now: Kafka takes it, because the member and its generation are right.
 beyond what the new consumer has stored and will ever be asked to store.
 """
 
-import itertools
-
 import pytest
 from confluent_kafka.admin import (
     AdminClient,
@@ -21,7 +19,16 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.clients.groups import CommitError, Got, Place, Stream, until, until_read, until_shared
+from tests.clients.groups import (
+    CommitError,
+    Got,
+    Place,
+    Stream,
+    fresh,
+    until,
+    until_read,
+    until_shared,
+)
 from tests.clients.members import ConfluentMember
 from tests.parts.servers import KafkaServer
 
@@ -32,8 +39,6 @@ KINDS = {
     "consumer": {"group.protocol": "consumer"},
 }
 OLD_WINDOW, NEW_WINDOW = 100, 60
-
-_numbers = itertools.count()
 
 
 class Store:
@@ -73,7 +78,7 @@ def _only_owners_commit(bootstrap: str, group: str) -> None:
 
 def _lost_by_a_scale_up(bootstrap: str, kind: str, *, owner_only: bool) -> tuple[int, int]:
     """How many records nobody stored in the end, and how many late commits were refused."""
-    name = f"late-commit-{kind}-{next(_numbers)}"
+    name = fresh(f"late-commit-{kind}")
     if owner_only:
         _only_owners_commit(bootstrap, name)
     stream, store = Stream(bootstrap, name), Store()

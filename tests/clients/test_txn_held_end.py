@@ -5,7 +5,6 @@ socket.timeout.ms librdkafka ends it by another connection and goes on with the 
 was kept back arrives.
 """
 
-import itertools
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from protocol import apis
 from tests.clients import raw_txn
-from tests.clients.groups import Place
+from tests.clients.groups import Place, fresh
 from tests.clients.transactions import challenges
 from tests.parts.proxy import HoldingProxy
 from tests.parts.servers import EtcdServer, FrazilCluster, KafkaServer, MinioServer
@@ -29,8 +28,6 @@ CALL_S = 20.0
 LATE_IS_DEALT_WITH_S = 1.0
 """The answer to what arrives late goes nowhere, so nobody can wait for it."""
 WHOLE = {"3-first", "3-other"}
-
-_numbers = itertools.count()
 
 
 class Seen(NamedTuple):
@@ -45,7 +42,7 @@ class Scene:
     """librdkafka behind a proxy, and two partitions to write to."""
 
     def __init__(self, proxy: HoldingProxy, address: str) -> None:
-        name = f"held-end-{next(_numbers)}"
+        name = fresh("held-end")
         create_topic(AdminClient({"bootstrap.servers": address}), name, 2)
         self._proxy, self._address = proxy, address
         self._places: list[Place] = [(name, 0), (name, 1)]

@@ -9,7 +9,6 @@ and the rest becomes a transaction of its own that ends otherwise.
 Clients of KIP-890 (EndTxn v5) have an epoch for each transaction and are safe everywhere.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from protocol import apis
 from protocol.errors import ErrorCode
 from tests.clients import raw_txn
+from tests.clients.groups import fresh
 from tests.clients.raw import Connection, Place
 from tests.clients.raw_txn import LIBRDKAFKA, NEW_JAVA, OLD_JAVA, Dialect, Producer, visible
 from tests.parts.servers import FrazilCluster, KafkaServer
@@ -36,8 +36,6 @@ OK, CONCURRENT, FENCED = (
     ErrorCode.PRODUCER_FENCED,
 )
 INVALID = ErrorCode.INVALID_TXN_STATE
-
-_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ ALL_OF_IT = frozenset({"3-first", "3-second", "3-other"})
 
 def _fresh(address: str) -> tuple[str, Place, Place]:
     """A transactional id, and two partitions of a new topic."""
-    name = f"late-end-{next(_numbers)}"
+    name = fresh("late-end")
     create_topic(AdminClient({"bootstrap.servers": address}), name, 2)
     return name, (name, 0), (name, 1)
 

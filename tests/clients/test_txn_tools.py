@@ -6,7 +6,6 @@ differ, a test says how.
 
 import contextlib
 import io
-import itertools
 import json
 import re
 import time
@@ -18,6 +17,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.cli import main
+from tests.clients.groups import fresh
 from tests.clients.kafka_tools import FEATURES, TRANSACTIONS, KafkaTools, columns, table
 from tests.parts.servers import FrazilDev
 
@@ -28,15 +28,6 @@ PARTITIONS = 2
 TIMEOUT_MS = 600_000
 TOLD_S = 30.0
 TRANSACTION_VERSION = "transaction.version"
-
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    tools = KafkaTools()
-    yield tools
-    tools.stop()
 
 
 class Cluster(NamedTuple):
@@ -84,10 +75,6 @@ def write(producer: Producer, counts: dict[int, int]) -> None:
         for _ in range(count):
             producer.produce(TOPIC, b"record", partition=partition)
     assert producer.flush(60) == 0
-
-
-def fresh(name: str) -> str:
-    return f"{name}-{next(_numbers)}"
 
 
 class Printed(NamedTuple):

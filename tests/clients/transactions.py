@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.clients import raw_txn
-from tests.clients.groups import Member, Stream, assert_no_errors, until
+from tests.clients.groups import Member, Stream, assert_no_errors, fresh, until
 from tests.clients.pipes import Pipe
 from tests.clients.producers import TransactionError, TxnProducer
 from tests.parts.servers import Frazil, FrazilCluster, get_text
@@ -23,8 +23,6 @@ QUIET_S = 0.5
 """So long a reader is watched that should see nothing; seeing something late is no failure."""
 SMALL_FETCH = 2_000
 """Bytes: less than a batch of those that are read over."""
-
-_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Client:
     """The same, when its transaction was ended by the coordinator."""
 
     def fresh(self, story: str) -> str:
-        return f"txn-{self.name}-{story}-{next(_numbers)}"
+        return fresh(f"txn-{self.name}-{story}")
 
 
 def everywhere(letter: str, count: int, width: int = 0) -> list[tuple[int, str]]:
