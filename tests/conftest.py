@@ -1,7 +1,7 @@
 """Fixtures that every folder of tests shares: real parts, each started once, and options.
 
 Integration tests run in a few processes side by side (`--dist loadfile`), each with servers of its
-own. A process that a test started must not outlive the tests.
+own; `tests.parts.dealing` says which gets which file. A process that a test started must not outlive the tests.
 """
 
 import gc
@@ -20,35 +20,41 @@ LONGEST_FIRST = [
     Path(__file__).parent / name
     for name in (
         "faults/test_transactions.py",
-        "iceberg_export/table/test_rest_answers.py",
         "iceberg_export/runs/test_masters.py",
-        "iceberg_export/runs/test_spark.py",
-        "faults/test_kills.py",
-        "clients/test_bounded_layers.py",
+        "clients/test_groups_clients.py",
         "clients/test_txn_tools.py",
-        "clients/test_group_tools.py",
-        "iceberg_export/upsert/test_kills.py",
-        "clients/test_groups_crowd.py",
-        "clients/test_bounded_tools.py",
-        "iceberg_export/table/test_catalogs.py",
-        "clients/test_groups_late_commit.py",
-        "broker/test_process.py",
-        "clients/test_wider_topics.py",
+        "clients/test_txn_clients.py",
+        "faults/test_kills.py",
+        "faults/test_older_log.py",
+        "clients/test_racks.py",
         "releases/test_kept.py",
-        "faults/test_outages.py",
+        "iceberg_export/table/test_rest_answers.py",
+        "iceberg_export/runs/test_spark.py",
+        "clients/test_groups_crowd.py",
+        "clients/test_bounded_layers.py",
         "faults/test_bounded.py",
-        "clients/test_txn_late_end.py",
-        "iceberg_export/table/test_latest_view.py",
-        "clients/test_groups_java.py",
+        "faults/test_outages.py",
+        "iceberg_export/table/test_catalogs.py",
+        "clients/test_group_tools.py",
+        "test_demo.py",
+        "clients/test_bounded_streams.py",
+        "clients/test_bounded_tools.py",
         "faults/test_groups.py",
         "iceberg_export/runs/test_kills.py",
-        "test_demo.py",
+        "iceberg_export/upsert/test_kills.py",
+        "clients/test_starting.py",
+        "broker/test_process.py",
+        "clients/test_groups_late_commit.py",
+        "clients/test_wider_topics.py",
+        "clients/test_txn_late_end.py",
+        "iceberg_export/table/test_latest_view.py",
+        "broker/jobs/test_worker_process.py",
         "broker/groups/classic/test_any_clients.py",
         "test_properties.py",
     )
 ]
-"""Files that take from six minutes to one, as measured, and of the unit tests those of a single long
-test: processes side by side end together when these began early."""
+"""Files that take from five minutes to half a minute, as measured, and of the unit tests those of a
+single long test: processes side by side end together when these began early."""
 assert all(file.exists() for file in LONGEST_FIRST)
 
 
@@ -66,6 +72,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks = {file: rank for rank, file in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """None: that of xdist."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.parts.dealing import FolderScheduling
+
+    return FolderScheduling(config, log)
 
 
 def pytest_collection_finish() -> None:
