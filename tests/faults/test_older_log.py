@@ -3,25 +3,32 @@
 The log's file under one agent, and a backup of etcd, restored by etcd's own tool, under three.
 """
 
-import re
+import json
 import shutil
 import sqlite3
 import subprocess
 import time
-import urllib.request
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from broker.cli import log_tail
 from broker.cli.admin_client import ask
 from tests.faults.load import Load, assert_nothing_lost
 from tests.faults.wire import batch, produce_error
 from tests.parts.process import Child
-from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, FrazilDev, MinioServer, http_ok
+from tests.parts.servers import (
+    EtcdServer,
+    Frazil,
+    FrazilCluster,
+    FrazilDev,
+    MinioServer,
+    at_once,
+    http_ok,
+)
 from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
@@ -49,24 +56,24 @@ def _ends_refused(child: Child) -> None:
     assert REFUSED in child.tail()
 
 
-def _collect(agents: Sequence[Frazil], rounds: int) -> None:
-    """Have the job run so often, by whichever agent has it, each round when the last has begun."""
-    for _ in range(rounds):
-        begun = sum(map(_rounds, agents))
-        url = f"http://127.0.0.1:{agents[0].http_port}"
+def _collect(agent: Frazil, rounds: int) -> None:
+    """Have the job run so often, by whichever agent has it; each round says in the log that it ended."""
+    url = f"http://127.0.0.1:{agent.http_port}"
+    begun = ask(url, "/jobs")["position"]
+    for number in range(rounds):
         ask(url, "/jobs/collect/run", method="POST")
         deadline = time.monotonic() + 60
-        while sum(map(_rounds, agents)) <= begun:
-            assert time.monotonic() < deadline, agents[0].child.tail()
-            time.sleep(0.1)
+        while _ended_rounds(url, begun) <= number:
+            assert time.monotonic() < deadline, agent.child.tail()
+            time.sleep(0.05)
 
 
-def _rounds(agent: Frazil) -> int:
-    """Rounds of the collection that the agent has begun."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{agent.http_port}/metrics") as answer:
-        text = answer.read().decode()
-    found = re.search(r'^frazil_job_runs_total{kind="collect"} (\S+)$', text, re.MULTILINE)
-    return 0 if found is None else int(float(found[1]))
+def _ended_rounds(url: str, after: int) -> int:
+    """Rounds of the collection that were reported behind this position of the log."""
+    entries = map(json.loads, log_tail.tail(url, after=after, follow=False, as_json=True))
+    commands = [command for entry in entries for command in entry["commands"]]
+    reports = [row for row in commands if row["command"] == "ReportJob"]
+    return sum(row["job"] == "COLLECT" and not row["running"] for row in reports)
 
 
 def _chunks(store: Path) -> list[str]:
@@ -113,7 +120,7 @@ def test_an_older_log_file_is_refused_and_the_newer_one_has_everything(tmp_path:
     assert REFUSED in doctor.stdout
     _restore_file(log, tmp_path / "newer.db")
     agent.start()
-    _collect([agent], ROUNDS)
+    _collect(agent, ROUNDS)
     assert_nothing_lost(load.audit(agent.port))
     assert agent.stop() == 0
 
@@ -145,17 +152,15 @@ def test_a_restored_backup_of_etcd_is_refused_and_the_newer_data_have_everything
         etcd.data.rename(tmp_path / "newest")
         etcd.restore(tmp_path / "backup", *flags)
         etcd.start()
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(_acknowledges_nothing_and_ends, cluster.agents))
-            list(pool.map(_ends_refused, [agent.child for agent in cluster.agents]))
+        at_once(_acknowledges_nothing_and_ends, cluster.agents)
+        at_once(_ends_refused, [agent.child for agent in cluster.agents])
         assert set(before) <= set(_chunks(tmp_path / "own-minio"))
         etcd.stop()
         shutil.rmtree(etcd.data)
         (tmp_path / "newest").rename(etcd.data)
         etcd.start()
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(Frazil.start, cluster.agents))
-        _collect(cluster.agents, ROUNDS)
+        cluster.start()
+        _collect(cluster.agents[0], ROUNDS)
         assert_nothing_lost(load.audit(cluster.agents[0].port))
         assert cluster.stop() == [0, 0, 0]
 

@@ -14,9 +14,10 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import psycopg
 
@@ -25,6 +26,15 @@ from coordinator.commands.group_commands import GROUP_SHARDS
 from protocol.types import Incarnation
 from tests.parts import install
 from tests.parts.process import Child, answers, free_port
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def at_once(do: Callable[[T], R], each: Iterable[T]) -> list[R]:
+    """The results in order, when all have ended. Raises what the first that failed raised."""
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(do, each))
 
 
 def http_ok(port: int, path: str) -> bool:
@@ -499,8 +509,7 @@ class FrazilCluster:
         return self.agents[0].bootstrap
 
     def start(self) -> None:
-        for agent in self.agents:
-            agent.start()
+        at_once(Frazil.start, self.agents)
 
     def until_groups_settle(self, seconds: float = 60.0) -> None:
         """Wait until every agent coordinates its share of the groups.
@@ -518,7 +527,7 @@ class FrazilCluster:
 
     def stop(self) -> list[int | None]:
         """Stop all that run; the exit codes."""
-        return [agent.stop() for agent in self.agents]
+        return at_once(Frazil.stop, self.agents)
 
     def __enter__(self) -> Self:
         self.start()
