@@ -16,12 +16,12 @@ patiently = $(1) || { echo "again in 15 s ..."; sleep 15; $(1); }
 # Whatever the shell says, what was compiled is kept: tests start agents and commands by the hundred.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run check test bench bench-export readers demo faults sim explore mutants keep lint static clean help
+.PHONY: run check test bench bench-export readers demo faults sim explore mutants keep lint static style clean help
 
 help:
 	@echo "make run    one agent on localhost:9092, everything embedded"
 	@echo "make check  in three minutes what starts no other program: lint, types, unit tests, some seeds"
-	@echo "make test   installs what the tests need and runs them all"
+	@echo "make test   installs what the tests need and runs them all, and lint"
 	@echo "make demo   produce, consume, export and query, with counts"
 	@echo "make bench  throughput, CPU and latency beside Apache Kafka; writes BENCHMARKS.md"
 	@echo "make bench-export   exports beside Spark's Kafka source and Kafka Connect's Iceberg sink; writes there, too"
@@ -67,16 +67,18 @@ check: $(VENV)/.test
 	  $(UNIT_TESTS) -q && $(BIN)/python -m tests.sim --first 1 --seeds 20; \
 	  failed=$$?; wait $$looked && exit $$failed
 
-# Parts are made beside the tests that need none. The simulator takes what the others leave: it waits
-# for nothing, and they wait a lot.
-test: $(VENV)/.test
-	@$(BIN)/python -m tests.parts & made=$$!; trap "kill $$made" INT TERM; \
-	  $(UNIT_TESTS) || { kill $$made 2>/dev/null; exit 1; }; \
-	  log=$$(mktemp); nice -n 19 $(BIN)/python -m pytest -m sim -o faulthandler_timeout=0 tests/sim \
-	  >$$log 2>&1 & simulated=$$!; trap "kill $$made $$simulated" INT TERM; \
+# Parts are made beside the tests that need none. Types are checked and the simulator runs by what the
+# others leave: these two wait for nothing, and the others wait a lot.
+test: style
+	@told=$$(mktemp -d); $(BIN)/python -m tests.parts & made=$$!; \
+	  nice -n 19 $(BIN)/mypy >$$told/types 2>&1 & typed=$$!; trap "kill $$made $$typed" INT TERM; \
+	  $(UNIT_TESTS) || { kill $$made $$typed 2>/dev/null; exit 1; }; \
+	  nice -n 19 $(BIN)/python -m pytest -m sim -o faulthandler_timeout=0 tests/sim \
+	  >$$told/simulator 2>&1 & simulated=$$!; trap "kill $$made $$typed $$simulated" INT TERM; \
 	  wait $$made && $(BIN)/python -m pytest -m "integration and not alone" --durations=15 \
 	  --numprocesses $(SIDE_BY_SIDE) --dist loadfile --no-loadscope-reorder; failed=$$?; \
-	  wait $$simulated || failed=1; cat $$log; rm $$log; exit $$failed
+	  wait $$typed || failed=1; wait $$simulated || failed=1; \
+	  cat $$told/*; rm -r $$told; exit $$failed
 	@$(BIN)/python -m pytest -m "integration and alone" tests/faults
 
 demo: $(VENV)/.test
@@ -119,10 +121,12 @@ mutants: $(VENV)/.test
 lint: static
 	@$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_tidy.py
 
-static: $(VENV)/.test
+static: style
+	@$(BIN)/mypy
+
+style: $(VENV)/.test
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
