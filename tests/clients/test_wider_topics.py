@@ -5,7 +5,6 @@ What is said of partitions is tried against Apache Kafka too: what holds there m
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import closing
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka.admin import KafkaAdminClient
 from kafka.admin import NewPartitions as PythonPartitions
 
+from tests.clients.groups import until
 from tests.clients.kafka_tools import CONFIGS, TOPICS, KafkaTools
 from tests.parts.topics import NotNowError, create_topic, patiently, told
 
@@ -65,12 +65,9 @@ def partitions_of(bootstrap: str, topic: str) -> int:
     return len(listed.topics[topic].partitions)
 
 
-def until(found: Callable[[], bool], what: str) -> None:
+def until_wide(bootstrap: str, topic: str, count: int, what: str) -> None:
     """An admin client's answer may be ahead of what another broker of Apache Kafka tells."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not found():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
+    until(lambda: partitions_of(bootstrap, topic) == count, [], what, PATIENCE_S)
 
 
 def test_every_admin_client_makes_a_topic_wider(cluster: Cluster, tools: KafkaTools) -> None:
@@ -79,11 +76,11 @@ def test_every_admin_client_makes_a_topic_wider(cluster: Cluster, tools: KafkaTo
     ways = (widen_by_librdkafka, widen_by_kafka_python, widen_by_aiokafka)
     for count, way in enumerate(ways, start=2):
         patiently(lambda way=way, count=count: way(cluster.bootstrap, topic, count), NotNowError)
-        until(lambda count=count: partitions_of(cluster.bootstrap, topic) == count, way.__name__)
+        until_wide(cluster.bootstrap, topic, count, way.__name__)
     printed = tools.run(
         TOPICS, cluster.bootstrap, *f"--alter --topic {topic} --partitions 6".split()
     )
-    until(lambda: partitions_of(cluster.bootstrap, topic) == 6, printed)
+    until_wide(cluster.bootstrap, topic, 6, printed)
 
 
 def test_a_topic_does_not_get_narrower(cluster: Cluster, tools: KafkaTools) -> None:
@@ -153,7 +150,7 @@ def test_configs_of_tables_are_set_with_kafkas_own_tool(
     def alter(config: str) -> str:
         return tools.run(CONFIGS, cluster.bootstrap, *named, "--alter", "--add-config", config)
 
-    until(lambda: "Completed" in alter("frazil.iceberg.value.mode=avro"), "it may be set")
+    until(lambda: "Completed" in alter("frazil.iceberg.value.mode=avro"), [], "it may be set")
     assert "partition.by" in alter("frazil.iceberg.partition.by=week(a)")
     assert "InvalidConfigurationException" in alter("frazil.iceberg.mode=merge")
     printed = tools.run(CONFIGS, cluster.bootstrap, *named, "--describe", "--all")

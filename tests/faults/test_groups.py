@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tests.clients.groups import (
     Stream,
     assert_no_errors,
     read_by,
+    until,
     until_read,
     until_shared,
 )
@@ -59,13 +60,6 @@ def java() -> Iterator[MemberHost]:
     host.stop()
 
 
-def _until(reached: Callable[[], bool], what: str, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < deadline, f"not in {seconds:.0f} s: {what}"
-        time.sleep(0.02)
-
-
 def _coordinator(agents: Sequence[Frazil], group: str) -> Frazil | None:
     """The one of these agents that all of them name as coordinator, if they do."""
     named = {raw.coordinator(agent.bootstrap, group) for agent in agents}
@@ -81,7 +75,7 @@ def _new_coordinator(agents: Sequence[Frazil], group: str, seconds: float) -> Fr
         found.extend([agent] if agent is not None else [])
         return agent is not None
 
-    _until(asked, "the group has a coordinator", seconds)
+    until(asked, [], "the group has a coordinator", seconds)
     return found[0]
 
 
@@ -138,7 +132,7 @@ def _raw_commits_again(
             == ErrorCode.NONE
         )
 
-    _until(committed, "a commit is taken again", 30)
+    until(committed, [member], "a commit is taken again")
 
 
 @pytest.mark.alone
@@ -241,7 +235,7 @@ def test_a_coordinator_that_stood_still_moves_no_offset_back(
         assert answers[-1] == ErrorCode.NOT_COORDINATOR, answers
         assert stream.committed(group) == stream.ends
         # It gets its share of the groups again; if this one moves, nobody hears of it either.
-        _until(lambda: _coordinates_some(agent), "the agent coordinates again", 30)
+        until(lambda: _coordinates_some(agent), members, "the agent coordinates again")
         assert stream.committed(group) == stream.ends
         now = _new_coordinator(cluster.agents, group, 10)
         assert raw.generation(now.bootstrap, group, member_id) == generation
