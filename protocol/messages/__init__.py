@@ -7,31 +7,15 @@ generated (`python -m tests.protocol.generate_shapes`), in `topics`, `groups`, `
 
 from typing import Final
 
-from protocol.messages import cluster, groups, topics, transactions
 from protocol.messages.cluster import *  # noqa: F403
-from protocol.messages.codec import (
-    decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
-    unsupported_api_versions,
-)
+from protocol.messages.codec import decode_request as decode_request
+from protocol.messages.codec import decode_response as decode_response
+from protocol.messages.codec import encode_request as encode_request
+from protocol.messages.codec import encode_response as encode_response
+from protocol.messages.codec import unsupported_api_versions as unsupported_api_versions
 from protocol.messages.groups import *  # noqa: F403
 from protocol.messages.topics import *  # noqa: F403
 from protocol.messages.transactions import *  # noqa: F403
 
 NOT_ASKED: Final = -(1 << 31)
 """Authorized operations that were not asked for."""
-
-__all__ = [
-    "NOT_ASKED",
-    "decode_request",
-    "decode_response",
-    "encode_request",
-    "encode_response",
-    "unsupported_api_versions",
-]
-__all__ += cluster.__all__
-__all__ += groups.__all__
-__all__ += topics.__all__
-__all__ += transactions.__all__

@@ -137,7 +137,7 @@ def shape_of(key: int, kind: str) -> type:
         module = importlib.import_module("protocol.messages.hot")
     else:
         modules = (topics, groups, transactions, cluster)
-        module = next(module for module in modules if name in module.__all__)
+        module = next(module for module in modules if hasattr(module, name))
     shape: type = getattr(module, name)
     return shape
 

@@ -11,29 +11,6 @@ from dataclasses import dataclass, field
 from protocol.errors import ErrorCode
 from protocol.types import TOPIC_ID_ZERO, Buffer, TopicId
 
-__all__ = [
-    "AbortedTransaction",
-    "BatchIndexAndErrorMessage",
-    "EpochEndOffset",
-    "FetchPartition",
-    "FetchRequest",
-    "FetchResponse",
-    "FetchTopic",
-    "FetchableTopicResponse",
-    "ForgottenTopic",
-    "LeaderIdAndEpoch",
-    "NodeEndpoint",
-    "PartitionData",
-    "PartitionProduceData",
-    "PartitionProduceResponse",
-    "ProduceRequest",
-    "ProduceResponse",
-    "ReplicaState",
-    "SnapshotId",
-    "TopicProduceData",
-    "TopicProduceResponse",
-]
-
 
 @dataclass(slots=True, kw_only=True)
 class PartitionProduceData:

@@ -8,46 +8,6 @@ from dataclasses import dataclass, field
 
 from protocol.errors import ErrorCode
 
-__all__ = [
-    "AddOffsetsToTxnRequest",
-    "AddOffsetsToTxnResponse",
-    "AddPartitionsToTxnPartitionResult",
-    "AddPartitionsToTxnRequest",
-    "AddPartitionsToTxnResponse",
-    "AddPartitionsToTxnTopic",
-    "AddPartitionsToTxnTopicResult",
-    "DescribeProducersRequest",
-    "DescribeProducersResponse",
-    "DescribeProducersTopic",
-    "DescribeTransactionsRequest",
-    "DescribeTransactionsResponse",
-    "DescribedProducersPartition",
-    "DescribedProducersTopic",
-    "DescribedTransaction",
-    "EndTxnRequest",
-    "EndTxnResponse",
-    "InitProducerIdRequest",
-    "InitProducerIdResponse",
-    "ListTransactionsRequest",
-    "ListTransactionsResponse",
-    "ListedTransaction",
-    "ProducerState",
-    "TransactionTopic",
-    "TxnOffsetCommitRequest",
-    "TxnOffsetCommitRequestPartition",
-    "TxnOffsetCommitRequestTopic",
-    "TxnOffsetCommitResponse",
-    "TxnOffsetCommitResponsePartition",
-    "TxnOffsetCommitResponseTopic",
-    "WritableTxnMarker",
-    "WritableTxnMarkerPartitionResult",
-    "WritableTxnMarkerResult",
-    "WritableTxnMarkerTopic",
-    "WritableTxnMarkerTopicResult",
-    "WriteTxnMarkersRequest",
-    "WriteTxnMarkersResponse",
-]
-
 
 @dataclass(slots=True, kw_only=True)
 class InitProducerIdRequest:

@@ -181,11 +181,10 @@ def module(found: dict[str, list[_Line]], docstring: str) -> str:
     """Returns the source of a module with these shapes."""
     body = "".join(_class(name, lines) for name, lines in found.items())
     buffer = ", Buffer" if "Buffer" in body else ""
-    exported = "".join(f'    "{name}",\n' for name in sorted(found))
     head = _HEAD.format(docstring=docstring, buffer=buffer)
     if "TopicId" not in body:
         head = head.replace("from protocol.types import TOPIC_ID_ZERO, TopicId\n", "")
-    return f"{head}\n__all__ = [\n{exported}]\n{body}"
+    return head + body
 
 
 def _class(name: str, lines: list[_Line]) -> str:

@@ -195,8 +195,7 @@ def test_a_null_cursor_is_one_negative_byte_kip_893():
 
 
 def test_shapes_have_a_default_for_every_field():
-    for name in messages.__all__:
-        value = getattr(messages, name)
+    for value in vars(messages).values():
         if dataclasses.is_dataclass(value):
             assert value() == value()
 
