@@ -10,11 +10,12 @@ the declarations; an API is added by writing one and listing it in `broker.handl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any, NamedTuple
 
 from broker.calls.call import Call
 from broker.node import Node
-from protocol import apis
+from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Buffer
 
@@ -56,6 +57,30 @@ class Right:
     """This right will do as well."""
 
 
+Refusal = Callable[[Call, Any, KafkaError], Any]
+"""From a call, its request and an error to the response that says so."""
+
+
+def error_alone(response: Callable[..., Any]) -> Refusal:
+    """Returns the refusal of an API whose response has one error code and nothing else to say."""
+    return lambda call, request, error: response(error_code=error.code)
+
+
+class Reply(NamedTuple):
+    """Where the answer to a hot request in neutral shapes goes."""
+
+    call: Call
+    refusal: Callable[[KafkaError], Any]
+    """The response that says so."""
+
+    def respond(self, response: Any) -> None:
+        call = self.call
+        call.answer([messages.encode_response(call.api_key, call.version, response)])
+
+    def refuse(self, error: KafkaError) -> None:
+        self.respond(self.refusal(error))
+
+
 class Hot(NamedTuple):
     """A handler that is called, not awaited; it answers the call from callbacks."""
 
@@ -64,14 +89,31 @@ class Hot(NamedTuple):
     refuse: Callable[[Node, Call, KafkaError], None] | None = None
     """Answers the call with this error everywhere. Given for what changes something."""
 
+    @classmethod
+    def in_shapes(
+        cls, take: Callable[[Node], Callable[[Call, Any, Reply], None]], refusal: Refusal
+    ) -> "Hot":
+        """Returns the handler of requests in neutral shapes; `take` names who answers them."""
+
+        def opened(call: Call) -> tuple[Any, Reply]:
+            request = messages.decode_request(call.api_key, call.version, call.body)
+            return request, Reply(call, partial(refusal, call, request))
+
+        def start(node: Node, call: Call) -> None:
+            take(node)(call, *opened(call))
+
+        def refuse(node: Node, call: Call, error: KafkaError) -> None:
+            opened(call)[1].refuse(error)
+
+        return cls(start, refuse)
+
 
 class Cold(NamedTuple):
     """A handler in neutral shapes."""
 
     handle: Callable[[Node, Call, Any], Awaitable[Any]]
     """From the decoded request to the response; raises KafkaError for a refusal of it all."""
-    refusal: Callable[[Call, Any, KafkaError], Any]
-    """The response that says so."""
+    refusal: Refusal
 
 
 class Encoded(NamedTuple):

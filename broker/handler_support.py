@@ -3,17 +3,16 @@
 Leaves out what one API alone needs.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final
 
-from broker.calls.call import Call
 from broker.calls.outcomes import forget
 from broker.config import table_configs
 from broker.node import Node
 from coordinator.commands.table_commands import TABLES_LEVEL, SetSubjectRules
 from coordinator.log.metadata_log import LogError
+from coordinator.tables.partition import Partition
 from coordinator.tables.schemas import GLOBAL
-from protocol import messages
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Incarnation
 
@@ -27,11 +26,22 @@ CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 def refuse_tables_of_some(node: Node, names: Iterable[str]) -> None:
     """Configs of tables are for clusters all of whose agents know them: one that does not would
     let records go that are held for the export, and tells exporters nothing of what is set."""
-    if not any(name.startswith(table_configs.PREFIX) for name in names):
-        return
-    if not node.log_client.machine.incarnations.all_support(TABLES_LEVEL):
+    if any(name.startswith(table_configs.PREFIX) for name in names):
+        refuse_beside_older(node, TABLES_LEVEL)
+
+
+def refuse_beside_older(node: Node, level: int) -> None:
+    """Raises KafkaError while an agent is live that does not know the commands of this level."""
+    if not node.log_client.machine.incarnations.all_support(level):
         reason = "An agent of an older release is live; try again when all are of this one."
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
+
+
+def partition_of(node: Node, topic_name: str, index: int) -> Partition | None:
+    """The partition, as far as this replica knows."""
+    machine = node.log_client.machine
+    topic = machine.topics.by_name(topic_name)
+    return None if topic is None else machine.partitions.get(topic.topic_id, index)
 
 
 def shut_out_older(node: Node, names: Iterable[str], incarnation: Incarnation) -> None:
@@ -49,21 +59,6 @@ def live_incarnation(node: Node, code: ErrorCode) -> Incarnation:
     if incarnation is None:
         raise KafkaError(code, "this agent has no session in the metadata log at the moment")
     return incarnation
-
-
-class Reply(NamedTuple):
-    """Where the answer to a hot request in neutral shapes goes."""
-
-    call: Call
-    refusal: Callable[[KafkaError], Any]
-    """The response that says so."""
-
-    def respond(self, response: Any) -> None:
-        call = self.call
-        call.answer([messages.encode_response(call.api_key, call.version, response)])
-
-    def refuse(self, error: KafkaError) -> None:
-        self.respond(self.refusal(error))
 
 
 async def caught_up(node: Node) -> bool:

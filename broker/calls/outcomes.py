@@ -4,7 +4,8 @@ A shell: it waits for the metadata log.
 """
 
 import asyncio
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from coordinator.commands.entries import Outcome, Rejected
@@ -72,3 +73,25 @@ def _consume(future: asyncio.Future[Outcome]) -> None:
 def forget(future: asyncio.Future[Outcome]) -> None:
     """Nobody will ask what became of this proposal."""
     future.add_done_callback(_consume)
+
+
+@dataclass(slots=True, kw_only=True)
+class Item:
+    """One of the things that a request asks for, and how far it has come."""
+
+    refused: KafkaError | None = None
+    future: asyncio.Future[Outcome] | None = None
+    """None: refused, only validated, or nothing changes."""
+
+    def outcome(
+        self, code: ErrorCode, answers: Mapping[ErrorCode, KafkaError] | None = None
+    ) -> Outcome | None:
+        """What became of it, None when nothing was proposed. Raises KafkaError (`accepted`)."""
+        if self.refused is not None:
+            raise self.refused
+        return None if self.future is None else accepted(outcome_of(self.future, code), answers)
+
+
+async def wait_for_items(items: Iterable[Item], timeout_ms: int) -> None:
+    """As `wait_for`."""
+    await wait_for([item.future for item in items if item.future is not None], timeout_ms)

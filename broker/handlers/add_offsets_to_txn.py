@@ -8,7 +8,7 @@ Errors: 14, 42, 44, 47 (before v2) or 90, 49, 51. A fate that stays open closes 
 
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker.api import Api, Cold, Operation, Resource, Right, error_alone
 from broker.calls.call import Call
 from broker.node import Node
 from protocol import apis
@@ -31,15 +31,9 @@ async def handle(
     return AddOffsetsToTxnResponse(error_code=error_codes.for_add(code, call.version))
 
 
-def refusal(
-    call: Call, request: AddOffsetsToTxnRequest, error: KafkaError
-) -> AddOffsetsToTxnResponse:
-    return AddOffsetsToTxnResponse(error_code=error.code)
-
-
 API: Final = Api(
     key=apis.ADD_OFFSETS_TO_TXN,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, error_alone(AddOffsetsToTxnResponse)),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=True,
     rights=(

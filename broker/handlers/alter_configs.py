@@ -10,32 +10,33 @@ live), 40, 41 (no session: send it elsewhere), 42 (twice in a request, or of a k
 altered), 44 (more than fits).
 """
 
-import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.calls.outcomes import accepted, outcome_of, wait_for
+from broker.calls.outcomes import Item, wait_for_items
 from broker.config import group_configs, topic_configs
-from broker.config.changes import Changes, ConfigRules, replaced
+from broker.config.changes import Changes, replaced
 from broker.handler_support import live_incarnation, refuse_tables_of_some, shut_out_older
 from broker.handlers.describe_configs import ResourceType
 from broker.node import Node
 from coordinator.commands.codec import encoded_size
 from coordinator.commands.encoding import CodecError
-from coordinator.commands.entries import Outcome
 from coordinator.commands.group_commands import SetGroupConfigs, SetTopicConfigs
 from coordinator.proposer import COMMAND_BYTES_MAX
 from coordinator.tables.topics import name_error
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
+    AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
+    IncrementalAlterConfigsRequest,
 )
 
 WAIT_MS: Final = 30_000
@@ -50,46 +51,33 @@ _FIXED: Final = {
     ResourceType.CLIENT_METRICS: "There are no metrics of clients here, so no configs of them.",
 }
 
-_ChangesOf = Callable[[Mapping[str, str], ConfigRules], Changes]
-"""From what is set, and the rules of the resource, to what must change. Raises KafkaError."""
+ChangesOf = Callable[..., Changes]
+"""From what is set, and the `rules` of the resource, to what must change. Raises KafkaError."""
+RIGHTS: Final = (
+    Right(Operation.ALTER_CONFIGS, Resource.TOPIC, ("resources[].resource_name",)),
+    Right(Operation.ALTER_CONFIGS, Resource.GROUP, ("resources[].resource_name",)),
+    Right(Operation.ALTER_CONFIGS, Resource.CLUSTER),
+)
 
 
-@dataclass(slots=True)
-class Alteration:
-    """One resource of a request, and how far its alteration has come."""
+_Request = AlterConfigsRequest | IncrementalAlterConfigsRequest
+
+
+@dataclass(slots=True, kw_only=True)
+class Alteration(Item):
+    """One resource of a request."""
 
     resource_type: int
     resource_name: str
-    changes_of: _ChangesOf
-    refused: KafkaError | None = None
-    future: asyncio.Future[Outcome] | None = None
-    """None: refused, only validated, or nothing changes."""
+    changes_of: ChangesOf
 
 
 async def handle(node: Node, call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    alterations = []
-    for resource in request.resources:
-        wanted = [(config.name, config.value) for config in resource.configs]
-
-        def changes_of(
-            before: Mapping[str, str],
-            rules: ConfigRules,
-            wanted: list[tuple[str, str | None]] = wanted,
-        ) -> Changes:
-            return replaced(before, wanted, rules)
-
-        alterations.append(Alteration(resource.resource_type, resource.resource_name, changes_of))
-    responses = await alter(node, alterations, validate_only=request.validate_only)
-    return AlterConfigsResponse(responses=responses)
+    return AlterConfigsResponse(responses=await alter(node, request, _changes_of))
 
 
 def refusal(call: Call, request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
-    return AlterConfigsResponse(
-        responses=[
-            refused(resource.resource_type, resource.resource_name, error)
-            for resource in request.resources
-        ]
-    )
+    return AlterConfigsResponse(responses=refused(request, error))
 
 
 API: Final = Api(
@@ -97,15 +85,23 @@ API: Final = Api(
     handler=Cold(handle, refusal),
     unavailable=ErrorCode.NOT_CONTROLLER,
     changes=True,
-    rights=(
-        Right(Operation.ALTER_CONFIGS, Resource.TOPIC, ("resources[].resource_name",)),
-        Right(Operation.ALTER_CONFIGS, Resource.GROUP, ("resources[].resource_name",)),
-        Right(Operation.ALTER_CONFIGS, Resource.CLUSTER),
-    ),
+    rights=RIGHTS,
 )
 
 
-def refused(resource_type: int, name: str, error: KafkaError) -> AlterConfigsResourceResponse:
+def _changes_of(configs: list[AlterableConfig]) -> ChangesOf:
+    return partial(replaced, wanted=[(config.name, config.value) for config in configs])
+
+
+def refused(request: _Request, error: KafkaError) -> list[AlterConfigsResourceResponse]:
+    """The same refusal for every resource."""
+    return [
+        _refused(resource.resource_type, resource.resource_name, error)
+        for resource in request.resources
+    ]
+
+
+def _refused(resource_type: int, name: str, error: KafkaError) -> AlterConfigsResourceResponse:
     return AlterConfigsResourceResponse(
         error_code=error.code,
         error_message=error.message or None,
@@ -115,9 +111,17 @@ def refused(resource_type: int, name: str, error: KafkaError) -> AlterConfigsRes
 
 
 async def alter(
-    node: Node, alterations: list[Alteration], *, validate_only: bool
+    node: Node, request: _Request, changes_of: Callable[[Any], ChangesOf]
 ) -> list[AlterConfigsResourceResponse]:
     """Behind a barrier, since what is set decides what changes."""
+    alterations = [
+        Alteration(
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            changes_of=changes_of(resource.configs),
+        )
+        for resource in request.resources
+    ]
     incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
     await node.log_client.barrier()
     counts = Counter((each.resource_type, each.resource_name) for each in alterations)
@@ -130,11 +134,11 @@ async def alter(
         except KafkaError as error:
             item.refused = error
         else:
-            if command.configs and not validate_only:
+            if command.configs and not request.validate_only:
                 given = [name for name, value in command.configs if value is not None]
                 shut_out_older(node, given, incarnation)
                 item.future = node.log_client.propose(command, incarnation)
-    await wait_for([item.future for item in alterations if item.future is not None], WAIT_MS)
+    await wait_for_items(alterations, WAIT_MS)
     return [_result(item) for item in alterations]
 
 
@@ -150,12 +154,13 @@ def _command(node: Node, item: Alteration) -> SetTopicConfigs | SetGroupConfigs:
             if topic is None:
                 reason = f"The topic '{name}' does not exist."
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
-            changes = item.changes_of(topic.configs, topic_configs.rules(kafka))
+            changes = item.changes_of(topic.configs, rules=topic_configs.rules(kafka))
             refuse_tables_of_some(node, [name for name, value in changes if value is not None])
             command = SetTopicConfigs(topic.topic_id, changes)
         case ResourceType.GROUP:
             _refuse_default(name, "group")
-            changes = item.changes_of(machine.groups.configs(name), group_configs.rules(kafka))
+            before = machine.groups.configs(name)
+            changes = item.changes_of(before, rules=group_configs.rules(kafka))
             command = SetGroupConfigs(name, changes)
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER | ResourceType.CLIENT_METRICS as kind:
             raise KafkaError(ErrorCode.INVALID_REQUEST, _FIXED[ResourceType(kind)])
@@ -182,15 +187,11 @@ def _refuse_large(command: SetTopicConfigs | SetGroupConfigs) -> None:
 
 
 def _result(item: Alteration) -> AlterConfigsResourceResponse:
+    gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no topic of this id")
     try:
-        if item.refused is not None:
-            raise item.refused
-        if item.future is not None:
-            outcome = outcome_of(item.future, ErrorCode.NOT_CONTROLLER)
-            gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no topic of this id")
-            accepted(outcome, {ErrorCode.UNKNOWN_TOPIC_ID: gone})
+        item.outcome(ErrorCode.NOT_CONTROLLER, {ErrorCode.UNKNOWN_TOPIC_ID: gone})
     except KafkaError as error:
-        return refused(item.resource_type, item.resource_name, error)
+        return _refused(item.resource_type, item.resource_name, error)
     return AlterConfigsResourceResponse(
         resource_type=item.resource_type, resource_name=item.resource_name
     )

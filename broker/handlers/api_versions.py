@@ -10,7 +10,7 @@ version can carry, are `protocol.messages.codec`'s to leave out (KAFKA-17011).
 import re
 from typing import Final
 
-from broker.api import Api, Cold
+from broker.api import Api, Cold, error_alone
 from broker.calls.call import Call
 from broker.cluster import features
 from broker.node import Node
@@ -52,13 +52,9 @@ async def handle(node: Node, call: Call, request: ApiVersionsRequest) -> ApiVers
     )
 
 
-def refusal(call: Call, request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsResponse:
-    return ApiVersionsResponse(error_code=error.code)
-
-
 API: Final = Api(
     key=apis.API_VERSIONS,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, error_alone(ApiVersionsResponse)),
     unavailable=ErrorCode.REQUEST_TIMED_OUT,
     changes=False,
     rights=(),

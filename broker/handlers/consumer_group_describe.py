@@ -12,7 +12,7 @@ from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.config.group_configs import consumer_protocol_enabled
 from broker.groups.consumer.group import ConsumerGroup
-from broker.handlers.describe_groups import GROUP_OPERATIONS
+from broker.handlers.describe_groups import GROUP_OPERATIONS, settled_group
 from broker.node import Node
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
@@ -62,10 +62,7 @@ API: Final = Api(
 
 async def _describe(node: Node, group_id: str) -> DescribedConsumerGroup:
     """Raises KafkaError."""
-    await node.groups.settled(group_id)
-    group = node.groups.live(group_id)
-    if group is None:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    group = await settled_group(node, group_id)
     if not isinstance(group, ConsumerGroup):
         reason = f"Group {group_id} is not a consumer group."
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, reason)

@@ -8,30 +8,26 @@ Errors: 14 (refused unread, or too many wait: send again), 15, 16, 24, 25, 35 (s
 `group.coordinator.rebalance.protocols`), 42, 69, 81, 82, 110, 111, 112, 128.
 """
 
-from functools import partial
 from typing import Final
 
 from broker.api import Api, Hot, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.handler_support import Reply
-from broker.node import Node
-from protocol import apis, messages
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 
-def start(node: Node, call: Call) -> None:
-    request = _request(call)
-    node.groups.consumer_heartbeat(call, request, Reply(call, partial(_refusal, call, request)))
-
-
-def refuse(node: Node, call: Call, error: KafkaError) -> None:
-    Reply(call, partial(_refusal, call, _request(call))).refuse(error)
+def refusal(
+    call: Call, request: ConsumerGroupHeartbeatRequest, error: KafkaError
+) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        error_code=error.code, error_message=error.message or None
+    )
 
 
 API: Final = Api(
     key=apis.CONSUMER_GROUP_HEARTBEAT,
-    handler=Hot(start, refuse),
+    handler=Hot.in_shapes(lambda node: node.groups.consumer_heartbeat, refusal),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=True,
     rights=(
@@ -39,18 +35,3 @@ API: Final = Api(
         Right(Operation.DESCRIBE, Resource.TOPIC, ("subscribed_topic_names[]",)),
     ),
 )
-
-
-def _request(call: Call) -> ConsumerGroupHeartbeatRequest:
-    request: ConsumerGroupHeartbeatRequest = messages.decode_request(
-        call.api_key, call.version, call.body
-    )
-    return request
-
-
-def _refusal(
-    call: Call, request: ConsumerGroupHeartbeatRequest, error: KafkaError
-) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(
-        error_code=error.code, error_message=error.message or None
-    )

@@ -8,17 +8,14 @@ Errors, per topic: 3, 7 (may still happen), 35 (an agent of an older release is 
 than there are, or too many), 39, 41 (no session: send it elsewhere), 42 (named twice).
 """
 
-import asyncio
 from collections import Counter
-from dataclasses import dataclass
 from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.calls.outcomes import accepted, outcome_of, wait_for
-from broker.handler_support import live_incarnation
+from broker.calls.outcomes import Item, wait_for_items
+from broker.handler_support import live_incarnation, refuse_beside_older
 from broker.node import Node
-from coordinator.commands.entries import Outcome
 from coordinator.commands.table_commands import TABLES_LEVEL, GrowTopic
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
@@ -31,26 +28,14 @@ from protocol.messages import (
 )
 
 
-@dataclass(slots=True)
-class _TopicGrowth:
-    """One topic of the request, and how far it has come."""
-
-    name: str
-    refused: KafkaError | None = None
-    future: asyncio.Future[Outcome] | None = None
-    """None: refused, or only validated."""
-
-
 async def handle(
     node: Node, call: Call, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
     await node.log_client.barrier()
-    if not node.log_client.machine.incarnations.all_support(TABLES_LEVEL):
-        reason = "An agent of an older release is live; try again when all are of this one."
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
+    refuse_beside_older(node, TABLES_LEVEL)
     counts = Counter(topic.name for topic in request.topics)
-    wanted = {topic.name: _TopicGrowth(topic.name) for topic in request.topics}
+    wanted = {topic.name: Item() for topic in request.topics}
     for topic in request.topics:
         item = wanted[topic.name]
         try:
@@ -62,9 +47,8 @@ async def handle(
         else:
             if not request.validate_only:
                 item.future = node.log_client.propose(command, incarnation)
-    futures = [item.future for item in wanted.values() if item.future is not None]
-    await wait_for(futures, request.timeout_ms)
-    return CreatePartitionsResponse(results=[_result(item) for item in wanted.values()])
+    await wait_for_items(wanted.values(), request.timeout_ms)
+    return CreatePartitionsResponse(results=[_result(*each) for each in wanted.items()])
 
 
 def refusal(
@@ -91,8 +75,7 @@ def _command(node: Node, wanted: CreatePartitionsTopic) -> GrowTopic:
     machine = node.log_client.machine
     topic = machine.topics.by_name(wanted.name)
     if topic is None:
-        reason = f"The topic '{wanted.name}' does not exist."
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
+        raise _unknown(wanted.name)
     rejected = machine.topics.validate_growth(
         topic, wanted.count, partitions=len(machine.partitions)
     )
@@ -128,18 +111,17 @@ def _check_assignments(
     raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
-def _result(item: _TopicGrowth) -> CreatePartitionsTopicResult:
+def _unknown(name: str) -> KafkaError:
+    reason = f"The topic '{name}' does not exist."
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
+
+
+def _result(name: str, item: Item) -> CreatePartitionsTopicResult:
     try:
-        if item.refused is not None:
-            raise item.refused
-        if item.future is not None:
-            reason = f"The topic '{item.name}' does not exist."
-            gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
-            outcome = outcome_of(item.future, ErrorCode.NOT_CONTROLLER)
-            accepted(outcome, {ErrorCode.UNKNOWN_TOPIC_ID: gone})
+        item.outcome(ErrorCode.NOT_CONTROLLER, {ErrorCode.UNKNOWN_TOPIC_ID: _unknown(name)})
     except KafkaError as error:
-        return _refused(item.name, error)
-    return CreatePartitionsTopicResult(name=item.name)
+        return _refused(name, error)
+    return CreatePartitionsTopicResult(name=name)
 
 
 def _refused(name: str, error: KafkaError) -> CreatePartitionsTopicResult:

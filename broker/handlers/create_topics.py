@@ -11,18 +11,17 @@ Errors: 7 (may still happen), 17, 35 (configs of tables while an older agent is 
 39, 40, 41 (no session: send it elsewhere), 42.
 """
 
-import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.calls.outcomes import accepted, outcome_of, wait_for
+from broker.calls.outcomes import Item, wait_for_items
 from broker.config import topic_configs
 from broker.handler_support import live_incarnation, refuse_tables_of_some, shut_out_older
 from broker.node import Node
-from coordinator.commands.entries import CreateTopic, Outcome, TopicCreated
+from coordinator.commands.entries import CreateTopic, TopicCreated
 from coordinator.tables.topics import name_error
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
@@ -42,14 +41,12 @@ CLUSTER_METADATA: Final = "__cluster_metadata"
 """The one name that Kafka keeps for itself."""
 
 
-@dataclass(slots=True)
-class _TopicCreation:
-    """One topic of the request: refused at once, or a command and its future."""
+@dataclass(slots=True, kw_only=True)
+class _TopicCreation(Item):
+    """One topic of the request."""
 
     topic: CreatableTopic
     command: CreateTopic | None = None
-    refused: KafkaError | None = None
-    future: asyncio.Future[Outcome] | None = None
 
 
 async def handle(node: Node, call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -67,8 +64,7 @@ async def handle(node: Node, call: Call, request: CreateTopicsRequest) -> Create
             if item.command is not None and item.refused is None:
                 shut_out_older(node, [name for name, _ in item.command.configs], incarnation)
                 item.future = node.log_client.propose(item.command, incarnation)
-        futures = [item.future for item in wanted if item.future is not None]
-        await wait_for(futures, request.timeout_ms)
+        await wait_for_items(wanted, request.timeout_ms)
     return CreateTopicsResponse(topics=[_result(node, call, item) for item in _once(wanted)])
 
 
@@ -99,9 +95,9 @@ def _once(wanted: list[_TopicCreation]) -> list[_TopicCreation]:
 
 def _validate(node: Node, topic: CreatableTopic) -> _TopicCreation:
     try:
-        return _TopicCreation(topic, command=_command(node, topic))
+        return _TopicCreation(topic=topic, command=_command(node, topic))
     except KafkaError as error:
-        return _TopicCreation(topic, refused=error)
+        return _TopicCreation(topic=topic, refused=error)
 
 
 def _command(node: Node, topic: CreatableTopic) -> CreateTopic:
@@ -175,8 +171,6 @@ def _configs(topic: CreatableTopic) -> tuple[tuple[str, str], ...]:
 
 def _result(node: Node, call: Call, item: _TopicCreation) -> CreatableTopicResult:
     try:
-        if item.refused is not None:
-            raise item.refused
         topic_id = _settle(node, item)
     except KafkaError as error:
         return _refused(item.topic.name, error)
@@ -202,14 +196,14 @@ def _result(node: Node, call: Call, item: _TopicCreation) -> CreatableTopicResul
 
 def _settle(node: Node, item: _TopicCreation) -> TopicId:
     """The id of the new topic (zero when only validated). Raises KafkaError."""
+    outcome = item.outcome(ErrorCode.NOT_CONTROLLER)
     assert item.command is not None
-    if item.future is None:
+    if outcome is None:
         machine = node.log_client.machine
         rejected = machine.topics.validate(item.command, partitions=len(machine.partitions))
         if rejected is not None:
             raise KafkaError(rejected.error, rejected.message)
         return TOPIC_ID_ZERO
-    outcome = accepted(outcome_of(item.future, ErrorCode.NOT_CONTROLLER))
     assert isinstance(outcome, TopicCreated)
     return outcome.topic_id
 

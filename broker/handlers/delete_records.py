@@ -19,7 +19,7 @@ from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import accepted, outcome_of, wait_for
 from broker.config.topic_configs import TopicSettings, effective
-from broker.handler_support import live_incarnation
+from broker.handler_support import live_incarnation, refuse_beside_older
 from broker.node import Node
 from coordinator.commands.entries import Outcome
 from coordinator.commands.job_commands import JOBS_LEVEL, LogsTrimmed, Trim, TrimLogs
@@ -60,9 +60,7 @@ _Trims = dict[str, dict[int, _PartitionTrim]]
 async def handle(node: Node, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     incarnation = live_incarnation(node, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     await node.log_client.barrier()
-    if not node.log_client.machine.incarnations.all_support(JOBS_LEVEL):
-        reason = "an agent of an older release is live; try again when all are of this one"
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
+    refuse_beside_older(node, JOBS_LEVEL)
     wanted = _validate(node, request)
     await _trim(node, incarnation, wanted, request.timeout_ms)
     return _response(wanted)

@@ -8,17 +8,16 @@ Errors: 3, 100 (unknown name, id), 7 (may still happen), 41 (no session: send it
 42 (name and id, neither, or one of them twice), 73 (delete.topic.enable is false).
 """
 
-import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.calls.outcomes import accepted, outcome_of, wait_for
+from broker.calls.outcomes import Item, wait_for_items
 from broker.handler_support import live_incarnation
 from broker.node import Node
-from coordinator.commands.entries import DeleteTopic, Outcome
+from coordinator.commands.entries import DeleteTopic
 from coordinator.tables.topics import Topic
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
@@ -31,18 +30,16 @@ from protocol.messages import (
 from protocol.types import TOPIC_ID_ZERO
 
 
-@dataclass(slots=True)
-class _TopicDeletion:
-    """One topic of the request, and how far its deletion has come."""
+@dataclass(slots=True, kw_only=True)
+class _TopicDeletion(Item):
+    """One topic of the request."""
 
     state: DeleteTopicState
-    refused: KafkaError | None = None
     topic: Topic | None = None
-    future: asyncio.Future[Outcome] | None = None
 
 
 async def handle(node: Node, call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    wanted = [_TopicDeletion(state) for state in _states(request)]
+    wanted = [_TopicDeletion(state=state) for state in _states(request)]
     _refuse_doubtful(wanted)
     if not node.settings.kafka.delete_topic_enable:
         disabled = KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
@@ -56,23 +53,12 @@ async def handle(node: Node, call: Call, request: DeleteTopicsRequest) -> Delete
         if item.refused is None and item.topic is not None:
             command = DeleteTopic(item.topic.topic_id)
             item.future = node.log_client.propose(command, incarnation)
-    futures = [item.future for item in wanted if item.future is not None]
-    await wait_for(futures, request.timeout_ms)
+    await wait_for_items(wanted, request.timeout_ms)
     return DeleteTopicsResponse(responses=[_result(item) for item in wanted])
 
 
 def refusal(call: Call, request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(
-        responses=[
-            DeletableTopicResult(
-                name=state.name,
-                topic_id=state.topic_id,
-                error_code=error.code,
-                error_message=error.message or None,
-            )
-            for state in _states(request)
-        ]
-    )
+    return DeleteTopicsResponse(responses=[_refused(state, error) for state in _states(request)])
 
 
 API: Final = Api(
@@ -84,11 +70,7 @@ API: Final = Api(
         Right(
             Operation.DELETE,
             Resource.TOPIC,
-            (
-                "topics[].name",
-                "topics[].topic_id",
-                "topic_names[]",
-            ),
+            ("topics[].name", "topics[].topic_id", "topic_names[]"),
         ),
     ),
 )
@@ -127,23 +109,23 @@ def _find(node: Node, wanted: list[_TopicDeletion]) -> None:
 
 
 def _result(item: _TopicDeletion) -> DeletableTopicResult:
-    by_name = item.state.name is not None
+    unknown = _unknown(by_name=item.state.name is not None)
     try:
-        if item.refused is not None:
-            raise item.refused
-        if item.topic is None:
-            raise _unknown(by_name=by_name)
-        assert item.future is not None
-        gone = {ErrorCode.UNKNOWN_TOPIC_ID: _unknown(by_name=by_name)}
-        accepted(outcome_of(item.future, ErrorCode.NOT_CONTROLLER), gone)
-        return DeletableTopicResult(name=item.topic.name, topic_id=item.topic.topic_id)
+        item.outcome(ErrorCode.NOT_CONTROLLER, {ErrorCode.UNKNOWN_TOPIC_ID: unknown})
     except KafkaError as error:
-        return DeletableTopicResult(
-            name=item.state.name,
-            topic_id=item.state.topic_id,
-            error_code=error.code,
-            error_message=error.message or None,
-        )
+        return _refused(item.state, error)
+    if item.topic is None:
+        return _refused(item.state, unknown)
+    return DeletableTopicResult(name=item.topic.name, topic_id=item.topic.topic_id)
+
+
+def _refused(state: DeleteTopicState, error: KafkaError) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=state.name,
+        topic_id=state.topic_id,
+        error_code=error.code,
+        error_message=error.message or None,
+    )
 
 
 def _unknown(*, by_name: bool) -> KafkaError:

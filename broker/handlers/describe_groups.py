@@ -11,6 +11,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.groups.group.live import LiveGroup
 from broker.node import Node
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
@@ -32,7 +33,7 @@ async def handle(node: Node, call: Call, request: DescribeGroupsRequest) -> Desc
     response = DescribeGroupsResponse()
     for group_id in request.groups:
         try:
-            group = await _describe(node, group_id)
+            group = (await settled_group(node, group_id)).describe()
         except KafkaError as error:
             group = _refused(group_id, error)
         if group.error_code == ErrorCode.NONE:
@@ -59,13 +60,13 @@ API: Final = Api(
 )
 
 
-async def _describe(node: Node, group_id: str) -> DescribedGroup:
-    """Raises KafkaError."""
+async def settled_group(node: Node, group_id: str) -> LiveGroup:
+    """The group between its changes. Raises KafkaError."""
     await node.groups.settled(group_id)
     group = node.groups.live(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-    return group.describe()
+    return group
 
 
 def _refused(group_id: str, error: KafkaError) -> DescribedGroup:

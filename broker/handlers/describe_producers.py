@@ -12,6 +12,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.handler_support import partition_of
 from broker.node import Node
 from coordinator.tables.partitions import Partition
 from protocol import apis
@@ -35,32 +36,30 @@ async def handle(
     node: Node, call: Call, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     await node.log_client.barrier()
-    return DescribeProducersResponse(
-        topics=[
-            DescribedProducersTopic(
-                name=topic.name,
-                partitions=[
-                    await _describe(node, topic.name, partition)
-                    for partition in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = [
+        DescribedProducersTopic(
+            name=topic.name,
+            partitions=[
+                await _describe(node, topic.name, partition)
+                for partition in topic.partition_indexes
+            ],
+        )
+        for topic in request.topics
+    ]
+    return DescribeProducersResponse(topics=topics)
 
 
 def refusal(
     call: Call, request: DescribeProducersRequest, error: KafkaError
 ) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            DescribedProducersTopic(
-                name=topic.name,
-                partitions=[_refused(partition, error) for partition in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = [
+        DescribedProducersTopic(
+            name=topic.name,
+            partitions=[_refused(partition, error) for partition in topic.partition_indexes],
+        )
+        for topic in request.topics
+    ]
+    return DescribeProducersResponse(topics=topics)
 
 
 API: Final = Api(
@@ -79,9 +78,7 @@ def _refused(partition: int, error: KafkaError) -> DescribedProducersPartition:
 
 
 async def _describe(node: Node, name: str, index: int) -> DescribedProducersPartition:
-    machine = node.log_client.machine
-    topic = machine.topics.by_name(name)
-    partition = None if topic is None else machine.partitions.get(topic.topic_id, index)
+    partition = partition_of(node, name, index)
     if partition is None:
         reason = "This server does not host this topic-partition."
         return _refused(index, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason))

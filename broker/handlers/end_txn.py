@@ -16,7 +16,7 @@ open closes the connection.
 
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker.api import Api, Cold, Operation, Resource, Right, error_alone
 from broker.calls.call import Call
 from broker.calls.challenges import Challenge
 from broker.node import Node
@@ -51,13 +51,9 @@ async def handle(node: Node, call: Call, request: EndTxnRequest) -> EndTxnRespon
     return EndTxnResponse(error_code=error_codes.for_end(code, call.version))
 
 
-def refusal(call: Call, request: EndTxnRequest, error: KafkaError) -> EndTxnResponse:
-    return EndTxnResponse(error_code=error.code)
-
-
 API: Final = Api(
     key=apis.END_TXN,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, error_alone(EndTxnResponse)),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=True,
     rights=(Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, ("transactional_id",)),),

@@ -28,14 +28,5 @@ API: Final = Api(
     handler=Hot(start),
     unavailable=ErrorCode.REQUEST_TIMED_OUT,
     changes=False,
-    rights=(
-        Right(
-            Operation.READ,
-            Resource.TOPIC,
-            (
-                "topics[].topic",
-                "topics[].topic_id",
-            ),
-        ),
-    ),
+    rights=(Right(Operation.READ, Resource.TOPIC, ("topics[].topic", "topics[].topic_id")),),
 )

@@ -64,22 +64,8 @@ API: Final = Api(
     unavailable=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     changes=False,
     rights=(
-        Right(
-            Operation.DESCRIBE,
-            Resource.GROUP,
-            (
-                "key",
-                "coordinator_keys[]",
-            ),
-        ),
-        Right(
-            Operation.DESCRIBE,
-            Resource.TRANSACTIONAL_ID,
-            (
-                "key",
-                "coordinator_keys[]",
-            ),
-        ),
+        Right(Operation.DESCRIBE, Resource.GROUP, ("key", "coordinator_keys[]")),
+        Right(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, ("key", "coordinator_keys[]")),
     ),
 )
 

@@ -6,17 +6,18 @@ KIP-339, KIP-848 (groups). What is not named stays as it is. The rest is as in A
 Errors, per resource: 3, 7, 17, 40, 41, 42 (also an unknown operation), 44.
 """
 
-from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker.api import Api, Cold
 from broker.calls.call import Call
-from broker.config.changes import AlterConfigOp, Changes, ConfigRules, changed
-from broker.handlers.alter_configs import Alteration, alter, refused
+from broker.config.changes import AlterConfigOp, changed
+from broker.handlers.alter_configs import RIGHTS, ChangesOf, alter, refused
 from broker.node import Node
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -25,34 +26,13 @@ from protocol.messages import (
 async def handle(
     node: Node, call: Call, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    alterations = []
-    for resource in request.resources:
-        operations = [
-            AlterConfigOp(config.name, config.config_operation, config.value)
-            for config in resource.configs
-        ]
-
-        def changes_of(
-            before: Mapping[str, str],
-            rules: ConfigRules,
-            operations: list[AlterConfigOp] = operations,
-        ) -> Changes:
-            return changed(before, operations, rules)
-
-        alterations.append(Alteration(resource.resource_type, resource.resource_name, changes_of))
-    responses = await alter(node, alterations, validate_only=request.validate_only)
-    return IncrementalAlterConfigsResponse(responses=responses)
+    return IncrementalAlterConfigsResponse(responses=await alter(node, request, _changes_of))
 
 
 def refusal(
     call: Call, request: IncrementalAlterConfigsRequest, error: KafkaError
 ) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            refused(resource.resource_type, resource.resource_name, error)
-            for resource in request.resources
-        ]
-    )
+    return IncrementalAlterConfigsResponse(responses=refused(request, error))
 
 
 API: Final = Api(
@@ -60,9 +40,12 @@ API: Final = Api(
     handler=Cold(handle, refusal),
     unavailable=ErrorCode.NOT_CONTROLLER,
     changes=True,
-    rights=(
-        Right(Operation.ALTER_CONFIGS, Resource.TOPIC, ("resources[].resource_name",)),
-        Right(Operation.ALTER_CONFIGS, Resource.GROUP, ("resources[].resource_name",)),
-        Right(Operation.ALTER_CONFIGS, Resource.CLUSTER),
-    ),
+    rights=RIGHTS,
 )
+
+
+def _changes_of(configs: list[IncrementalAlterableConfig]) -> ChangesOf:
+    operations = [
+        AlterConfigOp(config.name, config.config_operation, config.value) for config in configs
+    ]
+    return partial(changed, operations=operations)

@@ -9,40 +9,23 @@ Errors: 14 (refused unread, or too many wait: send again), 15, 16, 23, 24, 25, 2
 when the member's metadata fits into no entry of the log.
 """
 
-from functools import partial
 from typing import Final
 
 from broker.api import Api, Hot, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.handler_support import Reply
-from broker.node import Node
-from protocol import apis, messages
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import JoinGroupRequest, JoinGroupResponse
 
 
-def start(node: Node, call: Call) -> None:
-    request = _request(call)
-    node.groups.join(call, request, Reply(call, partial(_refusal, call, request)))
-
-
-def refuse(node: Node, call: Call, error: KafkaError) -> None:
-    Reply(call, partial(_refusal, call, _request(call))).refuse(error)
+def refusal(call: Call, request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=error.code, member_id=request.member_id)
 
 
 API: Final = Api(
     key=apis.JOIN_GROUP,
-    handler=Hot(start, refuse),
+    handler=Hot.in_shapes(lambda node: node.groups.join, refusal),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=True,
     rights=(Right(Operation.READ, Resource.GROUP, ("group_id",)),),
 )
-
-
-def _request(call: Call) -> JoinGroupRequest:
-    request: JoinGroupRequest = messages.decode_request(call.api_key, call.version, call.body)
-    return request
-
-
-def _refusal(call: Call, request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=error.code, member_id=request.member_id)

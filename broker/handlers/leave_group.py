@@ -6,40 +6,17 @@ The group's coordinator decides (`broker.groups`).
 Errors: 14 (refused unread, or too many wait: send again), 15, 16, 24, 25, 82.
 """
 
-from functools import partial
 from typing import Final
 
-from broker.api import Api, Hot, Operation, Resource, Right
-from broker.calls.call import Call
-from broker.handler_support import Reply
-from broker.node import Node
-from protocol import apis, messages
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import LeaveGroupRequest, LeaveGroupResponse
-
-
-def start(node: Node, call: Call) -> None:
-    request = _request(call)
-    node.groups.leave(call, request, Reply(call, partial(_refusal, call, request)))
-
-
-def refuse(node: Node, call: Call, error: KafkaError) -> None:
-    Reply(call, partial(_refusal, call, _request(call))).refuse(error)
-
+from broker.api import Api, Hot, Operation, Resource, Right, error_alone
+from protocol import apis
+from protocol.errors import ErrorCode
+from protocol.messages import LeaveGroupResponse
 
 API: Final = Api(
     key=apis.LEAVE_GROUP,
-    handler=Hot(start, refuse),
+    handler=Hot.in_shapes(lambda node: node.groups.leave, error_alone(LeaveGroupResponse)),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=True,
     rights=(Right(Operation.READ, Resource.GROUP, ("group_id",)),),
 )
-
-
-def _request(call: Call) -> LeaveGroupRequest:
-    request: LeaveGroupRequest = messages.decode_request(call.api_key, call.version, call.body)
-    return request
-
-
-def _refusal(call: Call, request: LeaveGroupRequest, error: KafkaError) -> LeaveGroupResponse:
-    return LeaveGroupResponse(error_code=error.code)

@@ -8,7 +8,7 @@ Errors: 7 (no barrier to be had), 35 (an unknown kind).
 
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker.api import Api, Cold, Operation, Resource, Right, error_alone
 from broker.calls.call import Call
 from broker.handlers.describe_configs import ResourceType
 from broker.node import Node
@@ -42,15 +42,9 @@ async def handle(
     )
 
 
-def refusal(
-    call: Call, request: ListConfigResourcesRequest, error: KafkaError
-) -> ListConfigResourcesResponse:
-    return ListConfigResourcesResponse(error_code=error.code)
-
-
 API: Final = Api(
     key=apis.LIST_CONFIG_RESOURCES,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, error_alone(ListConfigResourcesResponse)),
     unavailable=ErrorCode.REQUEST_TIMED_OUT,
     changes=False,
     rights=(Right(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER),),

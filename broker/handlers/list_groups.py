@@ -10,7 +10,7 @@ Errors: 14 (no barrier to be had), 15 (no session, or leaving: another agent wil
 import asyncio
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker.api import Api, Cold, Operation, Resource, Right, error_alone
 from broker.calls.call import Call
 from broker.handler_support import live_incarnation
 from broker.node import Node
@@ -51,13 +51,9 @@ async def handle(node: Node, call: Call, request: ListGroupsRequest) -> ListGrou
     return ListGroupsResponse(groups=groups)
 
 
-def refusal(call: Call, request: ListGroupsRequest, error: KafkaError) -> ListGroupsResponse:
-    return ListGroupsResponse(error_code=error.code)
-
-
 API: Final = Api(
     key=apis.LIST_GROUPS,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, error_alone(ListGroupsResponse)),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=False,
     rights=(

@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.handler_support import partition_of
 from broker.handlers.offset_for_leader_epoch import check_epoch
 from broker.node import Node
 from coordinator.tables.partitions import Partition
@@ -154,11 +155,7 @@ async def _twice(wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
 async def _answer(
     node: Node, version: int, name: str, wanted: ListOffsetsPartition, *, committed: bool
 ) -> ListOffsetsPartitionResponse:
-    machine = node.log_client.machine
-    topic = machine.topics.by_name(name)
-    partition = (
-        None if topic is None else machine.partitions.get(topic.topic_id, wanted.partition_index)
-    )
+    partition = partition_of(node, name, wanted.partition_index)
     if partition is None:
         return _refused(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if (code := check_epoch(wanted.current_leader_epoch)) is not ErrorCode.NONE:
@@ -169,7 +166,8 @@ async def _answer(
         place = await _place(node, partition, wanted.timestamp, committed=committed)
     except StoreError:
         return _refused(wanted, ErrorCode.KAFKA_STORAGE_ERROR)
-    if machine.partitions.get(partition.topic_id, partition.partition) is None:  # By now.
+    partitions = node.log_client.machine.partitions
+    if partitions.get(partition.topic_id, partition.partition) is None:  # By now.
         return _refused(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,

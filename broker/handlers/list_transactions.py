@@ -10,13 +10,13 @@ Errors: 14 (no barrier to be had), 15 (no session: another agent will list them)
 import asyncio
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker.api import Api, Cold, Operation, Resource, Right, error_alone
 from broker.calls.call import Call
 from broker.handler_support import live_incarnation
 from broker.node import Node
 from broker.transactions.views import Filter, listed, unknown_states
 from protocol import apis
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode
 from protocol.messages import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -47,15 +47,9 @@ async def handle(
     return response
 
 
-def refusal(
-    call: Call, request: ListTransactionsRequest, error: KafkaError
-) -> ListTransactionsResponse:
-    return ListTransactionsResponse(error_code=error.code)
-
-
 API: Final = Api(
     key=apis.LIST_TRANSACTIONS,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, error_alone(ListTransactionsResponse)),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=False,
     rights=(Right(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID),),

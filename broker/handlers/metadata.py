@@ -93,16 +93,7 @@ API: Final = Api(
     handler=Cold(handle, refusal),
     unavailable=ErrorCode.LEADER_NOT_AVAILABLE,
     changes=False,
-    rights=(
-        Right(
-            Operation.DESCRIBE,
-            Resource.TOPIC,
-            (
-                "topics[].name",
-                "topics[].topic_id",
-            ),
-        ),
-    ),
+    rights=(Right(Operation.DESCRIBE, Resource.TOPIC, ("topics[].name", "topics[].topic_id")),),
 )
 
 

@@ -11,7 +11,8 @@ into no entry), 35 (a member of KIP-848 before v9), 44 (more than a cluster keep
 """
 
 import asyncio
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
@@ -21,6 +22,7 @@ from broker.node import Node
 from coordinator.commands.encoding import CodecError
 from coordinator.commands.entries import Rejected
 from coordinator.commands.group_commands import CommitOffsets, CommittedOffset, OffsetsCommitted
+from coordinator.commands.transaction_commands import CommitTransactionOffsets
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
@@ -32,6 +34,7 @@ from protocol.messages import (
 )
 
 _NONE = ErrorCode.NONE
+_CommandT = TypeVar("_CommandT", CommitOffsets, CommitTransactionOffsets)
 
 
 async def handle(node: Node, call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
@@ -61,14 +64,7 @@ API: Final = Api(
     changes=True,
     rights=(
         Right(Operation.READ, Resource.GROUP, ("group_id",)),
-        Right(
-            Operation.READ,
-            Resource.TOPIC,
-            (
-                "topics[].name",
-                "topics[].topic_id",
-            ),
-        ),
+        Right(Operation.READ, Resource.TOPIC, ("topics[].name", "topics[].topic_id")),
     ),
 )
 
@@ -130,63 +126,74 @@ async def _commit(
     except KafkaError as error:
         return [error.code if code is _NONE else code for code in codes]
     settings = node.groups.settings_for(request.group_id)
-    taken: list[int] = []
-    offsets: list[CommittedOffset] = []
-    for index, each in enumerate(wanted):
-        if codes[index] is _NONE:
-            codes[index] = commits.validate_offset(each, settings=settings, group=group, by=by)
-        if codes[index] is _NONE:
-            assert each.topic is not None
-            taken.append(index)
-            offsets.append(CommittedOffset(each.topic.topic_id, *each[1:]))
-    for index, code in zip(taken, await _put(node, version, request, by, offsets), strict=True):
-        codes[index] = code
-    return codes
+    return await put(
+        node,
+        codes,
+        wanted,
+        validate=lambda each: commits.validate_offset(each, settings=settings, group=group, by=by),
+        commands=lambda offsets: commits.commands(
+            request.group_id, by.member_id, by.epoch, offsets
+        ),
+        told=lambda code: _told(code, version, by),
+    )
 
 
-async def _put(
+async def put(
     node: Node,
-    version: int,
-    request: OffsetCommitRequest,
-    by: Committer,
-    offsets: list[CommittedOffset],
+    codes: list[ErrorCode],
+    wanted: list[RequestedOffset],
+    *,
+    validate: Callable[[RequestedOffset], ErrorCode],
+    commands: Callable[[list[CommittedOffset]], list[_CommandT]],
+    told: Callable[[ErrorCode], ErrorCode] = lambda code: code,
 ) -> list[ErrorCode]:
+    """What becomes of each offset: what `codes` say already, else `validate`, else the log.
+
+    `told` is what the log's codes are called. What does not fit into one command goes as several.
+    """
+    codes = [
+        validate(each) if code is _NONE else code for code, each in zip(codes, wanted, strict=True)
+    ]
+    offsets = [
+        CommittedOffset(each.topic.topic_id, *each[1:])
+        for code, each in zip(codes, wanted, strict=True)
+        if code is _NONE and each.topic is not None
+    ]
     try:
-        wanted = commits.commands(request.group_id, by.member_id, by.epoch, offsets)
+        parts = commands(offsets)
     except CodecError:
-        return [ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * len(offsets)
-    if len(wanted) == 1:
-        # Not as a task of its own, which would begin later than in this very call.
-        return await _propose(node, version, by, wanted[0])
-    parts = await asyncio.gather(*[_propose(node, version, by, command) for command in wanted])
-    return [code for part in parts for code in part]
+        rest = iter([ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * len(offsets))
+    else:
+        if len(parts) == 1:
+            # Not as a task of its own, which would begin later than in this very call.
+            answers = [await _propose(node, parts[0])]
+        else:
+            answers = await asyncio.gather(*[_propose(node, part) for part in parts])
+        rest = iter([told(code) for answer in answers for code in answer])
+    return [next(rest) if code is _NONE else code for code in codes]
 
 
 async def _propose(
-    node: Node, version: int, by: Committer, command: CommitOffsets
-) -> list[ErrorCode]:
+    node: Node, command: CommitOffsets | CommitTransactionOffsets
+) -> Sequence[ErrorCode]:
     try:
         outcome = await node.groups.propose(command)
     except KafkaError as error:
         return [error.code] * len(command.offsets)
     if isinstance(outcome, Rejected):
-        return [_refused(outcome.error, version, by)] * len(command.offsets)
+        return [outcome.error] * len(command.offsets)
     assert isinstance(outcome, OffsetsCommitted)
-    by_name = version < commits.SINCE_TOPIC_IDS
-    return [
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if code is ErrorCode.UNKNOWN_TOPIC_ID and by_name
-        else code
-        for code in outcome.errors
-    ]
+    return outcome.errors
 
 
-def _refused(code: ErrorCode, version: int, by: Committer) -> ErrorCode:
-    """The log's refusal, as a client of this version and protocol knows it."""
+def _told(code: ErrorCode, version: int, by: Committer) -> ErrorCode:
+    """The log's code, as a client of this version and protocol knows it."""
     match code:
         case ErrorCode.GROUP_ID_NOT_FOUND:
             return commits.not_found_code(version)
         case ErrorCode.ILLEGAL_GENERATION | ErrorCode.STALE_MEMBER_EPOCH:
             return by.stale
+        case ErrorCode.UNKNOWN_TOPIC_ID if version < commits.SINCE_TOPIC_IDS:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         case _:
             return code

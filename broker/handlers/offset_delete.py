@@ -10,7 +10,7 @@ Errors, of the request: 7 (may still happen), 14, 15, 16, 24, 68 (members, and n
 import asyncio
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker.api import Api, Cold, Operation, Resource, Right, error_alone
 from broker.calls.call import Call
 from broker.calls.outcomes import accepted
 from broker.groups.commits import places
@@ -63,13 +63,9 @@ async def handle(node: Node, call: Call, request: OffsetDeleteRequest) -> Offset
     return response
 
 
-def refusal(call: Call, request: OffsetDeleteRequest, error: KafkaError) -> OffsetDeleteResponse:
-    return OffsetDeleteResponse(error_code=error.code)
-
-
 API: Final = Api(
     key=apis.OFFSET_DELETE,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, error_alone(OffsetDeleteResponse)),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=True,
     rights=(

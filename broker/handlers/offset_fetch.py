@@ -59,22 +59,11 @@ API: Final = Api(
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=False,
     rights=(
-        Right(
-            Operation.DESCRIBE,
-            Resource.GROUP,
-            (
-                "group_id",
-                "groups[].group_id",
-            ),
-        ),
+        Right(Operation.DESCRIBE, Resource.GROUP, ("group_id", "groups[].group_id")),
         Right(
             Operation.DESCRIBE,
             Resource.TOPIC,
-            (
-                "topics[].name",
-                "groups[].topics[].name",
-                "groups[].topics[].topic_id",
-            ),
+            ("topics[].name", "groups[].topics[].name", "groups[].topics[].topic_id"),
         ),
     ),
 )

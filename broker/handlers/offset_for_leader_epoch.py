@@ -11,6 +11,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.handler_support import partition_of
 from broker.node import Node
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
@@ -75,9 +76,7 @@ API: Final = Api(
 
 
 def _answer(node: Node, name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
-    machine = node.log_client.machine
-    topic = machine.topics.by_name(name)
-    partition = None if topic is None else machine.partitions.get(topic.topic_id, wanted.partition)
+    partition = partition_of(node, name, wanted.partition)
     answer = EpochEndOffset(partition=wanted.partition)
     if partition is None:
         answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

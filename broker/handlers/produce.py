@@ -89,14 +89,7 @@ API: Final = Api(
     changes=True,
     rights=(
         Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, ("transactional_id",)),
-        Right(
-            Operation.WRITE,
-            Resource.TOPIC,
-            (
-                "topic_data[].name",
-                "topic_data[].topic_id",
-            ),
-        ),
+        Right(Operation.WRITE, Resource.TOPIC, ("topic_data[].name", "topic_data[].topic_id")),
     ),
 )
 

@@ -8,43 +8,26 @@ Errors: 15, 16, 22, 23, 24, 25, 27, 82; -1 when an assignment fits into no entry
 of 14 (refused unread, or too many wait), which Java's consumers take for final, 27: join again.
 """
 
-from functools import partial
 from typing import Final
 
 from broker.api import Api, Hot, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.handler_support import Reply
-from broker.node import Node
-from protocol import apis, messages
+from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import SyncGroupRequest, SyncGroupResponse
 
 
-def start(node: Node, call: Call) -> None:
-    request = _request(call)
-    node.groups.sync(call, request, Reply(call, partial(_refusal, call, request)))
-
-
-def refuse(node: Node, call: Call, error: KafkaError) -> None:
-    Reply(call, partial(_refusal, call, _request(call))).refuse(error)
-
-
-API: Final = Api(
-    key=apis.SYNC_GROUP,
-    handler=Hot(start, refuse),
-    unavailable=ErrorCode.REBALANCE_IN_PROGRESS,
-    changes=True,
-    rights=(Right(Operation.READ, Resource.GROUP, ("group_id",)),),
-)
-
-
-def _request(call: Call) -> SyncGroupRequest:
-    request: SyncGroupRequest = messages.decode_request(call.api_key, call.version, call.body)
-    return request
-
-
-def _refusal(call: Call, request: SyncGroupRequest, error: KafkaError) -> SyncGroupResponse:
+def refusal(call: Call, request: SyncGroupRequest, error: KafkaError) -> SyncGroupResponse:
     code = error.code
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         code = ErrorCode.REBALANCE_IN_PROGRESS
     return SyncGroupResponse(error_code=code)
+
+
+API: Final = Api(
+    key=apis.SYNC_GROUP,
+    handler=Hot.in_shapes(lambda node: node.groups.sync, refusal),
+    unavailable=ErrorCode.REBALANCE_IN_PROGRESS,
+    changes=True,
+    rights=(Right(Operation.READ, Resource.GROUP, ("group_id",)),),
+)

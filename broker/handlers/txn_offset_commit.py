@@ -11,17 +11,15 @@ Errors, per partition: 3, 7 (may still happen), 12, 14, 15, 16, 22, 24, 25, 28 (
 entry), 42 (no transactional id), 44, 47, 48 (the group takes no part), 49, 82, 120 (v4+).
 """
 
-import asyncio
 from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.groups import commits
 from broker.groups.commits import Committer, RequestedOffset
+from broker.handlers.offset_commit import put
 from broker.node import Node
-from coordinator.commands.encoding import CodecError
-from coordinator.commands.entries import Rejected
-from coordinator.commands.group_commands import CommittedOffset, OffsetsCommitted
+from coordinator.commands.group_commands import CommittedOffset
 from coordinator.commands.transaction_commands import CommitTransactionOffsets
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
@@ -159,28 +157,24 @@ async def _commit(
     except KafkaError as error:
         return _all(codes, _ASSIGNING.get(error.code, error.code))
     settings = node.groups.settings_for(request.group_id)
-    taken: list[int] = []
-    offsets: list[CommittedOffset] = []
-    for index, each in enumerate(wanted):
-        if codes[index] is _NONE:
-            code = commits.validate_offset(each, settings=settings, group=group, by=by)
-            codes[index] = _NOT_OWNER.get(code, code)
-        if codes[index] is _NONE:
-            assert each.topic is not None
-            taken.append(index)
-            offsets.append(CommittedOffset(each.topic.topic_id, *each[1:]))
-    command = CommitTransactionOffsets(
-        request.group_id,
-        by.member_id,
-        by.epoch,
-        request.producer_id,
-        request.producer_epoch,
-        instance,
-        tuple(offsets),
-    )
-    for index, code in zip(taken, await _put(node, command), strict=True):
-        codes[index] = code
-    return codes
+
+    def validate(each: RequestedOffset) -> ErrorCode:
+        code = commits.validate_offset(each, settings=settings, group=group, by=by)
+        return _NOT_OWNER.get(code, code)
+
+    def commands(offsets: list[CommittedOffset]) -> list[CommitTransactionOffsets]:
+        whole = CommitTransactionOffsets(
+            request.group_id,
+            by.member_id,
+            by.epoch,
+            request.producer_id,
+            request.producer_epoch,
+            instance,
+            tuple(offsets),
+        )
+        return commits.transaction_commands(whole)
+
+    return await put(node, codes, wanted, validate=validate, commands=commands)
 
 
 def _all(codes: list[ErrorCode], error: ErrorCode) -> list[ErrorCode]:
@@ -204,26 +198,3 @@ def _committer(node: Node, request: TxnOffsetCommitRequest) -> Committer:
         version=_MEMBERS_AS_OF,
         now_ms=node.groups.now_ms(),
     )
-
-
-async def _put(node: Node, command: CommitTransactionOffsets) -> list[ErrorCode]:
-    try:
-        parts = commits.transaction_commands(command)
-    except CodecError:
-        return [ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * len(command.offsets)
-    if len(parts) == 1:
-        # Not as a task of its own, which would begin later than in this very call.
-        return await _propose(node, parts[0])
-    codes = await asyncio.gather(*[_propose(node, part) for part in parts])
-    return [code for some in codes for code in some]
-
-
-async def _propose(node: Node, command: CommitTransactionOffsets) -> list[ErrorCode]:
-    try:
-        outcome = await node.groups.propose(command)
-    except KafkaError as error:
-        return [error.code] * len(command.offsets)
-    if isinstance(outcome, Rejected):
-        return [outcome.error] * len(command.offsets)
-    assert isinstance(outcome, OffsetsCommitted)
-    return list(outcome.errors)
