@@ -8,6 +8,7 @@ import os
 import sys
 
 from broker.cli import main as cli
+from broker.cli.arguments import MISUSED
 
 # An agent starts its worker by fork and exec; gRPC would only say that it does nothing about it.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -19,7 +20,7 @@ def main() -> int:
         print(
             "frazil: run it without -O and PYTHONOPTIMIZE: it needs its assertions", file=sys.stderr
         )
-        return cli.MISUSED
+        return MISUSED
     return cli.main()
 
 

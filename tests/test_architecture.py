@@ -30,7 +30,7 @@ MODULES_MAX = 22
 FOR_ALL = {
     "storage": set(),
     "coordinator": {"stats"},
-    "broker": {"config", "logs", "patterns"},
+    "broker": {"config", "failures", "logs", "patterns"},
     "iceberg_export": {"errors", "names", "progress", "settings", "steps", "units"},
 }
 """Rooms that everybody in the package may import; they import none but each other."""
@@ -207,17 +207,17 @@ SHELLS = {
         "calls.outcomes",
         "edge.limits",
         "cli.admin_client",
+        "cli.agent_arguments",
+        "cli.arguments",
         "cli.dev",
         "cli.doctor",
         "cli.feature_tool",
         "cli.group_tool",
-        "cli.job_arguments",
         "cli.job_tool",
         "cli.kafka_client",
         "cli.log_tail",
         "cli.main",
         "cli.routing",
-        "cli.topic_arguments",
         "cli.topic_tool",
         "cli.txn_arguments",
         "cli.txn_tool",

@@ -1,12 +1,14 @@
 """The tools' client of an agent's admin listener: one request, and its JSON or a sentence.
 
-Left out: streams (`broker.cli.log_tail`), waiting for what may work later.
+Left out: what the lines of a stream say (`broker.cli.log_tail`), waiting for what may work later.
 """
 
 import http.client
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -17,22 +19,43 @@ TIMEOUT_S: Final = 30.0
 
 def ask(agent: str, path: str, *, method: str = "GET") -> dict[str, Any]:
     """The object that the agent at this base address answers. Raises ToolError."""
+    try:
+        with opened(agent, path, method=method, timeout_s=TIMEOUT_S) as response:
+            return parsed(response.read())
+    except urllib.error.HTTPError as error:
+        reason = f"{agent} answers {error.code}: {error.reason or 'no reason given'}"
+        raise ToolError(sentence(error) or reason) from error
+    except ValueError as error:
+        raise ToolError(_NO_AGENT) from error
+
+
+@contextmanager
+def opened(
+    agent: str, path: str, *, method: str = "GET", timeout_s: float | None
+) -> Iterator[http.client.HTTPResponse]:
+    """The agent's answer, to be read. Raises ToolError, and HTTPError when it is an error."""
     if urlsplit(agent).scheme not in ("http", "https") or not urlsplit(agent).netloc:
         raise ToolError(f'"{agent}" is not an address like http://127.0.0.1:9094')
     # Only http and https get here.
     request = urllib.request.Request(agent.rstrip("/") + path, method=method)  # noqa: S310
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310
-            answer = json.load(response)
-    except urllib.error.HTTPError as error:
-        raise ToolError(_sentence(agent, error)) from error
-    except ValueError as error:
-        raise ToolError(_NO_AGENT) from error
+        with urllib.request.urlopen(request, timeout=timeout_s) as response:  # noqa: S310
+            yield response
+    except urllib.error.HTTPError:
+        raise
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise ToolError(
             f"no agent answers at {agent} ({reason}): is one running? (--agent says where)"
         ) from error
+
+
+def parsed(raw: bytes) -> dict[str, Any]:
+    """The JSON object that an agent sent. Raises ToolError."""
+    try:
+        answer = json.loads(raw)
+    except ValueError as error:
+        raise ToolError(_NO_AGENT) from error
     if not isinstance(answer, dict):
         raise ToolError(_NO_AGENT)
     return answer
@@ -41,9 +64,9 @@ def ask(agent: str, path: str, *, method: str = "GET") -> dict[str, Any]:
 _NO_AGENT: Final = "the answer is not an agent's: is the address its http listener?"
 
 
-def _sentence(agent: str, error: urllib.error.HTTPError) -> str:
-    """What the agent says itself, if it is one."""
+def sentence(error: urllib.error.HTTPError) -> str:
+    """What the agent says itself; "" if it is none."""
     try:
         return str(json.loads(error.read())["error"])
     except (ValueError, LookupError, TypeError):
-        return f"{agent} answers {error.code}: {error.reason or 'no reason given'}"
+        return ""

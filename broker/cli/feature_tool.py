@@ -6,12 +6,12 @@ Works on any cluster that speaks Kafka's protocol. Leaves out: formatting (`brok
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from broker.cli.command_result import CommandResult, ToolError
+from broker.cli.command_result import CommandResult
 from broker.cli.kafka_client import KafkaClient, check
+from broker.cli.routing import told
 from broker.reports import txn_report
 from broker.reports.txn_report import FeatureView
 from protocol import apis, messages
-from protocol.errors import KafkaError
 
 UPGRADE: Final = 1
 SAFE_DOWNGRADE: Final = 2
@@ -20,10 +20,6 @@ FEATURES_SINCE: Final = 3
 """Version of ApiVersions; the tool names itself as it does when it connects."""
 TYPES_SINCE: Final = 1
 """Version of UpdateFeatures."""
-
-
-class FeatureError(ToolError):
-    """As its parent, about features."""
 
 
 class Level(NamedTuple):
@@ -67,7 +63,7 @@ async def describe(client: KafkaClient) -> CommandResult:
 async def change(
     client: KafkaClient, wanted: Sequence[Level], *, kind: int, dry_run: bool
 ) -> CommandResult:
-    """Finalize other levels, all or none. Raises FeatureError."""
+    """Finalize other levels, all or none. Raises ToolError."""
     request = messages.UpdateFeaturesRequest(
         feature_updates=[
             messages.FeatureUpdateKey(
@@ -84,10 +80,6 @@ async def change(
         for row in answer.results:
             check(row.error_code, f"{row.feature}: {row.error_message or 'refused'}")
 
-    try:
-        await client.until_done(attempt)
-    except KafkaError as error:
-        words = txn_report.error_text(error.code, error.message)
-        raise FeatureError(f"nothing is changed: {words}") from error
+    await told("nothing is changed", client.until_done(attempt), txn_report.WORDS)
     done = "could be" if dry_run else "is"
     return CommandResult([f"{each.feature} {done} at level {each.level}" for each in wanted])

@@ -9,21 +9,18 @@ Leaves out: offsets of single topics of a group that runs (kafka-consumer-groups
 """
 
 import json
-from collections import defaultdict
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from broker.cli import group_reset
 from broker.cli.command_result import CommandResult, ToolError
 from broker.cli.group_reset import PartitionOffsets, ResetRule, ResetTarget
 from broker.cli.kafka_client import ClientError, KafkaClient, check
-from broker.cli.routing import all_of, by_topic, leaders
+from broker.cli.routing import all_of, by_agent, by_topic, leaders, told
 from broker.reports import group_report
 from broker.reports.group_report import CoordinatorView, GroupView, Partition, PartitionView
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError
-
-T = TypeVar("T")
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -33,10 +30,6 @@ FETCH_OLDEST: Final = 8
 BY_NAME_NEWEST: Final = 9
 """OffsetFetch and OffsetCommit name topics by id from v10 on; offsets of topics that are gone,
 which a description shows, have no id that Metadata would tell."""
-
-
-class GroupError(ToolError):
-    """As its parent, about groups."""
 
 
 async def list_groups(
@@ -71,10 +64,10 @@ async def list_groups(
 async def describe(
     client: KafkaClient, group_id: str, *, members: bool = False, as_json: bool = False
 ) -> CommandResult:
-    """One group, with the lag of every partition or with its members. Raises GroupError."""
+    """One group, with the lag of every partition or with its members. Raises ToolError."""
     group = await describe_group(client, group_id)
     if group is None:
-        raise GroupError(f'there is no group "{group_id}" (frazil group list shows all)')
+        raise ToolError(f'there is no group "{group_id}" (frazil group list shows all)')
     if members and not as_json:
         return CommandResult(group_report.member_lines(group))
     partitions = await _partitions(client, group)
@@ -94,13 +87,13 @@ async def reset(
     *,
     execute: bool,
 ) -> CommandResult:
-    """Plan where the group goes on, and commit that when told to. Raises GroupError.
+    """Plan where the group goes on, and commit that when told to. Raises ToolError.
 
     `topics`: partitions by topic, None for all of a topic, or of all topics with offsets.
     """
     group = await describe_group(client, group_id)
     if group is not None and (group.members or group.state != group_report.EMPTY):
-        raise GroupError(
+        raise ToolError(
             f'group "{group_id}" is in use ({group.state}): stop its consumers first, all of them'
         )
     committed = {} if group is None else await _committed(client, group_id)
@@ -113,7 +106,7 @@ async def reset(
     try:
         changes, more = group_reset.plan(target, places)
     except group_reset.ResetError as error:
-        raise GroupError(str(error)) from error
+        raise ToolError(str(error)) from error
     lines = group_reset.plan_lines(changes)
     warnings += more
     if group is None:
@@ -162,7 +155,7 @@ async def _delete(client: KafkaClient, group_id: str) -> None:
 
 
 async def describe_group(client: KafkaClient, group_id: str) -> GroupView | None:
-    """The group, of either protocol; None when there is none. Raises GroupError."""
+    """The group, of either protocol; None when there is none. Raises ToolError."""
 
     async def attempt() -> GroupView | None:
         node = await client.find_coordinator(group_id)
@@ -170,7 +163,7 @@ async def describe_group(client: KafkaClient, group_id: str) -> GroupView | None
         group = await _described_consumer(client, group_id, node, at)
         return group or await _described_classic(client, group_id, node, at)
 
-    return await _about(group_id, client.until_done(attempt))
+    return await told(f'group "{group_id}"', client.until_done(attempt))
 
 
 async def _described_consumer(
@@ -201,15 +194,6 @@ async def _described_classic(
         return None
     check(group.error_code, group.error_message or "")
     return group_report.of_classic(group, coordinator)
-
-
-async def _about(group_id: str, work: Awaitable[T]) -> T:
-    """The result; a refusal by the cluster becomes a sentence about the group."""
-    try:
-        return await work
-    except KafkaError as error:
-        words = group_report.error_text(error.code, error.message)
-        raise GroupError(f'group "{group_id}": {words}') from error
 
 
 async def _partitions(client: KafkaClient, group: GroupView) -> list[PartitionView]:
@@ -247,7 +231,7 @@ async def _committed(client: KafkaClient, group_id: str) -> dict[Partition, tupl
                     found[where] = (row.committed_offset, row.metadata or "")
         return found
 
-    return await _about(group_id, client.until_done(attempt))
+    return await told(f'group "{group_id}"', client.until_done(attempt))
 
 
 async def offsets_at(
@@ -255,7 +239,7 @@ async def offsets_at(
 ) -> dict[Partition, int | None]:
     """The offset at a timestamp (or EARLIEST, LATEST); None when no record is that new.
 
-    Partitions that are gone are left out. Raises ClientError, GroupError.
+    Partitions that are gone are left out. Raises ClientError, ToolError.
     """
 
     async def ask(node: int, wanted: list[Partition]) -> dict[Partition, int | None]:
@@ -284,20 +268,13 @@ async def offsets_at(
 
     async def attempt() -> dict[Partition, int | None]:
         leading = await leaders(client, {topic for topic, _ in partitions})
-        by_node: defaultdict[int, list[Partition]] = defaultdict(list)
-        for where in sorted(partitions):
-            if where in leading:
-                by_node[leading[where]].append(where)
-        answers = await all_of(ask(*item) for item in by_node.items())
+        asked = by_agent(partitions, leading)
+        answers = await all_of(ask(*item) for item in asked.items())
         return {where: offset for answer in answers for where, offset in answer.items()}
 
     if not partitions:
         return {}
-    try:
-        return await client.until_done(attempt)
-    except KafkaError as error:
-        words = group_report.error_text(error.code, error.message)
-        raise GroupError(f"the ends of partitions are not told: {words}") from error
+    return await told("the ends of partitions are not told", client.until_done(attempt))
 
 
 async def _chosen(
@@ -306,10 +283,10 @@ async def _chosen(
     topics: Mapping[str, set[int] | None] | None,
     committed: Mapping[Partition, tuple[int, str]],
 ) -> dict[Partition, int | None]:
-    """The partitions that are meant, with what is committed. Raises GroupError."""
+    """The partitions that are meant, with what is committed. Raises ToolError."""
     if topics is None:
         if not committed:
-            raise GroupError(
+            raise ToolError(
                 f'nothing is committed in group "{group_id}": say which topics (--topic)'
             )
         return {where: offset for where, (offset, _) in committed.items()}
@@ -318,10 +295,10 @@ async def _chosen(
     for name, wanted in topics.items():
         has = {partition for topic, partition in there if topic == name}
         if not has:
-            raise GroupError(f'there is no topic "{name}"')
+            raise ToolError(f'there is no topic "{name}"')
         if wanted is not None and wanted - has:
             lacking = ", ".join(map(str, sorted(wanted - has)))
-            raise GroupError(f'topic "{name}" has no partition {lacking}, but 0 to {max(has)}')
+            raise ToolError(f'topic "{name}" has no partition {lacking}, but 0 to {max(has)}')
         for partition in has if wanted is None else wanted:
             chosen[name, partition] = committed.get((name, partition), (None,))[0]
     return chosen
@@ -330,7 +307,7 @@ async def _chosen(
 async def _places(
     client: KafkaClient, target: ResetTarget, chosen: Mapping[Partition, int | None]
 ) -> dict[Partition, PartitionOffsets]:
-    """What a plan needs, without partitions that are gone. Raises GroupError when all are."""
+    """What a plan needs, without partitions that are gone. Raises ToolError when all are."""
     starts = await offsets_at(client, EARLIEST, chosen)
     ends = await offsets_at(client, LATEST, chosen)
     at_time: dict[Partition, int | None] = {}
@@ -342,7 +319,7 @@ async def _places(
         if start is not None and end is not None:
             places[where] = PartitionOffsets(start, end, offset, at_time.get(where))
     if not places:
-        raise GroupError("none of its topics is there any more: there is nothing to reset")
+        raise ToolError("none of its topics is there any more: there is nothing to reset")
     return places
 
 
@@ -385,6 +362,6 @@ async def _commit(
     try:
         return await client.until_done(attempt)
     except ClientError as error:
-        raise GroupError(
+        raise ToolError(
             f'it is not known whether the offsets of group "{group_id}" are reset: {error}'
         ) from error

@@ -12,42 +12,34 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from typing_extensions import override
-
-from broker.cli import job_arguments, topic_arguments, txn_arguments
+from broker.cli import agent_arguments, txn_arguments
+from broker.cli.arguments import (
+    FAILED,
+    LONG_MAX,
+    MISUSED,
+    FailedError,
+    Parser,
+    add_agent,
+    cluster_tool,
+    complain,
+    duration_ms,
+    needed,
+    on_cluster,
+    state,
+    whole,
+)
 from broker.config.settings import Loaded, SettingsError, load
-from broker.config.values import whole_number
-from protocol.errors import KafkaError
 from protocol.types import position
 
 if TYPE_CHECKING:
-    from broker.cli.command_result import CommandResult
     from broker.cli.group_reset import ResetTarget
-    from broker.cli.kafka_client import Address, KafkaClient
 
-T = TypeVar("T")
-
-FAILED = 1
-MISUSED = 2
 INTERRUPTED = 130
-OFFSET_MAX = (1 << 63) - 1
-
-
-class _FailedError(Exception):
-    """The command cannot do its work; the sentence says why."""
-
-
-class _Parser(argparse.ArgumentParser):
-    """Mistakes in one line, without the usage before it."""
-
-    @override
-    def error(self, message: str) -> NoReturn:
-        self.exit(MISUSED, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,10 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.run(options))
     except SettingsError as error:
-        _complain(options.name, *error.mistakes)
+        complain(options.name, *error.mistakes)
         return MISUSED
-    except (_FailedError, ValueError) as error:
-        _complain(options.name, str(error))
+    except (FailedError, ValueError) as error:
+        complain(options.name, str(error))
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -73,10 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="frazil", description="A Kafka-compatible log on object storage.")
+    parser = Parser(prog="frazil", description="A Kafka-compatible log on object storage.")
     parser.add_argument("--version", action="store_true", help="print the version and end")
     parser.set_defaults(run=_version, name="frazil")
-    commands = parser.add_subparsers(metavar="COMMAND", parser_class=_Parser)
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
 
     dev = commands.add_parser("dev", help="one agent, everything embedded")
     dev.add_argument("--port", type=_port, default=9092, help="for Kafka clients; 0: a free one")
@@ -96,29 +88,17 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(run=_doctor, name="frazil doctor")
 
     _add_group(commands)
-    topic_arguments.add_topic(commands, _on_agent, _need_topic_command)
-    job_arguments.add_job(commands, _on_agent, _need_job_command)
-    txn = _tool(
-        commands,
-        "txn",
-        "transactions: list, describe, abort, find-hanging",
-        need="what of them? list, describe, abort or find-hanging",
-    )
-    txn_arguments.add_txn(txn, _on_cluster, _duration_ms)
-    feature = _tool(
-        commands,
-        "feature",
-        "features of the cluster: describe, upgrade, downgrade",
-        need="what of them? describe, upgrade or downgrade",
-    )
-    txn_arguments.add_feature(feature, _on_cluster)
+    agent_arguments.add_topic(commands)
+    agent_arguments.add_job(commands)
+    txn_arguments.add_txn(commands)
+    txn_arguments.add_feature(commands)
 
     log = commands.add_parser("log", help="the metadata log")
-    log.set_defaults(run=_need_log_command, name="frazil log")
-    tail = log.add_subparsers(metavar="COMMAND", parser_class=_Parser).add_parser(
+    log.set_defaults(run=needed("what of it? (frazil log tail)"), name="frazil log")
+    tail = log.add_subparsers(metavar="COMMAND", parser_class=Parser).add_parser(
         "tail", help="print its entries"
     )
-    tail.add_argument("--agent", default="http://127.0.0.1:9094", metavar="URL")
+    add_agent(tail)
     tail.add_argument("--after", type=_position, default=0, metavar="POSITION")
     tail.add_argument("--follow", "-f", action="store_true", help="go on as entries come")
     tail.add_argument("--json", action="store_true", help="one JSON object per line")
@@ -128,37 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _tool(
-    commands: Any, tool: str, text: str, *, need: str
-) -> Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]:
-    """A command that asks a cluster, with commands below it; what adds those."""
-
-    def needed(_options: argparse.Namespace) -> int:
-        raise _FailedError(f"{need} (frazil {tool} --help)")
-
-    parser = commands.add_parser(tool, help=text)
-    parser.set_defaults(run=needed, name=f"frazil {tool}")
-    below = parser.add_subparsers(metavar="COMMAND", parser_class=_Parser)
-
-    def add(
-        name: str, run: Callable[[argparse.Namespace], int], text: str
-    ) -> argparse.ArgumentParser:
-        parser: _Parser = below.add_parser(name, help=text, description=text)
-        parser.add_argument(
-            "--bootstrap", type=_addresses, default="localhost:9092", metavar="HOST:PORT"
-        )
-        parser.add_argument(
-            "--timeout-ms", type=_timeout_ms, default=15_000, metavar="MS", help="(15000)"
-        )
-        parser.set_defaults(run=run, name=f"frazil {tool} {name}")
-        return parser
-
-    return add
-
-
 def _add_group(commands: Any) -> None:
     """`frazil group`, with its commands; flags are those of kafka-consumer-groups.sh."""
-    add = _tool(
+    add = cluster_tool(
         commands,
         "group",
         "consumer groups: list, describe, reset, delete",
@@ -194,15 +146,20 @@ def _add_reset(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--to-earliest", action="store_true", help="to the first record there is")
     where.add_argument("--to-latest", action="store_true", help="to the end")
     where.add_argument("--to-current", action="store_true", help="to what is committed, or the end")
-    where.add_argument("--to-offset", type=_offset, metavar="N")
-    where.add_argument("--shift-by", type=_shift, metavar="N", help="forward, or back if negative")
+    where.add_argument("--to-offset", type=whole(0, LONG_MAX), metavar="N")
+    where.add_argument(
+        "--shift-by",
+        type=whole(-LONG_MAX, LONG_MAX),
+        metavar="N",
+        help="forward, or back if negative",
+    )
     where.add_argument(
         "--to-datetime",
         type=_datetime_ms,
         metavar="TIME",
         help="to the first record from then on: 2026-01-31T08:00:00, UTC unless it says +02:00",
     )
-    where.add_argument("--by-duration", type=_duration_ms, metavar="PnDTnHnMnS", help="so long ago")
+    where.add_argument("--by-duration", type=duration_ms, metavar="PnDTnHnMnS", help="so long ago")
     parser.add_argument("--execute", action="store_true", help="do it; else only the plan is shown")
 
 
@@ -236,32 +193,6 @@ def _position(text: str) -> int:
     return position(int(era), int(revision)) if colon else int(text)
 
 
-def _checked(read: Callable[[str], T], text: str) -> T:
-    """What `read` makes of an argument; its sentence when it is none."""
-    try:
-        return read(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _addresses(text: str) -> tuple["Address", ...]:
-    from broker.cli.kafka_client import addresses
-
-    return _checked(addresses, text)
-
-
-def _timeout_ms(text: str) -> int:
-    return _checked(lambda text: whole_number(text, minimum=100, maximum=3_600_000), text)
-
-
-def _offset(text: str) -> int:
-    return _checked(lambda text: whole_number(text, minimum=0, maximum=OFFSET_MAX), text)
-
-
-def _shift(text: str) -> int:
-    return _checked(lambda text: whole_number(text, minimum=-OFFSET_MAX, maximum=OFFSET_MAX), text)
-
-
 def _datetime_ms(text: str) -> int:
     """ms since the epoch of an ISO 8601 time; UTC when it names no zone, as Kafka's tool."""
     try:
@@ -274,44 +205,23 @@ def _datetime_ms(text: str) -> int:
     return int(at.timestamp() * 1000)
 
 
-def _duration_ms(text: str) -> int:
-    from broker.cli.group_reset import duration_ms
-
-    return _checked(duration_ms, text)
-
-
 def _state(text: str) -> str:
     """A group's state by its name, whatever the case."""
     from broker.reports.group_report import STATES
 
-    for state in STATES:
-        if state.lower() == text.lower():
-            return state
-    raise argparse.ArgumentTypeError(f'"{text}" is not a state ({", ".join(STATES)})')
+    return state(text, STATES)
 
 
 def _version(options: argparse.Namespace) -> int:
     from broker.environment import software_version
 
     if not options.version:
-        raise _FailedError(
+        raise FailedError(
             "what should it do? dev, serve, topic, group, txn, feature, job, doctor, log tail or"
             " export (--help)"
         )
     print(f"frazil {software_version()}")
     return 0
-
-
-def _need_log_command(_options: argparse.Namespace) -> int:
-    raise _FailedError("what of it? (frazil log tail)")
-
-
-def _need_job_command(_options: argparse.Namespace) -> int:
-    raise _FailedError("what of them? list or run (frazil job --help)")
-
-
-def _need_topic_command(_options: argparse.Namespace) -> int:
-    raise _FailedError("what of them? describe (frazil topic --help)")
 
 
 def _dev(options: argparse.Namespace) -> int:
@@ -328,7 +238,7 @@ def _dev(options: argparse.Namespace) -> int:
     try:
         dev.prepare(options.data)
     except dev.DataError as error:
-        raise _FailedError(str(error)) from error
+        raise FailedError(str(error)) from error
     command = "frazil" if shutil.which("frazil") else sys.argv[0]
     return _run(loaded, greet=lambda at: dev.greeting(at, data=options.data, command=command))
 
@@ -351,7 +261,7 @@ def _run(loaded: Loaded, *, greet: Callable[[dict[str, tuple[str, int]]], str]) 
             loaded, announce=lambda agent: print(greet(agent.listening()), flush=True)
         )
     except AgentError as error:
-        raise _FailedError(str(error)) from error
+        raise FailedError(str(error)) from error
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -367,7 +277,7 @@ def _doctor(options: argparse.Namespace) -> int:
 def _group_list(options: argparse.Namespace) -> int:
     from broker.cli import group_tool
 
-    return _on_cluster(
+    return on_cluster(
         options,
         lambda client: group_tool.list_groups(client, states=options.state, kinds=options.type),
     )
@@ -376,7 +286,7 @@ def _group_list(options: argparse.Namespace) -> int:
 def _group_describe(options: argparse.Namespace) -> int:
     from broker.cli import group_tool
 
-    return _on_cluster(
+    return on_cluster(
         options,
         lambda client: group_tool.describe(
             client, options.group, members=options.members, as_json=options.json
@@ -388,7 +298,7 @@ def _group_reset(options: argparse.Namespace) -> int:
     from broker.cli import group_reset, group_tool
 
     chosen = None if options.all_topics else group_reset.topics(options.topic)
-    return _on_cluster(
+    return on_cluster(
         options,
         lambda client: group_tool.reset(
             client, options.group, _target(options), chosen, execute=options.execute
@@ -416,59 +326,20 @@ def _target(options: argparse.Namespace) -> "ResetTarget":
 def _group_delete(options: argparse.Namespace) -> int:
     from broker.cli import group_tool
 
-    return _on_cluster(options, lambda client: group_tool.delete(client, options.groups))
-
-
-def _on_cluster(
-    options: argparse.Namespace, command: Callable[["KafkaClient"], Awaitable["CommandResult"]]
-) -> int:
-    """Run a command of one of the tools; print what it says."""
-    import asyncio
-
-    from broker.cli.command_result import ToolError
-    from broker.cli.kafka_client import ClientError, KafkaClient
-
-    async def work() -> "CommandResult":
-        async with KafkaClient(options.bootstrap, timeout_ms=options.timeout_ms) as client:
-            return await command(client)
-
-    try:
-        # Not `process.run_once`: what an agent is made of takes longer to import than all this.
-        said = asyncio.run(work())
-    except (ClientError, ToolError) as error:
-        raise _FailedError(str(error)) from error
-    except KafkaError as error:
-        raise _FailedError(f"refused: {error.message or error.code.name}") from error
-    return _say(options, said)
-
-
-def _on_agent(options: argparse.Namespace, command: Callable[[], "CommandResult"]) -> int:
-    """Run a command that asks an agent's admin listener; print what it says."""
-    from broker.cli.command_result import ToolError
-
-    try:
-        return _say(options, command())
-    except ToolError as error:
-        raise _FailedError(str(error)) from error
-
-
-def _say(options: argparse.Namespace, said: "CommandResult") -> int:
-    for line in said.lines:
-        print(line)
-    _complain(options.name, *said.warnings, *said.failures)
-    return FAILED if said.failures else 0
+    return on_cluster(options, lambda client: group_tool.delete(client, options.groups))
 
 
 def _log_tail(options: argparse.Namespace) -> int:
     from broker.cli import log_tail
+    from broker.cli.command_result import ToolError
 
     try:
         for line in log_tail.tail(
             options.agent, after=options.after, follow=options.follow, as_json=options.json
         ):
             print(line, flush=options.follow)
-    except log_tail.TailError as error:
-        raise _FailedError(str(error)) from error
+    except ToolError as error:
+        raise FailedError(str(error)) from error
     return 0
 
 
@@ -477,7 +348,7 @@ def _export(arguments: list[str]) -> int:
     try:
         os.execv(sys.executable, [sys.executable, "-m", "iceberg_export", *arguments])  # noqa: S606
     except OSError as error:
-        _complain("frazil export", f"the exporter cannot be started: {error.strerror}")
+        complain("frazil export", f"the exporter cannot be started: {error.strerror}")
     return FAILED
 
 
@@ -491,17 +362,12 @@ def _load(options: argparse.Namespace, *, defaults: dict[str, str]) -> Loaded:
         try:
             toml = (str(file), file.read_text(encoding="utf-8"))
         except OSError as error:
-            raise _FailedError(f"cannot read {file}: {error.strerror}") from error
+            raise FailedError(f"cannot read {file}: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise _FailedError(f"{file} is not TOML: it is not UTF-8 text") from error
+            raise FailedError(f"{file} is not TOML: it is not UTF-8 text") from error
     return load(
         defaults=defaults,
         toml=toml,
         environ=os.environ,
         flags=options.set,
     )
-
-
-def _complain(name: str, *sentences: str) -> None:
-    for sentence in sentences:
-        print(f"{name}: {sentence}", file=sys.stderr)

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Collection, Iterable
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from broker.cli.command_result import ToolError
 from broker.cli.kafka_client import KafkaClient, PassingError, check
-from broker.reports.group_report import Partition
-from protocol.errors import ErrorCode
+from broker.reports.group_report import WORDS, Partition, error_text
+from protocol.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 
@@ -32,6 +32,15 @@ async def leaders(client: KafkaClient, topics: Collection[str] | None) -> dict[P
     return found
 
 
+async def told(about: str, work: Awaitable[T], words: Mapping[ErrorCode, str] = WORDS) -> T:
+    """The result; a refusal by the cluster becomes a sentence. Raises ToolError."""
+    try:
+        return await work
+    except KafkaError as error:
+        text = error_text(error.code, error.message, words)
+        raise ToolError(f"{about}: {text}") from error
+
+
 async def all_of(work: Iterable[Awaitable[T]]) -> list[T]:
     """The results of all, which have all ended; else the first error among them."""
     ended = await asyncio.gather(*work, return_exceptions=True)
@@ -41,6 +50,17 @@ async def all_of(work: Iterable[Awaitable[T]]) -> list[T]:
             raise result
         results.append(result)
     return results
+
+
+def by_agent(
+    partitions: Iterable[Partition], agents: Mapping[Partition, int]
+) -> dict[int, list[Partition]]:
+    """The partitions that have an agent to ask, in their order, by agent."""
+    found: defaultdict[int, list[Partition]] = defaultdict(list)
+    for where in sorted(partitions):
+        if where in agents:
+            found[agents[where]].append(where)
+    return found
 
 
 def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:

@@ -4,74 +4,87 @@ What a command needs is imported when it is called.
 """
 
 import argparse
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.config.values import whole_number
+from broker.cli.arguments import (
+    INT_MAX,
+    LONG_MAX,
+    checked,
+    cluster_tool,
+    duration_ms,
+    on_cluster,
+    state,
+    whole,
+)
 
 if TYPE_CHECKING:
-    from broker.cli.command_result import CommandResult
     from broker.cli.feature_tool import Level
-    from broker.cli.kafka_client import KafkaClient
 
-OnCluster = Callable[
-    [argparse.Namespace, Callable[["KafkaClient"], Awaitable["CommandResult"]]], int
-]
-"""Runs a command of a tool, prints what it says, and gives the exit code."""
-Add = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-"""Adds a command of name, function and text, with what all that ask a cluster have."""
-
-LONG_MAX: Final = (1 << 63) - 1
-INT_MAX: Final = (1 << 31) - 1
 HANGING_MINUTES: Final = 15
 """The longest that a transaction may be open, by Kafka's default (`transaction.max.timeout.ms`)."""
 
 
-def add_txn(add: Add, on_cluster: OnCluster, duration_ms: Callable[[str], int]) -> None:
-    """The commands of `frazil txn`; flags are those of kafka-transactions.sh where it has them."""
-    listing = add("list", lambda options: _list(options, on_cluster), "transactional ids")
+def add_txn(commands: Any) -> None:
+    """`frazil txn`, with its commands; flags are those of kafka-transactions.sh where it has them."""
+    add = cluster_tool(
+        commands,
+        "txn",
+        "transactions: list, describe, abort, find-hanging",
+        need="what of them? list, describe, abort or find-hanging",
+    )
+    listing = add("list", _list, "transactional ids")
     listing.add_argument("--state", action="append", default=[], type=_state, metavar="STATE")
-    listing.add_argument("--producer-id", action="append", default=[], type=_long, metavar="ID")
+    listing.add_argument(
+        "--producer-id", action="append", default=[], type=whole(0, LONG_MAX), metavar="ID"
+    )
     listing.add_argument(
         "--longer-than", type=duration_ms, metavar="PnDTnHnMnS", help="open for longer than that"
     )
     listing.add_argument("--pattern", metavar="RE2", help="ids that are wholly like that")
 
-    describing = add(
-        "describe", lambda options: _describe(options, on_cluster), "one id, and what takes part"
-    )
+    describing = add("describe", _describe, "one id, and what takes part")
     describing.add_argument("id", metavar="ID")
     describing.add_argument("--json", action="store_true", help="as one JSON object")
 
-    aborting = add(
-        "abort", lambda options: _abort(options, on_cluster), "give an open transaction up"
-    )
+    aborting = add("abort", _abort, "give an open transaction up")
     aborting.add_argument("id", metavar="ID", nargs="?")
     aborting.add_argument("--topic", metavar="TOPIC", help="without an ID: where it is open,")
-    aborting.add_argument("--partition", type=_int, metavar="N", help="and in which partition,")
-    aborting.add_argument("--start-offset", type=_long, metavar="N", help="and where it begins,")
-    aborting.add_argument("--producer-id", type=_long, metavar="N", help="or whose it is")
+    aborting.add_argument(
+        "--partition", type=whole(0, INT_MAX), metavar="N", help="and in which partition,"
+    )
+    aborting.add_argument(
+        "--start-offset", type=whole(0, LONG_MAX), metavar="N", help="and where it begins,"
+    )
+    aborting.add_argument(
+        "--producer-id", type=whole(0, LONG_MAX), metavar="N", help="or whose it is"
+    )
 
     finding = add(
         "find-hanging",
-        lambda options: _find_hanging(options, on_cluster),
+        _find_hanging,
         "transactions that are open in a partition and that no coordinator knows of",
     )
     finding.add_argument("--topic", action="append", metavar="TOPIC", help="(all topics)")
     finding.add_argument(
         "--max-transaction-timeout",
-        type=_int,
+        type=whole(0, INT_MAX),
         default=HANGING_MINUTES,
         metavar="MINUTES",
         help=f"leave alone what wrote since ({HANGING_MINUTES})",
     )
 
 
-def add_feature(add: Add, on_cluster: OnCluster) -> None:
-    """The commands of `frazil feature`; flags are those of kafka-features.sh."""
-    add("describe", lambda options: _features(options, on_cluster), "features and their levels")
+def add_feature(commands: Any) -> None:
+    """`frazil feature`, with its commands; flags are those of kafka-features.sh."""
+    add = cluster_tool(
+        commands,
+        "feature",
+        "features of the cluster: describe, upgrade, downgrade",
+        need="what of them? describe, upgrade or downgrade",
+    )
+    add("describe", _features, "features and their levels")
     for name, text in (("upgrade", "raise levels"), ("downgrade", "lower levels")):
-        parser = add(name, lambda options: _change(options, on_cluster), text)
+        parser = add(name, _change, text)
         parser.add_argument(
             "--feature",
             action="append",
@@ -85,7 +98,7 @@ def add_feature(add: Add, on_cluster: OnCluster) -> None:
             parser.add_argument("--unsafe", action="store_true", help="also when it loses data")
 
 
-def _list(options: argparse.Namespace, on_cluster: OnCluster) -> int:
+def _list(options: argparse.Namespace) -> int:
     from broker.cli import txn_tool
 
     wanted = txn_tool.TransactionFilter(
@@ -97,7 +110,7 @@ def _list(options: argparse.Namespace, on_cluster: OnCluster) -> int:
     return on_cluster(options, lambda client: txn_tool.list_transactions(client, wanted))
 
 
-def _describe(options: argparse.Namespace, on_cluster: OnCluster) -> int:
+def _describe(options: argparse.Namespace) -> int:
     from broker.cli import txn_tool
     from broker.environment import now_ms
 
@@ -107,7 +120,7 @@ def _describe(options: argparse.Namespace, on_cluster: OnCluster) -> int:
     )
 
 
-def _abort(options: argparse.Namespace, on_cluster: OnCluster) -> int:
+def _abort(options: argparse.Namespace) -> int:
     from broker.cli import txn_tool
 
     where = (options.topic, options.partition)
@@ -128,7 +141,7 @@ def _abort(options: argparse.Namespace, on_cluster: OnCluster) -> int:
     )
 
 
-def _find_hanging(options: argparse.Namespace, on_cluster: OnCluster) -> int:
+def _find_hanging(options: argparse.Namespace) -> int:
     from broker.cli import txn_tool
     from broker.environment import now_ms
 
@@ -143,13 +156,13 @@ def _find_hanging(options: argparse.Namespace, on_cluster: OnCluster) -> int:
     )
 
 
-def _features(options: argparse.Namespace, on_cluster: OnCluster) -> int:
+def _features(options: argparse.Namespace) -> int:
     from broker.cli import feature_tool
 
     return on_cluster(options, feature_tool.describe)
 
 
-def _change(options: argparse.Namespace, on_cluster: OnCluster) -> int:
+def _change(options: argparse.Namespace) -> int:
     from broker.cli import feature_tool
 
     kind = feature_tool.UPGRADE
@@ -163,36 +176,14 @@ def _change(options: argparse.Namespace, on_cluster: OnCluster) -> int:
     )
 
 
-def _checked(read: Callable[[str], Any], text: str) -> Any:
-    """What `read` makes of an argument; its sentence when it is none."""
-    try:
-        return read(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _long(text: str) -> int:
-    number: int = _checked(lambda text: whole_number(text, minimum=0, maximum=LONG_MAX), text)
-    return number
-
-
-def _int(text: str) -> int:
-    number: int = _checked(lambda text: whole_number(text, minimum=0, maximum=INT_MAX), text)
-    return number
-
-
 def _level(text: str) -> "Level":
     from broker.cli.feature_tool import level
 
-    found: Level = _checked(level, text)
-    return found
+    return checked(level)(text)
 
 
 def _state(text: str) -> str:
     """A transaction's state by its name, whatever the case."""
     from broker.reports.txn_report import STATES
 
-    for state in STATES:
-        if state.lower() == text.lower():
-            return state
-    raise argparse.ArgumentTypeError(f'"{text}" is not a state ({", ".join(STATES)})')
+    return state(text, STATES)

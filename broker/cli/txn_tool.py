@@ -18,13 +18,13 @@ from typing import Final, NamedTuple, TypeVar
 
 from broker.cli.command_result import CommandResult, ToolError
 from broker.cli.kafka_client import TRANSACTION, ClientError, KafkaClient, check
-from broker.cli.routing import all_of, by_topic, leaders
+from broker.cli.routing import all_of, by_agent, by_topic, leaders, told
 from broker.reports import txn_report
 from broker.reports.group_report import CoordinatorView, Partition
 from broker.reports.txn_report import ONGOING, OpenView
 from broker.transactions.views import OFFSETS_TOPIC, offsets_partition
 from protocol import apis, messages
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode
 
 T = TypeVar("T")
 
@@ -35,10 +35,6 @@ UNFINISHED: Final = frozenset({ONGOING, "PrepareCommit", "PrepareAbort"})
 """States of transactions that are open, or being ended."""
 TIME_MS_END: Final = 253_402_300_800_000
 """The year 10000, from which on times are not written."""
-
-
-class TxnError(ToolError):
-    """As its parent, about transactions."""
 
 
 class TransactionFilter(NamedTuple):
@@ -90,7 +86,7 @@ async def _listed(
     oldest = oldest if wanted.pattern is None else PATTERN_SINCE
     answer = await client.ask(apis.LIST_TRANSACTIONS, request, node=node, oldest=oldest)
     if answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
-        raise TxnError(f'"{wanted.pattern}" is not a regular expression (RE2)')
+        raise ToolError(f'"{wanted.pattern}" is not a regular expression (RE2)')
     check(answer.error_code, f"{client.brokers[node]} cannot list its transactions")
     rows: list[messages.ListedTransaction] = answer.transaction_states
     return rows
@@ -99,7 +95,7 @@ async def _listed(
 async def describe(
     client: KafkaClient, transactional_id: str, *, now_ms: int, as_json: bool = False
 ) -> CommandResult:
-    """One transactional id, and what takes part in its transaction. Raises TxnError."""
+    """One transactional id, and what takes part in its transaction. Raises ToolError."""
     row, coordinator = await _described(client, transactional_id)
     groups: dict[int, list[str]] = {}
     wanted = txn_report.offsets_partitions(row)
@@ -121,7 +117,7 @@ async def _described(
         answer = await client.ask(apis.DESCRIBE_TRANSACTIONS, request, node=node)
         (row,) = answer.transaction_states
         if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            raise TxnError(
+            raise ToolError(
                 f'there is no transactional id "{transactional_id}" (frazil txn list shows all)'
             )
         check(row.error_code)
@@ -150,10 +146,10 @@ async def _groups(client: KafkaClient, partitions: Collection[int]) -> dict[int,
 
 
 async def abort(client: KafkaClient, transactional_id: str) -> CommandResult:
-    """End the open transaction of an id. Raises TxnError."""
+    """End the open transaction of an id. Raises ToolError."""
     row, _ = await _described(client, transactional_id)
     if row.transaction_state != ONGOING:
-        raise TxnError(
+        raise ToolError(
             f'transactional id "{transactional_id}" has no open transaction'
             f" ({row.transaction_state})"
         )
@@ -161,7 +157,7 @@ async def abort(client: KafkaClient, transactional_id: str) -> CommandResult:
         (topic.topic, partition) for topic in row.topics for partition in topic.partitions
     ]
     if not partitions:
-        raise TxnError(
+        raise ToolError(
             f'nothing takes part in the transaction of "{transactional_id}" yet:'
             " it ends by its timeout, or when its producer is started again"
         )
@@ -178,7 +174,7 @@ async def abort_in(
 ) -> CommandResult:
     """End the transaction that is open in a partition, by its start or its producer.
 
-    Raises TxnError.
+    Raises ToolError.
     """
     topic, partition = where
     found = [
@@ -187,7 +183,7 @@ async def abort_in(
         if start_offset in (None, row.start_offset) and producer_id in (None, row.producer_id)
     ]
     if not found:
-        raise TxnError(f"no such transaction is open in {topic}:{partition}")
+        raise ToolError(f"no such transaction is open in {topic}:{partition}")
     for row in found:
         await _mark(
             client,
@@ -212,7 +208,7 @@ async def _mark(
     epoch: int,
     coordinator_epoch: int = 0,
 ) -> None:
-    """Write markers of an abort, one agent after the other. Raises TxnError."""
+    """Write markers of an abort, one agent after the other. Raises ToolError."""
     done = False
 
     async def ask(node: int, wanted: Sequence[Partition]) -> None:
@@ -229,8 +225,8 @@ async def _mark(
         )
         request = messages.WriteTxnMarkersRequest(markers=[marker])
         answer = await client.ask(apis.WRITE_TXN_MARKERS, request, node=node)
-        for told in answer.markers:
-            for topic in told.topics:
+        for marked in answer.markers:
+            for topic in marked.topics:
                 for row in topic.partitions:
                     # On Frazil the first marker has ended it everywhere.
                     if not (done and row.error_code in _ENDED):
@@ -247,7 +243,7 @@ async def _mark(
                 # Frazil has no such topic; any of its agents knows which group is meant.
                 by_node[min(client.brokers)].append(where)
         if not by_node:
-            raise TxnError("none of its topics is there any more")
+            raise ToolError("none of its topics is there any more")
         for item in by_node.items():
             await ask(*item)
 
@@ -260,14 +256,14 @@ _ENDED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_T
 async def find_hanging(
     client: KafkaClient, topics: Collection[str] | None, *, longer_than_ms: int, now_ms: int
 ) -> CommandResult:
-    """Transactions that are open in a partition and that no coordinator knows of. Raises TxnError.
+    """Transactions that are open in a partition and that no coordinator knows of. Raises ToolError.
 
     `topics`: where to look, None for all. `longer_than_ms`: leave alone what wrote since.
     """
     there = await client.until_done(lambda: leaders(client, topics))
     for name in topics or ():
         if not any(topic == name for topic, _ in there):
-            raise TxnError(f'there is no topic "{name}"')
+            raise ToolError(f'there is no topic "{name}"')
     old = [
         row for row in await _open_in(client, there) if now_ms - row.last_timestamp > longer_than_ms
     ]
@@ -299,7 +295,7 @@ async def _takes_part(client: KafkaClient, transactional_id: str, where: Partiti
     """Whether the coordinator knows of an open transaction there, or one that is being ended."""
     try:
         row, _ = await _described(client, transactional_id)
-    except TxnError:
+    except ToolError:
         return False
     if row.transaction_state not in UNFINISHED:
         return False
@@ -308,7 +304,7 @@ async def _takes_part(client: KafkaClient, transactional_id: str, where: Partiti
 
 
 async def _open_in(client: KafkaClient, partitions: Iterable[Partition]) -> list[OpenView]:
-    """Transactions that are open in these partitions. Raises TxnError."""
+    """Transactions that are open in these partitions. Raises ToolError."""
     wanted = sorted(partitions)
 
     async def ask(node: int, some: list[Partition]) -> list[OpenView]:
@@ -340,24 +336,17 @@ async def _open_in(client: KafkaClient, partitions: Iterable[Partition]) -> list
 
     async def attempt() -> list[OpenView]:
         there = await leaders(client, {topic for topic, _ in wanted})
-        by_node: defaultdict[int, list[Partition]] = defaultdict(list)
-        for where in wanted:
-            if where not in there:
-                raise TxnError(f"there is no partition {where[0]}:{where[1]}")
-            by_node[there[where]].append(where)
-        answers = await all_of(ask(*item) for item in by_node.items())
+        for topic, partition in wanted:
+            if (topic, partition) not in there:
+                raise ToolError(f"there is no partition {topic}:{partition}")
+        answers = await all_of(ask(*item) for item in by_agent(wanted, there).items())
         return [row for answer in answers for row in answer]
 
     return await _told("producers are not told", client.until_done(attempt))
 
 
 async def _told(about: str, work: Awaitable[T]) -> T:
-    """The result; a refusal by the cluster becomes a sentence."""
-    try:
-        return await work
-    except KafkaError as error:
-        words = txn_report.error_text(error.code, error.message)
-        raise TxnError(f"{about}: {words}") from error
+    return await told(about, work, txn_report.WORDS)
 
 
 def time_text(ms: int) -> str | None:

@@ -39,7 +39,7 @@ STATES: Final = (
 """Of groups of both protocols, under Kafka's names."""
 REBALANCING: Final = frozenset(STATES) - {EMPTY, "Stable", DEAD}
 
-_WORDS: Final[Mapping[ErrorCode, str]] = {
+WORDS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.NON_EMPTY_GROUP: "it has members; stop its consumers first",
     ErrorCode.UNKNOWN_MEMBER_ID: "it has members now; stop its consumers first",
@@ -102,11 +102,10 @@ class PartitionView(NamedTuple):
         return self.end - self.committed
 
 
-def error_text(code: ErrorCode, message: str = "") -> str:
-    """What an error of the cluster means, for a sentence about a group or partition."""
-    words = _WORDS.get(code)
-    if words is not None:
-        return words
+def error_text(code: ErrorCode, message: str = "", words: Mapping[ErrorCode, str] = WORDS) -> str:
+    """What an error of the cluster means, for a sentence about what `words` speak of."""
+    if code in words:
+        return words[code]
     return f"{message} ({code.name})" if message else code.name
 
 
@@ -213,8 +212,8 @@ def describe_lines(group: GroupView, partitions: Sequence[PartitionView]) -> lis
         )
         lags = [row.lag for row in partitions if row.lag is not None]
         unknown = len(partitions) - len(lags)
-        without = f", not counting {_count(unknown, 'partition')} without one" if unknown else ""
-        lines += ["", f"lag {sum(lags)} in {_count(len(lags), 'partition')}{without}"]
+        without = f", not counting {count(unknown, 'partition')} without one" if unknown else ""
+        lines += ["", f"lag {sum(lags)} in {count(len(lags), 'partition')}{without}"]
     else:
         lines.append("no offsets are committed and no partitions assigned")
     return lines
@@ -237,9 +236,9 @@ def member_lines(group: GroupView) -> list[str]:
         headers.append("TARGET")
     rows: list[list[Cell]] = []
     for member in sorted(group.members, key=lambda member: (member.client_id, member.member_id)):
-        count = sum(map(len, member.assigned.values()))
+        partitions = sum(map(len, member.assigned.values()))
         row = [member.member_id, member.instance_id, member.host, member.client_id]
-        rest: list[Cell] = [count, compact(member.assigned)]
+        rest: list[Cell] = [partitions, compact(member.assigned)]
         if group.kind == CONSUMER:
             rest = [member.epoch, *rest, compact(member.target or {})]
         rows.append([*row, *rest])
@@ -248,7 +247,7 @@ def member_lines(group: GroupView) -> list[str]:
 
 def _headline(group: GroupView) -> str:
     idle = sum(not any(member.assigned.values()) for member in group.members)
-    members = _count(len(group.members), "member")
+    members = count(len(group.members), "member")
     if idle:
         members += f" ({idle} without partitions)"
     parts = [group.state or "state unknown", f"{group.kind} protocol", members]
@@ -312,5 +311,6 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
     ]
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """`1 page`, `2 pages`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

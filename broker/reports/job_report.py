@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from broker.reports.group_report import Cell, table
+from broker.reports.log_lines import place
 from coordinator.commands.job_commands import JobKind
 from coordinator.machine.machine import Machine
-from protocol.types import Position, era_of, revision_of
 
 _COLUMNS: Final = ("JOB", "AGENT", "STATE", "DONE", "TOTAL", "REPORTED", "NOTE")
 
@@ -60,7 +60,7 @@ def lines(view: Mapping[str, Any], *, now_ms: int) -> list[str]:
     """The view, for people, by a clock that is not behind the cluster's."""
     # The machine's time stands still while nothing is written.
     now_ms = max(now_ms, view["time_ms"])
-    snapshots = [_place(each["position"]) for each in view["snapshots"]]
+    snapshots = [place(each["position"]) for each in view["snapshots"]]
     where = f"at {' and '.join(snapshots)}" if snapshots else "none yet"
     size = f"{view['log_bytes']} bytes of {view['log_bytes_max']}"
     return [
@@ -91,8 +91,3 @@ def _row(job: Mapping[str, Any], now_ms: int) -> list[Cell]:
         f"{(now_ms - reported_ms) // 1000} s ago" if reported_ms else "-",
         job["note"] or "-",
     ]
-
-
-def _place(position: int) -> str:
-    place = Position(position)
-    return f"{era_of(place)}:{revision_of(place)}"

@@ -31,14 +31,14 @@ def describe(position: Position, session: int, entry: Entry) -> dict[str, Any]:
 
 def lines(described: Mapping[str, Any]) -> list[str]:
     """What `describe` gave, one line for the entry and an indented one for each command."""
-    place = Position(int(described["position"]))
+    position = int(described["position"])
     writer = int(described["incarnation"])
-    by = "opens" if writer == 0 else f"by {_place(writer)}"
-    head = f"{_place(place)} {by} n={described['n']} clock_ms={described['clock_ms']}"
+    by = "opens" if writer == 0 else f"by {place(writer)}"
+    head = f"{place(position)} {by} n={described['n']} clock_ms={described['clock_ms']}"
     return [head, *(f"    {_line(command)}" for command in described["commands"])]
 
 
-def _place(position: int) -> str:
+def place(position: int) -> str:
     """`era:revision`."""
     return f"{era_of(Position(position))}:{revision_of(Position(position))}"
 

@@ -7,7 +7,7 @@ for collection is in none of them. Left out: asking for it (`broker.cli.topic_to
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from broker.reports.group_report import Cell, table
+from broker.reports.group_report import Cell, count, table
 from coordinator.machine.machine import Machine
 from coordinator.tables.partition import Partition
 from coordinator.tables.topics import Topic
@@ -72,9 +72,9 @@ def lines(view: Mapping[str, Any]) -> list[str]:
     partitions = view["partitions"]
     sums = {name: sum([row[name] for row in partitions]) for name in _SUMMED}
     where = f"{_size(sums['chunk_bytes'])} in chunks, {_size(sums['segment_bytes'])} in segments"
-    rows = f"{sums['rows']} in memory, {sums['rows_in_pages']} in {_count(sums['pages'], 'page')}"
+    rows = f"{sums['rows']} in memory, {sums['rows_in_pages']} in {count(sums['pages'], 'page')}"
     said = [
-        f"{view['name']}: id {view['topic_id']}, {_count(view['partition_count'], 'partition')}",
+        f"{view['name']}: id {view['topic_id']}, {count(view['partition_count'], 'partition')}",
         f"records: {where}; rows: {rows}",
     ]
     said += [f"{name}={value}" for name, value in sorted(view["configs"].items())]
@@ -101,11 +101,7 @@ def _export(partitions: Iterable[Mapping[str, int]], age_ms: int) -> str:
     )
     if not left:
         return "export: nothing to go"
-    return f"export: {_count(left, 'offset')} to go, last report {age_ms // 1000} s ago"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"export: {count(left, 'offset')} to go, last report {age_ms // 1000} s ago"
 
 
 def _size(size: int) -> str:

@@ -16,7 +16,7 @@ STATES: Final = (*STATE_NAMES.values(), *STATES_ELSEWHERE)
 """Under Kafka's names."""
 ONGOING: Final = STATE_NAMES[State.ONGOING]
 
-_WORDS: Final[Mapping[ErrorCode, str]] = {
+WORDS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "there is no such transactional id",
     ErrorCode.INVALID_PRODUCER_EPOCH: "it has ended meanwhile: the producer has a newer epoch",
     ErrorCode.INVALID_TXN_STATE: "it has ended meanwhile",
@@ -47,14 +47,6 @@ class FeatureView(NamedTuple):
     """None: not told."""
     most: int | None
     level: int
-
-
-def error_text(code: ErrorCode, message: str = "") -> str:
-    """What an error of the cluster means, for a sentence about a transaction."""
-    words = _WORDS.get(code)
-    if words is not None:
-        return words
-    return f"{message} ({code.name})" if message else code.name
 
 
 def list_lines(found: Iterable[tuple[ListedTransaction, int]]) -> list[str]:

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from broker.admin import metrics
-from broker.cli.log_tail import TailError, tail
+from broker.cli.command_result import ToolError
+from broker.cli.log_tail import tail
 from broker.store import identity
 from coordinator.log.metadata_log import Session
 from tests.broker.fetch import jobs_by_hand
@@ -226,7 +227,7 @@ async def test_log_tail_prints_what_the_agent_streams() -> None:
 
 
 def test_log_tail_without_an_agent_says_so() -> None:
-    with pytest.raises(TailError, match="is one running"):
+    with pytest.raises(ToolError, match="is one running"):
         list(tail("http://127.0.0.1:1", after=0, follow=False, as_json=False))
 
 

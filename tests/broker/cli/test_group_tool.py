@@ -9,8 +9,8 @@ import asyncio
 import pytest
 
 from broker.cli import group_tool
+from broker.cli.command_result import ToolError
 from broker.cli.group_reset import ResetRule, ResetTarget
-from broker.cli.group_tool import GroupError
 from broker.cli.kafka_client import Address, ClientError, KafkaClient, addresses
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError
@@ -127,7 +127,7 @@ def test_a_cluster_without_kip_848_has_classic_groups() -> None:
 def test_a_group_that_is_not_there_is_none(answer: object) -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         cluster.answers[apis.DESCRIBE_GROUPS] = answer
-        with pytest.raises(GroupError, match='there is no group "g"'):
+        with pytest.raises(ToolError, match='there is no group "g"'):
             await group_tool.describe(client, "g")
 
     on_cluster(play)
@@ -237,7 +237,7 @@ def test_a_reset_refused_for_the_moment_is_sent_again() -> None:
 def test_a_group_in_use_is_not_reset(state: str) -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         cluster.answers[apis.DESCRIBE_GROUPS] = described(state)
-        with pytest.raises(GroupError, match=rf'"g" is in use \({state}\): stop its consumers'):
+        with pytest.raises(ToolError, match=rf'"g" is in use \({state}\): stop its consumers'):
             await group_tool.reset(client, "g", ResetTarget(ResetRule.LATEST), None, execute=True)
 
     assert on_cluster(play).agents[1].count(apis.OFFSET_COMMIT) == 0
@@ -256,7 +256,7 @@ def test_a_reset_of_what_is_not_there_is_refused(
     chosen: dict[str, set[int] | None] | None, sentence: str
 ) -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
-        with pytest.raises(GroupError, match=sentence):
+        with pytest.raises(ToolError, match=sentence):
             await group_tool.reset(client, "g", ResetTarget(ResetRule.LATEST), chosen, execute=True)
 
     on_cluster(play)

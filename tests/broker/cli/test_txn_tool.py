@@ -10,9 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from broker.cli import feature_tool, txn_tool
-from broker.cli.feature_tool import FeatureError, Level
+from broker.cli.command_result import ToolError
+from broker.cli.feature_tool import Level
 from broker.cli.kafka_client import ClientError, KafkaClient
-from broker.cli.txn_tool import TransactionFilter, TxnError
+from broker.cli.txn_tool import TransactionFilter
 from broker.transactions.views import offsets_partition
 from protocol import apis, messages
 from protocol.errors import ErrorCode
@@ -193,7 +194,7 @@ def test_a_filter_that_a_cluster_does_not_know_is_not_left_out() -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         assert len((await txn_tool.list_transactions(client, TransactionFilter())).lines) == 2
         for wanted in (TransactionFilter(pattern="a"), TransactionFilter(longer_than_ms=1)):
-            with pytest.raises(TxnError, match="serves ListTransactions in no version"):
+            with pytest.raises(ToolError, match="serves ListTransactions in no version"):
                 await txn_tool.list_transactions(client, wanted)
 
     on_cluster(play, prepare=older)
@@ -204,7 +205,7 @@ def test_what_is_no_regular_expression_is_said_so() -> None:
         cluster.answers[apis.LIST_TRANSACTIONS] = transactions(
             error=ErrorCode.INVALID_REGULAR_EXPRESSION
         )
-        with pytest.raises(TxnError, match=r'"\[" is not a regular expression'):
+        with pytest.raises(ToolError, match=r'"\[" is not a regular expression'):
             await txn_tool.list_transactions(client, TransactionFilter(pattern="["))
 
     on_cluster(play)
@@ -272,9 +273,9 @@ def test_an_id_that_is_not_there_is_said_so_by_all_commands() -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         missing = described({}, error=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         cluster.answers[apis.DESCRIBE_TRANSACTIONS] = missing
-        with pytest.raises(TxnError, match='there is no transactional id "pay"'):
+        with pytest.raises(ToolError, match='there is no transactional id "pay"'):
             await txn_tool.describe(client, "pay", now_ms=NOW_MS)
-        with pytest.raises(TxnError, match='there is no transactional id "pay"'):
+        with pytest.raises(ToolError, match='there is no transactional id "pay"'):
             await txn_tool.abort(client, "pay")
 
     on_cluster(play)
@@ -333,7 +334,7 @@ def test_a_transaction_that_ended_meanwhile_is_said_so() -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         cluster.answers[apis.DESCRIBE_TRANSACTIONS] = described({"orders": [0]})
         cluster.answers[apis.WRITE_TXN_MARKERS] = marking([], ErrorCode.INVALID_PRODUCER_EPOCH)
-        with pytest.raises(TxnError, match="is not aborted: it has ended meanwhile"):
+        with pytest.raises(ToolError, match="is not aborted: it has ended meanwhile"):
             await txn_tool.abort(client, "pay")
 
     on_cluster(play)
@@ -351,7 +352,7 @@ def test_a_transaction_that_ended_meanwhile_is_said_so() -> None:
 def test_what_cannot_be_aborted_is_said_so(answer: object, words: str) -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         cluster.answers[apis.DESCRIBE_TRANSACTIONS] = answer
-        with pytest.raises(TxnError, match=words):
+        with pytest.raises(ToolError, match=words):
             await txn_tool.abort(client, "pay")
 
     on_cluster(play)
@@ -378,9 +379,9 @@ def test_a_partition_without_such_a_transaction_is_said_so() -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
         cluster.answers[apis.DESCRIBE_PRODUCERS] = producers(state_of(7), state_of(8, start=-1))
         for producer_id in (8, 9):
-            with pytest.raises(TxnError, match="no such transaction is open in orders:0"):
+            with pytest.raises(ToolError, match="no such transaction is open in orders:0"):
                 await txn_tool.abort_in(client, ("orders", 0), producer_id=producer_id)
-        with pytest.raises(TxnError, match="there is no partition orders:2"):
+        with pytest.raises(ToolError, match="there is no partition orders:2"):
             await txn_tool.abort_in(client, ("orders", 2), producer_id=7)
 
     on_cluster(play)
@@ -421,7 +422,7 @@ def test_a_transaction_hangs_that_its_coordinator_knows_nothing_of(
 
 def test_a_topic_to_look_in_has_to_be_there() -> None:
     async def play(client: KafkaClient, cluster: FakeCluster) -> None:
-        with pytest.raises(TxnError, match='there is no topic "gone"'):
+        with pytest.raises(ToolError, match='there is no topic "gone"'):
             await txn_tool.find_hanging(client, ["gone"], longer_than_ms=0, now_ms=NOW_MS)
 
     on_cluster(play)
@@ -490,7 +491,7 @@ def test_a_level_that_is_refused_is_said_with_the_reason() -> None:
         cluster.answers[apis.UPDATE_FEATURES] = messages.UpdateFeaturesResponse(
             error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message="an agent is too old"
         )
-        with pytest.raises(FeatureError, match="nothing is changed: an agent is too old"):
+        with pytest.raises(ToolError, match="nothing is changed: an agent is too old"):
             await feature_tool.change(
                 client,
                 [Level("transaction.version", 2)],

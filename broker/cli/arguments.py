@@ -1,0 +1,171 @@
+"""The arguments that several commands take, and how a command of the tools is run.
+
+Every foreseeable failure is a `FailedError`, a sentence that `broker.cli.main` prints. What a command
+needs is imported when it is called.
+"""
+
+import argparse
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+
+from typing_extensions import override
+
+from broker.config.values import whole_number
+from protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from broker.cli.command_result import CommandResult
+    from broker.cli.kafka_client import Address, KafkaClient
+
+T = TypeVar("T")
+
+FAILED: Final = 1
+MISUSED: Final = 2
+INT_MAX: Final = (1 << 31) - 1
+LONG_MAX: Final = (1 << 63) - 1
+
+Run = Callable[[argparse.Namespace], int]
+"""Does what a command is for; the exit code."""
+Add = Callable[[str, Run, str], argparse.ArgumentParser]
+"""Adds a command of name, function and text below another one."""
+
+
+class FailedError(Exception):
+    """The command cannot do its work; the sentence says why."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Mistakes in one line, without the usage before it."""
+
+    @override
+    def error(self, message: str) -> NoReturn:
+        self.exit(MISUSED, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def tool(commands: Any, name: str, text: str, *, need: str) -> Add:
+    """A command with others below it; returns what adds those. `need`: the sentence without one."""
+    parser = commands.add_parser(name, help=text)
+    parser.set_defaults(run=needed(need), name=f"frazil {name}")
+    below = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+
+    def add(command: str, run: Run, text: str) -> argparse.ArgumentParser:
+        parser: Parser = below.add_parser(command, help=text, description=text)
+        parser.set_defaults(run=run, name=f"frazil {name} {command}")
+        return parser
+
+    return add
+
+
+def cluster_tool(commands: Any, name: str, text: str, *, need: str) -> Add:
+    """As `tool`; the commands below ask a cluster over Kafka's protocol."""
+    add_below = tool(commands, name, text, need=f"{need} (frazil {name} --help)")
+
+    def add(command: str, run: Run, text: str) -> argparse.ArgumentParser:
+        parser = add_below(command, run, text)
+        parser.add_argument(
+            "--bootstrap", type=_addresses, default="localhost:9092", metavar="HOST:PORT"
+        )
+        parser.add_argument(
+            "--timeout-ms", type=whole(100, 3_600_000), default=15_000, metavar="MS", help="(15000)"
+        )
+        return parser
+
+    return add
+
+
+def needed(sentence: str) -> Run:
+    """What is run when the command below is missing."""
+
+    def run(_options: argparse.Namespace) -> int:
+        raise FailedError(sentence)
+
+    return run
+
+
+def checked(read: Callable[[str], T]) -> Callable[[str], T]:
+    """The type of an argument that `read` reads; its ValueError is the sentence."""
+
+    def parse(text: str) -> T:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return parse
+
+
+def whole(minimum: int, maximum: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number."""
+    return checked(lambda text: whole_number(text, minimum=minimum, maximum=maximum))
+
+
+def state(text: str, states: Iterable[str]) -> str:
+    """A state by its name, whatever the case."""
+    for each in states:
+        if each.lower() == text.lower():
+            return each
+    raise argparse.ArgumentTypeError(f'"{text}" is not a state ({", ".join(states)})')
+
+
+def _addresses(text: str) -> tuple["Address", ...]:
+    from broker.cli.kafka_client import addresses
+
+    return checked(addresses)(text)
+
+
+def duration_ms(text: str) -> int:
+    """ms of a duration."""
+    from broker.cli.group_reset import duration_ms
+
+    return checked(duration_ms)(text)
+
+
+def on_cluster(
+    options: argparse.Namespace, command: Callable[["KafkaClient"], Awaitable["CommandResult"]]
+) -> int:
+    """Run a command of one of the tools; print what it says."""
+    import asyncio
+
+    from broker.cli.command_result import ToolError
+    from broker.cli.kafka_client import ClientError, KafkaClient
+
+    async def work() -> "CommandResult":
+        async with KafkaClient(options.bootstrap, timeout_ms=options.timeout_ms) as client:
+            return await command(client)
+
+    try:
+        # Not `process.run_once`: what an agent is made of takes longer to import than all this.
+        said = asyncio.run(work())
+    except (ClientError, ToolError) as error:
+        raise FailedError(str(error)) from error
+    except KafkaError as error:
+        raise FailedError(f"refused: {error.message or error.code.name}") from error
+    return _say(options, said)
+
+
+def on_agent(options: argparse.Namespace, command: Callable[[], "CommandResult"]) -> int:
+    """Run a command that asks an agent's admin listener; print what it says."""
+    from broker.cli.command_result import ToolError
+
+    try:
+        return _say(options, command())
+    except ToolError as error:
+        raise FailedError(str(error)) from error
+
+
+def add_agent(parser: argparse.ArgumentParser) -> None:
+    """The address of an agent's admin listener."""
+    parser.add_argument("--agent", default="http://127.0.0.1:9094", metavar="URL")
+
+
+def _say(options: argparse.Namespace, said: "CommandResult") -> int:
+    for line in said.lines:
+        print(line)
+    complain(options.name, *said.warnings, *said.failures)
+    return FAILED if said.failures else 0
+
+
+def complain(name: str, *sentences: str) -> None:
+    for sentence in sentences:
+        print(f"{name}: {sentence}", file=sys.stderr)
