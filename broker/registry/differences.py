@@ -1,5 +1,6 @@
 """Differences between two schemas, each a reason why one cannot read the other's values."""
 
+from collections.abc import Container, Iterable
 from typing import Final, NamedTuple
 
 PAIRS_MAX: Final = 50_000
@@ -21,3 +22,28 @@ class Difference(NamedTuple):
         """In the form of Confluent's messages, the schemas called so ("new", "old")."""
         said = self.text.replace("{reader}", reader).replace("{writer}", writer)
         return f"{{errorType:'{self.kind}', description:'{said}', additionalInfo:'{self.path}'}}"
+
+
+class Change(NamedTuple):
+    """What one schema says otherwise than another, harmful or not."""
+
+    kind: str
+    path: str
+    """Where, from where the comparison began."""
+
+
+Changes = list[Change]
+
+
+def harmful(changes: Iterable[Change], harmless: Container[str]) -> list[Difference]:
+    """The changes after which the reader cannot read all that was written, each with a sentence."""
+    return [
+        Difference(
+            kind,
+            path,
+            f"{kind.replace('_', ' ').lower()} at path '{path}' in the {{reader}} schema,"
+            " compared with the {writer} schema",
+        )
+        for kind, path in changes
+        if kind not in harmless
+    ]
