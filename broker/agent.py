@@ -25,6 +25,7 @@ from broker.admin.listener import AdminView, make_app
 from broker.composition import Parts, compose
 from broker.config.settings import Address, Settings, advertised, name_of
 from broker.edge.server import KafkaServer
+from broker.failures import first_error
 from broker.handlers import SERVED
 from broker.jobs import worker_process
 from broker.jobs.host import JobHost
@@ -146,7 +147,7 @@ class Agent:
                 self._opened.set()
                 tasks.create_task(self._live(tasks), name="agent")
         except BaseExceptionGroup as group:
-            error = _first(group)
+            error = first_error(group)
             if isinstance(error, AgentError):
                 raise error from group
             if isinstance(error, _SENTENCES):
@@ -514,11 +515,3 @@ def _cannot_listen(host: str, port: int, error: OSError, *, setting: str) -> str
         f"cannot listen on {host}:{port} ({reason}):"
         f" end what uses it, or set another address ({setting})"
     )
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error that ended the group; what else is in it followed from that."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from broker.cluster.placement import Placement, Placements
 from coordinator.commands.entries import Outcome
@@ -26,17 +26,6 @@ if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here 
 LATENCY_BUCKETS = 18
 """Bucket b counts answers of less than 2**b ms (and not less than half of that); the last has
 all that took longer than a minute."""
-
-
-class ProduceGate(Protocol):
-    """The part of `ProducePath` that the server looks at (P15)."""
-
-    full: bool
-    """The bound of bytes waiting for a flush is reached: start no Produce request."""
-
-    def on_room(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, each time, when `full` has become false."""
-        ...
 
 
 @dataclass(slots=True)

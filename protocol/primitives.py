@@ -16,7 +16,6 @@ INT32_MAX: Final = (1 << 31) - 1
 
 INT16: Final = struct.Struct(">h")
 INT32: Final = struct.Struct(">i")
-INT64: Final = struct.Struct(">q")
 
 
 MALFORMED: Final = (IndexError, struct.error, UnicodeDecodeError)

@@ -13,6 +13,7 @@ from hashlib import blake2s
 from operator import lt
 from typing import Final, NamedTuple
 
+from protocol.primitives import uvarint
 from protocol.records import NO_TIMESTAMP, RECORD_BYTES_MIN, BatchHeader
 
 KEY_BYTES_MAX: Final = 40
@@ -222,19 +223,9 @@ def moved(payload: bytes, records: Iterable[tuple[int, int]], *, later: int) -> 
         twice, rest_at = _read_varint(payload, attributes_at + 1)
         delta = ((twice >> 1) ^ -(twice & 1)) + later
         delta = (delta + (_INT64 >> 1)) % _INT64 - (_INT64 >> 1)
-        encoded = _varint((delta << 1) ^ (delta >> 63))
-        out += _varint((1 + len(encoded) + end - rest_at) << 1)
+        encoded = uvarint((delta << 1) ^ (delta >> 63))
+        out += uvarint((1 + len(encoded) + end - rest_at) << 1)
         out.append(payload[attributes_at])
         out += encoded
         out += payload[rest_at:end]
-    return bytes(out)
-
-
-def _varint(value: int) -> bytes:
-    """An unsigned one."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
     return bytes(out)

@@ -44,6 +44,7 @@ from coordinator.log.metadata_log import LogCutError, LogError, MetadataLog
 from coordinator.log_client import LogClient, NotDoneError
 from coordinator.machine.machine import Machine
 from coordinator.machine.plan_view import topic_plan
+from coordinator.tables.topics import Topic
 from protocol.errors import KafkaError
 from protocol.types import POSITION_ZERO, Position, TopicId
 from storage.formats.spans import Marker, Page, Span
@@ -212,11 +213,16 @@ async def _unnamed(request: web.Request) -> web.StreamResponse:
 
 async def _topic(request: web.Request) -> web.StreamResponse:
     name, first = request.match_info["name"], _number(request, "from", 0)
-    log_client = await _current(request)
-    topic = log_client.machine.topics.by_name(name)
+    machine, topic = await _topic_named(request, name)
+    return _json(topic_view(machine, topic, first=first))
+
+
+async def _topic_named(request: web.Request, name: str) -> tuple[Machine, Topic]:
+    machine = (await _current(request)).machine
+    topic = machine.topics.by_name(name)
     if topic is None:
         raise _RefusedError(404, f'there is no topic named "{name}"')
-    return _json(topic_view(log_client.machine, topic, first=first))
+    return machine, topic
 
 
 async def _topics(request: web.Request) -> web.StreamResponse:
@@ -275,20 +281,17 @@ async def _answer_plan(
     others: int | None = None,
 ) -> web.StreamResponse:
     """The plan of a topic; partitions that are not named from `others` on, or left out."""
-    log_client = await _current(request)
-    topic = log_client.machine.topics.by_name(name)
-    if topic is None:
-        raise _RefusedError(404, f'there is no topic named "{name}"')
+    machine, topic = await _topic_named(request, name)
     if others is not None and partitions is not None:
         partitions = dict.fromkeys(range(topic.partition_count), others) | dict(partitions)
     try:
-        plan = await _plan_with_pages(request, log_client.machine, topic.topic_id, partitions)
+        plan = await _plan_with_pages(request, machine, topic.topic_id, partitions)
     except KafkaError as error:
         raise _RefusedError(404, str(error)) from error
     except StoreError as error:
         raise _RefusedError(503, f"the object store: {error}") from error
     found = {"store": _store(request.app[VIEW].settings), "cluster_id": _cluster(request)}
-    return _json(plan | found | export_view(log_client.machine, topic))
+    return _json(plan | found | export_view(machine, topic))
 
 
 async def _plan_with_pages(

@@ -9,6 +9,7 @@ Left out: dynamic changes. An agent's settings are its own; they change when it 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, NamedTuple
 
 from broker.config import values
@@ -20,41 +21,25 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("compact", "delete")
 
 
-def _served(kind: Kind, default: str | None, **rest: Any) -> Any:
+def _served(
+    kind: Kind,
+    default: str | None,
+    minimum: int | None = None,
+    maximum: int | None = None,
+    **rest: Any,
+) -> Any:
     """A field of `KafkaSettings`. Its default is Kafka's, in Kafka's spelling (None: unset)."""
-    row = ConfigRow("", kind, default, **rest)
+    row = ConfigRow("", kind, default, minimum=minimum, maximum=maximum, **rest)
     value = None if default is None else value_of(row, default)
     return field(default=value, metadata={"row": row})
 
 
-def _boolean(default: str) -> bool:
-    served: bool = _served(Kind.BOOLEAN, default)
-    return served
-
-
-def _int(default: str | None, minimum: int | None = None, maximum: int | None = None) -> int:
-    served: int = _served(Kind.INT, default, minimum=minimum, maximum=maximum)
-    return served
-
-
-def _long(default: str | None, minimum: int | None = None, maximum: int | None = None) -> int:
-    served: int = _served(Kind.LONG, default, minimum=minimum, maximum=maximum)
-    return served
-
-
-def _double(default: str) -> float:
-    served: float = _served(Kind.DOUBLE, default)
-    return served
-
-
-def _word(default: str, choices: tuple[str, ...], *, any_case: bool = False) -> str:
-    served: str = _served(Kind.STRING, default, choices=choices, any_case=any_case)
-    return served
-
-
-def _list(default: str, choices: tuple[str, ...], *, distinct: bool = False) -> tuple[str, ...]:
-    served: tuple[str, ...] = _served(Kind.LIST, default, choices=choices, distinct=distinct)
-    return served
+_boolean = partial(_served, Kind.BOOLEAN)
+_int = partial(_served, Kind.INT)
+_long = partial(_served, Kind.LONG)
+_double = partial(_served, Kind.DOUBLE)
+_word = partial(_served, Kind.STRING)
+_list = partial(_served, Kind.LIST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +49,14 @@ class KafkaSettings:
     auto_create_topics_enable: bool = _boolean("true")
     compression_gzip_level: int = _int("-1", -1, 9)
     compression_lz4_level: int = _int("9", 1, 17)
-    compression_type: str = _word("producer", COMPRESSION_TYPES)
+    compression_type: str = _word("producer", choices=COMPRESSION_TYPES)
     compression_zstd_level: int = _int("3", -131072, 22)
     connections_max_idle_ms: int = _long("600000")
     """Negative: connections are never closed for idleness."""
     delete_topic_enable: bool = _boolean("true")
     fetch_max_bytes: int = _int("57671680", 1024)
     group_consumer_assignors: tuple[str, ...] = _list(
-        "uniform,range", ("uniform", "range"), distinct=True
+        "uniform,range", choices=("uniform", "range"), distinct=True
     )
     """The first one is the default."""
     group_consumer_heartbeat_interval_ms: int = _int("5000", 1)
@@ -79,13 +64,17 @@ class KafkaSettings:
     group_consumer_max_session_timeout_ms: int = _int("60000", 1)
     group_consumer_max_size: int = _int("2147483647", 1)
     group_consumer_migration_policy: str = _word(
-        "bidirectional", ("disabled", "downgrade", "upgrade", "bidirectional"), any_case=True
+        "bidirectional",
+        choices=("disabled", "downgrade", "upgrade", "bidirectional"),
+        any_case=True,
     )
     group_consumer_min_heartbeat_interval_ms: int = _int("5000", 1)
     group_consumer_min_session_timeout_ms: int = _int("45000", 1)
     group_consumer_session_timeout_ms: int = _int("45000", 1)
     group_coordinator_rebalance_protocols: tuple[str, ...] = _list(
-        "classic,consumer,streams", ("classic", "consumer", "share", "streams"), distinct=True
+        "classic,consumer,streams",
+        choices=("classic", "consumer", "share", "streams"),
+        distinct=True,
     )
     """Of these, "consumer" has an effect, by its absence: KIP-848 is refused."""
     group_initial_rebalance_delay_ms: int = _int("3000")
@@ -100,10 +89,10 @@ class KafkaSettings:
     log_cleaner_max_compaction_lag_ms: int = _long("9223372036854775807", 1)
     log_cleaner_min_cleanable_ratio: float = _double("0.5")
     log_cleaner_min_compaction_lag_ms: int = _long("0", 0)
-    log_cleanup_policy: tuple[str, ...] = _list("delete", CLEANUP_POLICIES)
+    log_cleanup_policy: tuple[str, ...] = _list("delete", choices=CLEANUP_POLICIES)
     log_message_timestamp_after_max_ms: int = _long("3600000", 0)
     log_message_timestamp_before_max_ms: int = _long("9223372036854775807", 0)
-    log_message_timestamp_type: str = _word("CreateTime", TIMESTAMP_TYPES)
+    log_message_timestamp_type: str = _word("CreateTime", choices=TIMESTAMP_TYPES)
     log_retention_bytes: int = _long("-1")
     log_retention_check_interval_ms: int = _long("300000", 1)
     log_retention_hours: int = _int("168")

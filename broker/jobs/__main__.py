@@ -24,6 +24,7 @@ from typing_extensions import override
 
 from broker import logs
 from broker.environment import loop_factory, now_ms, software_version, store_options
+from broker.failures import first_error
 from broker.jobs.kinds.job_table import JOBS
 from broker.jobs.worker.channel import AgentGoneError, Channel
 from broker.jobs.worker.pipe_frames import FrameError, settings_of_json
@@ -84,7 +85,7 @@ async def _main(connection: socket.socket) -> NoReturn:
     except* AgentGoneError:
         code = 0
     except* (ReplicaStoppedError, StoreError, FrameError, ValueError) as group:
-        logger.error("the worker of the jobs ends: %s", _first(group))  # noqa: TRY400 - A sentence.
+        logger.error("the worker of the jobs ends: %s", first_error(group))  # noqa: TRY400 - A sentence.
     # Here and now: a thread that waits for a disk must not keep the process.
     logging.shutdown()
     os._exit(code)
@@ -141,13 +142,6 @@ def _memory_bytes() -> int:
     except OSError:
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from broker.failures import first_error
 from broker.jobs.claims import FREE_MS_MIN, JobClaims, LiveAgent
 from broker.jobs.worker.context import JobStats, JobStoppedError
 from broker.jobs.worker.worker import WorkerStats
@@ -276,7 +277,7 @@ class JobHost:
             await self._run_worker(incarnation, propose, self.stats.worker)
             reason = "the worker ended"
         except* (WorkerEndedError, ReplicaStoppedError, StoreError, *BUGS) as group:
-            reason = str(_first(group))
+            reason = str(first_error(group))
         lived_s = (self._boot_ms() - begun_ms) / 1000
         self._ends = 0 if lived_s >= STEADY_S else self._ends + 1
         doublings = min(max(0, self._ends - 1), 10)
@@ -367,10 +368,3 @@ class JobHost:
                 self._told = newest
                 where = {"snapshot": newest[1], "cut_through": cut_to}
                 logger.info("the log knows of a new snapshot", extra=where)
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol
 
 from broker.config.settings import Settings
 from broker.environment import software_version
+from broker.failures import first_error
 from broker.jobs.worker.context import JobStats, JobStoppedError
 from broker.jobs.worker.pipe_frames import (
     Frame,
@@ -214,7 +215,7 @@ class WorkerProcess:
                 assert process.returncode is not None
                 raise WorkerEndedError(_how_it_ended(process.returncode, was_killed=was_killed))
         except BaseExceptionGroup as group:
-            error = _first(group)
+            error = first_error(group)
         # Out here it does not become the context of the group that holds it.
         if isinstance(error, FrameError):
             raise WorkerEndedError(f"the worker sent something wrong: {error}")
@@ -339,11 +340,3 @@ def _how_it_ended(code: int, *, was_killed: bool) -> str:
         with suppress(ValueError):
             return f"the worker was ended by {signal.Signals(-code).name}"
     return f"the worker ended with exit code {code}; its log lines say why"
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error that ended the group; what else is in it followed from that."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -172,13 +172,7 @@ class FileWriter:
         rows = pa.concat_tables(file.gathered, promote_options="permissive")
         file.gathered.clear()
         file.gathered_bytes = 0
-        columns = [
-            rows.column(field.name).cast(field.type)
-            if field.name in rows.column_names
-            else pa.nulls(rows.num_rows, field.type)
-            for field in self._arrow_schema
-        ]
-        table = pa.Table.from_arrays(columns, schema=self._arrow_schema)
+        table = aligned(rows, self._arrow_schema)
         file.writer.write_table(table, row_group_size=table.num_rows)
 
     def _finish(self, value: Any) -> None:
@@ -191,6 +185,17 @@ class FileWriter:
         self._files.append(
             _data_file(self._metadata, file.path, size, file.writer.writer.metadata, file.partition)
         )
+
+
+def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Returns the columns of `schema`, by name; those that the rows lack are null."""
+    columns = [
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _is_typed(field: pa.Field) -> bool:

@@ -6,14 +6,14 @@ Tables are `tables`' business: who reads a topic alone needs no catalog, nor tim
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from iceberg_export.errors import PlanError, SettingsError
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import PartitionPlan, PlannedSpan, TopicPlan, clip, make_splits
 from iceberg_export.source.filters import QueryRange
 from iceberg_export.source.read_options import EARLIEST, LATEST, Bounds, ReadOptions
-from iceberg_export.source.tasks import ChunkTask, Task
+from iceberg_export.source.tasks import ChunkTask, Decoding, Task
 
 PARALLELISM = 16
 """Tasks wanted when there is enough to do: who plans does not know how many cores there are."""
@@ -27,17 +27,6 @@ class OffsetRanges(NamedTuple):
 
     plan: TopicPlan
     by_partition: Mapping[int, tuple[int, int]]
-
-
-class Decoding(NamedTuple):
-    """How tasks decode keys, values and timestamps, see `ChunkTask`."""
-
-    typing: Any = None
-    fails: bool = False
-    timestamps: tuple[int, int] | None = None
-    keeps: bool = False
-    topic: str = ""
-    left_out: Mapping[int, Any] = {}
 
 
 RAW = Decoding()
@@ -136,7 +125,7 @@ def chunk_tasks(
         bytes_max=options.settings.number("split.bytes.max"),
         parallelism=PARALLELISM,
     )
-    return [ChunkTask(plan.store, options.store_options, split, *decoding) for split in splits]
+    return [ChunkTask(plan.store, options.store_options, split, decoding) for split in splits]
 
 
 def _first_present_offset(

@@ -14,7 +14,7 @@ from iceberg_export.errors import PlanError
 from iceberg_export.records.read_chunks import open_reader, span_bytes
 from iceberg_export.records.rows import TimestampLimits, is_among, limit_timestamps, span_rows
 from iceberg_export.source.filters import QueryRange
-from iceberg_export.source.tasks import CORRUPT, CORRUPT_TYPE, ChunkTask, Task
+from iceberg_export.source.tasks import CORRUPT, CORRUPT_TYPE, ChunkTask, Decoding, Task
 
 
 def read_task(task: Task, schema: pa.Schema, query: QueryRange) -> Iterator[pa.RecordBatch]:
@@ -49,32 +49,34 @@ def _between(rows: pa.Table, query: QueryRange) -> pa.Table:
 
 
 def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
+    decoding = task.decoding
     reader = open_reader(task.store, task.store_options)
     for span, data in span_bytes(reader, task.split.spans):
         for rows, _tally in span_rows(span, data):
-            if task.left_out:
-                rows = rows.filter(pc.invert(is_among(rows, task.left_out)))  # noqa: PLW2901
+            if decoding.left_out:
+                rows = rows.filter(pc.invert(is_among(rows, decoding.left_out)))  # noqa: PLW2901
             if rows.num_rows:
-                if task.timestamps is not None:
-                    rows = limit_timestamps(rows, TimestampLimits(*task.timestamps))  # noqa: PLW2901
-                yield rows if task.typing is None else _decoded(task, rows)
+                if decoding.timestamps is not None:
+                    rows = limit_timestamps(rows, TimestampLimits(*decoding.timestamps))  # noqa: PLW2901
+                yield rows if decoding.typing is None else _decoded(decoding, rows)
 
 
-def _decoded(task: ChunkTask, rows: pa.Table) -> pa.Table:
+def _decoded(decoding: Decoding, rows: pa.Table) -> pa.Table:
     """Decodes rows as the exporter would write them; bad ones are left out, as
     they will not be in the table, are kept as they are, or are an error."""
     from iceberg_export.typed.schema_headers import GUID, guid_text
     from iceberg_export.typed.typed_rows import decode_rows, first_reason, refuse_unknown
 
-    typing = task.typing
+    typing = decoding.typing
     decoded = decode_rows(typing, rows)
-    while decoded.unknown and task.topic and not task.fails:
+    while decoded.unknown and decoding.topic and not decoding.fails:
         # Nobody can be asked here: what the driver does not know is no record of the topic's.
         typing = refuse_unknown(typing, decoded.unknown)
         decoded = decode_rows(typing, rows)
     for source, ids in decoded.unknown.items():
         number, indexes = min(ids)
-        if number in (task.typing.value if source == names.VALUE else task.typing.key).schemas:
+        side = decoding.typing.value if source == names.VALUE else decoding.typing.key
+        if number in side.schemas:
             raise PlanError(
                 f"message {list(indexes)} of schema {number} of {source} has fields that there are "
                 "no columns for yet; export the topic first, and read its table"
@@ -86,14 +88,14 @@ def _decoded(task: ChunkTask, rows: pa.Table) -> pa.Table:
         )
     if decoded.bad.num_rows == 0:
         return decoded.rows
-    if task.fails:
-        if not task.topic:
+    if decoding.fails:
+        if not decoding.topic:
             raise PlanError(first_reason(decoded.bad))
         raise PlanError(
-            f"topic {task.topic} {first_reason(decoded.bad)}; mode=PERMISSIVE shows such records as they "
+            f"topic {decoding.topic} {first_reason(decoded.bad)}; mode=PERMISSIVE shows such records as they "
             f"are in {CORRUPT}, DROPMALFORMED leaves them out"
         )
-    return _with_corrupt(decoded.rows, decoded.bad) if task.keeps else decoded.rows
+    return _with_corrupt(decoded.rows, decoded.bad) if decoding.keeps else decoded.rows
 
 
 def _with_corrupt(rows: pa.Table, bad: pa.Table) -> pa.Table:

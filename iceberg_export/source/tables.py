@@ -28,14 +28,13 @@ from iceberg_export.records.decode import Ints
 from iceberg_export.source.filters import OFFSET_END, QueryRange
 from iceberg_export.source.planning import (
     BEYOND_ALL,
-    Decoding,
     OffsetRanges,
     check_partitions,
     chunk_tasks,
     fetch_plan,
 )
 from iceberg_export.source.read_options import EARLIEST, Bounds, ReadOptions
-from iceberg_export.source.tasks import TableTask, Task
+from iceberg_export.source.tasks import Decoding, TableTask, Task
 from iceberg_export.table import schema, topic_settings
 from iceberg_export.table.catalog import (
     find_table,

@@ -21,12 +21,9 @@ CORRUPT_TYPE = pa.struct(
 """As in the table of dead letters; key and value as they are."""
 
 
-class ChunkTask(NamedTuple):
-    """Records from chunks."""
+class Decoding(NamedTuple):
+    """How a task decodes keys, values and timestamps."""
 
-    store: StoreAddress
-    store_options: dict[str, str]
-    split: Split
     typing: Any = None
     """`typed_rows.RowTyping`; None: keys and values as they are."""
     fails: bool = False
@@ -39,6 +36,15 @@ class ChunkTask(NamedTuple):
     """Of a topic alone, for errors."""
     left_out: Mapping[int, Any] = {}
     """Offsets by partition that are dead letters, as arrays: a table will not have them."""
+
+
+class ChunkTask(NamedTuple):
+    """Records from chunks."""
+
+    store: StoreAddress
+    store_options: dict[str, str]
+    split: Split
+    decoding: Decoding
 
 
 class TableTask(NamedTuple):

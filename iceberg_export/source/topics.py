@@ -15,8 +15,9 @@ import pyarrow as pa
 from iceberg_export.errors import PlanError
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import TopicPlan
-from iceberg_export.source.planning import BEYOND_ALL, RAW, Decoding
+from iceberg_export.source.planning import BEYOND_ALL, RAW
 from iceberg_export.source.read_options import FAIL, KEEP, ReadOptions
+from iceberg_export.source.tasks import Decoding
 from iceberg_export.table import topic_settings
 from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.typed.registry_client import RegistryClient, RegistryError

@@ -18,8 +18,6 @@ T = TypeVar("T")
 PREFIX = "frazil.iceberg."
 
 MODES = ("raw", "string", "json", "avro", "protobuf")
-REGISTRY_MODES = frozenset({"avro", "protobuf"})
-"""Modes that cannot do without a schema; json can have one."""
 SCHEMA_CHOICES = ("by-id", "latest")
 """The schema that a record names, or the newest of the subject for all records."""
 _TERM = re.compile(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^\s(),]+)\s*\)|([^\s(),]+))\s*(?:,|$)\s*")

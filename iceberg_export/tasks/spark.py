@@ -22,14 +22,13 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from iceberg_export.errors import CorruptSpanError, ExportError, SparkError, StoreReadError
+from iceberg_export.errors import ExportError, SparkError, StoreReadError
 from iceberg_export.progress import Progress
 from iceberg_export.table.catalog import first_line
 from iceberg_export.units import show_bytes
 
 JAVA_MIN = 17
 POLL_S = 0.2
-_DEFINITE = (CorruptSpanError, StoreReadError, ExportError)
 _RESULT = "result binary"
 _OF_PYTHON = re.compile(r"(?!org\.|java|scala\.)[A-Za-z_.]+(Error|Exception): ")
 

@@ -177,7 +177,6 @@ def _ranks(keys: pa.Array) -> Ints:
     return places
 
 
-DECIMAL_BYTES = 16
 _POWERS = np.array([divmod(10**digits, 1 << 64) for digits in range(39)], np.uint64)
 
 

@@ -101,7 +101,7 @@ class _Typing:
 
     def _record(self, one: avro.Named, depth: int) -> AvroType:
         fields = [(field.name, self.type_of(field.type, depth + 1)) for field in one.fields]
-        nodes = _nodes([inner for _, inner in fields])
+        nodes = types.count_nodes(inner.nodes for _, inner in fields)
         columns = [(name, inner.arrow) for name, inner in fields if inner.arrow != pa.null()]
         arrow = types.struct_of(columns)
         return AvroType("record", arrow, name=one.full_name, fields=tuple(fields), nodes=nodes)
@@ -113,13 +113,14 @@ class _Typing:
                 f"an Avro {kind} of {inner.kind} holds nothing: no column can be made"
             )
         make = types.list_of if kind == "array" else types.map_of
-        return AvroType(kind, make(inner.arrow), fields=((what, inner),), nodes=_nodes([inner]))
+        nodes = types.count_nodes([inner.nodes])
+        return AvroType(kind, make(inner.arrow), fields=((what, inner),), nodes=nodes)
 
     def _union(self, one: avro.Union, depth: int) -> AvroType:
         branches = [self.type_of(branch, depth + 1) for branch in one.branches]
         if not branches:
             raise SchemaError("an Avro union has no types: no value can be of it")
-        nodes = _nodes(branches)
+        nodes = types.count_nodes(branch.nodes for branch in branches)
         pairs = tuple(zip(_branch_names(branches), branches, strict=True))
         columns = [(name, branch.arrow) for name, branch in pairs if branch.kind != "null"]
         if len(columns) > 1:
@@ -127,14 +128,6 @@ class _Typing:
         else:
             arrow = columns[0][1] if columns else pa.null()
         return AvroType("union", arrow, fields=pairs, nodes=nodes)
-
-
-def _nodes(inner: list[AvroType]) -> int:
-    """Counted before Arrow types are made: types used twice at each level double the columns."""
-    total = 1 + sum(one.nodes for one in inner)
-    if total > types.NODES_MAX:
-        raise SchemaError(f"the schema has over {types.NODES_MAX} columns")
-    return total
 
 
 def _branch_names(branches: list[AvroType]) -> list[str]:

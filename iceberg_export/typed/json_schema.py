@@ -80,7 +80,7 @@ class _Typing:
             if not isinstance(items, dict) or "prefixItems" in schema:
                 return ANY
             inner = self.type_of(items, document, seen, depth + 1)
-            nodes = _nodes([inner])
+            nodes = types.count_nodes([inner.nodes])
             return JsonType("array", types.list_of(inner.arrow), (("items", inner),), nodes)
         return JsonType(kind, _ARROW[kind])
 
@@ -91,21 +91,15 @@ class _Typing:
                 (name, self.type_of(one, document, seen, depth + 1))
                 for name, one in properties.items()
             )
-            nodes = _nodes([one for _, one in fields])
+            nodes = types.count_nodes(one.nodes for _, one in fields)
             arrow = types.struct_of([(name, one.arrow) for name, one in fields])
             return JsonType("object", arrow, fields, nodes)
         others = schema.get("additionalProperties")
         if isinstance(others, dict) and others and "patternProperties" not in schema:
             inner = self.type_of(others, document, seen, depth + 1)
-            return JsonType("map", types.map_of(inner.arrow), (("values", inner),), _nodes([inner]))
+            nodes = types.count_nodes([inner.nodes])
+            return JsonType("map", types.map_of(inner.arrow), (("values", inner),), nodes)
         return ANY
-
-
-def _nodes(inner: list[JsonType]) -> int:
-    total = 1 + sum(one.nodes for one in inner)
-    if total > types.NODES_MAX:
-        raise SchemaError(f"the schema has over {types.NODES_MAX} columns")
-    return total
 
 
 def _branches(schema: dict[str, Any], union: str) -> list[Any]:

@@ -136,9 +136,7 @@ def _message(descriptor: Any, above: tuple[str, ...]) -> ProtoType:
     if len(above) > types.DEPTH_MAX:
         raise SchemaError(f"the Protobuf schema is over {types.DEPTH_MAX} messages deep")
     fields = _fields(descriptor, (*above, name))
-    nodes = 1 + sum(field.type.nodes for field in fields)
-    if nodes > types.NODES_MAX:
-        raise SchemaError(f"the schema has over {types.NODES_MAX} columns")
+    nodes = types.count_nodes(field.type.nodes for field in fields)
     if name in _WRAPPERS:
         return ProtoType("wrapper", fields[0].type.arrow, fields)
     if descriptor.GetOptions().map_entry:

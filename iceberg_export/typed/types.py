@@ -6,10 +6,12 @@ place that says which type may be read as which: the widenings of Iceberg's sche
 nothing more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
+
+from protocol.schemas import SchemaError
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 
@@ -59,6 +61,17 @@ def map_of(value: pa.DataType, key: pa.DataType = TEXT) -> pa.DataType:
 def struct_of(fields: list[tuple[str, pa.DataType]]) -> pa.DataType:
     """Optional fields; a struct without any, which Parquet has not, is a boolean: it is there."""
     return pa.struct([pa.field(name, kind) for name, kind in fields]) if fields else BOOL
+
+
+def count_nodes(inner: Iterable[int]) -> int:
+    """Returns how many types one is made of whose parts are made of so many. Raises SchemaError.
+
+    Counted before Arrow types are made: types used twice at each level double the columns.
+    """
+    total = 1 + sum(inner)
+    if total > NODES_MAX:
+        raise SchemaError(f"the schema has over {NODES_MAX} columns")
+    return total
 
 
 def type_mismatch(have: pa.DataType, want: pa.DataType, path: str = "") -> str | None:

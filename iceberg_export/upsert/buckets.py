@@ -30,7 +30,7 @@ from iceberg_export.errors import CorruptSpanError, StateError
 from iceberg_export.files.partition_values import PartitionColumn, partition_columns, split_rows
 from iceberg_export.files.read import read_rows
 from iceberg_export.files.target import Target
-from iceberg_export.files.write import FileWriter, discarded_on_error
+from iceberg_export.files.write import FileWriter, aligned, discarded_on_error
 from iceberg_export.table.catalog import CATALOG_ERRORS, first_line
 from iceberg_export.upsert.newest_records import (
     KEY_BYTES,
@@ -123,7 +123,7 @@ class ShuffleWriter:
         if rows.num_rows == 0:
             return
         self._taken += rows.num_rows
-        self._gathered.append(_aligned(rows, self._schema))
+        self._gathered.append(aligned(rows, self._schema))
         self._bytes += self._gathered[-1].nbytes
         if self._bytes > GATHERED_BYTES_MAX:
             rows = last_in_partition(pa.concat_tables(self._gathered))
@@ -166,17 +166,6 @@ def shuffle_schema(metadata: TableMetadata) -> pa.Schema:
             pa.field(TOMBSTONE, pa.bool_()),
         ]
     )
-
-
-def _aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Returns the columns of `schema`, by name; those that the rows lack are null."""
-    columns = [
-        rows.column(field.name).cast(field.type)
-        if field.name in rows.column_names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def row_groups_of(shuffled: Iterable[ShuffleFile]) -> dict[int, list[tuple[str, int]]]:
@@ -222,13 +211,13 @@ def rows_before(
         keys = rows.column(names.KEY).cast(pa.large_binary())
         gone = pc.is_null(keys)  # None: a table of mode upsert has no rows without a key.
         keyed = rows.append_column(KEY_BYTES, keys).append_column(TOMBSTONE, gone)
-        found.append(_aligned(keyed, schema))
+        found.append(aligned(keyed, schema))
     return pa.concat_tables(found)
 
 
 def read_row_group(io: Any, path: str, group: int, schema: pa.Schema) -> pa.Table:
     try:
         with io.new_input(path).open() as source:
-            return _aligned(pq.ParquetFile(source).read_row_group(group), schema)
+            return aligned(pq.ParquetFile(source).read_row_group(group), schema)
     except (FileNotFoundError, pa.ArrowInvalid) as error:
         raise CorruptSpanError(f"cannot read {path}: {first_line(error)}") from error

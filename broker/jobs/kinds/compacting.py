@@ -18,15 +18,20 @@ from typing import Final, NamedTuple
 
 from broker.jobs.kinds import compaction_plan
 from broker.jobs.kinds.compaction_plan import Cleaning
-from broker.jobs.kinds.moving import commit_segment, load_page, read_spans, recall, tell_unreadable
+from broker.jobs.kinds.moving import (
+    commit_segment,
+    load_page,
+    read_spans,
+    recall,
+    replacement_of,
+    tell_unreadable,
+)
 from broker.jobs.kinds.walk import SLICE, data_bytes_of, written
 from broker.jobs.worker.context import JobContext
-from coordinator.commands.job_commands import NewSpan, Replacement
 from coordinator.tables.partition import AbortedRange, Partition
 from protocol.types import Buffer
 from storage.cleaner import ENTRY_BYTES, Cleaner, OffsetMap
 from storage.formats.batches import DamagedSpanError
-from storage.formats.page import digest, encode_rows
 from storage.formats.segment import SegmentBuilder
 from storage.formats.spans import Marker, ObjectKind, Page, Span
 from storage.formats.walk import Aborted, Merged
@@ -298,23 +303,13 @@ async def _rewrite(
     if clean_to < 0 and _is_same(rows, data, cleaned):
         return True
     builder = SegmentBuilder()
-    start = builder.add(
-        partition.topic_id,
-        partition.partition,
-        base_offset=base_offset,
-        next_offset=next_offset,
-        parts=cleaned.parts,
+    replacement = replacement_of(
+        builder,
+        partition,
+        rows,
+        cleaned,
         timestamp_max=cleaned.timestamp_max,
-    )
-    replacement = Replacement(
-        partition.topic_id,
-        partition.partition,
-        base_offset,
-        next_offset,
-        len(rows),
-        digest(encode_rows(rows)),
-        (NewSpan(start, cleaned.length, base_offset, cleaned.timestamp_max),),
-        clean_to,
+        clean_to=clean_to,
     )
     (done,) = await commit_segment(context, builder, [replacement], seen=seen)
     return done

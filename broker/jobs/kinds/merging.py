@@ -18,15 +18,15 @@ from broker.jobs.kinds.moving import (
     load_page,
     read_spans,
     recall,
+    replacement_of,
     tell_unreadable,
 )
 from broker.jobs.kinds.walk import SLICE, timestamp_of, width_ms_max, written
 from broker.jobs.worker.context import JobContext
-from coordinator.commands.job_commands import NewSpan, Replacement
+from coordinator.commands.job_commands import Replacement
 from coordinator.tables.partition import AbortedRange, Partition
 from protocol.types import Buffer
 from storage.formats.batches import DamagedSpanError
-from storage.formats.page import digest, encode_rows
 from storage.formats.segment import SegmentBuilder, merge_rows
 from storage.formats.spans import ObjectId, ObjectKind, Page, Span
 from storage.formats.walk import Merged
@@ -138,25 +138,8 @@ def _add(
     except DamagedSpanError as error:
         tell_unreadable(context, partition, rows, str(error))
         return None
-    base_offset, next_offset = moving.run.base_offset, moving.run.next_offset
     timestamp_max = _newest(context, moving.run, merged)
-    start = builder.add(
-        partition.topic_id,
-        partition.partition,
-        base_offset=base_offset,
-        next_offset=next_offset,
-        parts=merged.parts,
-        timestamp_max=timestamp_max,
-    )
-    return Replacement(
-        partition.topic_id,
-        partition.partition,
-        base_offset,
-        next_offset,
-        len(rows),
-        digest(encode_rows(rows)),
-        (NewSpan(start, merged.length, base_offset, timestamp_max),),
-    )
+    return replacement_of(builder, partition, rows, merged, timestamp_max=timestamp_max)
 
 
 def _newest(context: JobContext, run: Run, merged: Merged) -> int:

@@ -11,14 +11,21 @@ from typing import Final
 
 from broker.jobs.worker.context import JobContext
 from coordinator.commands.entries import Outcome, Rejected
-from coordinator.commands.job_commands import RecallPage, Replacement, ReplaceRows, RowsMoved
+from coordinator.commands.job_commands import (
+    NewSpan,
+    RecallPage,
+    Replacement,
+    ReplaceRows,
+    RowsMoved,
+)
 from coordinator.tables.partition import Partition
 from protocol.errors import ErrorCode
 from protocol.types import POSITION_ZERO, Buffer, Position
 from storage.fetch_plan import Read, SpanRead, plan_reads
-from storage.formats.page import PageFormatError, decode_rows, digest
+from storage.formats.page import PageFormatError, decode_rows, digest, encode_rows
 from storage.formats.segment import SegmentBuilder
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
+from storage.formats.walk import Merged
 from storage.stores.object_store import ObjectExistsError, ObjectNotFoundError, StoreRefusedError
 
 logger = logging.getLogger(__name__)
@@ -86,6 +93,37 @@ async def put_new_object(
         except ObjectExistsError:
             continue  # Of an earlier worker, which did not come to commit it.
         return object_id
+
+
+def replacement_of(
+    builder: SegmentBuilder,
+    partition: Partition,
+    rows: Sequence[Span | Marker],
+    merged: Merged,
+    *,
+    timestamp_max: int,
+    clean_to: int = -1,
+) -> Replacement:
+    """Put what stays of the rows into the segment, as one span in their place."""
+    base_offset, next_offset = rows[0].base_offset, rows[-1].next_offset
+    start = builder.add(
+        partition.topic_id,
+        partition.partition,
+        base_offset=base_offset,
+        next_offset=next_offset,
+        parts=merged.parts,
+        timestamp_max=timestamp_max,
+    )
+    return Replacement(
+        partition.topic_id,
+        partition.partition,
+        base_offset,
+        next_offset,
+        len(rows),
+        digest(encode_rows(rows)),
+        (NewSpan(start, merged.length, base_offset, timestamp_max),),
+        clean_to,
+    )
 
 
 async def commit_segment(
