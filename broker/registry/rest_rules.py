@@ -5,7 +5,8 @@ GET PUT DELETE /mode[/{subject}]                        READWRITE, READONLY, IMP
 POST /compatibility/subjects/{subject}/versions[/{version}]   could this schema follow?
 """
 
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
@@ -37,15 +38,28 @@ from protocol.schemas import SchemaError
 MODES: Final = ("READWRITE", "READONLY", "IMPORT")
 
 
+class _Rule(NamedTuple):
+    """A level, or a mode: they are read and unset alike."""
+
+    place: int
+    """In the rules of a subject."""
+    key: str
+    """In answers."""
+    what: str
+    none: int
+    """The code when a subject has none of its own."""
+
+
+_LEVEL: Final = _Rule(0, "compatibilityLevel", "compatibility", NO_LEVEL_OF_ITS_OWN)
+_MODE: Final = _Rule(1, "mode", "mode", NO_MODE_OF_ITS_OWN)
+
+
 def add_routes(router: web.UrlDispatcher) -> None:
-    for path in ("/config", "/config/{subject}"):
-        router.add_get(path, _level)
-        router.add_put(path, _set_level)
-        router.add_delete(path, _unset_level)
-    for path in ("/mode", "/mode/{subject}"):
-        router.add_get(path, _mode)
-        router.add_put(path, _set_mode)
-        router.add_delete(path, _unset_mode)
+    for path, rule, change in (("/config", _LEVEL, _set_level), ("/mode", _MODE, _set_mode)):
+        for each in (path, f"{path}/{{subject}}"):
+            router.add_get(each, partial(_get, rule=rule))
+            router.add_put(each, change)
+            router.add_delete(each, partial(_unset, rule=rule))
     router.add_post("/compatibility/subjects/{subject}/versions", _try)
     router.add_post("/compatibility/subjects/{subject}/versions/{version}", _try)
 
@@ -63,12 +77,22 @@ async def _rules(request: web.Request) -> tuple[str, str]:
     return library.schemas.rules(subject)
 
 
-async def _level(request: web.Request) -> web.StreamResponse:
-    level, _ = await _rules(request)
-    if not level:
-        said = f"Subject '{_whose(request)}' does not have subject-level compatibility configured"
-        raise RegistryError(NO_LEVEL_OF_ITS_OWN, said)
-    return answer({"compatibilityLevel": level})
+async def _get(request: web.Request, rule: _Rule) -> web.StreamResponse:
+    value = (await _rules(request))[rule.place]
+    if not value:
+        said = f"Subject '{_whose(request)}' does not have subject-level {rule.what} configured"
+        raise RegistryError(rule.none, said)
+    return answer({rule.key: value})
+
+
+async def _unset(request: web.Request, rule: _Rule) -> web.StreamResponse:
+    subject, library = _whose(request), await current(request)
+    value = library.schemas.rules(subject)[rule.place]
+    if not value and subject != GLOBAL:
+        raise subject_not_found(subject)
+    level, mode = ("" if place == rule.place else None for place in (0, 1))
+    await _set(request, SetSubjectRules(subject, level, mode))
+    return answer({rule.key: value or library.rules(GLOBAL)[rule.place]})
 
 
 async def _set_level(request: web.Request) -> web.StreamResponse:
@@ -84,23 +108,6 @@ async def _set_level(request: web.Request) -> web.StreamResponse:
     return answer({"compatibility": level.upper()})
 
 
-async def _unset_level(request: web.Request) -> web.StreamResponse:
-    subject, library = _whose(request), await current(request)
-    level, _ = library.schemas.rules(subject)
-    if not level and subject != GLOBAL:
-        raise subject_not_found(subject)
-    await _set(request, SetSubjectRules(subject, "", None))
-    return answer({"compatibilityLevel": level or library.rules(GLOBAL)[0]})
-
-
-async def _mode(request: web.Request) -> web.StreamResponse:
-    _, mode = await _rules(request)
-    if not mode:
-        said = f"Subject '{_whose(request)}' does not have subject-level mode configured"
-        raise RegistryError(NO_MODE_OF_ITS_OWN, said)
-    return answer({"mode": mode})
-
-
 async def _set_mode(request: web.Request) -> web.StreamResponse:
     subject, body = _whose(request), await body_of(request)
     mode = body.get("mode")
@@ -113,15 +120,6 @@ async def _set_mode(request: web.Request) -> web.StreamResponse:
         raise RegistryError(NOT_PERMITTED, said)
     await _set(request, SetSubjectRules(subject, None, mode.upper()))
     return answer({"mode": mode.upper()})
-
-
-async def _unset_mode(request: web.Request) -> web.StreamResponse:
-    subject, library = _whose(request), await current(request)
-    _, mode = library.schemas.rules(subject)
-    if not mode and subject != GLOBAL:
-        raise subject_not_found(subject)
-    await _set(request, SetSubjectRules(subject, None, ""))
-    return answer({"mode": mode or library.rules(GLOBAL)[1]})
 
 
 async def _set(request: web.Request, command: SetSubjectRules) -> None:

@@ -12,41 +12,22 @@ extensions' values (extensions of other files are unknown fields to whoever read
 
 import re
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, Final
 
-from google.protobuf import (
-    any_pb2,
-    api_pb2,
-    descriptor_pb2,
-    descriptor_pool,
-    duration_pb2,
-    empty_pb2,
-    field_mask_pb2,
-    source_context_pb2,
-    struct_pb2,
-    timestamp_pb2,
-    type_pb2,
-    wrappers_pb2,
-)
+from google.protobuf import descriptor_pb2, descriptor_pool
 
 from protocol.schemas import SchemaError
 
 FieldProto = descriptor_pb2.FieldDescriptorProto
 
 WELL_KNOWN: Final[dict[str, bytes]] = {
-    module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb
-    for module in (
-        any_pb2,
-        api_pb2,
-        descriptor_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        source_context_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        type_pb2,
-        wrappers_pb2,
+    f"google/protobuf/{name}.proto": import_module(
+        f"google.protobuf.{name}_pb2"
+    ).DESCRIPTOR.serialized_pb
+    for name in (
+        *("any", "api", "descriptor", "duration", "empty", "field_mask", "source_context"),
+        *("struct", "timestamp", "type", "wrappers"),
     )
 }
 
