@@ -57,11 +57,11 @@ class Right:
     """This right will do as well."""
 
 
-Refusal = Callable[[Call, Any, KafkaError], Any]
+ErrorResponse = Callable[[Call, Any, KafkaError], Any]
 """From a call, its request and an error to the response that says so."""
 
 
-def error_alone(response: Callable[..., Any]) -> Refusal:
+def error_alone(response: Callable[..., Any]) -> ErrorResponse:
     """Returns the refusal of an API whose response has one error code and nothing else to say."""
     return lambda call, request, error: response(error_code=error.code)
 
@@ -91,7 +91,7 @@ class Hot(NamedTuple):
 
     @classmethod
     def in_shapes(
-        cls, take: Callable[[Node], Callable[[Call, Any, Reply], None]], refusal: Refusal
+        cls, take: Callable[[Node], Callable[[Call, Any, Reply], None]], refusal: ErrorResponse
     ) -> "Hot":
         """Returns the handler of requests in neutral shapes; `take` names who answers them."""
 
@@ -113,7 +113,7 @@ class Cold(NamedTuple):
 
     handle: Callable[[Node, Call, Any], Awaitable[Any]]
     """From the decoded request to the response; raises KafkaError for a refusal of it all."""
-    refusal: Refusal
+    refusal: ErrorResponse
 
 
 class Encoded(NamedTuple):

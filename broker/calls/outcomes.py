@@ -76,7 +76,7 @@ def forget(future: asyncio.Future[Outcome]) -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class Item:
+class RequestedChange:
     """One of the things that a request asks for, and how far it has come."""
 
     refused: KafkaError | None = None
@@ -92,6 +92,6 @@ class Item:
         return None if self.future is None else accepted(outcome_of(self.future, code), answers)
 
 
-async def wait_for_items(items: Iterable[Item], timeout_ms: int) -> None:
+async def wait_for_changes(changes: Iterable[RequestedChange], timeout_ms: int) -> None:
     """As `wait_for`."""
-    await wait_for([item.future for item in items if item.future is not None], timeout_ms)
+    await wait_for([each.future for each in changes if each.future is not None], timeout_ms)

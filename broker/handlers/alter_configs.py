@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.calls.outcomes import Item, wait_for_items
+from broker.calls.outcomes import RequestedChange, wait_for_changes
 from broker.config import group_configs, topic_configs
 from broker.config.changes import Changes, replaced
 from broker.handler_support import live_incarnation, refuse_tables_of_some, shut_out_older
@@ -64,7 +64,7 @@ _Request = AlterConfigsRequest | IncrementalAlterConfigsRequest
 
 
 @dataclass(slots=True, kw_only=True)
-class Alteration(Item):
+class Alteration(RequestedChange):
     """One resource of a request."""
 
     resource_type: int
@@ -138,7 +138,7 @@ async def alter(
                 given = [name for name, value in command.configs if value is not None]
                 shut_out_older(node, given, incarnation)
                 item.future = node.log_client.propose(command, incarnation)
-    await wait_for_items(alterations, WAIT_MS)
+    await wait_for_changes(alterations, WAIT_MS)
     return [_result(item) for item in alterations]
 
 

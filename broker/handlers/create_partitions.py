@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.calls.outcomes import Item, wait_for_items
+from broker.calls.outcomes import RequestedChange, wait_for_changes
 from broker.handler_support import live_incarnation, refuse_beside_older
 from broker.node import Node
 from coordinator.commands.table_commands import TABLES_LEVEL, GrowTopic
@@ -35,7 +35,7 @@ async def handle(
     await node.log_client.barrier()
     refuse_beside_older(node, TABLES_LEVEL)
     counts = Counter(topic.name for topic in request.topics)
-    wanted = {topic.name: Item() for topic in request.topics}
+    wanted = {topic.name: RequestedChange() for topic in request.topics}
     for topic in request.topics:
         item = wanted[topic.name]
         try:
@@ -47,7 +47,7 @@ async def handle(
         else:
             if not request.validate_only:
                 item.future = node.log_client.propose(command, incarnation)
-    await wait_for_items(wanted.values(), request.timeout_ms)
+    await wait_for_changes(wanted.values(), request.timeout_ms)
     return CreatePartitionsResponse(results=[_result(*each) for each in wanted.items()])
 
 
@@ -116,7 +116,7 @@ def _unknown(name: str) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
 
 
-def _result(name: str, item: Item) -> CreatePartitionsTopicResult:
+def _result(name: str, item: RequestedChange) -> CreatePartitionsTopicResult:
     try:
         item.outcome(ErrorCode.NOT_CONTROLLER, {ErrorCode.UNKNOWN_TOPIC_ID: _unknown(name)})
     except KafkaError as error:

@@ -17,7 +17,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.calls.outcomes import Item, wait_for_items
+from broker.calls.outcomes import RequestedChange, wait_for_changes
 from broker.config import topic_configs
 from broker.handler_support import live_incarnation, refuse_tables_of_some, shut_out_older
 from broker.node import Node
@@ -42,7 +42,7 @@ CLUSTER_METADATA: Final = "__cluster_metadata"
 
 
 @dataclass(slots=True, kw_only=True)
-class _TopicCreation(Item):
+class _TopicCreation(RequestedChange):
     """One topic of the request."""
 
     topic: CreatableTopic
@@ -64,7 +64,7 @@ async def handle(node: Node, call: Call, request: CreateTopicsRequest) -> Create
             if item.command is not None and item.refused is None:
                 shut_out_older(node, [name for name, _ in item.command.configs], incarnation)
                 item.future = node.log_client.propose(item.command, incarnation)
-        await wait_for_items(wanted, request.timeout_ms)
+        await wait_for_changes(wanted, request.timeout_ms)
     return CreateTopicsResponse(topics=[_result(node, call, item) for item in _once(wanted)])
 
 

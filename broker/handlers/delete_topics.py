@@ -14,7 +14,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.calls.outcomes import Item, wait_for_items
+from broker.calls.outcomes import RequestedChange, wait_for_changes
 from broker.handler_support import live_incarnation
 from broker.node import Node
 from coordinator.commands.entries import DeleteTopic
@@ -31,7 +31,7 @@ from protocol.types import TOPIC_ID_ZERO
 
 
 @dataclass(slots=True, kw_only=True)
-class _TopicDeletion(Item):
+class _TopicDeletion(RequestedChange):
     """One topic of the request."""
 
     state: DeleteTopicState
@@ -53,7 +53,7 @@ async def handle(node: Node, call: Call, request: DeleteTopicsRequest) -> Delete
         if item.refused is None and item.topic is not None:
             command = DeleteTopic(item.topic.topic_id)
             item.future = node.log_client.propose(command, incarnation)
-    await wait_for_items(wanted, request.timeout_ms)
+    await wait_for_changes(wanted, request.timeout_ms)
     return DeleteTopicsResponse(responses=[_result(item) for item in wanted])
 
 

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from broker.patterns import compiled
-from broker.registry.differences import PAIRS_MAX, Change, Changes, Difference, harmful
+from broker.registry.differences import PAIRS_MAX, Changes, Difference, SchemaChange, harmful
 from broker.registry.json_nodes import Node
 from protocol.errors import KafkaError
 from protocol.schemas import SchemaError
@@ -58,7 +58,7 @@ def json_differences(*, reader: Node, writer: Node) -> list[Difference]:
     Raises SchemaError for schemas that are too involved.
     """
     changes = json_changes(original=writer, update=reader)
-    return harmful([Change(kind, f"#{path}") for kind, path in changes], HARMLESS)
+    return harmful([SchemaChange(kind, f"#{path}") for kind, path in changes], HARMLESS)
 
 
 def json_changes(*, original: Node, update: Node) -> Changes:
@@ -66,12 +66,12 @@ def json_changes(*, original: Node, update: Node) -> Changes:
     return _Comparison().compare(original, update)
 
 
-def _compatible(changes: Iterable[Change]) -> bool:
+def _compatible(changes: Iterable[SchemaChange]) -> bool:
     return all(change.kind in HARMLESS for change in changes)
 
 
 def _under(path: str, changes: Changes) -> Changes:
-    return [Change(change.kind, f"/{path}{change.path}") for change in changes]
+    return [SchemaChange(change.kind, f"/{path}{change.path}") for change in changes]
 
 
 class _Comparison:
@@ -88,7 +88,7 @@ class _Comparison:
         if original is None or update is None:
             if original is update:
                 return []
-            return [Change("SCHEMA_ADDED" if original is None else "SCHEMA_REMOVED", "")]
+            return [SchemaChange("SCHEMA_ADDED" if original is None else "SCHEMA_REMOVED", "")]
         pair = (id(original), id(update))
         if pair in self._known:
             return self._known[pair]
@@ -113,9 +113,9 @@ class _Comparison:
                 return []
             both_bytes = original.get("connect.type") == update.get("connect.type") == "bytes"
             # Confluent: Connect writes bytes as one JSON type or another.
-            return [] if both_bytes else [Change("TYPE_CHANGED", "")]
+            return [] if both_bytes else [SchemaChange("TYPE_CHANGED", "")]
         changes = [
-            Change(f"{what}_CHANGED", "")
+            SchemaChange(f"{what}_CHANGED", "")
             for what, keys in (
                 ("ID", ("$id", "id")),
                 ("TITLE", ("title",)),
@@ -161,22 +161,26 @@ class _Comparison:
             pair = (original, part) if combined is update else (part, update)
             changes = self.compare(*pair)
             if _compatible(changes):
-                return changes if single else [*changes, Change(extra, "")]
+                return changes if single else [*changes, SchemaChange(extra, "")]
         return None
 
     def _combined(self, original: Node, update: Node) -> Changes:
         changes: Changes = []
         if original.criterion != update.criterion:
             if not _criterion_extended(original, update):
-                return [Change("COMBINED_TYPE_CHANGED", "")]
-            changes.append(Change("COMBINED_TYPE_EXTENDED", ""))
+                return [SchemaChange("COMBINED_TYPE_CHANGED", "")]
+            changes.append(SchemaChange("COMBINED_TYPE_EXTENDED", ""))
         before, after = _distinct(original.parts), _distinct(update.parts)
         if len(before) < len(after):
             product = update.criterion == "allOf"
-            changes.append(Change("PRODUCT_TYPE_EXTENDED" if product else "SUM_TYPE_EXTENDED", ""))
+            changes.append(
+                SchemaChange("PRODUCT_TYPE_EXTENDED" if product else "SUM_TYPE_EXTENDED", "")
+            )
         elif len(before) > len(after):
             product = original.criterion == "allOf"
-            changes.append(Change("PRODUCT_TYPE_NARROWED" if product else "SUM_TYPE_NARROWED", ""))
+            changes.append(
+                SchemaChange("PRODUCT_TYPE_NARROWED" if product else "SUM_TYPE_NARROWED", "")
+            )
         fitting: list[dict[int, Changes]] = []
         for index, old in enumerate(before):
             compared = {
@@ -188,13 +192,13 @@ class _Comparison:
         for index, place in matched.items():
             changes += fitting[index][place]
         if len(matched) < min(len(before), len(after)):
-            changes.append(Change("COMBINED_TYPE_SUBSCHEMAS_CHANGED", ""))
+            changes.append(SchemaChange("COMBINED_TYPE_SUBSCHEMAS_CHANGED", ""))
         return changes
 
     def _not(self, original: Node, update: Node) -> Changes:
         # What must not match may only shrink, so they are compared the other way round.
         narrowed = _compatible(self.compare(update.parts[0], original.parts[0]))
-        return [Change("NOT_TYPE_NARROWED" if narrowed else "NOT_TYPE_EXTENDED", "/not")]
+        return [SchemaChange("NOT_TYPE_NARROWED" if narrowed else "NOT_TYPE_EXTENDED", "/not")]
 
     # Objects.
 
@@ -231,13 +235,13 @@ class _Comparison:
             demand += "_WITH_DEFAULT"
         if _open(original):
             if new.is_empty:
-                return [Change("PROPERTY_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL", "")]
-            return [Change(f"{demand}_ADDED_TO_OPEN_CONTENT_MODEL", "")]
+                return [SchemaChange("PROPERTY_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL", "")]
+            return [SchemaChange(f"{demand}_ADDED_TO_OPEN_CONTENT_MODEL", "")]
         changes: Changes = []
         covering = self._covering(original, name)
         if covering is not None:
             changes = self._covered(covering, new, "PROPERTY_ADDED")
-        return [*changes, Change(f"{demand}_ADDED_TO_UNOPEN_CONTENT_MODEL", "")]
+        return [*changes, SchemaChange(f"{demand}_ADDED_TO_UNOPEN_CONTENT_MODEL", "")]
 
     def _removed(
         self,
@@ -248,12 +252,12 @@ class _Comparison:
     ) -> Changes:
         """A property or item that is not named any more."""
         if _open(update):
-            return [Change(f"{what}_REMOVED_FROM_OPEN_CONTENT_MODEL", "")]
+            return [SchemaChange(f"{what}_REMOVED_FROM_OPEN_CONTENT_MODEL", "")]
         if covering is not None:
             return self._covered(old, covering, f"{what}_REMOVED")
         if old.kind == "false":
-            return [Change(f"{what}_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
-        return [Change(f"{what}_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
+            return [SchemaChange(f"{what}_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
+        return [SchemaChange(f"{what}_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
 
     def _covering(self, node: Node, name: str) -> Node | None:
         """The schema that a property must have which is not named, if there is one."""
@@ -269,7 +273,7 @@ class _Comparison:
     def _covered(self, original: Node, update: Node, what: str) -> Changes:
         changes = self.compare(original, update)
         covered = "IS_COVERED" if _compatible(changes) else "NOT_COVERED"
-        return [*changes, Change(f"{what}_{covered}_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
+        return [*changes, SchemaChange(f"{what}_{covered}_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
 
     def _dependencies(self, original: Node, update: Node) -> Changes:
         changes: Changes = []
@@ -277,14 +281,14 @@ class _Comparison:
         for name in dict.fromkeys([*before, *after]):
             kind = _set_change(before.get(name), after.get(name), "DEPENDENCY_ARRAY")
             if kind is not None:
-                changes.append(Change(kind, f"/dependencies/{name}"))
+                changes.append(SchemaChange(kind, f"/dependencies/{name}"))
         schemas_before = original.named["dependentSchemas"]
         schemas_after = update.named["dependentSchemas"]
         for name in dict.fromkeys([*schemas_before, *schemas_after]):
             if name not in schemas_after:
-                found = [Change("DEPENDENCY_SCHEMA_REMOVED", "")]
+                found = [SchemaChange("DEPENDENCY_SCHEMA_REMOVED", "")]
             elif name not in schemas_before:
-                found = [Change("DEPENDENCY_SCHEMA_ADDED", "")]
+                found = [SchemaChange("DEPENDENCY_SCHEMA_ADDED", "")]
             else:
                 found = self.compare(schemas_before[name], schemas_after[name])
             changes += _under(f"dependencies/{name}", found)
@@ -295,11 +299,11 @@ class _Comparison:
         what = "ADDITIONAL_PROPERTIES" if name == "additionalProperties" else "ADDITIONAL_ITEMS"
         (old_any, old), (new_any, new) = _extra(original, name), _extra(update, name)
         if old_any != new_any:
-            return [Change(f"{what}_{'ADDED' if new_any else 'REMOVED'}", f"/{name}")]
+            return [SchemaChange(f"{what}_{'ADDED' if new_any else 'REMOVED'}", f"/{name}")]
         if old is None and new is not None:
-            return [Change(f"{what}_NARROWED", f"/{name}")]
+            return [SchemaChange(f"{what}_NARROWED", f"/{name}")]
         if old is not None and new is None:
-            return [Change(f"{what}_EXTENDED", f"/{name}")]
+            return [SchemaChange(f"{what}_EXTENDED", f"/{name}")]
         return _under(name, self.compare(old, new))
 
     def _unevaluated(self, original: Node, update: Node, name: str) -> Changes:
@@ -311,11 +315,11 @@ class _Comparison:
         new_none = new is not None and new.kind == "false"
         old_any, new_any = old is None or old.is_empty, new is None or new.is_empty
         if old_none != new_none:
-            return [Change(f"{what}_{'ADDED' if old_none else 'REMOVED'}", f"/{name}")]
+            return [SchemaChange(f"{what}_{'ADDED' if old_none else 'REMOVED'}", f"/{name}")]
         if old is None or (old_any and not new_any):
-            return [Change(f"{what}_NARROWED", f"/{name}")]
+            return [SchemaChange(f"{what}_NARROWED", f"/{name}")]
         if new is None or (new_any and not old_any):
-            return [Change(f"{what}_EXTENDED", f"/{name}")]
+            return [SchemaChange(f"{what}_EXTENDED", f"/{name}")]
         return _under(name, self.compare(old, new))
 
     # Arrays.
@@ -349,12 +353,12 @@ class _Comparison:
     def _item_added(self, original: Node, new: Node) -> Changes:
         if _open(original):
             if new.is_empty:
-                return [Change("ITEM_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL", "")]
-            return [Change("ITEM_ADDED_TO_OPEN_CONTENT_MODEL", "")]
+                return [SchemaChange("ITEM_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL", "")]
+            return [SchemaChange("ITEM_ADDED_TO_OPEN_CONTENT_MODEL", "")]
         covering = _partly_open(original)
         if covering is not None:
             return self._covered(covering, new, "ITEM_ADDED")
-        return [Change("ITEM_ADDED_TO_CLOSED_CONTENT_MODEL", "")]
+        return [SchemaChange("ITEM_ADDED_TO_CLOSED_CONTENT_MODEL", "")]
 
 
 def _followed(node: Node | None) -> Node | None:
@@ -471,7 +475,7 @@ def _required(original: Node, update: Node) -> Changes:
             kind = "REQUIRED_ATTRIBUTE_WITH_DEFAULT_ADDED"
         else:
             kind = "REQUIRED_ATTRIBUTE_ADDED"
-        changes.append(Change(kind, f"/required/{name}"))
+        changes.append(SchemaChange(kind, f"/required/{name}"))
     return changes
 
 
@@ -507,7 +511,7 @@ def _bounds(original: Node, update: Node, *names: str) -> Changes:
             kind = "ADDED" if old is None else "REMOVED"
         else:
             kind = "INCREASED" if old < new else "DECREASED"
-        changes.append(Change(f"{what}_{kind}", f"/{name}"))
+        changes.append(SchemaChange(f"{what}_{kind}", f"/{name}"))
     return changes
 
 
@@ -521,7 +525,7 @@ def _strings(original: Node, update: Node) -> Changes:
     old, new = original.get("pattern"), update.get("pattern")
     if old != new:
         kind = "ADDED" if old is None else "REMOVED" if new is None else "CHANGED"
-        changes.append(Change(f"PATTERN_{kind}", "/pattern"))
+        changes.append(SchemaChange(f"PATTERN_{kind}", "/pattern"))
     return changes
 
 
@@ -537,9 +541,9 @@ def _numbers(original: Node, update: Node) -> Changes:
             kind = "EXPANDED"
         else:
             kind = "REDUCED" if _divides(new, old) else "CHANGED"
-        changes.append(Change(f"MULTIPLE_OF_{kind}", "/multipleOf"))
+        changes.append(SchemaChange(f"MULTIPLE_OF_{kind}", "/multipleOf"))
     if original.integer != update.integer:
-        changes.append(Change("TYPE_EXTENDED" if original.integer else "TYPE_NARROWED", ""))
+        changes.append(SchemaChange("TYPE_EXTENDED" if original.integer else "TYPE_NARROWED", ""))
     return changes
 
 
@@ -558,17 +562,17 @@ def _enums(original: Node, update: Node) -> Changes:
     if old == new:
         return []
     kind = "EXTENDED" if old < new else "NARROWED" if new < old else "CHANGED"
-    return [Change(f"ENUM_ARRAY_{kind}", "/enum")]
+    return [SchemaChange(f"ENUM_ARRAY_{kind}", "/enum")]
 
 
 def _constants(original: Node, update: Node) -> Changes:
     if original.get("const") == update.get("const"):
         return []
-    return [Change("ENUM_ARRAY_CHANGED", "/const")]
+    return [SchemaChange("ENUM_ARRAY_CHANGED", "/const")]
 
 
 def _unique(original: Node, update: Node) -> Changes:
     old, new = bool(original.get("uniqueItems")), bool(update.get("uniqueItems"))
     if old == new:
         return []
-    return [Change(f"UNIQUE_ITEMS_{'REMOVED' if old else 'ADDED'}", "/uniqueItems")]
+    return [SchemaChange(f"UNIQUE_ITEMS_{'REMOVED' if old else 'ADDED'}", "/uniqueItems")]

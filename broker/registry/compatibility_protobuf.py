@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf import descriptor_pb2
 
-from broker.registry.differences import PAIRS_MAX, Change, Changes, Difference, harmful
+from broker.registry.differences import PAIRS_MAX, Changes, Difference, SchemaChange, harmful
 from protocol.schemas import SchemaError
 
 HARMLESS: Final = frozenset(
@@ -91,7 +91,7 @@ def protobuf_changes(*, original: ProtoSchema, update: ProtoSchema) -> Changes:
     comparison = _Comparison(_Types(original), _Types(update))
     changes = []
     if original.file.package != update.file.package:
-        changes.append(Change("PACKAGE_CHANGED", "#/"))
+        changes.append(SchemaChange("PACKAGE_CHANGED", "#/"))
     return changes + comparison.types(original.file, update.file, "")
 
 
@@ -162,21 +162,21 @@ class _Comparison:
         for name in dict.fromkeys([*before, *after]):
             here = f"{path}/{name}"
             if name not in after:
-                changes.append(Change("MESSAGE_REMOVED", f"#{here}"))
+                changes.append(SchemaChange("MESSAGE_REMOVED", f"#{here}"))
             elif name not in before:
-                changes.append(Change("MESSAGE_ADDED", f"#{here}"))
+                changes.append(SchemaChange("MESSAGE_ADDED", f"#{here}"))
             else:
                 changes += self.messages(before[name], after[name], here)
                 if places[name] != places_after[name]:
-                    changes.append(Change("MESSAGE_MOVED", f"#{here}"))
+                    changes.append(SchemaChange("MESSAGE_MOVED", f"#{here}"))
         enums_before = {enum.name: enum for enum in original.enum_type}
         enums_after = {enum.name: enum for enum in update.enum_type}
         for name in dict.fromkeys([*enums_before, *enums_after]):
             here = f"#{path}/{name}"
             if name not in enums_after:
-                changes.append(Change("ENUM_REMOVED", here))
+                changes.append(SchemaChange("ENUM_REMOVED", here))
             elif name not in enums_before:
-                changes.append(Change("ENUM_ADDED", here))
+                changes.append(SchemaChange("ENUM_ADDED", here))
             else:
                 changes += _enums(enums_before[name], enums_after[name], here)
         return changes
@@ -216,28 +216,28 @@ class _Comparison:
                 if old_oneof is None:
                     required = old.label == _REQUIRED
                     kind = "REQUIRED_FIELD_REMOVED" if required else "FIELD_REMOVED"
-                    changes.append(Change(kind, here))
+                    changes.append(SchemaChange(kind, here))
                 elif old_oneof not in gone:
-                    changes.append(Change("ONEOF_FIELD_REMOVED", here))
+                    changes.append(SchemaChange("ONEOF_FIELD_REMOVED", here))
             elif old is None:
                 required = new.label == _REQUIRED
                 plain = "REQUIRED_FIELD_ADDED" if required else "FIELD_ADDED"
-                changes.append(Change("ONEOF_FIELD_ADDED" if new_oneof else plain, here))
+                changes.append(SchemaChange("ONEOF_FIELD_ADDED" if new_oneof else plain, here))
             else:
                 if old_oneof is not None and new_oneof is None:
-                    changes.append(Change("ONEOF_FIELD_MOVED_TO_TOP_LEVEL", here))
+                    changes.append(SchemaChange("ONEOF_FIELD_MOVED_TO_TOP_LEVEL", here))
                 changes += self._field(old, new, here)
         return changes
 
     def _field(self, old: Any, new: Any, path: str) -> Changes:
-        changes = [] if old.name == new.name else [Change("FIELD_NAME_CHANGED", path)]
+        changes = [] if old.name == new.name else [SchemaChange("FIELD_NAME_CHANGED", path)]
         return changes + self._types_of_field(old, new, path, in_map=False)
 
     def _types_of_field(self, old: Any, new: Any, path: str, *, in_map: bool) -> Changes:
         entry, entry_after = _entry(self._original, old), _entry(self._update, new)
         kinds = _kind(old, entry), _kind(new, entry_after)
         if kinds[0] != kinds[1]:
-            return [Change("FIELD_KIND_CHANGED", path)]
+            return [SchemaChange("FIELD_KIND_CHANGED", path)]
         if entry is not None and entry_after is not None:
             return [
                 change
@@ -249,12 +249,14 @@ class _Comparison:
         if kinds[0] == "message":
             return self._named(old.type_name, new.type_name, path)
         if _WIRE_KINDS[old.type] != _WIRE_KINDS[new.type]:
-            return [Change("FIELD_SCALAR_KIND_CHANGED", path)]
+            return [SchemaChange("FIELD_SCALAR_KIND_CHANGED", path)]
         labels = self._original.label(old), self._update.label(new)
         if in_map or None in labels or labels[0] == labels[1]:
             return []
         text = _WIRE_KINDS[old.type] == "string or bytes"
-        return [Change(f"FIELD_{'STRING_OR_BYTES' if text else 'NUMERIC'}_LABEL_CHANGED", path)]
+        return [
+            SchemaChange(f"FIELD_{'STRING_OR_BYTES' if text else 'NUMERIC'}_LABEL_CHANGED", path)
+        ]
 
     def _named(self, old: str, new: str, path: str) -> Changes:
         """Fields that are messages: of one name, and what is in them compatible.
@@ -262,14 +264,14 @@ class _Comparison:
         Messages of the schemas themselves are compared at their own places.
         """
         if self._original.local_name(old) != self._update.local_name(new):
-            return [Change("FIELD_NAMED_TYPE_CHANGED", path)]
+            return [SchemaChange("FIELD_NAMED_TYPE_CHANGED", path)]
         before, after = self._original.get(old), self._update.get(new)
         if (before.is_local and after.is_local) or before.descriptor == after.descriptor:
             return []
         local = f"/{self._update.local_name(new).replace('.', '/')}"
         changes = self.messages(before.descriptor, after.descriptor, local)
         if any(change.kind not in HARMLESS for change in changes):
-            changes.append(Change("FIELD_NAMED_TYPE_CHANGED", path))
+            changes.append(SchemaChange("FIELD_NAMED_TYPE_CHANGED", path))
         return changes
 
 
@@ -300,13 +302,13 @@ def _exclusive(before: _Message, after: _Message, path: str) -> Changes:
         groups = {before.oneof_of[number] for number in known if number in before.oneof_of}
         if len(moved) + len(groups) > 1:
             many = "MULTIPLE_FIELDS_MOVED_TO_ONEOF" if len(moved) > 1 else None
-            changes.append(Change(many or "FIELD_MOVED_TO_EXISTING_ONEOF", f"#{path}/{name}"))
+            changes.append(SchemaChange(many or "FIELD_MOVED_TO_EXISTING_ONEOF", f"#{path}/{name}"))
     return changes
 
 
 def _oneofs(before: _Message, after: _Message, path: str) -> Changes:
     return [
-        Change("ONEOF_REMOVED" if name in before.oneofs else "ONEOF_ADDED", f"#{path}/{name}")
+        SchemaChange("ONEOF_REMOVED" if name in before.oneofs else "ONEOF_ADDED", f"#{path}/{name}")
         for name in sorted(before.oneofs.keys() ^ after.oneofs.keys())
     ]
 
@@ -320,7 +322,7 @@ def _enums(original: Any, update: Any, path: str) -> Changes:
             kind = (
                 "REMOVED" if number not in after else "ADDED" if number not in before else "CHANGED"
             )
-            changes.append(Change(f"ENUM_CONST_{kind}", f"{path}/{number}"))
+            changes.append(SchemaChange(f"ENUM_CONST_{kind}", f"{path}/{number}"))
     return changes
 
 

@@ -24,7 +24,7 @@ class Difference(NamedTuple):
         return f"{{errorType:'{self.kind}', description:'{said}', additionalInfo:'{self.path}'}}"
 
 
-class Change(NamedTuple):
+class SchemaChange(NamedTuple):
     """What one schema says otherwise than another, harmful or not."""
 
     kind: str
@@ -32,10 +32,10 @@ class Change(NamedTuple):
     """Where, from where the comparison began."""
 
 
-Changes = list[Change]
+Changes = list[SchemaChange]
 
 
-def harmful(changes: Iterable[Change], harmless: Container[str]) -> list[Difference]:
+def harmful(changes: Iterable[SchemaChange], harmless: Container[str]) -> list[Difference]:
     """The changes after which the reader cannot read all that was written, each with a sentence."""
     return [
         Difference(
