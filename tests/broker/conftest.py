@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.kit.agents import World
+from tests.broker.agents import World
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ halves. `frame`, `feed` and `put` are for tests that look at bytes and reads.
 
 import asyncio
 import struct
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from typing_extensions import override
@@ -201,3 +201,12 @@ async def settle(turns: int = 40) -> None:
     """Let everything that is ready run."""
     for _ in range(turns):
         await asyncio.sleep(0)
+
+
+async def caught_up(agent: Any, asked: Awaitable[Any]) -> Any:
+    """What comes of a request to an agent that lags; nothing may, before it has caught up."""
+    task = asyncio.ensure_future(asked)
+    await asyncio.sleep(1)
+    assert not task.done()
+    agent.catch_up()
+    return await task

@@ -1,0 +1,41 @@
+"""Agents that are further than the kit's: with a topic in a world, or on sockets and ready."""
+
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from tests.kit import agents as kit
+from tests.kit.sockets import Place, Running, agent_of
+
+
+class World(kit.World):
+    """As the kit's. `topic`: what a topic is called unless told."""
+
+    def __init__(self, agent: type[kit.Agent] = kit.Agent, topic: str = "logs") -> None:
+        super().__init__(agent)
+        self.topic = topic
+
+    @contextlib.asynccontextmanager
+    async def with_topic(
+        self,
+        *names: str,
+        partitions: int = 1,
+        configs: dict[str, str] | None = None,
+        **settings: str,
+    ) -> AsyncGenerator[list[Any], None]:
+        """Agents ("one" when none is named) that all know of a topic with these configs."""
+        async with self.agents(*(names or ("one",)), **settings) as everybody:
+            await everybody[0].create_topic(self.topic, partitions, **(configs or {}))
+            for agent in everybody[1:]:
+                await agent.log_client.barrier()
+            yield everybody
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    place: Place | None = None, *flags: str, **ports: Any
+) -> AsyncGenerator[Running, None]:
+    """An agent on sockets, as `agent_of`, which is ready."""
+    async with agent_of(place or Place(), *flags, **ports) as running:
+        await running.until(ready=True)
+        yield running
