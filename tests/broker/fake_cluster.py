@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 from broker.cli.kafka_client import Address, KafkaClient
 from protocol import apis, messages
 from protocol.errors import ErrorCode
 from protocol.framing import parse_header, response_head
-from tests.kit.loop import current, run_test
+from tests.kit.loop import current
 from tests.sim.network import Network
 
 SILENCE = object()
@@ -28,6 +28,7 @@ class FakeAgent:
         self.node_id = node_id
         self.answers: dict[int, object] = {}
         self.asked: list[tuple[int, int]] = []
+        """Keys and versions of all requests."""
         self.ranges = {key: (api.min_version, api.max_version) for key, api in apis.APIS.items()}
         self.features = messages.ApiVersionsResponse()
         """Told by ApiVersions, with the ranges."""
@@ -55,7 +56,9 @@ class FakeAgent:
                 header = parse_header(await reader.readexactly(length))
                 key, version = header.api_key, header.version
                 self.asked.append((key, version))
-                answer = self._answer(key, messages.decode_request(key, version, header.body))
+                request = messages.decode_request(key, version, header.body)
+                self.cluster.requests.setdefault(key, []).append(request)
+                answer = self._answer(key, request)
                 if answer is HANG_UP:
                     break
                 if answer is not SILENCE:
@@ -84,6 +87,8 @@ class FakeCluster:
         self.starts = 0
         self.ends = 20
         self.at_time = -1
+        self.requests: dict[int, list] = {}
+        """What all agents were asked, by API key."""
         self.answers: dict[int, object] = {
             apis.METADATA: self._metadata,
             apis.FIND_COORDINATOR: self._coordinator_of,
@@ -144,33 +149,28 @@ class FakeCluster:
         )
 
 
-def on_cluster(
-    play: Callable,
+@contextlib.asynccontextmanager
+async def on_cluster(
     *,
     agents: int = 1,
     timeout_ms: int = 5_000,
     prepare: Callable[[FakeCluster], None] = lambda cluster: None,
-) -> FakeCluster:
-    """Run `play(client, cluster)` against running agents; `prepare` comes before it connects."""
+) -> AsyncIterator[tuple[KafkaClient, FakeCluster]]:
+    """A client of running agents; `prepare` comes before it connects."""
+    Network(current(), random.Random(1))
     cluster = FakeCluster(agents, {"orders": 2})
     prepare(cluster)
-
-    async def main() -> None:
-        Network(current(), random.Random(1))
+    for agent in cluster.agents.values():
+        await agent.start()
+    bootstrap = [Address("127.0.0.1", cluster.agents[1].port)]
+    try:
+        async with KafkaClient(bootstrap, timeout_ms=timeout_ms) as client:
+            yield client, cluster
+    finally:
         for agent in cluster.agents.values():
-            await agent.start()
-        bootstrap = [Address("127.0.0.1", cluster.agents[1].port)]
-        try:
-            async with KafkaClient(bootstrap, timeout_ms=timeout_ms) as client:
-                await play(client, cluster)
-        finally:
-            for agent in cluster.agents.values():
-                agent.stop()
-            # Until the agents have heard that the client is gone.
-            await asyncio.sleep(1)
-
-    run_test(main)
-    return cluster
+            agent.stop()
+        # Until the agents have heard that the client is gone.
+        await asyncio.sleep(1)
 
 
 def once(first: object, then: object) -> Callable[[object], object]:
@@ -211,9 +211,8 @@ def fetched(offsets: dict[tuple[str, int], int]) -> messages.OffsetFetchResponse
     )
 
 
-def committing(error: ErrorCode, taken: list) -> Callable[[object], object]:
+def committing(error: ErrorCode) -> Callable[[object], object]:
     def answer(request: messages.OffsetCommitRequest) -> messages.OffsetCommitResponse:
-        taken.append(request)
         return messages.OffsetCommitResponse(
             topics=[
                 messages.OffsetCommitResponseTopic(

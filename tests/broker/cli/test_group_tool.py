@@ -29,50 +29,42 @@ from tests.broker.fake_cluster import (
 )
 
 
-def test_groups_of_all_agents_are_listed() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_groups_of_all_agents_are_listed() -> None:
+    async with on_cluster(agents=3) as (client, cluster):
         for number, agent in cluster.agents.items():
             agent.answers[apis.LIST_GROUPS] = listed(f"g{number}", "moving")
         said = await group_tool.list_groups(client)
         assert [line.split()[0] for line in said.lines[1:]] == ["g1", "g2", "g3", "moving"]
         assert not said.failures
 
-    on_cluster(play, agents=3)
 
-
-def test_that_nothing_is_like_what_was_asked_for_is_told() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_that_nothing_is_like_what_was_asked_for_is_told() -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.LIST_GROUPS] = listed()
         assert (await group_tool.list_groups(client)).lines == ["there are no groups"]
         said = await group_tool.list_groups(client, states=["Stable"])
         assert said.lines == ["no group has that state and type"]
 
-    on_cluster(play)
 
-
-def test_an_agent_that_is_not_ready_is_asked_again() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_an_agent_that_is_not_ready_is_asked_again() -> None:
+    async with on_cluster(agents=2) as (client, cluster):
         cluster.answers[apis.LIST_GROUPS] = listed("a")
         loading = listed(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         cluster.agents[2].answers[apis.LIST_GROUPS] = once(loading, listed("b"))
         said = await group_tool.list_groups(client)
         assert [line.split()[0] for line in said.lines[1:]] == ["a", "b"]
 
-    on_cluster(play, agents=2)
 
-
-def test_an_agent_that_left_while_listing_is_no_failure() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_an_agent_that_left_while_listing_is_no_failure() -> None:
+    async with on_cluster(agents=2) as (client, cluster):
         cluster.answers[apis.LIST_GROUPS] = listed("a")
         cluster.agents.pop(2).stop()
         said = await group_tool.list_groups(client)
         assert (len(said.lines), said.failures) == (2, [])
 
-    on_cluster(play, agents=2)
 
-
-def test_groups_that_may_be_missing_are_told() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_groups_that_may_be_missing_are_told() -> None:
+    async with on_cluster(agents=2, timeout_ms=3000) as (client, cluster):
         cluster.answers[apis.LIST_GROUPS] = listed("a")
         cluster.agents[2].answers[apis.LIST_GROUPS] = SILENCE
         said = await group_tool.list_groups(client)
@@ -80,8 +72,6 @@ def test_groups_that_may_be_missing_are_told() -> None:
         (failure,) = said.failures
         assert "some groups may be missing: 127.0.0.1:" in failure
         assert "does not answer; tried for 3 s (--timeout-ms gives it longer)" in failure
-
-    on_cluster(play, agents=2, timeout_ms=3000)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +83,9 @@ def test_groups_that_may_be_missing_are_told() -> None:
     ],
     ids=["not coordinator", "not available", "lost"],
 )
-def test_a_coordinator_that_moves_is_found_again(first: object) -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_a_coordinator_that_moves_is_found_again(first: object) -> None:
+    async with on_cluster(agents=2) as (client, cluster):
+
         def moved(_request: object) -> object:
             cluster.coordinator = 2
             return first
@@ -104,19 +95,15 @@ def test_a_coordinator_that_moves_is_found_again(first: object) -> None:
         assert group is not None
         assert group.coordinator.node_id == 2
 
-    on_cluster(play, agents=2)
 
-
-def test_a_cluster_without_kip_848_has_classic_groups() -> None:
+async def test_a_cluster_without_kip_848_has_classic_groups() -> None:
     def older(cluster: FakeCluster) -> None:
         del cluster.agents[1].ranges[apis.CONSUMER_GROUP_DESCRIBE]
 
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+    async with on_cluster(prepare=older) as (client, _cluster):
         group = await group_tool.describe_group(client, "g")
         assert group is not None
         assert group.kind == "classic"
-
-    on_cluster(play, prepare=older)
 
 
 @pytest.mark.parametrize(
@@ -124,17 +111,15 @@ def test_a_cluster_without_kip_848_has_classic_groups() -> None:
     [described("Dead"), described("", error=ErrorCode.GROUP_ID_NOT_FOUND)],
     ids=["as until v5", "as from v6"],
 )
-def test_a_group_that_is_not_there_is_none(answer: object) -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_a_group_that_is_not_there_is_none(answer: object) -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.DESCRIBE_GROUPS] = answer
         with pytest.raises(ToolError, match='there is no group "g"'):
             await group_tool.describe(client, "g")
 
-    on_cluster(play)
 
-
-def test_the_lag_of_a_topic_that_is_gone_is_unknown() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_the_lag_of_a_topic_that_is_gone_is_unknown() -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.OFFSET_FETCH] = fetched({("gone", 0): 5, ("orders", 1): 5})
         said = await group_tool.describe(client, "g")
         assert [line.split()[:5] for line in said.lines[3:5]] == [
@@ -142,35 +127,29 @@ def test_the_lag_of_a_topic_that_is_gone_is_unknown() -> None:
             ["orders", "1", "5", "20", "15"],
         ]
 
-    on_cluster(play)
 
-
-def test_the_lag_of_a_partition_that_goes_meanwhile_is_unknown() -> None:
+async def test_the_lag_of_a_partition_that_goes_meanwhile_is_unknown() -> None:
     gone = messages.ListOffsetsPartitionResponse(
         partition_index=0, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
     topic = messages.ListOffsetsTopicResponse(name="orders", partitions=[gone])
 
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.LIST_OFFSETS] = messages.ListOffsetsResponse(topics=[topic])
         cluster.answers[apis.OFFSET_FETCH] = fetched({("orders", 0): 5})
         said = await group_tool.describe(client, "g")
         assert said.lines[3].split()[:5] == ["orders", "0", "5", "-", "-"]
 
-    on_cluster(play)
 
-
-def test_a_partition_without_offset_is_not_committed() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_a_partition_without_offset_is_not_committed() -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.OFFSET_FETCH] = fetched({("orders", 0): -1, ("orders", 1): 0})
         said = await group_tool.describe(client, "g")
         assert [line.split()[:5] for line in said.lines[3:-2]] == [["orders", "1", "0", "20", "20"]]
 
-    on_cluster(play)
 
-
-def test_a_reset_is_only_shown_until_told_to_execute() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_a_reset_is_only_shown_until_told_to_execute() -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.OFFSET_FETCH] = fetched({("orders", 0): 5})
         said = await group_tool.reset(
             client, "g", ResetTarget(ResetRule.EARLIEST), None, execute=False
@@ -180,22 +159,17 @@ def test_a_reset_is_only_shown_until_told_to_execute() -> None:
             [],
             ["nothing", "is", "changed", "yet;", "--execute", "does", "it"],
         ]
+    assert cluster.agents[1].count(apis.OFFSET_COMMIT) == 0
 
-    assert on_cluster(play).agents[1].count(apis.OFFSET_COMMIT) == 0
 
-
-def test_a_reset_is_committed_by_nobody_to_the_partitions_named() -> None:
-    taken: list[messages.OffsetCommitRequest] = []
-
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
-        cluster.answers[apis.OFFSET_COMMIT] = committing(ErrorCode.NONE, taken)
+async def test_a_reset_is_committed_by_nobody_to_the_partitions_named() -> None:
+    async with on_cluster() as (client, cluster):
+        cluster.answers[apis.OFFSET_COMMIT] = committing(ErrorCode.NONE)
         target = ResetTarget(ResetRule.LATEST)
         said = await group_tool.reset(client, "g", target, {"orders": {1}}, execute=True)
         assert said.lines[-1] == '1 of 1 offsets of group "g" are reset'
         assert not said.failures
-
-    on_cluster(play)
-    (request,) = taken
+    (request,) = cluster.requests[apis.OFFSET_COMMIT]
     assert (request.member_id, request.generation_id_or_member_epoch) == ("", -1)
     assert [
         (topic.name, row.partition_index, row.committed_offset)
@@ -204,9 +178,9 @@ def test_a_reset_is_committed_by_nobody_to_the_partitions_named() -> None:
     ] == [("orders", 1, 20)]
 
 
-def test_a_reset_that_a_member_was_faster_than_is_told_for_every_partition() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
-        cluster.answers[apis.OFFSET_COMMIT] = committing(ErrorCode.UNKNOWN_MEMBER_ID, [])
+async def test_a_reset_that_a_member_was_faster_than_is_told_for_every_partition() -> None:
+    async with on_cluster() as (client, cluster):
+        cluster.answers[apis.OFFSET_COMMIT] = committing(ErrorCode.UNKNOWN_MEMBER_ID)
         target = ResetTarget(ResetRule.LATEST)
         said = await group_tool.reset(client, "g", target, {"orders": None}, execute=True)
         assert said.lines[-1] == '0 of 2 offsets of group "g" are reset'
@@ -215,32 +189,25 @@ def test_a_reset_that_a_member_was_faster_than_is_told_for_every_partition() -> 
             for number in (0, 1)
         ]
 
-    on_cluster(play)
 
-
-def test_a_reset_refused_for_the_moment_is_sent_again() -> None:
-    taken: list[messages.OffsetCommitRequest] = []
-
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_a_reset_refused_for_the_moment_is_sent_again() -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.OFFSET_COMMIT] = once(
-            committing(ErrorCode.NOT_COORDINATOR, []), committing(ErrorCode.NONE, taken)
+            committing(ErrorCode.NOT_COORDINATOR), committing(ErrorCode.NONE)
         )
         target = ResetTarget(ResetRule.LATEST)
         said = await group_tool.reset(client, "g", target, {"orders": None}, execute=True)
         assert not said.failures
-
-    on_cluster(play)
-    assert len(taken) == 1
+    assert len(cluster.requests[apis.OFFSET_COMMIT]) == 2
 
 
 @pytest.mark.parametrize("state", ["Stable", "PreparingRebalance", "Reconciling"])
-def test_a_group_in_use_is_not_reset(state: str) -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_a_group_in_use_is_not_reset(state: str) -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.DESCRIBE_GROUPS] = described(state)
         with pytest.raises(ToolError, match=rf'"g" is in use \({state}\): stop its consumers'):
             await group_tool.reset(client, "g", ResetTarget(ResetRule.LATEST), None, execute=True)
-
-    assert on_cluster(play).agents[1].count(apis.OFFSET_COMMIT) == 0
+    assert cluster.agents[1].count(apis.OFFSET_COMMIT) == 0
 
 
 @pytest.mark.parametrize(
@@ -252,26 +219,22 @@ def test_a_group_in_use_is_not_reset(state: str) -> None:
     ],
     ids=["no offsets", "no topic", "no partition"],
 )
-def test_a_reset_of_what_is_not_there_is_refused(
+async def test_a_reset_of_what_is_not_there_is_refused(
     chosen: dict[str, set[int] | None] | None, sentence: str
 ) -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+    async with on_cluster() as (client, _cluster):
         with pytest.raises(ToolError, match=sentence):
             await group_tool.reset(client, "g", ResetTarget(ResetRule.LATEST), chosen, execute=True)
 
-    on_cluster(play)
 
-
-def test_offsets_of_a_topic_that_is_gone_do_not_hinder_a_reset() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_offsets_of_a_topic_that_is_gone_do_not_hinder_a_reset() -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.OFFSET_FETCH] = fetched({("gone", 0): 5, ("orders", 1): 5})
         said = await group_tool.reset(
             client, "g", ResetTarget(ResetRule.EARLIEST), None, execute=False
         )
         assert [line.split()[0] for line in said.lines[1:2]] == ["orders"]
         assert said.warnings == ["gone:0 is left out: its topic or partition is gone"]
-
-    on_cluster(play)
 
 
 @pytest.mark.parametrize(
@@ -281,94 +244,80 @@ def test_offsets_of_a_topic_that_is_gone_do_not_hinder_a_reset() -> None:
         (ErrorCode.GROUP_ID_NOT_FOUND, "is not deleted: there is no such group"),
     ],
 )
-def test_a_group_that_cannot_be_deleted_is_told_and_the_others_are_deleted(
+async def test_a_group_that_cannot_be_deleted_is_told_and_the_others_are_deleted(
     error: ErrorCode, sentence: str
 ) -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.DELETE_GROUPS] = once(deleted(error), deleted(ErrorCode.NONE))
         said = await group_tool.delete(client, ["first", "second"])
         assert said.lines == ['group "second" is deleted']
         assert said.failures == [f'group "first" {sentence}']
 
-    on_cluster(play)
 
-
-def test_a_deletion_whose_answer_was_lost_may_have_happened() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_a_deletion_whose_answer_was_lost_may_have_happened() -> None:
+    async with on_cluster() as (client, cluster):
         gone = deleted(ErrorCode.GROUP_ID_NOT_FOUND)
         cluster.answers[apis.DELETE_GROUPS] = once(HANG_UP, gone)
         said = await group_tool.delete(client, ["g"])
         assert said.lines == ['group "g" is deleted']
 
-    on_cluster(play)
 
-
-def test_a_deletion_refused_for_the_moment_did_not_happen() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_a_deletion_refused_for_the_moment_did_not_happen() -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.DELETE_GROUPS] = once(
             deleted(ErrorCode.NOT_COORDINATOR), deleted(ErrorCode.GROUP_ID_NOT_FOUND)
         )
         said = await group_tool.delete(client, ["g"])
         assert said.failures == ['group "g" is not deleted: there is no such group']
 
-    on_cluster(play)
-
 
 @pytest.mark.parametrize(("theirs", "used"), [(99, 5), (5, 5), (4, 4)])
-def test_the_newest_version_in_common_is_used(theirs: int, used: int) -> None:
+async def test_the_newest_version_in_common_is_used(theirs: int, used: int) -> None:
     def prepare(cluster: FakeCluster) -> None:
         cluster.agents[1].ranges[apis.LIST_GROUPS] = (0, theirs)
         cluster.answers[apis.LIST_GROUPS] = listed("a")
 
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+    async with on_cluster(prepare=prepare) as (client, cluster):
         await group_tool.list_groups(client)
+    assert (apis.LIST_GROUPS, used) in cluster.agents[1].asked
 
-    assert (apis.LIST_GROUPS, used) in on_cluster(play, prepare=prepare).agents[1].asked
 
-
-def test_no_version_in_common_is_told() -> None:
+async def test_no_version_in_common_is_told() -> None:
     def prepare(cluster: FakeCluster) -> None:
         cluster.agents[1].ranges[apis.LIST_GROUPS] = (0, 4)
 
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+    async with on_cluster(prepare=prepare) as (client, _cluster):
         with pytest.raises(KafkaError, match="serves ListGroups in no version that this tool"):
             await group_tool.list_groups(client, kinds=["classic"])
 
-    on_cluster(play, prepare=prepare)
 
-
-def test_a_silent_agent_leaves_time_for_another() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_a_silent_agent_leaves_time_for_another() -> None:
+    async with on_cluster(agents=2, timeout_ms=1_500) as (client, cluster):
         cluster.agents[1].answers[apis.METADATA] = SILENCE
         assert len((await client.refresh(["orders"])).topics) == 1
-
-    cluster = on_cluster(play, agents=2, timeout_ms=1_500)
     assert cluster.agents[2].count(apis.METADATA) == 1
 
 
-def test_an_answer_that_comes_too_late_is_not_taken_for_the_next() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next() -> None:
+    async with on_cluster(timeout_ms=1_500) as (client, cluster):
         cluster.agents[1].answers[apis.LIST_GROUPS] = once(SILENCE, listed("a"))
         said = await group_tool.list_groups(client)
         assert [line.split()[0] for line in said.lines[1:]] == ["a"]
-
-    cluster = on_cluster(play, timeout_ms=1_500)
     assert cluster.agents[1].count(apis.API_VERSIONS) == 2, "the connection was not made anew"
 
 
-def test_an_address_where_nobody_listens_is_told_at_once() -> None:
-    async def main() -> None:
+@pytest.mark.real_loop
+async def test_an_address_where_nobody_listens_is_told_at_once() -> None:
+    with pytest.raises(ClientError) as raised:
         async with asyncio.timeout(5), KafkaClient([Address("127.0.0.1", 1)], timeout_ms=60_000):
             pass
-
-    with pytest.raises(ClientError) as raised:
-        asyncio.run(main())
     assert str(raised.value) == (
         "no agent answers: 127.0.0.1:1 cannot be reached (Connection refused):"
         " is one running? (--bootstrap says where)"
     )
 
 
+@pytest.mark.real_loop
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
@@ -378,22 +327,19 @@ def test_an_address_where_nobody_listens_is_told_at_once() -> None:
     ],
     ids=["http", "hangs up", "other correlation id"],
 )
-def test_an_address_that_is_no_kafka_listener_is_told(said: bytes, sentence: str) -> None:
+async def test_an_address_that_is_no_kafka_listener_is_told(said: bytes, sentence: str) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(said)
         writer.close()
 
-    async def main() -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        async with server:
-            with pytest.raises(ClientError) as raised:
-                async with KafkaClient([Address("127.0.0.1", port)], timeout_ms=1_000):
-                    pass
-            assert sentence in str(raised.value)
-
-    asyncio.run(main())
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        with pytest.raises(ClientError) as raised:
+            async with KafkaClient([Address("127.0.0.1", port)], timeout_ms=1_000):
+                pass
+        assert sentence in str(raised.value)
 
 
 def test_addresses_are_hosts_with_ports() -> None:

@@ -12,7 +12,7 @@ import pytest
 from broker.cli import feature_tool, txn_tool
 from broker.cli.command_result import ToolError
 from broker.cli.feature_tool import Level
-from broker.cli.kafka_client import ClientError, KafkaClient
+from broker.cli.kafka_client import ClientError
 from broker.cli.txn_tool import TransactionFilter
 from broker.transactions.views import offsets_partition
 from protocol import apis, messages
@@ -97,14 +97,13 @@ def state_of(producer_id: int, *, start: int = 40, written_ms: int = 0) -> messa
 
 
 def marking(
-    taken: list[messages.WritableTxnMarker], *codes: ErrorCode
+    *codes: ErrorCode,
 ) -> Callable[[messages.WriteTxnMarkersRequest], messages.WriteTxnMarkersResponse]:
     """Answers the requests with these codes, one each, then with NONE."""
     left = list(codes)
 
     def answer(request: messages.WriteTxnMarkersRequest) -> messages.WriteTxnMarkersResponse:
         code = left.pop(0) if left else ErrorCode.NONE
-        taken.extend(request.markers)
         return messages.WriteTxnMarkersResponse(
             markers=[
                 messages.WritableTxnMarkerResult(
@@ -129,8 +128,13 @@ def marking(
     return answer
 
 
-def test_transactional_ids_of_all_agents_are_listed() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+def markers(cluster: FakeCluster) -> list[messages.WritableTxnMarker]:
+    """All that agents were sent."""
+    return [each for asked in cluster.requests[apis.WRITE_TXN_MARKERS] for each in asked.markers]
+
+
+async def test_transactional_ids_of_all_agents_are_listed() -> None:
+    async with on_cluster(agents=2) as (client, cluster):
         for number, agent in cluster.agents.items():
             agent.answers[apis.LIST_TRANSACTIONS] = transactions(f"t{number}")
         said = await txn_tool.list_transactions(client, TransactionFilter())
@@ -140,26 +144,16 @@ def test_transactional_ids_of_all_agents_are_listed() -> None:
         ]
         assert not said.failures
 
-    on_cluster(play, agents=2)
 
-
-def test_filters_are_sent_and_none_that_fits_is_told() -> None:
-    asked = []
-
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
-        def answer(request: messages.ListTransactionsRequest) -> object:
-            asked.append(request)
-            return transactions()
-
-        cluster.answers[apis.LIST_TRANSACTIONS] = answer
+async def test_filters_are_sent_and_none_that_fits_is_told() -> None:
+    async with on_cluster() as (client, cluster):
+        cluster.answers[apis.LIST_TRANSACTIONS] = transactions()
         wanted = TransactionFilter(("Empty",), (7,), 5, "pay.*")
         said = await txn_tool.list_transactions(client, wanted)
         assert said.lines == ["no transactional id is like that"]
         said = await txn_tool.list_transactions(client, TransactionFilter())
         assert said.lines == ["there are no transactional ids"]
-
-    on_cluster(play)
-    assert asked == [
+    assert cluster.requests[apis.LIST_TRANSACTIONS] == [
         messages.ListTransactionsRequest(
             state_filters=["Empty"],
             producer_id_filters=[7],
@@ -170,49 +164,38 @@ def test_filters_are_sent_and_none_that_fits_is_told() -> None:
     ]
 
 
-def test_what_is_open_for_long_is_looked_for_among_what_is_open() -> None:
+async def test_what_is_open_for_long_is_looked_for_among_what_is_open() -> None:
     """Kafka's filter by duration also lets pass ids that have no transaction at all."""
-    asked = []
-
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
-        def answer(request: messages.ListTransactionsRequest) -> object:
-            asked.append(set(request.state_filters))
-            return transactions()
-
-        cluster.answers[apis.LIST_TRANSACTIONS] = answer
+    async with on_cluster() as (client, cluster):
+        cluster.answers[apis.LIST_TRANSACTIONS] = transactions()
         await txn_tool.list_transactions(client, TransactionFilter(longer_than_ms=5))
+    (request,) = cluster.requests[apis.LIST_TRANSACTIONS]
+    assert set(request.state_filters) == {"Ongoing", "PrepareCommit", "PrepareAbort"}
 
-    on_cluster(play)
-    assert asked == [{"Ongoing", "PrepareCommit", "PrepareAbort"}]
 
-
-def test_a_filter_that_a_cluster_does_not_know_is_not_left_out() -> None:
+async def test_a_filter_that_a_cluster_does_not_know_is_not_left_out() -> None:
     def older(cluster: FakeCluster) -> None:
         cluster.answers[apis.LIST_TRANSACTIONS] = transactions("a")
         cluster.agents[1].ranges[apis.LIST_TRANSACTIONS] = (0, 0)
 
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+    async with on_cluster(prepare=older) as (client, _cluster):
         assert len((await txn_tool.list_transactions(client, TransactionFilter())).lines) == 2
         for wanted in (TransactionFilter(pattern="a"), TransactionFilter(longer_than_ms=1)):
             with pytest.raises(ToolError, match="serves ListTransactions in no version"):
                 await txn_tool.list_transactions(client, wanted)
 
-    on_cluster(play, prepare=older)
 
-
-def test_what_is_no_regular_expression_is_said_so() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_what_is_no_regular_expression_is_said_so() -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.LIST_TRANSACTIONS] = transactions(
             error=ErrorCode.INVALID_REGULAR_EXPRESSION
         )
         with pytest.raises(ToolError, match=r'"\[" is not a regular expression'):
             await txn_tool.list_transactions(client, TransactionFilter(pattern="["))
 
-    on_cluster(play)
 
-
-def test_transactional_ids_that_may_be_missing_are_told() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_transactional_ids_that_may_be_missing_are_told() -> None:
+    async with on_cluster(agents=2, timeout_ms=3000) as (client, cluster):
         cluster.answers[apis.LIST_TRANSACTIONS] = transactions("a")
         cluster.agents[2].answers[apis.LIST_TRANSACTIONS] = SILENCE
         said = await txn_tool.list_transactions(client, TransactionFilter())
@@ -220,11 +203,9 @@ def test_transactional_ids_that_may_be_missing_are_told() -> None:
         (failure,) = said.failures
         assert "some transactional ids may be missing: 127.0.0.1:" in failure
 
-    on_cluster(play, agents=2, timeout_ms=3000)
 
-
-def test_a_transaction_is_described_with_partitions_and_groups() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_a_transaction_is_described_with_partitions_and_groups() -> None:
+    async with on_cluster() as (client, cluster):
         offsets = {"__consumer_offsets": [offsets_partition("readers")]}
         cluster.answers[apis.DESCRIBE_TRANSACTIONS] = described({"orders": [0, 1], **offsets})
         cluster.answers[apis.LIST_GROUPS] = listed("readers", "others")
@@ -257,32 +238,25 @@ def test_a_transaction_is_described_with_partitions_and_groups() -> None:
             ],
         }
 
-    on_cluster(play)
 
-
-def test_an_id_that_has_never_had_a_transaction_is_described() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_an_id_that_has_never_had_a_transaction_is_described() -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.DESCRIBE_TRANSACTIONS] = described({}, state="Empty", started_ms=-1)
         (line,) = (await txn_tool.describe(client, "pay", now_ms=NOW_MS)).lines
         assert "Empty, producer 7 at epoch 3, timeout 60000 ms, coordinator" in line
 
-    on_cluster(play)
 
-
-def test_an_id_that_is_not_there_is_said_so_by_all_commands() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_an_id_that_is_not_there_is_not_described() -> None:
+    async with on_cluster() as (client, cluster):
         missing = described({}, error=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         cluster.answers[apis.DESCRIBE_TRANSACTIONS] = missing
         with pytest.raises(ToolError, match='there is no transactional id "pay"'):
             await txn_tool.describe(client, "pay", now_ms=NOW_MS)
-        with pytest.raises(ToolError, match='there is no transactional id "pay"'):
-            await txn_tool.abort(client, "pay")
-
-    on_cluster(play)
 
 
-def test_a_coordinator_that_moves_is_found_again() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_a_coordinator_that_moves_is_found_again() -> None:
+    async with on_cluster(agents=2) as (client, cluster):
+
         def moved(_request: object) -> object:
             cluster.coordinator = 2
             return described({}, error=ErrorCode.NOT_COORDINATOR)
@@ -292,21 +266,16 @@ def test_a_coordinator_that_moves_is_found_again() -> None:
         (line,) = (await txn_tool.describe(client, "pay", now_ms=NOW_MS)).lines
         assert "coordinator 2 at" in line
 
-    on_cluster(play, agents=2)
 
-
-def test_an_abort_is_a_marker_in_every_partition() -> None:
-    taken: list[messages.WritableTxnMarker] = []
-
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_an_abort_is_a_marker_in_every_partition() -> None:
+    async with on_cluster(agents=2) as (client, cluster):
         cluster.answers[apis.DESCRIBE_TRANSACTIONS] = described(
             {"orders": [0, 1], "gone": [0], "__consumer_offsets": [4]}
         )
-        cluster.answers[apis.WRITE_TXN_MARKERS] = marking(taken)
+        cluster.answers[apis.WRITE_TXN_MARKERS] = marking()
         said = await txn_tool.abort(client, "pay")
         assert said.lines == ['the transaction of "pay" is aborted']
-
-    cluster = on_cluster(play, agents=2)
+    taken = markers(cluster)
     # orders:0 is with agent 1, orders:1 with agent 2.
     assert [cluster.agents[each].count(apis.WRITE_TXN_MARKERS) for each in (1, 2)] == [1, 1]
     assert [(each.producer_id, each.producer_epoch) for each in taken] == [(7, 3), (7, 3)]
@@ -318,73 +287,62 @@ def test_an_abort_is_a_marker_in_every_partition() -> None:
     ]
 
 
-def test_what_the_first_marker_ended_everywhere_is_no_failure() -> None:
+async def test_what_the_first_marker_ended_everywhere_is_no_failure() -> None:
     """As agents of Frazil do it: the second marker finds nothing open, or a newer epoch."""
 
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+    async with on_cluster(agents=2) as (client, cluster):
         cluster.answers[apis.DESCRIBE_TRANSACTIONS] = described({"orders": [0, 1]})
         codes = ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH
-        cluster.answers[apis.WRITE_TXN_MARKERS] = marking([], *codes)
+        cluster.answers[apis.WRITE_TXN_MARKERS] = marking(*codes)
         assert (await txn_tool.abort(client, "pay")).lines
 
-    on_cluster(play, agents=2)
 
-
-def test_a_transaction_that_ended_meanwhile_is_said_so() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_a_transaction_that_ended_meanwhile_is_said_so() -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.DESCRIBE_TRANSACTIONS] = described({"orders": [0]})
-        cluster.answers[apis.WRITE_TXN_MARKERS] = marking([], ErrorCode.INVALID_PRODUCER_EPOCH)
+        cluster.answers[apis.WRITE_TXN_MARKERS] = marking(ErrorCode.INVALID_PRODUCER_EPOCH)
         with pytest.raises(ToolError, match="is not aborted: it has ended meanwhile"):
             await txn_tool.abort(client, "pay")
-
-    on_cluster(play)
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
+        (described({}, error=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), "there is no transactional id"),
         (described({}, state="CompleteCommit"), "no open transaction .CompleteCommit"),
         (described({}), "nothing takes part in the transaction"),
         (described({"gone": [4]}), "none of its topics is there any more"),
     ],
-    ids=["ended", "empty", "topic gone"],
+    ids=["unknown", "ended", "empty", "topic gone"],
 )
-def test_what_cannot_be_aborted_is_said_so(answer: object, words: str) -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_what_cannot_be_aborted_is_said_so(answer: object, words: str) -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.DESCRIBE_TRANSACTIONS] = answer
         with pytest.raises(ToolError, match=words):
             await txn_tool.abort(client, "pay")
 
-    on_cluster(play)
-
 
 @pytest.mark.parametrize("which", [{"start_offset": 50}, {"producer_id": 8}])
-def test_a_transaction_in_a_partition_is_aborted_by_its_start_or_producer(
+async def test_a_transaction_in_a_partition_is_aborted_by_its_start_or_producer(
     which: dict[str, int],
 ) -> None:
-    taken: list[messages.WritableTxnMarker] = []
-
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+    async with on_cluster() as (client, cluster):
         open_ones = state_of(7), state_of(8, start=50), state_of(9, start=-1)
         cluster.answers[apis.DESCRIBE_PRODUCERS] = producers(*open_ones)
-        cluster.answers[apis.WRITE_TXN_MARKERS] = marking(taken)
+        cluster.answers[apis.WRITE_TXN_MARKERS] = marking()
         said = await txn_tool.abort_in(client, ("orders", 0), **which)
         assert said.lines == ["the transaction of producer 8 is aborted, in orders:0 at least"]
-
-    on_cluster(play)
-    assert [(each.producer_id, each.coordinator_epoch) for each in taken] == [(8, 0)]
+    assert [(each.producer_id, each.coordinator_epoch) for each in markers(cluster)] == [(8, 0)]
 
 
-def test_a_partition_without_such_a_transaction_is_said_so() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_a_partition_without_such_a_transaction_is_said_so() -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.DESCRIBE_PRODUCERS] = producers(state_of(7), state_of(8, start=-1))
         for producer_id in (8, 9):
             with pytest.raises(ToolError, match="no such transaction is open in orders:0"):
                 await txn_tool.abort_in(client, ("orders", 0), producer_id=producer_id)
         with pytest.raises(ToolError, match="there is no partition orders:2"):
             await txn_tool.abort_in(client, ("orders", 2), producer_id=7)
-
-    on_cluster(play)
 
 
 @pytest.mark.parametrize(
@@ -398,10 +356,10 @@ def test_a_partition_without_such_a_transaction_is_said_so() -> None:
     ],
     ids=["unknown", "elsewhere", "ended", "open", "ending"],
 )
-def test_a_transaction_hangs_that_its_coordinator_knows_nothing_of(
+async def test_a_transaction_hangs_that_its_coordinator_knows_nothing_of(
     owners: object, description: object, hangs: bool, owner: str
 ) -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+    async with on_cluster() as (client, cluster):
         young = NOW_MS - 15 * MINUTE_MS
         cluster.answers[apis.DESCRIBE_PRODUCERS] = producers(
             state_of(7, written_ms=young - 1), state_of(8, written_ms=young)
@@ -417,18 +375,14 @@ def test_a_transaction_hangs_that_its_coordinator_knows_nothing_of(
         (row,) = [line.split() for line in said.lines[1:]]
         assert row == ["orders", "0", "7", "3", "40", "2030-03-17T17:31:39Z", owner]
 
-    on_cluster(play)
 
-
-def test_a_topic_to_look_in_has_to_be_there() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_a_topic_to_look_in_has_to_be_there() -> None:
+    async with on_cluster() as (client, _cluster):
         with pytest.raises(ToolError, match='there is no topic "gone"'):
             await txn_tool.find_hanging(client, ["gone"], longer_than_ms=0, now_ms=NOW_MS)
 
-    on_cluster(play)
 
-
-def test_features_are_described_also_those_at_level_zero() -> None:
+async def test_features_are_described_also_those_at_level_zero() -> None:
     def told(cluster: FakeCluster) -> None:
         supported = {"transaction.version": (0, 2), "kraft.version": (0, 1)}
         cluster.agents[1].features = messages.ApiVersionsResponse(
@@ -445,7 +399,7 @@ def test_features_are_described_also_those_at_level_zero() -> None:
             ],
         )
 
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+    async with on_cluster(prepare=told) as (client, _cluster):
         _, *rows, empty, epoch = (await feature_tool.describe(client)).lines
         assert [row.split() for row in rows] == [
             ["kraft.version", "0", "1", "0"],
@@ -454,19 +408,12 @@ def test_features_are_described_also_those_at_level_zero() -> None:
         ]
         assert (empty, epoch) == ("", "epoch 17")
 
-    on_cluster(play, prepare=told)
 
-
-def test_levels_are_asked_for_together_and_told_when_they_hold() -> None:
-    taken: list[messages.UpdateFeaturesRequest] = []
-
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
-        def answer(request: messages.UpdateFeaturesRequest) -> object:
-            taken.append(request)
-            return messages.UpdateFeaturesResponse()
-
+async def test_levels_are_asked_for_together_and_told_when_they_hold() -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.UPDATE_FEATURES] = once(
-            messages.UpdateFeaturesResponse(error_code=ErrorCode.NOT_CONTROLLER), answer
+            messages.UpdateFeaturesResponse(error_code=ErrorCode.NOT_CONTROLLER),
+            messages.UpdateFeaturesResponse(),
         )
         wanted = [Level("transaction.version", 1), Level("group.version", 0)]
         said = await feature_tool.change(
@@ -476,9 +423,7 @@ def test_levels_are_asked_for_together_and_told_when_they_hold() -> None:
             "transaction.version could be at level 1",
             "group.version could be at level 0",
         ]
-
-    on_cluster(play)
-    (request,) = taken
+    _, request = cluster.requests[apis.UPDATE_FEATURES]
     assert request.validate_only
     assert [(row.feature, row.upgrade_type) for row in request.feature_updates] == [
         ("transaction.version", 2),
@@ -486,8 +431,8 @@ def test_levels_are_asked_for_together_and_told_when_they_hold() -> None:
     ]
 
 
-def test_a_level_that_is_refused_is_said_with_the_reason() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_a_level_that_is_refused_is_said_with_the_reason() -> None:
+    async with on_cluster() as (client, cluster):
         cluster.answers[apis.UPDATE_FEATURES] = messages.UpdateFeaturesResponse(
             error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message="an agent is too old"
         )
@@ -499,8 +444,6 @@ def test_a_level_that_is_refused_is_said_with_the_reason() -> None:
                 dry_run=False,
             )
 
-    on_cluster(play)
-
 
 @pytest.mark.parametrize("text", ["", "transaction.version", "=2", "a=", "a=-1", "a=x", "a=40000"])
 def test_what_is_no_level_is_said_so(text: str) -> None:
@@ -508,10 +451,8 @@ def test_what_is_no_level_is_said_so(text: str) -> None:
         feature_tool.level(text)
 
 
-def test_a_cluster_that_does_not_answer_is_said_so() -> None:
-    async def play(client: KafkaClient, cluster: FakeCluster) -> None:
+async def test_a_cluster_that_does_not_answer_is_said_so() -> None:
+    async with on_cluster(timeout_ms=3000) as (client, cluster):
         cluster.answers[apis.DESCRIBE_TRANSACTIONS] = SILENCE
         with pytest.raises(ClientError, match="does not answer"):
             await txn_tool.describe(client, "pay", now_ms=NOW_MS)
-
-    on_cluster(play, timeout_ms=3000)

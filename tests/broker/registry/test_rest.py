@@ -1,28 +1,19 @@
 """The registry's REST API, as Confluent documents it, over an agent in memory."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
 
 from coordinator.commands.table_commands import DeleteSubject, RegisterSchema
-from tests.broker.registry.client import BROKEN, RECORD, WIDER, Registry, registry_of
+from tests.broker.registry.client import BROKEN, RECORD, WIDER, registry_of
 from tests.kit.sockets import Place
 
-Story = Callable[[Registry], Awaitable[None]]
+pytestmark = pytest.mark.real_loop
 
 
-def told(story: Story, *flags: str) -> None:
-    async def main() -> None:
-        async with registry_of(Place(), *flags) as registry:
-            await story(registry)
-
-    asyncio.run(main())
-
-
-def test_a_schema_registered_twice_has_one_id_and_one_version() -> None:
-    async def story(registry: Registry) -> None:
+async def test_a_schema_registered_twice_has_one_id_and_one_version() -> None:
+    async with registry_of(Place()) as registry:
         first = await registry.register("s", RECORD)
         assert await registry.register("s", f"  {RECORD.replace(':', ' : ')}") == first
         assert await registry.get("/subjects/s/versions") == [1]
@@ -33,11 +24,9 @@ def test_a_schema_registered_twice_has_one_id_and_one_version() -> None:
             {"subject": "s", "version": 1},
         ]
 
-    told(story)
 
-
-def test_who_registers_a_schema_is_told_its_id_though_others_delete_it_at_once() -> None:
-    async def story(registry: Registry) -> None:
+async def test_who_registers_a_schema_is_told_its_id_though_others_delete_it_at_once() -> None:
+    async with registry_of(Place()) as registry:
         log_client = registry.running.agent._shells.log_client
         propose = log_client.propose
 
@@ -53,11 +42,9 @@ def test_who_registers_a_schema_is_told_its_id_though_others_delete_it_at_once()
         assert (status, body["id"], body["version"]) == (200, 1, 1)
         assert await registry.refused("GET", "/subjects/s/versions") == 40401
 
-    told(story)
 
-
-def test_versions_are_given_out_by_number_by_latest_and_as_text() -> None:
-    async def story(registry: Registry) -> None:
+async def test_versions_are_given_out_by_number_by_latest_and_as_text() -> None:
+    async with registry_of(Place()) as registry:
         one, two = await registry.register("s", RECORD), await registry.register("s", WIDER)
         assert two > one
         latest = await registry.get("/subjects/s/versions/latest")
@@ -76,11 +63,9 @@ def test_versions_are_given_out_by_number_by_latest_and_as_text() -> None:
         listed = await registry.get("/schemas?subjectPrefix=s&latestOnly=true")
         assert [(each["subject"], each["version"]) for each in listed] == [("s", 2)]
 
-    told(story)
 
-
-def test_an_incompatible_schema_is_refused_with_the_place_and_registered_nowhere() -> None:
-    async def story(registry: Registry) -> None:
+async def test_an_incompatible_schema_is_refused_with_the_place_and_registered_nowhere() -> None:
+    async with registry_of(Place()) as registry:
         await registry.register("s", RECORD)
         status, body = await registry.ask("POST", "/subjects/s/versions", {"schema": BROKEN})
         assert (status, body["error_code"]) == (409, 409)
@@ -89,11 +74,9 @@ def test_an_incompatible_schema_is_refused_with_the_place_and_registered_nowhere
         assert "oldSchemaVersion: 1" in body["message"]
         assert await registry.get("/subjects/s/versions") == [1]
 
-    told(story)
 
-
-def test_a_level_holds_for_its_subject_before_that_of_all() -> None:
-    async def story(registry: Registry) -> None:
+async def test_a_level_holds_for_its_subject_before_that_of_all() -> None:
+    async with registry_of(Place()) as registry:
         await registry.register("s", RECORD)
         assert await registry.get("/config") == {"compatibilityLevel": "BACKWARD"}
         assert await registry.refused("GET", "/config/s") == 40408
@@ -111,11 +94,9 @@ def test_a_level_holds_for_its_subject_before_that_of_all() -> None:
         assert await registry.ask("POST", trial, body) == (200, {"is_compatible": True})
         assert await registry.refused("PUT", "/config", {"compatibility": "BEST"}) == 42203
 
-    told(story)
 
-
-def test_a_trial_says_why_and_registers_nothing() -> None:
-    async def story(registry: Registry) -> None:
+async def test_a_trial_says_why_and_registers_nothing() -> None:
+    async with registry_of(Place()) as registry:
         await registry.register("s", RECORD)
         path = "/compatibility/subjects/s/versions/latest"
         status, body = await registry.ask("POST", f"{path}?verbose=true", {"schema": BROKEN})
@@ -131,11 +112,9 @@ def test_a_trial_says_why_and_registers_nothing() -> None:
         none = await registry.refused("POST", path.replace("/s/", "/n/"), {"schema": WIDER})
         assert none == 40401
 
-    told(story)
 
-
-def test_looking_up_finds_the_version_or_says_which_is_missing() -> None:
-    async def story(registry: Registry) -> None:
+async def test_looking_up_finds_the_version_or_says_which_is_missing() -> None:
+    async with registry_of(Place()) as registry:
         first = await registry.register("s", RECORD)
         await registry.register("s", WIDER)
         status, body = await registry.ask("POST", "/subjects/s", {"schema": RECORD})
@@ -143,11 +122,9 @@ def test_looking_up_finds_the_version_or_says_which_is_missing() -> None:
         assert await registry.refused("POST", "/subjects/s", {"schema": BROKEN}) == 40403
         assert await registry.refused("POST", "/subjects/none", {"schema": RECORD}) == 40401
 
-    told(story)
 
-
-def test_what_is_deleted_is_hidden_first_and_forgotten_when_asked_again() -> None:
-    async def story(registry: Registry) -> None:
+async def test_what_is_deleted_is_hidden_first_and_forgotten_when_asked_again() -> None:
+    async with registry_of(Place()) as registry:
         first = await registry.register("s", RECORD)
         await registry.register("s", WIDER)
         assert await registry.refused("DELETE", "/subjects/s/versions/1?permanent=true") == 40407
@@ -167,11 +144,9 @@ def test_what_is_deleted_is_hidden_first_and_forgotten_when_asked_again() -> Non
         assert await registry.refused("GET", f"/schemas/ids/{first}") == 40403
         assert await registry.get("/subjects?deleted=true") == []
 
-    told(story)
 
-
-def test_a_schema_that_others_refer_to_stays() -> None:
-    async def story(registry: Registry) -> None:
+async def test_a_schema_that_others_refer_to_stays() -> None:
+    async with registry_of(Place()) as registry:
         await registry.register("r", RECORD)
         using = '{"type":"record","name":"U","fields":[{"name":"r","type":"R"}]}'
         references = [{"name": "R", "subject": "r", "version": -1}]
@@ -191,11 +166,9 @@ def test_a_schema_that_others_refer_to_stays() -> None:
         assert await registry.refused("DELETE", "/subjects/r?permanent=true") == 40405
         assert await registry.ask("DELETE", "/subjects/r") == (200, [1])
 
-    told(story)
 
-
-def test_a_subject_that_is_read_only_takes_nothing() -> None:
-    async def story(registry: Registry) -> None:
+async def test_a_subject_that_is_read_only_takes_nothing() -> None:
+    async with registry_of(Place()) as registry:
         await registry.register("s", RECORD)
         assert await registry.refused("GET", "/mode/s") == 40409
         assert await registry.get("/mode") == {"mode": "READWRITE"}
@@ -208,11 +181,9 @@ def test_a_subject_that_is_read_only_takes_nothing() -> None:
         await registry.register("s", WIDER)
         assert await registry.refused("PUT", "/mode", {"mode": "SOME"}) == 42204
 
-    told(story)
 
-
-def test_import_mode_takes_ids_and_versions_from_another_registry() -> None:
-    async def story(registry: Registry) -> None:
+async def test_import_mode_takes_ids_and_versions_from_another_registry() -> None:
+    async with registry_of(Place()) as registry:
         await registry.ask("PUT", "/mode/s", {"mode": "IMPORT"})
         assert await registry.refused("POST", "/subjects/s/versions", {"schema": RECORD}) == 42205
         assert await registry.register("s", RECORD, id=700, version=5) == 700
@@ -223,8 +194,6 @@ def test_import_mode_takes_ids_and_versions_from_another_registry() -> None:
         assert await registry.register("s", WIDER) == 701
         assert await registry.refused("PUT", "/mode/s", {"mode": "IMPORT"}) == 42205
         assert (await registry.ask("PUT", "/mode/s?force=true", {"mode": "IMPORT"}))[0] == 200
-
-    told(story)
 
 
 WRONG = [
@@ -254,17 +223,15 @@ WRONG = [
 ]
 
 
-def test_what_is_wrong_is_refused_with_confluents_code() -> None:
-    async def story(registry: Registry) -> None:
+async def test_what_is_wrong_is_refused_with_confluents_code() -> None:
+    async with registry_of(Place()) as registry:
         for method, path, body, code in WRONG:
             assert await registry.refused(method, path, body) == code, (method, path)
         assert await registry.get("/subjects?deleted=true") == []
 
-    told(story)
 
-
-def test_protobuf_and_json_say_their_type_and_come_back_in_the_format_asked_for() -> None:
-    async def story(registry: Registry) -> None:
+async def test_protobuf_and_json_say_their_type_and_come_back_in_the_format_asked_for() -> None:
+    async with registry_of(Place()) as registry:
         text = 'syntax = "proto3"; message M { int32 a = 1; }'
         proto = await registry.register("p", text, schemaType="PROTOBUF")
         said = await registry.get(f"/schemas/ids/{proto}")
@@ -283,11 +250,9 @@ def test_protobuf_and_json_say_their_type_and_come_back_in_the_format_asked_for(
         assert (status, "SCHEMA_TYPE_CHANGED" in body["message"]) == (409, True)
         assert await registry.get("/schemas/types") == ["AVRO", "JSON", "PROTOBUF"]
 
-    told(story)
 
-
-def test_subjects_are_listed_by_prefix_and_in_pages_and_may_have_any_character() -> None:
-    async def story(registry: Registry) -> None:
+async def test_subjects_are_listed_by_prefix_and_in_pages_and_may_have_any_character() -> None:
+    async with registry_of(Place()) as registry:
         for subject in ("a-key", "a-value", "b%2Fc-value"):
             await registry.register(subject, RECORD)
         assert await registry.get("/subjects") == ["a-key", "a-value", "b/c-value"]
@@ -297,11 +262,10 @@ def test_subjects_are_listed_by_prefix_and_in_pages_and_may_have_any_character()
         assert await registry.get("/contexts") == ["."]
         assert (await registry.get("/v1/metadata/id"))["id"] == "frazil"
 
-    told(story)
 
-
-def test_whoever_has_no_password_is_turned_away() -> None:
-    async def story(registry: Registry) -> None:
+async def test_whoever_has_no_password_is_turned_away() -> None:
+    users = "schema.registry.basic.auth.user.info=ann:s3cret,carl:other"
+    async with registry_of(Place(), users) as registry:
         assert await registry.refused("GET", "/subjects") == 401
         for name, password in (("ann", "wrong"), ("bob", "s3cret"), ("", ""), ("ann", "")):
             headers = {"Authorization": aiohttp.encode_basic_auth(name, password)}
@@ -313,11 +277,9 @@ def test_whoever_has_no_password_is_turned_away() -> None:
         headers = {"Authorization": aiohttp.encode_basic_auth("ann", "s3cret")}
         assert await registry.ask("GET", "/subjects", headers=headers) == (200, [])
 
-    told(story, "schema.registry.basic.auth.user.info=ann:s3cret,carl:other")
 
-
-def test_many_registering_at_once_get_one_id_for_one_schema_and_no_version_twice() -> None:
-    async def story(registry: Registry) -> None:
+async def test_many_registering_at_once_get_one_id_for_one_schema_and_no_version_twice() -> None:
+    async with registry_of(Place()) as registry:
         await registry.ask("PUT", "/config", {"compatibility": "NONE"})
         texts = [f'{{"type":"fixed","name":"F","size":{size}}}' for size in (1, 2, 3)]
         ids = await asyncio.gather(*(registry.register("s", text) for text in texts * 4))
@@ -325,11 +287,9 @@ def test_many_registering_at_once_get_one_id_for_one_schema_and_no_version_twice
         assert len(set(ids)) == 3
         assert await registry.get("/subjects/s/versions") == [1, 2, 3]
 
-    told(story)
 
-
-def test_of_two_that_cannot_both_follow_one_is_refused_however_they_race() -> None:
-    async def story(registry: Registry) -> None:
+async def test_of_two_that_cannot_both_follow_one_is_refused_however_they_race() -> None:
+    async with registry_of(Place()) as registry:
         await registry.register("s", RECORD)
         rival = WIDER.replace('"int","default":0', '"string","default":""')
         bodies = [{"schema": WIDER}, {"schema": rival}]
@@ -339,10 +299,7 @@ def test_of_two_that_cannot_both_follow_one_is_refused_however_they_race() -> No
         assert sorted(status for status, _ in answers) == [200, 409]
         assert await registry.get("/subjects/s/versions") == [1, 2]
 
-    told(story)
 
-
-@pytest.mark.real_loop
 async def test_another_agent_answers_alike_at_once_and_after_a_restart() -> None:
     place = Place()
     async with registry_of(place) as one, registry_of(place, "node.name=two") as two:
@@ -355,13 +312,11 @@ async def test_another_agent_answers_alike_at_once_and_after_a_restart() -> None
         assert len(await again.get("/subjects")) == 5
 
 
-def test_known_ids_are_given_out_while_the_log_is_away_and_the_rest_is_not() -> None:
-    async def story(registry: Registry) -> None:
+async def test_known_ids_are_given_out_while_the_log_is_away_and_the_rest_is_not() -> None:
+    async with registry_of(Place()) as registry:
         known = await registry.register("s", RECORD)
         registry.running.log.down = True
         registry.running.agent._shells.log_client._barrier._deadline_s = 0.5
         assert (await registry.get(f"/schemas/ids/{known}"))["schema"] == RECORD
         assert await registry.refused("GET", "/subjects") == 50001
         registry.running.log.down = False
-
-    told(story)
