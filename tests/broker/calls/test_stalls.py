@@ -6,7 +6,7 @@ from broker.calls.stalls import StallWatch, Trust
 from broker.handlers import SERVED
 from protocol import apis, messages
 from protocol.errors import ErrorCode
-from tests.broker.edge.stage import staged
+from tests.broker.edge.stage import connected, staged
 from tests.kit.client import settle
 
 PRODUCE = (apis.PRODUCE, 9)
@@ -93,8 +93,7 @@ def test_a_connection_accepted_right_after_a_stall_is_suspect_and_a_later_one_is
 
 @pytest.mark.promise("P17")
 async def test_produce_after_a_stall_is_refused_until_the_client_sends_again():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         stage.stall()
         peer.send(*PRODUCE)
         assert stage.refused == [(1, ErrorCode.NOT_ENOUGH_REPLICAS)]
@@ -107,8 +106,7 @@ async def test_produce_after_a_stall_is_refused_until_the_client_sends_again():
 
 @pytest.mark.promise("P17")
 async def test_old_requests_still_in_the_kernel_do_not_pass_for_an_answer_to_the_refusal():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         body = bytes(600_000)
         peer.put(b"".join(peer.frame(*PRODUCE, body=body) for _ in range(6)))
         stage.stall()
@@ -140,19 +138,16 @@ async def test_every_connection_must_prove_itself():
 
 @pytest.mark.promise("P17")
 async def test_a_request_that_was_read_before_the_stall_and_starts_after_it_is_refused():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.feed(peer.frame(apis.METADATA, 9) + peer.frame(*CREATE))
         stage.stall()
-        stage.started[0].answer([b"x"])
-        await settle()
+        await stage.answer()
         assert not stage.cold
         assert stage.refused == [(2, ErrorCode.NOT_CONTROLLER)]
 
 
 async def test_a_request_that_waited_through_the_stall_is_refused_even_if_another_was_read_since():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         stage.node.producing.full = True
         peer.send(*PRODUCE)
         stage.stall()
@@ -165,8 +160,7 @@ async def test_a_request_that_waited_through_the_stall_is_refused_even_if_anothe
 
 @pytest.mark.parametrize("key", [apis.FETCH, apis.METADATA, apis.LIST_OFFSETS])
 async def test_what_changes_nothing_is_served_after_a_stall(key):
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         stage.stall()
         peer.send(key, apis.APIS[key].max_version)
         assert len(stage.started) == 1
@@ -174,24 +168,20 @@ async def test_what_changes_nothing_is_served_after_a_stall(key):
 
 
 async def test_an_answer_that_is_no_refusal_does_not_clear_the_connection():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         stage.stall()
         peer.send(apis.METADATA, 9)
-        stage.started[0].answer([b"x"])
-        await settle()
+        await stage.answer()
         peer.send(*PRODUCE)
         assert len(stage.refused) == 1
 
 
 async def test_a_request_that_waited_through_the_stall_is_refused_though_its_connection_was_read_since():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.feed(peer.frame(apis.METADATA, 9) + peer.frame(*CREATE))
         stage.stall()
         peer.send(apis.METADATA, 9)
-        stage.started[0].answer([b"x"])
-        await settle()
+        await stage.answer()
         assert not stage.cold
         assert stage.refused == [(2, ErrorCode.NOT_CONTROLLER)]
 
@@ -231,7 +221,6 @@ async def test_a_refusal_on_one_connection_clears_no_other_that_was_read_dry():
         other.send(apis.METADATA, 9)
         one.send(*PRODUCE)
         await settle()
-        stage.started[0].answer([b"x"])
-        await settle()
+        await stage.answer()
         other.send(*PRODUCE)
         assert len(stage.refused) == 2

@@ -62,6 +62,11 @@ class Stage:
     def connect(self) -> Client:
         return Client(self.server)
 
+    async def answer(self, index: int = 0, *body: bytes) -> None:
+        """Answer that call, and let all happen that follows."""
+        self.started[index].answer([*body] or [b"x"])
+        await settle()
+
     def stall(self, ms: int = 1_500) -> None:
         """The loop stood still; nobody has looked at the clock since."""
         self.skew_ms += ms
@@ -95,3 +100,10 @@ async def staged(**more):
         with contextlib.suppress(asyncio.CancelledError):
             await server
     assert stage.node.stats.held_bytes == 0
+
+
+@contextlib.asynccontextmanager
+async def connected(**more):
+    """A stage whose server runs, and a client."""
+    async with staged(**more) as stage:
+        yield stage, stage.connect()

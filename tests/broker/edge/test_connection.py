@@ -13,7 +13,7 @@ from broker.api import Cold
 from broker.edge.limits import ConnectionLimits, ServerLimits
 from protocol import apis, messages
 from protocol.errors import ErrorCode, ProtocolError
-from tests.broker.edge.stage import staged
+from tests.broker.edge.stage import connected, staged
 from tests.kit.client import settle
 
 PRODUCE = (apis.PRODUCE, 9)
@@ -35,8 +35,7 @@ def keys(calls) -> list[int]:
 
 
 async def test_produce_requests_start_before_the_one_ahead_is_answered():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.feed(peer.frame(*PRODUCE) + peer.frame(*PRODUCE) + peer.frame(*PRODUCE))
         assert keys(stage.started) == [apis.PRODUCE] * 3
 
@@ -44,33 +43,27 @@ async def test_produce_requests_start_before_the_one_ahead_is_answered():
 @pytest.mark.promise("P10")
 @pytest.mark.parametrize("second", [METADATA, FETCH])
 async def test_another_request_waits_until_all_before_it_are_answered(second):
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.feed(peer.frame(*PRODUCE) + peer.frame(*PRODUCE) + peer.frame(*second))
-        stage.started[1].answer([b"2"])
-        await settle()
+        await stage.answer(1)
         assert keys(stage.started) == [apis.PRODUCE] * 2
-        stage.started[0].answer([b"1"])
-        await settle()
+        await stage.answer(0)
         assert keys(stage.started) == [apis.PRODUCE] * 2 + [second[0]]
 
 
 @pytest.mark.promise("P10")
 async def test_a_produce_request_waits_behind_another_request():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.feed(peer.frame(*METADATA) + peer.frame(*PRODUCE))
         await settle()
         assert keys(stage.started) == [apis.METADATA]
-        stage.started[0].answer([b"1"])
-        await settle()
+        await stage.answer(0)
         assert keys(stage.started) == [apis.METADATA, apis.PRODUCE]
 
 
 @pytest.mark.promise("P10")
 async def test_a_produce_request_does_not_overtake_a_request_that_has_not_started():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.feed(peer.frame(*PRODUCE) + peer.frame(*METADATA) + peer.frame(*PRODUCE))
         await settle()
         assert len(stage.started) == 1
@@ -79,18 +72,15 @@ async def test_a_produce_request_does_not_overtake_a_request_that_has_not_starte
 @pytest.mark.promise("P10")
 @pytest.mark.parametrize("seed", range(20))
 async def test_answers_leave_in_the_order_of_the_requests_whenever_they_come(seed):
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.feed(b"".join(peer.frame(*PRODUCE) for _ in range(6)))
         for index in (3, 1, 5, 0, 2, 4):
-            stage.started[index].answer([b"%d" % index])
-            await settle()
+            await stage.answer(index, b"%d" % index)
         assert peer.correlation_ids() == [1, 2, 3, 4, 5, 6]
 
 
 async def test_answers_of_one_loop_turn_leave_in_one_write():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.feed(b"".join(peer.frame(*PRODUCE) for _ in range(6)))
         for call in stage.started:
             call.answer([b"x"])
@@ -100,8 +90,7 @@ async def test_answers_of_one_loop_turn_leave_in_one_write():
 
 
 async def test_a_request_without_an_answer_lets_the_next_ones_pass():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.feed(peer.frame(*PRODUCE) + peer.frame(*PRODUCE))
         stage.started[1].answer([b"2"])
         stage.started[0].answer(None)
@@ -110,8 +99,7 @@ async def test_a_request_without_an_answer_lets_the_next_ones_pass():
 
 
 async def test_requests_may_arrive_a_byte_at_a_time():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         data = peer.frame(*PRODUCE, body=b"first") + peer.frame(*PRODUCE, body=b"second")
         for index in range(len(data)):
             peer.feed(data[index : index + 1])
@@ -119,8 +107,7 @@ async def test_requests_may_arrive_a_byte_at_a_time():
 
 
 async def test_a_big_frame_is_received_whole_whatever_pieces_it_comes_in():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         body = bytes(range(256)) * 20_000
         data = peer.frame(*PRODUCE, body=body) + peer.frame(*PRODUCE, body=b"next")
         for start in range(0, len(data), 70_001):
@@ -134,12 +121,10 @@ async def test_a_big_frame_is_received_whole_whatever_pieces_it_comes_in():
 
 
 async def test_the_answer_carries_the_header_of_its_version():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.feed(peer.frame(apis.METADATA, 1) + peer.frame(apis.METADATA, 9))
         for _ in range(2):
-            stage.started[-1].answer([b"body"])
-            await settle()
+            await stage.answer(-1, b"body")
         fixed, flexible = peer.frames()
         assert fixed == struct.pack(">i", 1) + b"body"
         assert flexible == struct.pack(">ix", 2) + b"body"
@@ -158,8 +143,7 @@ async def test_the_answer_carries_the_header_of_its_version():
     ],
 )
 async def test_who_does_not_speak_kafka_is_disconnected_without_an_answer(data):
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.feed(data)
         assert peer.closed
         assert not peer.transport.writes
@@ -167,12 +151,10 @@ async def test_who_does_not_speak_kafka_is_disconnected_without_an_answer(data):
 
 
 async def test_what_came_before_a_malformed_request_is_still_answered():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.feed(peer.frame(*PRODUCE) + struct.pack(">i", -5))
         assert not peer.closed
-        stage.started[0].answer([b"x"])
-        await settle()
+        await stage.answer()
         assert peer.correlation_ids() == [1]
         assert peer.closed
 
@@ -193,16 +175,14 @@ async def test_a_body_that_a_hot_handler_cannot_parse_closes_the_connection():
         table[apis.PRODUCE] = with_start(table[apis.PRODUCE], start)
         peer = stage.connect()
         peer.feed(peer.frame(*PRODUCE) + peer.frame(*PRODUCE) + peer.frame(*PRODUCE))
-        stage.started[0].answer([b"x"])
-        await settle()
+        await stage.answer()
         assert peer.correlation_ids() == [1]
         assert peer.closed
         assert len(stage.started) == 1
 
 
 async def test_a_body_that_the_codec_cannot_parse_closes_the_connection():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (_stage, peer):
         peer.send(apis.CREATE_TOPICS, 7, body=b"\xff")
         await settle()
         assert peer.closed
@@ -265,8 +245,7 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0_witho
 
 @pytest.mark.promise("P15")
 async def test_reading_stops_at_the_bound_of_unanswered_requests_and_goes_on_below_it():
-    async with staged(limits=limits(requests_max=4)) as stage:
-        peer = stage.connect()
+    async with connected(limits=limits(requests_max=4)) as (stage, peer):
         for _ in range(3):
             peer.send(*PRODUCE)
         assert not peer.transport.read_paused
@@ -275,33 +254,27 @@ async def test_reading_stops_at_the_bound_of_unanswered_requests_and_goes_on_bel
         peer.put(peer.frame(*PRODUCE))
         await settle()
         assert len(stage.started) == 4
-        stage.started[0].answer([b"x"])
-        await settle()
+        await stage.answer()
         assert len(stage.started) == 5
 
 
 async def test_reading_stops_at_the_bound_of_unanswered_bytes():
-    async with staged(limits=limits(bytes_max=1000)) as stage:
-        peer = stage.connect()
+    async with connected(limits=limits(bytes_max=1000)) as (stage, peer):
         peer.send(*PRODUCE, body=bytes(900))
         assert not peer.transport.read_paused
         peer.send(*PRODUCE, body=bytes(900))
         assert peer.transport.read_paused
-        stage.started[1].answer([b"x"])
-        await settle()
+        await stage.answer(1)
         assert peer.transport.read_paused, "an answer that cannot leave yet releases nothing"
-        stage.started[0].answer([b"x"])
-        await settle()
+        await stage.answer()
         assert not peer.transport.read_paused
 
 
 async def test_a_client_that_does_not_take_its_answers_is_not_served_further():
-    async with staged(limits=limits(write_buffer_bytes=1000)) as stage:
-        peer = stage.connect()
+    async with connected(limits=limits(write_buffer_bytes=1000)) as (stage, peer):
         peer.transport.stuck = True
         peer.feed(peer.frame(*METADATA) + peer.frame(*METADATA))
-        stage.started[0].answer([bytes(2_000)])
-        await settle()
+        await stage.answer(0, bytes(2_000))
         assert len(stage.started) == 1
         assert peer.transport.read_paused
         peer.transport.stuck = False
@@ -328,8 +301,7 @@ async def test_produce_waits_for_room_and_other_connections_are_served_meanwhile
 
 
 async def test_what_waited_for_room_goes_with_its_connection():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         stage.node.producing.full = True
         peer.send(*PRODUCE)
         peer.hang_up()
@@ -339,8 +311,7 @@ async def test_what_waited_for_room_goes_with_its_connection():
 
 
 async def test_an_answer_for_a_connection_that_is_gone_goes_nowhere():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.feed(peer.frame(*PRODUCE) + peer.frame(*METADATA))
         peer.hang_up()
         (call,) = stage.started
@@ -352,8 +323,7 @@ async def test_an_answer_for_a_connection_that_is_gone_goes_nowhere():
 
 
 async def test_a_handler_can_close_the_connection_instead_of_answering():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.feed(peer.frame(*PRODUCE) + peer.frame(*PRODUCE))
         stage.started[0].close("acks=0 and a partition failed")
         await settle()
@@ -363,25 +333,21 @@ async def test_a_handler_can_close_the_connection_instead_of_answering():
 
 
 async def test_big_parts_of_an_answer_are_not_joined():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         gathered = []
         peer.transport.writelines = gathered.append
         part = memoryview(bytes(100_000))
         peer.send(*FETCH)
-        stage.started[0].answer([b"head", part, b"between", part, b"tail"])
-        await settle()
+        await stage.answer(0, b"head", part, b"between", part, b"tail")
         (parts,) = gathered
         assert [len(each) for each in parts] == [13, 100_000, 7, 100_000, 4]
         assert parts[1] is part
 
 
 async def test_latencies_are_counted_by_powers_of_two():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.send(*FETCH)
         await asyncio.sleep(0.3)
-        stage.started[0].answer([b"x"])
-        await settle()
+        await stage.answer()
         buckets = stage.node.stats.latencies[apis.FETCH]
         assert sum(buckets) == buckets[(300).bit_length()] == 1

@@ -6,7 +6,7 @@ import pytest
 
 from broker.edge.limits import ConnectionLimits, ServerLimits
 from protocol import apis
-from tests.broker.edge.stage import staged
+from tests.broker.edge.stage import connected, staged
 from tests.kit.client import settle
 
 PRODUCE = (apis.PRODUCE, 9)
@@ -41,16 +41,14 @@ async def test_an_idle_connection_is_closed_and_one_that_speaks_is_not():
 
 
 async def test_a_connection_that_waits_for_an_answer_is_not_idle():
-    async with staged(limits=limits(idle_ms_max=10000)) as stage:
-        peer = stage.connect()
+    async with connected(limits=limits(idle_ms_max=10000)) as (_stage, peer):
         peer.send(*FETCH)
         await asyncio.sleep(60)
         assert not peer.closed
 
 
 async def test_a_client_that_never_takes_its_answers_is_cut_off():
-    async with staged(limits=limits(idle_ms_max=10000)) as stage:
-        peer = stage.connect()
+    async with connected(limits=limits(idle_ms_max=10000)) as (stage, peer):
         peer.transport.stuck = True
         peer.send(*FETCH)
         stage.started[0].answer([bytes(1 << 20)])
@@ -59,8 +57,7 @@ async def test_a_client_that_never_takes_its_answers_is_cut_off():
 
 
 async def test_a_negative_idle_time_closes_nobody():
-    async with staged(limits=limits(idle_ms_max=-1)) as stage:
-        peer = stage.connect()
+    async with connected(limits=limits(idle_ms_max=-1)) as (_stage, peer):
         await asyncio.sleep(10_000)
         assert not peer.closed
 
@@ -75,8 +72,7 @@ async def test_over_the_memory_bound_nobody_reads_until_there_is_room_again():
         peers[2].put(peers[2].frame(*PRODUCE))
         await settle()
         assert len(stage.started) == 2
-        stage.started[0].answer([b"x"])
-        await settle()
+        await stage.answer()
         assert not any(peer.transport.read_paused for peer in peers)
         peers[2].pump()
         assert len(stage.started) == 3
@@ -139,27 +135,24 @@ async def test_draining_answers_what_was_asked_and_then_closes():
 
 
 async def test_draining_ends_although_a_request_is_never_answered():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.send(*PRODUCE)
         await stage.server.drain(3_000)
         assert peer.transport.aborted
 
 
 async def test_requests_waiting_their_turn_are_served_while_draining():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.feed(peer.frame(*PRODUCE) + peer.frame(apis.METADATA, 9))
         drain = asyncio.get_running_loop().create_task(stage.server.drain(10_000))
         await settle()
-        stage.started[0].answer([b"1"])
-        await settle()
+        await stage.answer(0)
         stage.started[1].answer([b"2"])
         await drain
         assert peer.correlation_ids() == [1, 2]
 
 
 async def test_a_server_that_stops_cuts_its_connections():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (_, peer):
+        pass
     assert peer.transport.aborted

@@ -8,7 +8,7 @@ from broker.calls.challenges import Challenge
 from broker.edge.unread import unread_bytes
 from protocol import apis
 from protocol.types import Position
-from tests.broker.edge.stage import staged
+from tests.broker.edge.stage import connected, staged
 from tests.kit.client import settle
 
 METADATA = (apis.METADATA, 9)
@@ -23,8 +23,7 @@ def at(stage, position: int) -> None:
 async def challenge(stage, index: int = 0) -> None:
     """Answer a call with a challenge."""
     stage.started[index].challenge = CHALLENGE
-    stage.started[index].answer([b"51"])
-    await settle()
+    await stage.answer(index, b"51")
 
 
 def is_reply(stage, index: int) -> bool:
@@ -33,8 +32,7 @@ def is_reply(stage, index: int) -> bool:
 
 
 async def test_the_clock_of_a_call_is_the_position_when_its_first_byte_was_read():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         data = peer.frame(*PRODUCE)
         at(stage, 5)
         peer.feed(data[:1])
@@ -47,8 +45,7 @@ async def test_the_clock_of_a_call_is_the_position_when_its_first_byte_was_read(
 
 
 async def test_a_frame_that_begins_behind_another_one_in_a_read_has_the_clock_of_that_read():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         data = [peer.frame(*PRODUCE, body=bytes(size)) for size in (4, 40, 400)]
         whole = b"".join(data)
         at(stage, 5)
@@ -63,8 +60,7 @@ async def test_a_frame_that_begins_behind_another_one_in_a_read_has_the_clock_of
 
 
 async def test_the_bytes_of_a_big_frame_in_many_reads_are_all_counted():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         first = peer.frame(*PRODUCE, body=bytes(3_000_000))
         at(stage, 5)
         for start in range(0, len(first), 70_001):
@@ -77,8 +73,7 @@ async def test_the_bytes_of_a_big_frame_in_many_reads_are_all_counted():
 
 
 async def test_the_frame_that_follows_a_challenge_is_in_reply_to_it():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.send(*METADATA)
         assert not is_reply(stage, 0)
         await challenge(stage)
@@ -88,19 +83,16 @@ async def test_the_frame_that_follows_a_challenge_is_in_reply_to_it():
 
 
 async def test_a_frame_that_was_read_before_the_challenge_is_not_in_reply_to_it():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.feed(peer.frame(*METADATA) + peer.frame(*METADATA) + peer.frame(*METADATA))
         await challenge(stage)
         assert not is_reply(stage, 1)
-        stage.started[1].answer([b"x"])
-        await settle()
+        await stage.answer(1)
         assert not is_reply(stage, 2)
 
 
 async def test_a_frame_that_was_begun_before_the_challenge_and_ends_after_it_is_not_in_reply():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         first, second = peer.frame(*METADATA), peer.frame(*METADATA)
         peer.feed(first + second[:1])
         await challenge(stage)
@@ -111,39 +103,34 @@ async def test_a_frame_that_was_begun_before_the_challenge_and_ends_after_it_is_
 
 
 async def test_a_frame_that_lay_in_the_kernel_when_the_challenge_left_is_not_in_reply():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.send(*METADATA)
         peer.put(peer.frame(*METADATA))
         await challenge(stage)
         peer.pump()
         assert len(stage.started) == 2
         assert not is_reply(stage, 1)
-        stage.started[1].answer([b"x"])
-        await settle()
+        await stage.answer(1)
         peer.send(*METADATA)
         assert is_reply(stage, 2)
 
 
 async def test_a_challenge_that_still_lies_in_the_transport_has_not_been_written():
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.send(*METADATA)
         peer.transport.stuck = True
         await challenge(stage)
         peer.send(*METADATA)
         assert not is_reply(stage, 1)
         peer.transport.stuck = False
-        stage.started[1].answer([b"x"])
-        await settle()
+        await stage.answer(1)
         peer.send(*METADATA)
         assert is_reply(stage, 2)
 
 
 async def test_a_challenge_that_leaves_a_turn_later_counts_from_then_on():
     """uvloop gathers writes until the end of a turn."""
-    async with staged() as stage:
-        peer = stage.connect()
+    async with connected() as (stage, peer):
         peer.send(*METADATA)
         asked = []
 
