@@ -17,7 +17,7 @@ from protocol.messages import (
     ListTransactionsRequest,
     TransactionTopic,
 )
-from tests.broker.handlers.txn_steps import TIMEOUT_MS, add, end, init, write
+from tests.broker.transactions.by_log import TIMEOUT_MS, add, end, init, write
 from tests.kit.agents import NOW_MS
 
 

@@ -1,20 +1,21 @@
 """A transactional client for tests of the hot paths: its requests but Produce go into the log
-directly, through any agent."""
+directly, through any agent. `transacting` has one, with its transaction open."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Iterable
+from typing import Any
 
 from coordinator.commands.transaction_commands import (
-    AddToTransaction,
     ClientProof,
     EndTransaction,
     GiveUpTransaction,
-    InitProducer,
-    ProducerInitialized,
     TransactionEnded,
 )
 from protocol.records import TRANSACTIONAL
+from tests.broker.agents import World
 from tests.broker.produce.world import Agent, Answer
+from tests.broker.transactions import by_log
 from tests.kit.batches import batch
-
-CONNECTION = 1
 
 
 class Client:
@@ -27,38 +28,26 @@ class Client:
 
     async def init(self, agent: Agent) -> None:
         """InitProducerId: take over, whoever had the id before."""
-        outcome = await agent.log_client.propose(
-            InitProducer(self.transactional_id, 60_000, -1, -1)
-        )
-        assert isinstance(outcome, ProducerInitialized)
-        self.producer_id, self.epoch = outcome.producer_id, outcome.producer_epoch
+        self.producer_id, self.epoch = await by_log.init(agent, self.transactional_id)
 
     async def add(self, agent: Agent, topic: str, *partitions: int) -> None:
         """AddPartitionsToTxn: begins a transaction, or adds to the open one."""
         await agent.log_client.barrier()
-        row = agent.log_client.machine.transactions.get(self.transactional_id)
-        assert row is not None
-        known = agent.log_client.machine.topics.by_name(topic)
-        assert known is not None
-        places = tuple((known.topic_id, partition) for partition in partitions)
-        instance = row.txn_metadata.instance + (not row.is_ongoing)
-        command = AddToTransaction(
-            self.transactional_id,
-            self.producer_id,
-            self.epoch,
-            instance,
-            CONNECTION,
-            places,
-            (),
-        )
-        await agent.log_client.propose(command)
+        places = {(agent.row(topic).topic_id, partition) for partition in partitions}
+        producer = self.producer_id, self.epoch
+        await by_log.add(agent, self.transactional_id, producer, partitions=places)
         await agent.log_client.barrier()
-        assert set(places) <= set(row.partitions)
+        row = agent.machine.transactions.get(self.transactional_id)
+        assert row is not None
+        assert places <= set(row.partitions)
 
     async def end(self, agent: Agent, *, commit: bool = True) -> None:
         """EndTxn v4: the epoch stays."""
         proof = ClientProof(
-            self.instance(agent), CONNECTION, agent.log_client.machine.position, challenged=True
+            self.instance(agent),
+            by_log.CONNECTION,
+            agent.log_client.machine.position,
+            challenged=True,
         )
         await self._end(agent, commit, proof)
 
@@ -94,10 +83,26 @@ class Client:
         return row.txn_metadata.instance
 
     def batch(self, sequence: int = 0, *values: bytes, **changes: int) -> bytes:
-        fields = {"producer_id": self.producer_id, "epoch": self.epoch} | changes
-        return batch(*values, sequence=sequence, attributes=TRANSACTIONAL, **fields)
+        fields = {"producer_id": self.producer_id, "epoch": self.epoch, "attributes": TRANSACTIONAL}
+        return batch(*values, sequence=sequence, **(fields | changes))
 
     def produce(self, agent: Agent, *batches: bytes, topic: str = "t", **how) -> Answer:
         """One batch for each of the partitions from 0 on."""
         given = {"version": 11, "transactional_id": self.transactional_id} | how
         return agent.produce(topic, *batches, **given)
+
+
+@contextlib.asynccontextmanager
+async def transacting(
+    world: World, *names: str, added: Iterable[int] = (0,), **settings: str
+) -> AsyncGenerator[list[Any], None]:
+    """A client at the first of these agents ("a" when none is named), and all of them.
+
+    Its transaction is open in these partitions of a topic of two, unless there are none.
+    """
+    async with world.with_topic(*(names or ("a",)), partitions=2, **settings) as everybody:
+        client = Client()
+        await client.init(everybody[0])
+        if added:
+            await client.add(everybody[0], "t", *added)
+        yield [client, *everybody]

@@ -1,6 +1,6 @@
 """AddPartitionsToTxn and AddOffsetsToTxn: all or none, by version, and when things move."""
 
-import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +9,16 @@ from coordinator.commands.entries import DeleteTopic
 from coordinator.commands.transaction_commands import AddToTransaction, GiveUpTransaction
 from protocol.errors import ErrorCode
 from tests.broker.groups.world import agents
-from tests.broker.transactions.world import OPEN, Producer, commands_of, partition, txn_metadata
+from tests.broker.transactions.world import (
+    OPEN,
+    Producer,
+    commands_of,
+    in_transaction,
+    partition,
+    producing,
+    txn_metadata,
+)
+from tests.kit.client import caught_up
 
 VERSIONS = range(4)
 
@@ -21,8 +30,7 @@ def taking_part(agent, transactional_id="id") -> list[int]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_first_add_opens_the_transaction_and_later_ones_join_it(version):
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         assert await producer.add({"logs": [0, 2]}, version=version) == {
             ("logs", 0): 0,
             ("logs", 2): 0,
@@ -38,8 +46,7 @@ async def test_the_first_add_opens_the_transaction_and_later_ones_join_it(versio
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_with_a_partition_that_is_not_there_none_takes_part(version):
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         wanted = {"gone": [0], "logs": [0, 4, -1, 1]}
         assert await producer.add(wanted, version=version) == {
             ("gone", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -53,77 +60,53 @@ async def test_with_a_partition_that_is_not_there_none_takes_part(version):
 
 async def test_a_topic_is_unknown_only_behind_a_barrier():
     """P8."""
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
+    async with producing("one", "two") as (producer, one, two):
         two.lag()
         await one.create_topic("new")
-        asked = asyncio.create_task(producer.add({"new": [0]}, peer=two.connect()))
-        await asyncio.sleep(1)
-        assert not asked.done()
-        two.catch_up()
-        assert await asked == {("new", 0): 0}
+        answer = await caught_up(two, producer.add({"new": [0]}, peer=two.connect()))
+        assert answer == {("new", 0): 0}
 
 
 async def test_a_topic_that_is_deleted_meanwhile_is_unknown_and_the_others_are_not_attempted():
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
+    async with producing("one", "two") as (producer, one, two):
         topic = await one.create_topic("doomed")
         await two.log_client.barrier()
         two.lag()
         await one.log_client.propose(DeleteTopic(topic.topic_id))
-        asked = asyncio.create_task(producer.add({"logs": [0], "doomed": [0]}, peer=two.connect()))
-        await asyncio.sleep(0.5)
-        two.catch_up()
-        assert await asked == {("logs", 0): 55, ("doomed", 0): 3}
+        asked = producer.add({"logs": [0], "doomed": [0]}, peer=two.connect())
+        assert await caught_up(two, asked) == {("logs", 0): 55, ("doomed", 0): 3}
         assert txn_metadata(two).state is not OPEN
 
 
-CASES = [
-    ("unknown", dict.fromkeys(VERSIONS, ErrorCode.INVALID_PRODUCER_ID_MAPPING)),
-    ("empty", dict.fromkeys(VERSIONS, ErrorCode.INVALID_REQUEST)),
-    ("other producer", dict.fromkeys(VERSIONS, ErrorCode.INVALID_PRODUCER_ID_MAPPING)),
-    ("older epoch", {0: 47, 1: 47, 2: 90, 3: 90}),
-    ("newer epoch", {0: 47, 1: 47, 2: 90, 3: 90}),
-]
-
-
-def _spoil(producer: Producer, case: str) -> None:
-    match case:
-        case "unknown":
-            producer.transactional_id = "nobody"
-        case "empty":
-            producer.transactional_id = ""
-        case "other producer":
-            producer.producer_id += 1
-        case "older epoch":
-            producer.epoch -= 1
-        case "newer epoch":
-            producer.epoch += 1
-
-
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(("case", "codes"), CASES)
-async def test_who_may_not_add_is_told_so_as_its_version_knows_it(case, codes, version):
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
-        _spoil(producer, case)
-        answer = await producer.add({"logs": [0, 1]}, version=version)
+@pytest.mark.parametrize(
+    ("fields", "codes"),
+    [
+        ({"transactional_id": "nobody"}, [49] * 4),
+        ({"transactional_id": ""}, [42] * 4),
+        ({"producer_id": 12_345}, [49] * 4),
+        ({"epoch": -1}, [47, 47, 90, 90]),
+        ({"epoch": 1}, [47, 47, 90, 90]),
+    ],
+)
+async def test_who_may_not_add_is_told_so_as_its_version_knows_it(fields, codes, version):
+    async with producing() as (producer, one):
+        wrong = replace(producer, **fields)
+        answer = await wrong.add({"logs": [0, 1]}, version=version)
         assert [*answer.values()] == [codes[version]] * 2
-        assert await producer.add_offsets("g", version=version) == codes[version]
+        assert await wrong.add_offsets("g", version=version) == codes[version]
         assert txn_metadata(one).state is not OPEN
 
 
 async def test_existence_comes_before_everything_about_the_id():
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, _one):
         producer.transactional_id = ""
         assert await producer.add({"gone": [0]}) == {("gone", 0): 3}
 
 
 @pytest.mark.parametrize("version", range(5))
 async def test_a_group_takes_part_in_every_version(version):
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         assert await producer.add_offsets("g", version=version) == 0
         assert await producer.add_offsets("h", version=version) == 0
         row = one.machine.transactions.get("id")
@@ -149,28 +132,22 @@ async def test_an_agent_that_lags_behind_the_producer_adds_to_its_first_transact
     async with agents("one", "two") as (one, two):
         two.lag()
         producer = await Producer.begin(one)
-        asked = asyncio.create_task(producer.add(peer=two.connect()))
-        await asyncio.sleep(0.5)
-        two.catch_up()
-        assert await asked == {("logs", 0): 0}
+        assert await caught_up(two, producer.add(peer=two.connect())) == {("logs", 0): 0}
         assert txn_metadata(two).instance == 1
 
 
 @pytest.mark.promise("P8")
 async def test_an_agent_that_lags_behind_several_transactions_adds_to_the_newest():
     """`apply` refuses what the agent saw; the client, which may not repeat it, hears nothing of it."""
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
+    async with producing("one", "two") as (producer, _one, two):
         await two.log_client.barrier()
         two.lag()
         for _ in range(3):
             await producer.add()
             assert await producer.end() == 0
         await producer.add({"logs": [1]})
-        asked = asyncio.create_task(producer.add({"logs": [2]}, peer=two.connect()))
-        await asyncio.sleep(0.5)
-        two.catch_up()
-        assert await asked == {("logs", 2): 0}
+        answer = await caught_up(two, producer.add({"logs": [2]}, peer=two.connect()))
+        assert answer == {("logs", 2): 0}
         assert (txn_metadata(two).instance, taking_part(two)) == (4, [1, 2])
         assert two.node.transactions.stats.moved == 1
 
@@ -199,8 +176,7 @@ async def test_a_transaction_that_moves_in_the_middle_of_a_large_add_takes_all_o
 
 
 async def test_a_transaction_that_never_stands_still_is_said_to_be_concurrent():
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         service = one.node.transactions
         service.txn_metadata = lambda transactional_id: standing_of(transactional_id)._replace(
             instance=7
@@ -211,22 +187,18 @@ async def test_a_transaction_that_never_stands_still_is_said_to_be_concurrent():
 
 
 async def test_an_add_opens_no_part_of_the_log_for_readers():
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction() as (producer, one):
         assert partition(one).last_stable == partition(one).end_offset == 0
         assert await producer.end() == 0
         assert partition(one).end_offset == 0
 
 
 async def test_without_a_session_adds_are_sent_again():
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         await one.lose_session()
         peer = one.connect()
         assert await producer.add(peer=peer) == {("logs", 0): 14}
         assert await producer.add_offsets("g", peer=peer) == 14
         one.log.down = False
-        while one.log_client.incarnation() is None:
-            await asyncio.sleep(0.1)
+        await one.ready()
         assert await producer.add(peer=peer) == {("logs", 0): 0}

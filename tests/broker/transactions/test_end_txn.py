@@ -4,6 +4,7 @@ The tables are those of docs/design/kafka-semantics.md §5.5.
 """
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,6 @@ from broker.transactions.stats import Ending
 from coordinator.commands.transaction_commands import AddToTransaction, EndTransaction
 from protocol import apis
 from protocol.errors import ErrorCode
-from tests.broker.groups.world import agents
 from tests.broker.transactions.world import (
     ABORTED,
     COMMITTED,
@@ -19,7 +19,9 @@ from tests.broker.transactions.world import (
     OPEN,
     Producer,
     commands_of,
+    in_transaction,
     partition,
+    producing,
     txn_metadata,
 )
 from tests.kit.faults import lost
@@ -50,55 +52,31 @@ async def at_state(producer: Producer, state) -> None:
     ],
 )
 async def test_an_old_end_in_every_state(version, state, commit, code, after):
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         await at_state(producer, state)
         assert await producer.end(commit=commit, version=version) == code
         assert txn_metadata(one).state is after
         assert txn_metadata(one).epoch == 0
 
 
-@pytest.mark.parametrize("version", OLD)
+@pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize(
     ("fields", "codes"),
     [
-        ({"transactional_id": ""}, [42] * 5),
-        ({"transactional_id": "nobody"}, [49] * 5),
-        ({"producer_id": 12_345}, [49] * 5),
-        ({"epoch": 5}, [47, 47, 90, 90, 90]),
-        ({"epoch": -1}, [47, 47, 90, 90, 90]),
+        ({"transactional_id": ""}, [42] * 6),
+        ({"transactional_id": "nobody"}, [49] * 6),
+        ({"producer_id": 12_345}, [49] * 6),
+        ({"epoch": 5}, [47, 47, 90, 90, 90, 90]),
+        ({"epoch": -2}, [47, 47, 90, 90, 90, 90]),
     ],
 )
 async def test_who_may_not_end_is_told_so_as_its_version_knows_it(version, commit, fields, codes):
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
-        await producer.add()
-        for name, value in fields.items():
-            setattr(producer, name, value)
-        assert await producer.end(commit=commit, version=version) == codes[version]
+    async with in_transaction() as (producer, one):
+        wrong = replace(producer, **fields)
+        assert await wrong.end(commit=commit, version=version) == codes[version]
         assert txn_metadata(one).state is OPEN
         assert one.node.transactions.stats.challenges == 0
-
-
-@pytest.mark.parametrize(
-    ("fields", "code"),
-    [
-        ({"transactional_id": ""}, 42),
-        ({"transactional_id": "nobody"}, 49),
-        ({"producer_id": 12_345}, 49),
-        ({"epoch": 5}, 90),
-        ({"epoch": -2}, 90),
-    ],
-)
-async def test_who_may_not_end_is_told_so_in_the_new_version(fields, code):
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
-        await producer.add()
-        for name, value in fields.items():
-            setattr(producer, name, value)
-        assert await producer.end(version=5) == code
-        assert txn_metadata(one).state is OPEN
 
 
 @pytest.mark.parametrize(
@@ -116,8 +94,7 @@ async def test_who_may_not_end_is_told_so_in_the_new_version(fields, code):
 )
 async def test_a_new_end_in_every_state_gives_the_next_epoch(state, commit, code, after):
     """KIP-890: an abort of nothing bumps too."""
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         await at_state(producer, state)
         assert await producer.end(commit=commit, version=5) == code
         assert txn_metadata(one).state is after
@@ -126,9 +103,7 @@ async def test_a_new_end_in_every_state_gives_the_next_epoch(state, commit, code
 
 @pytest.mark.parametrize("commit", [True, False])
 async def test_a_new_end_that_is_repeated_on_whatever_connection_gives_the_same_epoch_again(commit):
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction("one", "two") as (producer, _one, two):
         again, opposite = producer.copy(), producer.copy()
         assert await producer.end(commit=commit, version=5) == 0
         assert await again.end(commit=commit, version=5, peer=two.connect()) == 0
@@ -139,9 +114,7 @@ async def test_a_new_end_that_is_repeated_on_whatever_connection_gives_the_same_
 
 async def test_a_new_end_needs_no_barrier_and_an_old_one_does():
     """The new one is decided by apply alone; the old one names the instance."""
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction() as (producer, one):
         before = one.log_client.stats.barriers
         assert await producer.end(version=5) == 0
         assert one.log_client.stats.barriers == before
@@ -151,8 +124,7 @@ async def test_a_new_end_needs_no_barrier_and_an_old_one_does():
 
 
 async def test_an_agent_that_lags_ends_the_transaction_of_its_own_connection_only_when_it_knows_it():
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
+    async with producing("one", "two") as (producer, one, two):
         await two.log_client.barrier()
         two.lag()
         peer = two.connect()
@@ -169,8 +141,7 @@ async def test_an_agent_that_lags_ends_the_transaction_of_its_own_connection_onl
 
 @pytest.mark.parametrize("commit", [True, False])
 async def test_one_entry_ends_the_transaction_in_all_its_partitions(commit):
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         await producer.add({"logs": [0, 1, 2]})
         for index in (0, 1):
             assert await producer.produce(index) == 0
@@ -189,9 +160,7 @@ async def test_one_entry_ends_the_transaction_in_all_its_partitions(commit):
 @pytest.mark.parametrize("version", OLD)
 @pytest.mark.parametrize("commit", [True, False])
 async def test_an_end_on_another_connection_is_asked_once_to_come_again(version, commit):
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction("one", "two") as (producer, one, two):
         other = two.connect()
         commands = commands_of(one, EndTransaction)
         code = await producer.end(commit=commit, version=version, peer=other)
@@ -207,8 +176,7 @@ async def test_an_end_on_another_connection_is_asked_once_to_come_again(version,
 
 async def test_an_end_on_the_connection_of_the_adds_is_never_challenged():
     """Claim 4 of the issue: what every client does in normal traffic."""
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         for number in range(10):
             await producer.add({"logs": [number % 4]})
             await producer.add_offsets("g")
@@ -221,17 +189,14 @@ async def test_an_end_on_the_connection_of_the_adds_is_never_challenged():
 
 async def test_after_a_challenge_an_opposite_end_on_that_connection_is_believed_too():
     """The client has made up its mind anew; a late one does not read answers."""
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction() as (producer, one):
         other = one.connect()
         assert await producer.end(peer=other) == 51
         assert await producer.end(commit=False, peer=other) == 0
 
 
 async def test_a_challenge_for_one_transaction_proves_nothing_about_the_next():
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         other = one.connect()
         await producer.add()
         assert await producer.end(peer=other) == 51
@@ -243,9 +208,7 @@ async def test_a_challenge_for_one_transaction_proves_nothing_about_the_next():
 
 async def test_an_add_that_joins_from_elsewhere_costs_the_client_one_challenge():
     """Also one that adds nothing: symmetric, so a late one gains nothing."""
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction("one", "two") as (producer, _one, two):
         await producer.add(peer=two.connect())
         assert await producer.end() == 51
         assert await producer.end() == 0
@@ -253,9 +216,7 @@ async def test_an_add_that_joins_from_elsewhere_costs_the_client_one_challenge()
 
 async def test_an_end_that_was_read_before_another_connections_add_does_not_count():
     """Its clock is older than the add, though its connection was challenged before."""
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction("one", "two") as (producer, one, two):
         other = one.connect()
         assert await producer.end(peer=other) == 51
         frame = producer.end_frame(other)
@@ -270,9 +231,7 @@ async def test_an_end_that_was_read_before_another_connections_add_does_not_coun
 
 async def test_an_add_that_overtakes_an_end_on_its_way_into_the_log_turns_it_away():
     """Judged here as owner, but another connection's add was appended first."""
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction("one", "two") as (producer, one, two):
         await two.log_client.barrier()
         ends = commands_of(one, EndTransaction)
         joined = []
@@ -301,14 +260,11 @@ async def test_an_add_that_overtakes_an_end_on_its_way_into_the_log_turns_it_awa
 
 @pytest.mark.parametrize("version", [3, 5])
 async def test_without_a_session_an_end_is_sent_again_and_carried_out_then(version):
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction() as (producer, one):
         await one.lose_session()
         assert await producer.end(version=version) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         one.log.down = False
-        while one.log_client.incarnation() is None:
-            await asyncio.sleep(0.1)
+        await one.ready()
         code = await producer.end(version=version)
         # A new incarnation may have begun: its connections are others, as far as the log knows.
         assert code == 0 or (version == 3 and code == 51 and await producer.end() == 0)
@@ -321,9 +277,7 @@ async def test_an_end_whose_fate_stays_open_closes_the_connection_and_is_told_wh
     version,
 ):
     """P4: never an answer that is not true, and REQUEST_TIMED_OUT is fatal to most clients."""
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction("one", "two") as (producer, one, two):
         again = producer.copy()
         real = one.log_client.barrier
 
@@ -349,9 +303,7 @@ async def test_an_end_whose_fate_stays_open_closes_the_connection_and_is_told_wh
 @pytest.mark.promise("P17")
 async def test_after_a_stall_an_end_is_refused_and_its_repetition_is_carried_out():
     """P17, with the code that clients of transactions take as "send it again"."""
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction() as (producer, one):
         now = one.server.node.boot_ms
         one.server.node.boot_ms = lambda: now() + 5_000
         assert await producer.end() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -22,7 +22,7 @@ from coordinator.commands.transaction_commands import (
 )
 from protocol.types import TopicId
 from storage.formats.spans import Item
-from tests.broker.handlers.txn_steps import add, end, init, write
+from tests.broker.transactions.by_log import add, end, init, write
 
 MINUTE = {"transactional_id_expiration_ms": "60000", "producer_id_expiration_ms": "60000"}
 PAST_S = 200.0

@@ -16,9 +16,11 @@ from tests.broker.transactions.world import (
     Producer,
     commands_of,
     partition,
+    producing,
     records,
     txn_metadata,
 )
+from tests.kit.client import caught_up
 from tests.kit.faults import lost
 
 VERSIONS = range(6)
@@ -86,8 +88,7 @@ async def test_an_epoch_that_another_producer_has_taken_over_is_fenced(version, 
 @pytest.mark.parametrize("version", [3, 4, 5])
 async def test_a_producer_bumps_its_own_epoch_and_may_repeat_that(version):
     """KIP-360."""
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
+    async with producing("one", "two") as (producer, _one, two):
         before = producer.copy()
         assert await producer.init(given=True, version=version) == 0
         assert producer.epoch == 1
@@ -117,11 +118,7 @@ async def test_an_agent_that_lags_still_gives_the_newest_epoch():
         await Producer.begin(one)
         two.lag()
         await Producer.begin(one)
-        asked = asyncio.create_task(ask(two))
-        await asyncio.sleep(1)
-        assert not asked.done()
-        two.catch_up()
-        assert (await asked).producer_epoch == 2
+        assert (await caught_up(two, ask(two))).producer_epoch == 2
 
 
 async def test_without_a_session_clients_are_told_to_ask_again_and_nothing_happens():
@@ -129,16 +126,14 @@ async def test_without_a_session_clients_are_told_to_ask_again_and_nothing_happe
         await one.lose_session()
         assert (await ask(one)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         one.log.down = False
-        while one.log_client.incarnation() is None:
-            await asyncio.sleep(0.1)
+        await one.ready()
         assert txn_metadata(one) is None
         assert (await ask(one)).producer_epoch == 0
 
 
 async def test_when_the_fate_stays_open_the_connection_is_closed_and_the_client_gets_on_by_asking_again():
     """P4: the answer of the log is lost again and again."""
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         assert (await producer.add())["logs", 0] == 0
         one.log.after["append"] = lost()
         peer = one.connect()

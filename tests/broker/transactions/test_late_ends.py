@@ -12,13 +12,13 @@ import pytest
 
 from coordinator.commands.transaction_commands import ClientProof, EndTransaction
 from protocol.errors import ErrorCode
-from tests.broker.groups.world import agents
 from tests.broker.transactions.world import (
     ABORTED,
     COMMITTED,
     OPEN,
-    Producer,
     commands_of,
+    in_transaction,
+    producing,
     txn_metadata,
 )
 from tests.kit.client import settle
@@ -41,8 +41,7 @@ def codes(peer) -> int:
 @pytest.mark.parametrize("late_at", ["the same agent", "another agent"])
 async def test_jepsen_an_end_that_was_held_back_does_not_touch_a_later_transaction(commit, late_at):
     """EndTxn of transaction 1 is held on A; the client retries on B, and begins 2 and 3."""
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
+    async with producing("one", "two") as (producer, one, two):
         a, b = producer.peer, (one if late_at == "the same agent" else two).connect()
         await producer.add()
         a.put(producer.end_frame(a, commit=commit))  # In the kernel; nobody has read it.
@@ -71,8 +70,7 @@ async def last_answer(peer):
 @BOTH
 async def test_an_end_that_is_read_late_but_still_means_the_live_transaction_ends_it(commit):
     """The connection is its owner's: that is what its client had asked for."""
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
+    async with producing("one", "two") as (producer, one, two):
         a = producer.peer
         await producer.add()
         a.put(producer.end_frame(a, commit=commit))
@@ -87,10 +85,8 @@ async def test_an_end_that_is_read_late_but_still_means_the_live_transaction_end
 @pytest.mark.parametrize("order", ["read before the client goes on", "read after it"])
 async def test_hole_1_an_add_and_an_abort_behind_it_do_not_end_the_live_transaction(order):
     """librdkafka sends EndTxn(abort) behind an unanswered AddPartitionsToTxn."""
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
+    async with in_transaction("one", "two") as (producer, one, two):
         a, b = producer.peer, two.connect()
-        await producer.add()
         a.put(producer.add_frame(a, {"logs": [1]}) + producer.end_frame(a, commit=False))
         assert await producer.end(commit=False, peer=b) == 51
         assert await producer.end(commit=False, peer=b) == 0
@@ -118,8 +114,7 @@ async def test_hole_1_an_add_and_an_abort_behind_it_do_not_end_the_live_transact
 
 async def test_hole_1_a_late_add_joined_by_the_live_client_gives_the_late_abort_nothing():
     """The late add opened a transaction; the live client's add joined before the late end came."""
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
+    async with producing("one", "two") as (producer, one, two):
         a, b = producer.peer, two.connect()
         late_add, late_end = (
             producer.add_frame(a, {"logs": [1]}),
@@ -140,10 +135,8 @@ async def test_hole_1_a_late_add_joined_by_the_live_client_gives_the_late_abort_
 @BOTH
 async def test_hole_2_two_ends_on_a_dead_connection_do_not_pass_for_question_and_answer(commit):
     """librdkafka with socket.max.fails != 1: the first takes the challenge, so does the second."""
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
+    async with in_transaction("one", "two") as (producer, one, two):
         a, b = producer.peer, two.connect()
-        await producer.add()
         a.put(producer.end_frame(a, commit=commit) + producer.end_frame(a, commit=commit))
         assert await producer.end(commit=commit, peer=b) == 51
         assert await producer.end(commit=commit, peer=b) == 0
@@ -156,10 +149,8 @@ async def test_hole_2_two_ends_on_a_dead_connection_do_not_pass_for_question_and
 
 
 async def test_hole_2_the_second_end_may_lie_in_the_kernel_while_the_first_is_challenged():
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
+    async with in_transaction("one", "two") as (producer, one, two):
         a, b = producer.peer, two.connect()
-        await producer.add()
         first, second = producer.end_frame(a), producer.end_frame(a)
         assert await producer.end(peer=b) == 51
         assert await producer.end(peer=b) == 0
@@ -177,13 +168,9 @@ async def test_hole_2_the_second_end_may_lie_in_the_kernel_while_the_first_is_ch
 @BOTH
 async def test_hole_3_an_agents_own_delayed_proposal_does_not_end_a_later_transaction(commit):
     """Cut off with an append under way, it writes after its client has long gone on elsewhere."""
-    async with agents("one", "two", lease_ttl_ms="60000", session_deadline_ms="50000") as (
-        one,
-        two,
-    ):
-        producer = await Producer.begin(one)
+    patient = {"lease_ttl_ms": "60000", "session_deadline_ms": "50000"}
+    async with in_transaction("one", "two", **patient) as (producer, one, two):
         a, b = producer.peer, two.connect()
-        await producer.add()
         real = one.log.append
         gate = asyncio.Event()
 
@@ -208,9 +195,7 @@ async def test_hole_3_an_agents_own_delayed_proposal_does_not_end_a_later_transa
 
 
 async def test_a_command_that_is_written_again_and_again_ends_what_it_names_once():
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction() as (producer, one):
         number = producer.peer.protocol.number
         proof = ClientProof(1, number, one.machine.position, challenged=True)
         command = EndTransaction("id", producer.producer_id, 0, True, proof)
@@ -227,8 +212,7 @@ async def test_a_command_that_is_written_again_and_again_ends_what_it_names_once
 @BOTH
 async def test_a_late_end_of_the_new_protocol_is_a_repetition_and_no_more(commit):
     """Each end bumps the epoch, so no challenge is needed."""
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
+    async with producing("one", "two") as (producer, one, two):
         a, b = producer.peer, two.connect()
         await producer.add(peer=b)
         a.put(producer.end_frame(a, commit=commit, version=5))

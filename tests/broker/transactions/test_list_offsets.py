@@ -1,9 +1,6 @@
 """ListOffsets where transactions are: what is open bounds some readers, and markers have times."""
 
-import struct
-
 import pytest
-from crc32c import crc32c
 
 from broker.handlers.list_offsets import find_record
 from protocol import apis
@@ -12,9 +9,10 @@ from storage.formats.batches import Batches
 from storage.formats.spans import ObjectId, Span
 from tests.broker.fetch import jobs_by_hand
 from tests.broker.groups.world import agents
-from tests.broker.handlers.test_offsets import at, place, stamped
-from tests.broker.transactions.world import Producer, partition
+from tests.broker.handlers.test_offsets import GZIP, at, place, stamped
+from tests.broker.transactions.world import Producer, partition, producing
 from tests.kit.agents import NOW_MS
+from tests.storage.lies import saying
 
 COMMITTED = 1
 NOWHERE = (-1, -1)
@@ -39,8 +37,7 @@ def marker_time(agent, offset: int) -> int:
 
 @pytest.mark.parametrize("version", range(2, 12))
 async def test_the_latest_offset_is_the_last_stable_one_for_who_reads_committed_records(version):
-    async with agents() as (one,):
-        producer = await with_open(one)
+    async with producing(begin=with_open) as (producer, one):
         assert await place(one, at(-1), version) == (4, -1)
         assert await place(one, at(-1, isolation=COMMITTED), version) == (1, -1)
         assert await place(one, at(-2, isolation=COMMITTED), version) == (0, -1)
@@ -51,8 +48,7 @@ async def test_the_latest_offset_is_the_last_stable_one_for_who_reads_committed_
 
 @pytest.mark.parametrize("commit", [True, False])
 async def test_a_search_by_time_ends_at_the_last_stable_offset(commit):
-    async with agents() as (one,):
-        producer = await with_open(one)
+    async with producing(begin=with_open) as (producer, one):
         assert await place(one, at(NOW_MS, isolation=COMMITTED)) == (0, 0)
         assert await place(one, at(NOW_MS + 1)) == (2, 50)
         assert await place(one, at(NOW_MS + 1, isolation=COMMITTED)) == NOWHERE
@@ -69,8 +65,7 @@ def test_what_lies_behind_the_bound_in_a_span_is_not_found():
 
 
 async def test_the_end_of_a_transaction_is_found_by_its_time_as_in_kafka():
-    async with agents() as (one,):
-        producer = await with_open(one)
+    async with producing(begin=with_open) as (producer, one):
         assert await producer.end() == 0
         time = marker_time(one, 4)
         assert time > 50
@@ -80,17 +75,9 @@ async def test_the_end_of_a_transaction_is_found_by_its_time_as_in_kafka():
             assert await place(one, at(NOW_MS + time + 1, isolation=isolation)) == NOWHERE
 
 
-def lying(timestamp: int, *, said: int) -> bytes:
-    """A compressed batch whose header says a later time than its record has."""
-    batch = bytearray(stamped(timestamp, codec=1))
-    struct.pack_into(">q", batch, 35, NOW_MS + said)
-    struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
-    return bytes(batch)
-
-
 async def test_a_marker_that_is_too_old_is_passed_over():
     async with agents() as (one,):
-        await one.produce("logs", lying(0, said=FOREVER))
+        await one.produce("logs", saying(stamped(0, codec=GZIP), NOW_MS + FOREVER))
         producer = await Producer.begin(one)
         assert await producer.add() == {("logs", 0): 0}
         assert await producer.produce() == 0
@@ -105,8 +92,7 @@ async def test_a_marker_that_is_too_old_is_passed_over():
 
 async def test_the_newest_timestamp_may_be_a_markers_or_lie_beyond_the_bound():
     """Kafka's log counts control records; what is not stable is answered with nothing."""
-    async with agents() as (one,):
-        producer = await with_open(one)
+    async with producing(begin=with_open) as (producer, one):
         assert await place(one, at(-3)) == (2, 50)
         assert await place(one, at(-3, isolation=COMMITTED)) == NOWHERE
         assert await producer.end() == 0
@@ -120,8 +106,7 @@ async def test_the_newest_timestamp_may_be_a_markers_or_lie_beyond_the_bound():
 @pytest.mark.promise("P8")
 async def test_another_agent_says_the_same_behind_a_barrier():
     """P8."""
-    async with agents("one", "lagging") as (one, lagging):
-        producer = await with_open(one)
+    async with producing("one", "lagging", begin=with_open) as (producer, _one, lagging):
         await lagging.log_client.barrier()
         for timestamp, expected in ((-1, 5), (-3, 4)):
             lagging.lag()
@@ -135,8 +120,7 @@ async def test_another_agent_says_the_same_behind_a_barrier():
 
 
 async def test_an_end_that_was_deleted_is_not_found_though_its_page_is_there():
-    async with agents() as (one,):
-        producer = await with_open(one)
+    async with producing(begin=with_open) as (producer, one):
         assert await producer.end() == 0
         newest = marker_time(one, 4)
         assert newest > 50

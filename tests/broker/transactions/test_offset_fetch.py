@@ -5,8 +5,7 @@ import pytest
 from protocol import apis
 from protocol.errors import ErrorCode
 from tests.broker.groups.members import fetch, put
-from tests.broker.groups.world import agents
-from tests.broker.transactions.world import Producer
+from tests.broker.transactions.world import Producer, producing
 
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 STABLE_VERSIONS = range(7, 11)
@@ -40,8 +39,7 @@ async def pending(one) -> Producer:
 
 @pytest.mark.parametrize("version", STABLE_VERSIONS)
 async def test_places_with_an_offset_pending_are_unstable(version):
-    async with agents() as (one,):
-        await pending(one)
+    async with producing(begin=pending) as (_producer, one):
         topics = {"logs": [0, 1, 2, 3]}
         assert await told(one, topics, stable=True, version=version) == {
             0: (5, 0),
@@ -59,16 +57,14 @@ async def test_places_with_an_offset_pending_are_unstable(version):
 
 @pytest.mark.parametrize("version", [1, 6])
 async def test_old_clients_are_told_what_was_committed_before(version):
-    async with agents() as (one,):
-        await pending(one)
+    async with producing(begin=pending) as (_producer, one):
         expected = {0: (5, 0), 1: (6, 0), 2: (-1, 0)}
         assert await told(one, {"logs": [0, 1, 2]}, stable=False, version=version) == expected
 
 
 @pytest.mark.parametrize("version", STABLE_VERSIONS)
 async def test_who_asks_for_all_places_is_told_which_committed_ones_are_unstable(version):
-    async with agents() as (one,):
-        await pending(one)
+    async with producing(begin=pending) as (_producer, one):
         expected = {0: (5, 0), 1: (-1, UNSTABLE)}
         assert await told(one, None, stable=True, version=version) == expected
         assert await told(one, None, stable=False, version=version) == {0: (5, 0), 1: (6, 0)}
@@ -76,16 +72,14 @@ async def test_who_asks_for_all_places_is_told_which_committed_ones_are_unstable
 
 @pytest.mark.parametrize(("commit", "ends"), [(True, (16, 17)), (False, (6, -1))])
 async def test_with_the_end_of_the_transaction_everything_is_stable(commit, ends):
-    async with agents() as (one,):
-        producer = await pending(one)
+    async with producing(begin=pending) as (producer, one):
         assert await producer.end(commit=commit) == 0
         expected = {1: (ends[0], 0), 2: (ends[1], 0)}
         assert await told(one, {"logs": [1, 2]}, stable=True) == expected
 
 
 async def test_a_group_that_has_nothing_but_pending_offsets_is_unstable_too():
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         assert await producer.add_offsets("g") == 0
         await producer.commit_offsets(one, "g", {("logs", 0): 3})
         assert await told(one, {"logs": [0]}, stable=True) == {0: (-1, UNSTABLE)}

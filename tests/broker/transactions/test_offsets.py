@@ -1,6 +1,7 @@
 """TxnOffsetCommit: who may, for which transaction, and what becomes of the offsets."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -15,13 +16,17 @@ from tests.broker.transactions.world import (
     OPEN,
     Producer,
     commands_of,
+    of_member,
     offset_codes,
+    producing,
     txn_metadata,
 )
+from tests.kit.client import caught_up
 from tests.kit.faults import lost
 
 LOGS0, LOGS1 = ("logs", 0), ("logs", 1)
 VERSIONS = range(6)
+PATIENT = {"lease_ttl_ms": "60000", "session_deadline_ms": "50000"}
 
 
 async def in_group(agent, group_id="g", **more) -> Producer:
@@ -40,8 +45,7 @@ def offsets_of(agent, group_id="g") -> dict:
 async def test_offsets_are_the_groups_when_the_transaction_is_committed_and_only_then(
     version, commit
 ):
-    async with agents() as (one,):
-        producer = await in_group(one)
+    async with producing(begin=in_group) as (producer, one):
         wanted = {LOGS0: (7, "mine"), LOGS1: 8}
         answer = await producer.commit_offsets(one, "g", wanted, version=version)
         assert answer == {LOGS0: 0, LOGS1: 0}
@@ -55,47 +59,41 @@ async def test_offsets_are_the_groups_when_the_transaction_is_committed_and_only
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("wrong", ["the group takes no part", "nothing is open"])
+async def test_the_group_has_to_take_part_in_an_open_transaction_unless_the_client_is_new(
+    version, wrong
+):
+    """Kafka's verification says TRANSACTION_ABORTABLE to those who know it."""
+    async with producing() as (producer, one):
+        assert await producer.add_offsets("h" if wrong == "the group takes no part" else "g") == 0
+        if wrong == "nothing is open":
+            assert await producer.end() == 0
+        answer = await producer.commit_offsets(one, "g", {LOGS0: 7}, version=version)
+        assert answer == {LOGS0: [48, 48, 48, 48, 120, 0][version]}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
-    ("case", "codes"),
+    ("fields", "code"),
     [
-        # Kafka's verification says TRANSACTION_ABORTABLE to those who know it.
-        ("the group takes no part", [48, 48, 48, 48, 120, 0]),
-        ("nothing is open", [48, 48, 48, 48, 120, 0]),
-        ("older epoch", [47] * 6),
-        ("newer epoch", [47] * 6),
-        ("other producer", [49] * 6),
-        ("other transactional id", [49] * 6),
-        ("unknown transactional id", [49] * 6),
-        ("no transactional id", [42] * 6),
+        ({"epoch": -1}, 47),
+        ({"epoch": 1}, 47),
+        ({"producer_id": 12_345}, 49),
+        ({"transactional_id": "other"}, 49),
+        ({"transactional_id": "nobody"}, 49),
+        ({"transactional_id": ""}, 42),
     ],
 )
-async def test_which_transaction_it_is_comes_before_everything_about_members(version, case, codes):
-    async with agents() as (one,):
-        producer = await in_group(one, "h" if case == "the group takes no part" else "g")
+async def test_which_transaction_it_is_comes_before_everything_about_members(version, fields, code):
+    async with producing(begin=in_group) as (producer, one):
         await Producer.begin(one, "other")
-        match case:
-            case "nothing is open":
-                assert await producer.end() == 0
-            case "older epoch":
-                producer.epoch -= 1
-            case "newer epoch":
-                producer.epoch += 1
-            case "other producer":
-                producer.producer_id += 99
-            case "other transactional id":
-                producer.transactional_id = "other"
-            case "unknown transactional id":
-                producer.transactional_id = "nobody"
-            case "no transactional id":
-                producer.transactional_id = ""
-        answer = await producer.commit_offsets(one, "g", {LOGS0: 7}, version=version)
-        assert answer == {LOGS0: codes[version]}
+        wrong = replace(producer, **fields)
+        assert await wrong.commit_offsets(one, "g", {LOGS0: 7}, version=version) == {LOGS0: code}
 
 
 async def test_offsets_of_a_new_client_begin_the_transaction_of_their_epoch():
     """KIP-890: no AddOffsetsToTxn at all."""
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         assert await producer.commit_offsets(one, "g", {LOGS0: 7}, version=5) == {LOGS0: 0}
         assert (txn_metadata(one).state, txn_metadata(one).instance) == (OPEN, 1)
         assert await producer.end(version=5) == 0
@@ -111,11 +109,8 @@ async def test_the_group_takes_part_as_the_agent_finds_behind_a_barrier():
         await two.log_client.barrier()
         two.lag()
         assert await producer.add_offsets(group_id) == 0
-        asked = asyncio.create_task(producer.commit_offsets(two, group_id, {LOGS0: 7}))
-        await asyncio.sleep(1)
-        assert not asked.done()
-        two.catch_up()
-        assert await asked == {LOGS0: 0}
+        answer = await caught_up(two, producer.commit_offsets(two, group_id, {LOGS0: 7}))
+        assert answer == {LOGS0: 0}
         assert await producer.end() == 0
         await two.log_client.barrier()
         assert offsets_of(two, group_id) == {0: 7}
@@ -132,10 +127,7 @@ async def test_offsets_go_to_the_groups_coordinator_and_to_no_other_agent():
 
 async def test_offsets_that_come_late_into_the_log_do_not_slide_into_the_next_transaction():
     """The command names the instance; clients are told to find the coordinator and ask again."""
-    async with agents("one", "two", lease_ttl_ms="60000", session_deadline_ms="50000") as (
-        one,
-        two,
-    ):
+    async with agents("one", "two", **PATIENT) as (one, two):
         group_id = group_of(two)
         producer = await in_group(one, group_id)
         await two.log_client.barrier()
@@ -161,8 +153,7 @@ async def test_offsets_that_come_late_into_the_log_do_not_slide_into_the_next_tr
 
 async def test_offsets_whose_frame_was_begun_before_the_transaction_before_ended_are_sent_back():
     """They may be meant for that one. A client that lives sends them again."""
-    async with agents() as (one,):
-        producer = await in_group(one)
+    async with producing(begin=in_group) as (producer, one):
         request = producer.offsets_request("g", {LOGS0: 7})
         late = one.connect()
         frame = late.frame(apis.TXN_OFFSET_COMMIT, 3, request)
@@ -176,8 +167,7 @@ async def test_offsets_whose_frame_was_begun_before_the_transaction_before_ended
 
 
 async def test_unknown_partitions_and_long_metadata_are_told_one_by_one():
-    async with agents(offset_metadata_max_bytes="10") as (one,):
-        producer = await in_group(one)
+    async with producing(offset_metadata_max_bytes="10", begin=in_group) as (producer, one):
         wanted = {LOGS0: (1, "x" * 11), LOGS1: (2, "x" * 10), ("logs", 4): 3, ("gone", 0): 4}
         assert await producer.commit_offsets(one, "g", wanted) == {
             LOGS0: 12,
@@ -220,77 +210,58 @@ async def test_more_offsets_than_fit_one_command_go_as_several_of_one_transactio
 @pytest.mark.parametrize(
     ("who", "code"),
     [
-        ("the member", 0),
-        ("nobody", 0),  # A producer of its own for each partition, as before KIP-447.
-        ("an older generation", 22),
-        ("a newer generation", 22),
-        ("a stranger", 25),
-        ("a generation without a member", 25),
-        ("a member without a generation", 22),
+        ({}, 0),
+        (None, 0),  # A producer of its own for each partition, as before KIP-447.
+        ({"by": -1}, 22),
+        ({"by": 1}, 22),
+        ({"member_id": "stranger"}, 25),
+        ({"member_id": ""}, 25),
+        ({"generation_id": -1}, 22),
     ],
+    ids=str,
 )
 async def test_offsets_of_a_classic_group_are_fenced_by_member_and_generation(version, who, code):
-    async with agents() as (one,):
+    async with producing(begin=in_group) as (producer, one):
         (member,) = await classic_group(one, "g", {"logs": [0, 1, 2, 3]})
-        producer = await in_group(one)
-        fields = {"generation_id": member.epoch, "member_id": member.member_id}
-        match who:
-            case "nobody":
-                fields = {}
-            case "an older generation":
-                fields["generation_id"] -= 1
-            case "a newer generation":
-                fields["generation_id"] += 1
-            case "a stranger":
-                fields["member_id"] = "stranger"
-            case "a generation without a member":
-                fields["member_id"] = ""
-            case "a member without a generation":
-                fields["generation_id"] = -1
+        fields = {} if who is None else of_member(member, **who)
         answer = await producer.commit_offsets(one, "g", {LOGS0: 7}, version=version, **fields)
         assert answer == {LOGS0: code}
         assert await producer.end(version=5 if version >= 5 else 3) == 0
         assert offsets_of(one) == ({0: 7} if code == 0 else {})
 
 
-@pytest.mark.parametrize(("instance_id", "code"), [("static", 0), ("other", 25)])
-async def test_a_static_members_offsets_name_its_instance(instance_id, code):
-    async with agents() as (one,):
+@pytest.mark.parametrize(
+    ("who", "code"),
+    [
+        ({"group_instance_id": "static"}, 0),
+        ({"group_instance_id": "other"}, 25),
+        ({"group_instance_id": "static", "member_id": "stranger"}, 82),
+    ],
+    ids=str,
+)
+async def test_a_static_members_offsets_name_its_instance(who, code):
+    async with producing(begin=in_group) as (producer, one):
         (member,) = await classic_group(one, "g", {"logs": [0]}, instance_ids=["static"])
-        producer = await in_group(one)
-        fields = {
-            "generation_id": member.epoch,
-            "member_id": member.member_id,
-            "group_instance_id": instance_id,
-        }
+        fields = of_member(member, **who)
         assert await producer.commit_offsets(one, "g", {LOGS0: 7}, **fields) == {LOGS0: code}
-        fields["group_instance_id"], fields["member_id"] = "static", "stranger"
-        assert await producer.commit_offsets(one, "g", {LOGS0: 7}, **fields) == {LOGS0: 82}
 
 
 @pytest.mark.parametrize(
-    ("who", "code"), [("the member", 0), ("an older epoch", 22), ("a stranger", 25), ("nobody", 0)]
+    ("who", "code"),
+    [({}, 0), ({"by": -1}, 22), ({"member_id": "stranger"}, 25), (None, 0)],
+    ids=str,
 )
 @pytest.mark.parametrize("version", [3, 5])
 async def test_offsets_of_a_group_of_kip_848_are_fenced_by_the_members_epoch(version, who, code):
-    async with agents() as (one,):
+    async with producing(begin=in_group) as (producer, one):
         (member,) = await consumer_group(one, "g")
-        producer = await in_group(one)
-        fields = {"generation_id": member.epoch, "member_id": member.member_id}
-        match who:
-            case "an older epoch":
-                fields["generation_id"] -= 1
-            case "a stranger":
-                fields["member_id"] = "stranger"
-            case "nobody":
-                fields = {}
+        fields = {} if who is None else of_member(member, **who)
         answer = await producer.commit_offsets(one, "g", {LOGS0: 7}, version=version, **fields)
         assert answer == {LOGS0: code}
 
 
 async def test_a_generation_of_a_group_that_is_not_there_is_illegal():
-    async with agents() as (one,):
-        producer = await in_group(one)
+    async with producing(begin=in_group) as (producer, one):
         answer = await producer.commit_offsets(
             one, "g", {LOGS0: 7}, generation_id=3, member_id="member"
         )
@@ -306,7 +277,7 @@ async def test_offsets_of_a_generation_that_waits_for_its_assignment_are_sent_ag
         await asyncio.sleep(0.1)
         rejoin = join_request("g", member_id=member.member_id)
         rejoined = await member.peer.call(apis.JOIN_GROUP, 3, rejoin)
-        fields = {"generation_id": rejoined.generation_id, "member_id": member.member_id}
+        fields = of_member(member, generation_id=rejoined.generation_id)
         answer = await producer.commit_offsets(one, "g", {LOGS0: 7}, **fields)
         assert answer == {LOGS0: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
@@ -317,8 +288,7 @@ async def test_offsets_of_anothers_partition_abort_the_transaction_where_only_ow
         await one.log_client.propose(SetGroupConfigs("g", configs))
         first, _ = await classic_group(one, "g", {"logs": [0]}, {"logs": [1]})
         producer = await in_group(one)
-        fields = {"generation_id": first.epoch, "member_id": first.member_id}
-        answer = await producer.commit_offsets(one, "g", {LOGS0: 7, LOGS1: 8}, **fields)
+        answer = await producer.commit_offsets(one, "g", {LOGS0: 7, LOGS1: 8}, **of_member(first))
         assert answer == {LOGS0: 0, LOGS1: ErrorCode.ILLEGAL_GENERATION}
 
 
@@ -327,8 +297,7 @@ async def test_offsets_of_anothers_partition_abort_the_transaction_where_only_ow
 
 @pytest.mark.promise("P4")
 async def test_offsets_whose_fate_is_open_are_said_to_have_timed_out_and_may_be_sent_again():
-    async with agents(lease_ttl_ms="60000", session_deadline_ms="50000") as (one,):
-        producer = await in_group(one)
+    async with producing(begin=in_group, **PATIENT) as (producer, one):
         one.lag()
         one.log.after["append"] = lost()
         assert await producer.commit_offsets(one, "g", {LOGS0: 7}) == {LOGS0: 7}
@@ -342,8 +311,7 @@ async def test_offsets_whose_fate_is_open_are_said_to_have_timed_out_and_may_be_
 
 
 async def test_without_a_session_the_agent_coordinates_no_group():
-    async with agents() as (one,):
-        producer = await in_group(one)
+    async with producing(begin=in_group) as (producer, one):
         await one.lose_session()
         assert await producer.commit_offsets(one, "g", {LOGS0: 7}) == {LOGS0: 16}
         assert one.machine.groups.get("g") is None

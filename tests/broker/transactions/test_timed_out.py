@@ -16,6 +16,7 @@ from tests.broker.transactions.world import (
     Producer,
     commands_of,
     partition,
+    producing,
     records,
     txn_metadata,
 )
@@ -56,8 +57,7 @@ def timed_out(agent) -> int:
 
 
 async def test_a_transaction_is_aborted_after_its_timeout_and_not_before():
-    async with agents(**SWEEP) as (one,):
-        await left_open(one)
+    async with producing(begin=left_open, **SWEEP) as (_producer, one):
         took_s = await until_ended(one, 10)
         assert 4.9 <= took_s <= 6.5
         assert (txn_metadata(one).state, txn_metadata(one).given_up) == (ABORTED, True)
@@ -67,8 +67,7 @@ async def test_a_transaction_is_aborted_after_its_timeout_and_not_before():
 
 
 async def test_one_that_is_ended_in_time_is_left_alone_and_the_next_one_has_its_own_time():
-    async with agents(**SWEEP) as (one,):
-        producer = await left_open(one)
+    async with producing(begin=left_open, **SWEEP) as (producer, one):
         proposed = commands_of(one, GiveUpTransaction)
         for _ in range(4):
             await asyncio.sleep(3)
@@ -81,8 +80,7 @@ async def test_one_that_is_ended_in_time_is_left_alone_and_the_next_one_has_its_
 
 @pytest.mark.parametrize("version", range(5))
 async def test_an_old_clients_producer_is_fenced_by_the_timeout(version):
-    async with agents(**SWEEP) as (one,):
-        producer = await left_open(one)
+    async with producing(begin=left_open, **SWEEP) as (producer, one):
         await until_ended(one, 10)
         fenced = 47 if version < 2 else 90
         assert await producer.end(version=version) == fenced
@@ -108,8 +106,7 @@ async def test_a_new_clients_producer_hears_that_it_must_abort_and_goes_on():
 
 
 async def test_the_producer_that_timed_out_recovers_by_its_own_epoch_if_nobody_took_over():
-    async with agents(**SWEEP) as (one,):
-        producer = await left_open(one)
+    async with producing(begin=left_open, **SWEEP) as (producer, one):
         await until_ended(one, 10)
         assert await producer.init(given=True) == 0
         assert (producer.epoch, txn_metadata(one).state) == (1, EMPTY)
@@ -154,8 +151,7 @@ async def test_when_the_coordinator_dies_the_next_one_is_coordinator_and_need_no
 
 @pytest.mark.promise("P6")
 async def test_a_stall_of_the_agent_is_no_time():
-    async with agents(**SWEEP) as (one,):
-        await left_open(one)
+    async with producing(begin=left_open, **SWEEP) as (_producer, one):
         skew = [0]
         real = one.world.boot_ms
         service = one.node.transactions
@@ -170,13 +166,11 @@ async def test_a_stall_of_the_agent_is_no_time():
 
 async def test_a_time_without_a_session_is_no_time():
     """Its clients could not end it; the agent could not either."""
-    async with agents(**SWEEP) as (one,):
-        producer = await left_open(one)
+    async with producing(begin=left_open, **SWEEP) as (producer, one):
         await one.lose_session()
         await asyncio.sleep(30)
         one.log.down = False
-        while one.log_client.incarnation() is None:
-            await asyncio.sleep(0.1)
+        await one.ready()
         await asyncio.sleep(1.5)
         assert txn_metadata(one).state is OPEN
         code = await producer.end()
@@ -188,8 +182,7 @@ async def test_a_time_without_a_session_is_no_time():
 
 @pytest.mark.promise("P6")
 async def test_a_wall_clock_that_jumps_ends_nothing():
-    async with agents(**SWEEP) as (one,):
-        await left_open(one)
+    async with producing(begin=left_open, **SWEEP) as (_producer, one):
         one.node.now_ms = lambda: 10**15
         one.log_client._proposer._now_ms = lambda: 10**15
         await one.create_topic("another")
@@ -215,8 +208,7 @@ async def test_an_agent_that_has_just_started_gives_the_whole_time_again(world):
 
 async def test_a_transaction_that_is_another_by_the_time_its_end_is_written_is_left_alone():
     """The command names what the agent saw; the row has moved on meanwhile."""
-    async with agents("one", "two", **SWEEP) as (one, two):
-        producer = await left_open(one)
+    async with producing("one", "two", begin=left_open, **SWEEP) as (producer, one, two):
         owner = one if one.node.transactions.coordinates("id") else two
         gate, real = asyncio.Event(), owner.log_client.propose
 

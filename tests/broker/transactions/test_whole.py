@@ -10,7 +10,15 @@ from broker.transactions.stats import Ending
 from protocol.errors import ErrorCode
 from tests.broker.groups.members import classic_group, fetched, rows
 from tests.broker.groups.world import agents, group_of
-from tests.broker.transactions.world import OPEN, Producer, records, txn_metadata
+from tests.broker.transactions.world import (
+    OPEN,
+    Producer,
+    in_transaction,
+    of_member,
+    producing,
+    records,
+    txn_metadata,
+)
 
 LOGS0 = ("logs", 0)
 
@@ -21,7 +29,7 @@ async def test_consume_transform_produce_with_a_groups_offsets_is_all_or_nothing
     async with agents("one", "two") as (one, two):
         group_id = group_of(two)
         (member,) = await classic_group(two, group_id, {"logs": [0, 1, 2, 3]})
-        fenced = {"generation_id": member.epoch, "member_id": member.member_id}
+        fenced = of_member(member)
         producer = await Producer.begin(one)
         new = generation == "TV2"
         expected: list[bytes] = []
@@ -57,8 +65,7 @@ async def test_a_member_that_its_group_has_lost_commits_nothing_more():
         producer = await Producer.begin(one)
         assert await producer.add_offsets("g") == 0
         await classic_group(one, "g", {"logs": [0]}, {"logs": [1]}, before=[old])
-        fenced = {"generation_id": old.epoch, "member_id": old.member_id}
-        answer = await producer.commit_offsets(one, "g", {LOGS0: 7}, **fenced)
+        answer = await producer.commit_offsets(one, "g", {LOGS0: 7}, **of_member(old))
         assert answer == {LOGS0: ErrorCode.ILLEGAL_GENERATION}
         assert await producer.end(commit=False) == 0
         assert rows(one, "g") == {}
@@ -67,8 +74,7 @@ async def test_a_member_that_its_group_has_lost_commits_nothing_more():
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_a_client_that_learns_of_the_new_generation_switches_in_mid_life(at_once):
     """Java: ends the open transaction the old way, asks for the next epoch, and goes on."""
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         await producer.add({"logs": [0]})
         assert await producer.produce(0, b"old") == 0
         if at_once:
@@ -116,9 +122,7 @@ async def test_of_two_live_producers_the_older_is_fenced_everywhere(generation):
 
 async def test_a_transaction_may_be_carried_on_at_another_agent_when_one_goes_away():
     """Any agent serves any id; the new connection costs one challenge."""
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction("one", "two") as (producer, one, two):
         assert await producer.produce(0, b"before") == 0
         await one.lose_session()
         producer.peer = two.connect()
@@ -134,9 +138,7 @@ async def test_a_transaction_may_be_carried_on_at_another_agent_when_one_goes_aw
 
 async def test_nothing_is_lost_while_the_log_is_away():
     """Every request is answered with 14, and the transaction goes on where it was."""
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction() as (producer, one):
         assert await producer.produce(0, b"first") == 0
         await one.lose_session()
         assert await producer.add({"logs": [1]}) == {("logs", 1): 14}
@@ -144,8 +146,7 @@ async def test_nothing_is_lost_while_the_log_is_away():
         assert await producer.end() == 14
         assert await producer.copy().init() == 14
         one.log.down = False
-        while one.log_client.incarnation() is None:
-            await asyncio.sleep(0.1)
+        await one.ready()
         await producer.add({"logs": [1]})
         assert await producer.produce(1, b"second") == 0
         code = await producer.end()

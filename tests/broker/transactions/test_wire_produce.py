@@ -7,20 +7,19 @@ import pytest
 from coordinator.commands.entries import DeleteTopic
 from protocol import apis
 from protocol.errors import ErrorCode
-from protocol.messages import EndTxnRequest, MetadataRequest, MetadataRequestTopic, hot
-from protocol.records import Record, build_batch
+from protocol.messages import EndTxnRequest, MetadataRequest, MetadataRequestTopic
 from tests.broker.groups.world import agents
 from tests.broker.transactions.world import (
     COMMITTED,
     EMPTY,
     OPEN,
-    TRANSACTIONAL,
     Producer,
+    in_transaction,
     partition,
+    producing,
     records,
     txn_metadata,
 )
-from tests.kit.agents import NOW_MS
 
 CODES = {9: ErrorCode.INVALID_TXN_STATE, 11: ErrorCode.TRANSACTION_ABORTABLE}
 """What a batch outside of a transaction is told."""
@@ -36,20 +35,7 @@ def frame(
     acks: int = -1,
 ) -> bytes:
     """A Produce request with one record for each of these partitions."""
-    batch = build_batch(
-        [Record(timestamp=NOW_MS, key=None, value=value)],
-        attributes=TRANSACTIONAL,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
-        base_sequence=sequence,
-    )
-    data = [hot.PartitionProduceData(index=index, records=batch) for index in indexes or (0,)]
-    request = hot.ProduceRequest(
-        transactional_id=producer.transactional_id,
-        acks=acks,
-        timeout_ms=30_000,
-        topic_data=[hot.TopicProduceData(name="logs", partition_data=data)],
-    )
+    request = producer.produce_request(*indexes or (0,), value=value, sequence=sequence, acks=acks)
     return peer.frame(apis.PRODUCE, version, request)
 
 
@@ -67,9 +53,7 @@ async def next_transaction(agent, producer: Producer, *, commit: bool = True) ->
 
 @pytest.mark.parametrize("commit", [True, False])
 async def test_a_frame_of_which_one_half_comes_after_the_end_is_not_of_the_next_transaction(commit):
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction("one", "two") as (producer, one, two):
         peer = one.connect()
         late = frame(producer, peer, value=b"late")
         peer.feed(late[:100])
@@ -82,9 +66,7 @@ async def test_a_frame_of_which_one_half_comes_after_the_end_is_not_of_the_next_
 
 
 async def test_a_frame_that_waits_for_its_turn_while_its_transaction_ends_is_not_of_the_next_one():
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction("one", "two") as (producer, one, two):
         await one.log_client.barrier()
         peer = one.connect()
         one.lag()
@@ -101,8 +83,7 @@ async def test_a_frame_that_waits_for_its_turn_while_its_transaction_ends_is_not
 
 async def test_behind_the_end_and_the_next_add_on_one_connection_a_batch_is_sent_back_and_then_taken():
     """No client does so: what was read before the answer to EndTxn may have been meant for that."""
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         peer = producer.peer
         await producer.add()
         assert await producer.produce(0, b"1") == 0
@@ -121,8 +102,7 @@ async def test_behind_the_end_and_the_next_add_on_one_connection_a_batch_is_sent
 
 
 async def test_behind_its_add_on_one_connection_a_batch_finds_its_transaction():
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         peer = producer.peer
         peer.feed(producer.add_frame(peer) + frame(producer, peer) + producer.end_frame(peer))
         await peer.answer()
@@ -134,8 +114,7 @@ async def test_behind_its_add_on_one_connection_a_batch_finds_its_transaction():
 
 @pytest.mark.parametrize("version", [9, 11])
 async def test_an_end_behind_batches_on_one_connection_ends_all_of_them(version):
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         peer = producer.peer
         await producer.add({"logs": [0, 1]})
         values = [b"%d" % number for number in range(20)]
@@ -153,8 +132,7 @@ async def test_an_end_behind_batches_on_one_connection_ends_all_of_them(version)
 
 @pytest.mark.parametrize("version", [9, 11])
 async def test_acks_0_outside_a_transaction_closes_the_connection_and_writes_nothing(version):
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         peer = one.connect()
         peer.feed(frame(producer, peer, version=version, acks=0))
         for _ in range(1000):
@@ -165,9 +143,7 @@ async def test_acks_0_outside_a_transaction_closes_the_connection_and_writes_not
 
 
 async def test_after_a_stall_a_batch_is_refused_and_its_repetition_is_taken_once():
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
-        await producer.add()
+    async with in_transaction() as (producer, one):
         peer = one.connect()
         assert await producer.produce(0, b"1", peer=peer) == 0
         now = one.server.node.boot_ms
@@ -179,8 +155,7 @@ async def test_after_a_stall_a_batch_is_refused_and_its_repetition_is_taken_once
 
 @pytest.mark.parametrize("version", [9, 11])
 async def test_offsets_alone_make_no_partition_take_part(version):
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         assert await producer.add_offsets("g") == 0
         assert await producer.produce(0, version=version) == CODES[version]
         assert txn_metadata(one).state is OPEN
@@ -189,8 +164,7 @@ async def test_offsets_alone_make_no_partition_take_part(version):
 
 async def test_a_transaction_that_a_newer_batch_began_is_ended_by_an_older_request_after_a_challenge():
     """No client mixes the generations within a transaction; nothing is lost if one does."""
-    async with agents() as (one,):
-        producer = await Producer.begin(one)
+    async with producing() as (producer, one):
         assert await producer.produce(0, b"1", version=12) == 0
         assert await producer.end() == ErrorCode.CONCURRENT_TRANSACTIONS
         assert await producer.end() == 0
@@ -203,8 +177,7 @@ async def test_a_transaction_that_a_newer_batch_began_is_ended_by_an_older_reque
 
 
 async def test_a_batch_that_an_earlier_request_with_the_new_epoch_overtook_is_refused():
-    async with agents("one", "two") as (one, two):
-        producer = await Producer.begin(one)
+    async with producing("one", "two") as (producer, one, two):
         assert await producer.produce(0, b"1", version=12) == 0
         zombie = producer.copy()
         zombie.sequences = {0: 1}

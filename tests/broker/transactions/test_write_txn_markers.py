@@ -1,10 +1,9 @@
 """WriteTxnMarkers from an admin: a transaction that hangs is given up whole (KIP-664)."""
 
-import asyncio
-
 import pytest
 
 from broker.transactions.stats import Ending
+from broker.transactions.views import offsets_partition
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
@@ -14,9 +13,11 @@ from tests.broker.transactions.world import (
     OPEN,
     Producer,
     partition,
+    producing,
     records,
     txn_metadata,
 )
+from tests.kit.client import caught_up
 
 
 async def write(agent, producer, topics, *, commit=False, epoch=None, version=2) -> list:
@@ -51,8 +52,7 @@ async def hanging(agent) -> Producer:
 
 @pytest.mark.parametrize("version", [1, 2])
 async def test_an_abort_in_one_partition_gives_up_the_whole_transaction(version):
-    async with agents("one", "two") as (one, two):
-        producer = await hanging(one)
+    async with producing("one", "two", begin=hanging) as (producer, one, two):
         assert await write(two, producer, {"logs": [1]}, version=version) == [("logs", 1, 0)]
         await one.log_client.barrier()
         assert (txn_metadata(one).state, txn_metadata(one).given_up) == (ABORTED, True)
@@ -63,8 +63,7 @@ async def test_an_abort_in_one_partition_gives_up_the_whole_transaction(version)
 
 
 async def test_where_nothing_is_open_there_is_nothing_to_do():
-    async with agents() as (one,):
-        producer = await hanging(one)
+    async with producing(begin=hanging) as (producer, one):
         assert await write(one, producer, {"logs": [3]}) == [("logs", 3, 0)]
         assert txn_metadata(one).state is OPEN
         stranger = producer.copy()
@@ -76,15 +75,26 @@ async def test_where_nothing_is_open_there_is_nothing_to_do():
 
 
 async def test_a_partition_that_takes_part_without_records_is_reason_enough():
-    async with agents() as (one,):
-        producer = await hanging(one)
+    async with producing(begin=hanging) as (producer, one):
         assert await write(one, producer, {"logs": [2]}) == [("logs", 2, 0)]
         assert txn_metadata(one).state is ABORTED
 
 
+async def test_a_marker_for_offsets_gives_the_transaction_up_where_its_group_would_have_them():
+    async with producing("one", "two", begin=hanging) as (producer, _one, two):
+        assert await producer.add_offsets("readers") == 0
+        name, own = "__consumer_offsets", offsets_partition("readers")
+        other = (own + 1) % 50
+        told = await write(two, producer, {name: [other, 50]})
+        assert told == [(name, other, 0), (name, 50, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+        assert txn_metadata(two).state is OPEN
+        for _ in range(2):  # The second one finds nothing to do.
+            assert await write(two, producer, {name: [own]}) == [(name, own, 0)]
+            assert (txn_metadata(two).state, txn_metadata(two).epoch) == (ABORTED, 1)
+
+
 async def test_partitions_that_are_not_there_are_unknown():
-    async with agents() as (one,):
-        producer = await hanging(one)
+    async with producing(begin=hanging) as (producer, one):
         assert await write(one, producer, {"gone": [0], "logs": [4, -1]}) == [
             ("gone", 0, 3),
             ("logs", 4, 3),
@@ -94,8 +104,7 @@ async def test_partitions_that_are_not_there_are_unknown():
 
 
 async def test_a_commit_is_refused_and_changes_nothing():
-    async with agents() as (one,):
-        producer = await hanging(one)
+    async with producing(begin=hanging) as (producer, one):
         codes = await write(one, producer, {"logs": [0, 3]}, commit=True)
         assert [code for *_, code in codes] == [ErrorCode.INVALID_REQUEST] * 2
         assert txn_metadata(one).state is OPEN
@@ -115,17 +124,12 @@ async def test_an_agent_that_lags_finds_what_is_open_behind_a_barrier():
     async with agents("one", "two") as (one, two):
         two.lag()
         producer = await hanging(one)
-        asked = asyncio.create_task(write(two, producer, {"logs": [0]}))
-        await asyncio.sleep(1)
-        assert not asked.done()
-        two.catch_up()
-        assert await asked == [("logs", 0, 0)]
+        assert await caught_up(two, write(two, producer, {"logs": [0]})) == [("logs", 0, 0)]
         assert txn_metadata(two).state is ABORTED
 
 
 async def test_without_a_session_the_admin_is_sent_elsewhere():
-    async with agents() as (one,):
-        producer = await hanging(one)
+    async with producing(begin=hanging) as (producer, one):
         await one.lose_session()
         assert await write(one, producer, {"logs": [0]}) == [
             ("logs", 0, ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -1,10 +1,14 @@
 """Transactional producers that speak to agents frame by frame.
 
 A `Producer` is one client's: its id and epoch, over whatever connection it is told to use. Agents
-with a topic "logs" are in `tests.broker.groups.world`.
+with a topic "logs" are in `tests.broker.groups.world`; `producing` and `in_transaction` are those,
+with a producer at the first of them.
 """
 
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from protocol import apis
 from protocol.messages import (
@@ -18,13 +22,13 @@ from protocol.messages import (
     TxnOffsetCommitRequestTopic,
     hot,
 )
-from protocol.records import Record, batch_positions, build_batch, iterate, read_header
-from tests.kit.agents import NOW_MS, Agent
+from protocol.records import TRANSACTIONAL, batch_positions, iterate, read_header
+from tests.broker.groups.world import agents
+from tests.kit.agents import Agent
+from tests.kit.batches import batch, fetch_request, produce_request
 from tests.kit.client import Client
 from txn.transactions import State
 
-TRANSACTIONAL = 0x10
-"""The flag of a batch."""
 ABORT_KEY = bytes(4)
 """Of the control record: version 0, type 0."""
 OPEN, COMMITTED, ABORTED, EMPTY = (
@@ -106,6 +110,25 @@ class Producer:
     def end_frame(self, peer: Client, *, commit: bool = True, version: int = 3) -> bytes:
         return peer.frame(apis.END_TXN, version, self.end_request(commit=commit))
 
+    def produce_request(
+        self, *indexes: int, value: bytes = b"v", sequence: int = 0, acks: int = -1
+    ) -> hot.ProduceRequest:
+        """The same record to each of these partitions, which ascend by one."""
+        data = batch(
+            value,
+            attributes=TRANSACTIONAL,
+            producer_id=self.producer_id,
+            epoch=self.epoch,
+            sequence=sequence,
+        )
+        return produce_request(
+            "logs",
+            *[data for _ in indexes],
+            partition=indexes[0],
+            acks=acks,
+            transactional_id=self.transactional_id,
+        )
+
     def add_request(self, topics: dict | None = None) -> AddPartitionsToTxnRequest:
         topics = {"logs": [0]} if topics is None else topics
         return AddPartitionsToTxnRequest(
@@ -173,18 +196,7 @@ class Producer:
     ) -> int:
         """One record; the error code."""
         self.sequences = {} if self.sequences is None else self.sequences
-        batch = build_batch(
-            [Record(timestamp=NOW_MS, key=None, value=value)],
-            attributes=TRANSACTIONAL,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            base_sequence=self.sequences.get(index, 0),
-        )
-        data = hot.PartitionProduceData(index=index, records=batch)
-        topic = hot.TopicProduceData(name="logs", partition_data=[data])
-        request = hot.ProduceRequest(
-            transactional_id=self.transactional_id, acks=-1, timeout_ms=30_000, topic_data=[topic]
-        )
+        request = self.produce_request(index, value=value, sequence=self.sequences.get(index, 0))
         answer = await (peer or self.peer).call(apis.PRODUCE, version, request)
         (row,) = answer.responses[0].partition_responses
         if row.error_code == 0:
@@ -229,6 +241,27 @@ class Producer:
         )
 
 
+async def opened(agent: Agent) -> Producer:
+    """One whose transaction is open, with partition 0 of "logs"."""
+    producer = await Producer.begin(agent)
+    await producer.add()
+    return producer
+
+
+@contextlib.asynccontextmanager
+async def producing(
+    *names: str, begin: Callable[[Agent], Awaitable[Any]] = Producer.begin, **settings: str
+) -> AsyncGenerator[tuple[Any, ...], None]:
+    """A producer as `begin` makes it at the first of the agents, and all of them."""
+    async with agents(*names, **settings) as everybody:
+        yield await begin(everybody[0]), *everybody
+
+
+def in_transaction(*names: str, **settings: str):
+    """As `producing`, with an open transaction."""
+    return producing(*names, begin=opened, **settings)
+
+
 def offset_codes(answer) -> dict:
     """Codes by (topic, partition)."""
     return {
@@ -238,6 +271,11 @@ def offset_codes(answer) -> dict:
     }
 
 
+def of_member(member, *, by: int = 0, **changes) -> dict:
+    """What a member's offsets say of it; `by`: its generation or epoch is another by so much."""
+    return {"generation_id": member.epoch + by, "member_id": member.member_id} | changes
+
+
 async def records(agent: Agent, index: int = 0, *, committed: bool = True) -> list[bytes]:
     """Values that a consumer gets which begins at 0: read_committed, or everything."""
     await agent.log_client.barrier()
@@ -245,22 +283,7 @@ async def records(agent: Agent, index: int = 0, *, committed: bool = True) -> li
     values: list[bytes] = []
     at, peer = 0, agent.connect()
     while at < end:
-        request = hot.FetchRequest(
-            max_wait_ms=0,
-            min_bytes=1,
-            max_bytes=1 << 30,
-            isolation_level=int(committed),
-            topics=[
-                hot.FetchTopic(
-                    topic="logs",
-                    partitions=[
-                        hot.FetchPartition(
-                            partition=index, fetch_offset=at, partition_max_bytes=1 << 20
-                        )
-                    ],
-                )
-            ],
-        )
+        request = fetch_request("logs", at, partition=index, isolation_level=int(committed))
         answer = await peer.call(apis.FETCH, 11, request)
         row = answer.responses[0].partitions[0]
         assert row.error_code == 0
