@@ -55,23 +55,31 @@ async def merge(agent, row, *, keep=lambda header: True) -> list[ObjectId]:
     data = [await store.get_range(each.object_id.key, each.start, each.length) for each in spans]
     base, end = run[0].base_offset, run[-1].next_offset
     merged = merge_rows(run, data, [tuple(each) for each in row.aborted(base, end)])
-    body = _thinned(b"".join(merged.parts), end, keep)
+    body = thinned(b"".join(merged.parts), end, keep)
     object_id = await _put(agent, ObjectKind.SEGMENT, body)
-    replacement = Replacement(
-        row.topic_id,
-        row.partition,
-        base,
-        end,
-        len(run),
-        digest(encode_rows(run)),
-        (NewSpan(len(PADDING), len(body), base, merged.timestamp_max),),
-    )
-    command = ReplaceRows(JobKind.MERGE, object_id.number, len(PADDING) + len(body), (replacement,))
+    command = replacing(row, run, object_id.number, body, merged.timestamp_max)
     assert await agent.log_client.propose(command) == RowsMoved((ErrorCode.NONE,))
     return list(dict.fromkeys(each.object_id for each in spans))
 
 
-def _thinned(data: bytes, end: int, keep) -> bytes:
+def replacing(row, run, number: int, body: bytes, timestamp_max: int) -> ReplaceRows:
+    """The rows of the run become one span of a segment, behind its padding."""
+    base = run[0].base_offset
+    span = NewSpan(len(PADDING), len(body), base, timestamp_max)
+    place = row.topic_id, row.partition, base, run[-1].next_offset
+    replacement = Replacement(*place, len(run), digest(encode_rows(run)), (span,))
+    return ReplaceRows(JobKind.MERGE, number, len(PADDING) + len(body), (replacement,))
+
+
+def spilling(row, run, number: int, body: bytes) -> SpillRows:
+    """The rows of the run, which are the body, become a page of an index object."""
+    place = row.topic_id, row.partition, run[0].base_offset, run[-1].next_offset
+    page = NewPage(*place, len(run), len(PADDING), len(body), digest(body))
+    return SpillRows(number, len(PADDING) + len(body), (page,))
+
+
+def thinned(data: bytes, end: int, keep) -> bytes:
+    """Batches without those that `keep(header)` says no to; they still end at that offset."""
     kept = bytearray()
     reached = -1
     for at in batch_positions(data)[0]:
@@ -87,17 +95,7 @@ async def spill(agent, row, limit: int = 1000) -> ObjectId:
     run = stable_rows(row, limit)
     body = encode_rows(run)
     object_id = await _put(agent, ObjectKind.INDEX, body)
-    page = NewPage(
-        row.topic_id,
-        row.partition,
-        run[0].base_offset,
-        run[-1].next_offset,
-        len(run),
-        len(PADDING),
-        len(body),
-        digest(body),
-    )
-    command = SpillRows(object_id.number, len(PADDING) + len(body), (page,))
+    command = spilling(row, run, object_id.number, body)
     assert await agent.log_client.propose(command) == RowsMoved((ErrorCode.NONE,))
     return object_id
 

@@ -4,6 +4,9 @@
 deletes what nothing points at any more, at once and without any grace: who reads must find out.
 """
 
+from dataclasses import replace
+from itertools import count
+
 from hypothesis import strategies as st
 
 from coordinator.commands.job_commands import (
@@ -11,26 +14,19 @@ from coordinator.commands.job_commands import (
     JobKind,
     JobsClaimed,
     LogsTrimmed,
-    NewPage,
-    NewSpan,
     RecallPage,
-    Replacement,
-    ReplaceRows,
     RowsMoved,
-    SpillRows,
     Trim,
     TrimLogs,
 )
 from protocol.errors import ErrorCode
-from protocol.records import batch_positions, empty_batch, iterate, read_header
 from storage.formats.batches import Batches
 from storage.formats.page import decode_rows, digest, encode_rows
 from storage.formats.segment import merge_rows
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
 from storage.stores.object_store import ObjectNotFoundError
+from tests.broker.fetch.jobs_by_hand import PADDING, replacing, spilling, thinned
 from tests.broker.fetch.transaction_log import Log, do, ends, parts
-
-PADDING = b"padding."
 
 
 class LayeredLog(Log):
@@ -73,10 +69,10 @@ class LayeredLog(Log):
             run.append(row)
         return run
 
-    def merge(self, first: int, count: int, removed: int = 0) -> None:
+    def merge(self, first: int, rows: int, removed: int = 0) -> None:
         """Move rows into a segment; every batch with records whose number modulo 3 is below
         `removed` is left out, as if newer records had its keys."""
-        run = self.run_of(first, count)
+        run = self.run_of(first, rows)
         if not run:
             return
         base, end = run[0].base_offset, run[-1].next_offset
@@ -86,29 +82,22 @@ class LayeredLog(Log):
         )
         for producer_id, first_offset, marker in aborted:
             self.forget_aborted(producer_id, max(first_offset, base), min(marker, end))
-        data = self.thinned(b"".join(merged.parts), end, removed)
-        spans = (NewSpan(len(PADDING), len(data), base, merged.timestamp_max),)
-        replacement = Replacement(
-            self.topic_id, 0, base, end, len(run), digest(encode_rows(run)), spans
-        )
+        numbers = count()
+
+        def keep(header) -> bool:
+            if next(numbers) % 3 >= removed or header.is_control:
+                return True
+            self.forget(set(range(header.base_offset, header.last_offset + 1)))
+            return False
+
+        data = thinned(b"".join(merged.parts), end, keep)
         whole = PADDING + data + PADDING
-        command = ReplaceRows(JobKind.MERGE, self.segments, len(whole), (replacement,))
+        command = replacing(self.row, run, self.segments, data, merged.timestamp_max)
+        command = replace(command, length=len(whole))
         self.objects[ObjectId(self.agent, self.segments, ObjectKind.SEGMENT)] = whole
         self.segments += 1
         assert self.story.do(self.agent, command) == RowsMoved((ErrorCode.NONE,))
         self.collect()
-
-    def thinned(self, data: bytes, end: int, removed: int) -> bytes:
-        kept = bytearray()
-        reached = -1
-        for number, at in enumerate(batch_positions(data)[0]):
-            header = read_header(data, at)
-            if number % 3 < removed and not header.is_control:
-                self.forget({record.offset for record in iterate(data, at)})
-                continue
-            kept += data[at : at + header.size]
-            reached = header.last_offset + 1
-        return bytes(kept if reached == end else kept + empty_batch(end - 1))
 
     def forget(self, offsets: set[int]) -> None:
         self.removed += [row for row in self.committed if row[0] in offsets]
@@ -125,19 +114,8 @@ class LayeredLog(Log):
         if not run:
             return
         body = encode_rows(run)
-        whole = PADDING + body
-        page = NewPage(
-            self.topic_id,
-            0,
-            run[0].base_offset,
-            run[-1].next_offset,
-            len(run),
-            len(PADDING),
-            len(body),
-            digest(body),
-        )
-        self.objects[ObjectId(self.agent, self.pages, ObjectKind.INDEX)] = whole
-        command = SpillRows(self.pages, len(whole), (page,))
+        self.objects[ObjectId(self.agent, self.pages, ObjectKind.INDEX)] = PADDING + body
+        command = spilling(self.row, run, self.pages, body)
         self.pages += 1
         assert self.story.do(self.agent, command) == RowsMoved((ErrorCode.NONE,))
 

@@ -31,8 +31,7 @@ def test_the_batches_that_failed_are_remembered_up_to_a_bound_the_newest_ones(
 async def test_the_chunks_worth_reading_whole_are_remembered_up_to_half_of_the_cache(
     world: World,
 ) -> None:
-    async with world.agents("a", cache_bytes="1MiB") as (agent,):
-        await agent.create_topic("t")
+    async with world.with_topic("a", cache_bytes="1MiB") as (agent,):
         for _ in range(10):
             await agent.produce("t", batch(bytes(100_000))).wait()
         await asyncio.sleep(1)

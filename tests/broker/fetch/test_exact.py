@@ -20,24 +20,13 @@ from broker.fetch.answers import (
 )
 from broker.fetch.sessions import CachedPartition
 from protocol.fetch import FetchPartition
-from protocol.records import batch_positions, iterate, read_header
+from protocol.records import batch_positions, read_header
 from storage.formats.batches import Batches
-from tests.broker.fetch.transaction_log import Log, do, steps
+from tests.broker.fetch.transaction_log import Consumer, Log, do, steps
 
 
-class Client:
-    """A consumer of one isolation level, as Kafka's are written."""
-
-    def __init__(self, log: Log, *, committed: bool, offset: int) -> None:
-        self.log = log
-        self.committed = committed
-        self.offset = offset
-        self.records: list[tuple[int, bytes]] = []
-        self.markers: list[tuple[int, int, bool]] = []
-
-    @property
-    def end(self) -> int:
-        return self.log.row.last_stable if self.committed else self.log.row.end_offset
+class Client(Consumer):
+    """A consumer whose fetches are answered from the log's machine and bytes."""
 
     def fetch(
         self, *, bytes_max: int, partition_bytes_max: int, in_memory: bool, meanwhile
@@ -98,34 +87,16 @@ class Client:
     def take(
         self, data: bytes, aborted, bytes_max: int, partition_bytes_max: int, end: int
     ) -> None:
-        starts, _ = batch_positions(data)
-        headers = [(at, read_header(data, at)) for at in starts]
+        headers = [read_header(data, at) for at in batch_positions(data)[0]]
         if len(headers) > 1:
             assert len(data) <= min(bytes_max, partition_bytes_max)
-        reached = headers[-1][1].last_offset + 1 if headers else self.offset
+        reached = headers[-1].last_offset + 1 if headers else self.offset
         assert reached <= max(end, self.offset)
         if not self.committed:
             assert aborted is None
         else:
             assert list(aborted) == self.listed(reached)
-        waiting = deque(aborted or ())
-        dropping: set[int] = set()
-        for at, header in headers:
-            while waiting and waiting[0][1] <= header.last_offset:
-                dropping.add(waiting.popleft()[0])
-            if header.is_control:
-                (record,) = iterate(data, at)
-                commits = record.key == b"\0\0\0\1"
-                self.markers.append((record.offset, header.producer_id, commits))
-                if not commits:
-                    dropping.discard(header.producer_id)
-            elif not (header.is_transactional and header.producer_id in dropping):
-                self.records += [
-                    (record.offset, record.value)
-                    for record in iterate(data, at)
-                    if record.offset >= self.offset
-                ]
-        self.offset = reached
+        self.read(data, aborted)
 
     def listed(self, reached: int) -> list[tuple[int, int]]:
         """The aborted transactions that have something in what was given."""

@@ -5,7 +5,6 @@ rounds of one, and objects that nothing points at are gone at once. The model: w
 at the end was seen by whoever read up to there, and nothing was seen twice, or that never was.
 """
 
-from collections import deque
 from unittest.mock import patch
 
 import pytest
@@ -24,25 +23,20 @@ from broker.fetch.answers import (
 from broker.fetch.sessions import CachedPartition
 from protocol.errors import ErrorCode
 from protocol.fetch import FetchPartition, PartitionAnswer
-from protocol.records import batch_positions, iterate, read_header
 from storage.formats.spans import Page, Span
 from storage.stores.object_store import ObjectNotFoundError
 from tests.broker.fetch.layers import LayeredLog, jobs, play, steps
+from tests.broker.fetch.transaction_log import Consumer
 
 
-class Client:
+class Client(Consumer):
     """A consumer, and the agent that it asks."""
 
-    def __init__(self, log: LayeredLog, *, committed: bool, offset: int) -> None:
-        self.log = log
-        self.committed = committed
-        self.offset = offset
-        self.records: list[tuple[int, bytes]] = []
-        self.cache: dict = {}
+    log: LayeredLog
 
-    @property
-    def end(self) -> int:
-        return self.log.row.last_stable if self.committed else self.log.row.end_offset
+    def __init__(self, log: LayeredLog, *, committed: bool, offset: int) -> None:
+        super().__init__(log, committed=committed, offset=offset)
+        self.cache: dict = {}
 
     def cached(self, row: Span | Page):
         kept = self.cache.get((row.object_id, row.start))
@@ -115,26 +109,7 @@ class Client:
         row = self.log.row
         told = (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
         assert told == (row.end_offset, row.last_stable, row.log_start)
-        data = b"".join(answer.records)
-        waiting = deque(answer.aborted or ())
-        dropping: set[int] = set()
-        for at in batch_positions(data)[0]:
-            header = read_header(data, at)
-            assert header.last_offset >= self.offset
-            assert header.last_offset < self.end
-            while waiting and waiting[0][1] <= header.last_offset:
-                dropping.add(waiting.popleft()[0])
-            if header.is_control:
-                (record,) = iterate(data, at)
-                if record.key == b"\0\0\0\0":
-                    dropping.discard(header.producer_id)
-            elif not (header.is_transactional and header.producer_id in dropping):
-                self.records += [
-                    (record.offset, record.value)
-                    for record in iterate(data, at)
-                    if record.offset >= self.offset
-                ]
-            self.offset = header.last_offset + 1
+        self.read(b"".join(answer.records), answer.aborted)
 
 
 limits = st.sampled_from([0, 1, 77, 78, 100, 160, 250, 400, 1_000, 1 << 20])

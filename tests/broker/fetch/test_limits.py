@@ -4,17 +4,10 @@ import asyncio
 
 import pytest
 
-from protocol.records import batch_positions, iterate
-from tests.kit.agents import World
+from tests.broker.agents import World
 from tests.kit.batches import batch
 
 SMALL = len(batch(bytes(10)))
-
-
-def _values(records: bytes) -> list[int]:
-    """The lengths of the values, which tell the batches apart."""
-    starts, _ = batch_positions(records)
-    return [len(record.value) for start in starts for record in iterate(records, start)]
 
 
 @pytest.mark.promise("P7")
@@ -22,8 +15,7 @@ def _values(records: bytes) -> list[int]:
 async def test_a_small_batch_behind_one_that_did_not_fit_is_not_given_in_its_place(
     same_span: bool, world: World
 ) -> None:
-    async with world.agents("a", "b") as (a, b):
-        await a.create_topic("t")
+    async with world.with_topic("a", "b") as (a, b):
         first = a.produce("t", batch(bytes(10)))
         if not same_span:
             await first.wait()
@@ -33,12 +25,9 @@ async def test_a_small_batch_behind_one_that_did_not_fit_is_not_given_in_its_pla
         await b.log_client.barrier()
         # Room for both small ones, and by far not for the one between them.
         for agent in (a, b):
-            by_partition = await agent.fetch("t", 0, partition_max_bytes=1_000).partition()
-            assert _values(by_partition.records) == [10]
-            by_fetch = await agent.fetch("t", 0, max_bytes=1_000).partition()
-            assert _values(by_fetch.records) == [10]
-            rest = await agent.fetch("t", 1).partition()
-            assert _values(rest.records) == [5_000, 11]
+            assert await agent.fetch("t", 0, partition_max_bytes=1_000).values() == [bytes(10)]
+            assert await agent.fetch("t", 0, max_bytes=1_000).values() == [bytes(10)]
+            assert await agent.fetch("t", 1).values() == [bytes(5_000), bytes(11)]
 
 
 @pytest.mark.promise("P7")
@@ -46,20 +35,17 @@ async def test_a_small_batch_behind_one_that_did_not_fit_is_not_given_in_its_pla
 async def test_without_any_room_the_first_batch_of_a_fetch_is_still_given_whole(
     limits: dict[str, int], world: World
 ) -> None:
-    async with world.agents("a") as (agent,):
-        await agent.create_topic("t", partitions=2)
+    async with world.with_topic("a", partitions=2) as (agent,):
         await agent.produce("t", batch(bytes(10)), batch(bytes(10))).wait()
-        answer = await agent.fetch("t", 0, 0, **limits).wait()
-        assert [len(p.records) for p in answer.responses[0].partitions] == [SMALL, 0]
+        rows = await agent.fetch("t", 0, 0, **limits).partitions()
+        assert [len(row.records) for row in rows] == [SMALL, 0]
 
 
 async def test_a_fetch_gets_no_more_than_the_agent_gives_whatever_it_asks_for(world: World) -> None:
-    async with world.agents("a", kafka_fetch_max_bytes="1024") as (agent,):
-        await agent.create_topic("t")
+    async with world.with_topic("a", kafka_fetch_max_bytes="1024") as (agent,):
         for _ in range(3):
             await agent.produce("t", batch(bytes(600))).wait()
-        answer = await agent.fetch("t", 0).partition()
-        assert _values(answer.records) == [600]
+        assert await agent.fetch("t", 0).values() == [bytes(600)]
 
 
 async def test_one_fetch_reads_a_bounded_number_of_bytes_from_the_store(
@@ -68,13 +54,11 @@ async def test_one_fetch_reads_a_bounded_number_of_bytes_from_the_store(
     """P15: all that it reads is in memory at once."""
     monkeypatch.setattr("broker.fetch.answers.LOAD_BYTES_MAX", 1_000)
 
-    async with world.agents("a", "b") as (a, b):
-        await a.create_topic("t")
+    async with world.with_topic("a", "b") as (a, b):
         for _ in range(5):
             await a.produce("t", batch(bytes(600))).wait()
         await b.log_client.barrier()
-        answer = await b.fetch("t", 0).partition()
-        assert _values(answer.records) == [600, 600]
+        assert await b.fetch("t", 0).values() == [bytes(600), bytes(600)]
 
 
 async def test_few_fetches_read_from_the_store_at_a_time(world: World) -> None:

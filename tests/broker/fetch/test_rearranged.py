@@ -1,37 +1,36 @@
 """Agents whose rows jobs move while clients fetch: pages, objects that go, logs that begin later."""
 
 import asyncio
+import contextlib
 
 import pytest
 
 from coordinator.commands.job_commands import ClaimJobs, Trim, TrimLogs
 from protocol.errors import ErrorCode
-from protocol.records import batch_positions, iterate, read_header
+from protocol.records import read_header
+from tests.broker.agents import World
 from tests.broker.fetch import jobs_by_hand
 from tests.broker.produce.transactional import Client
-from tests.kit.agents import World
-from tests.kit.batches import batch
+from tests.kit.batches import batch, records_of
+from tests.kit.client import caught_up
 
 COMMITTED = 1
 
 
-def _records(data: bytes) -> list[tuple[int, bytes]]:
-    starts, _ = batch_positions(data)
-    return [
-        (record.offset, record.value)
-        for start in starts
-        if not read_header(data, start).is_control
-        for record in iterate(data, start)
-    ]
+def _records(data: bytes) -> list[tuple[int, bytes | None]]:
+    return [(record.offset, record.value) for record in records_of(data)]
 
 
-async def _filled(world: World, agent, count: int = 6, partitions: int = 1):
-    """A partition with records 0, 1, ... in a chunk each."""
-    await agent.create_topic("t", partitions=partitions)
-    for number in range(count):
-        await agent.produce("t", batch(b"%d" % number)).wait()
-    await jobs_by_hand.claim(agent)
-    return agent.row("t")
+@contextlib.asynccontextmanager
+async def _filled(world: World, *names: str, count: int = 6, partitions: int = 1):
+    """A partition with records 0, 1, ... in a chunk each, and agents, of whom the first has jobs."""
+    async with world.with_topic(*names, partitions=partitions) as everybody:
+        for number in range(count):
+            await everybody[0].produce("t", batch(b"%d" % number)).wait()
+        await jobs_by_hand.claim(everybody[0])
+        for agent in everybody:
+            await agent.log_client.barrier()
+        yield [everybody[0].row("t"), *everybody]
 
 
 def _numbered(first: int, end: int) -> list[tuple[int, bytes]]:
@@ -39,8 +38,8 @@ def _numbered(first: int, end: int) -> list[tuple[int, bytes]]:
 
 
 async def test_records_of_a_page_are_served_and_the_page_is_read_once(world: World) -> None:
-    async with world.agents("a", "b") as (a, b):
-        index = await jobs_by_hand.spill(a, await _filled(world, a), limit=4)
+    async with _filled(world, "a", "b") as (row, a, b):
+        index = await jobs_by_hand.spill(a, row, limit=4)
         await b.log_client.barrier()
         for first in (2, 3):
             answer = await b.fetch("t", first).partition()
@@ -49,8 +48,7 @@ async def test_records_of_a_page_are_served_and_the_page_is_read_once(world: Wor
 
 
 async def test_pages_and_spans_of_many_partitions_come_in_two_rounds(world: World) -> None:
-    async with world.agents("a", "b") as (a, b):
-        await a.create_topic("t", partitions=3)
+    async with world.with_topic("a", "b", partitions=3) as (a, b):
         for partition in range(3):
             await a.produce("t", batch(b"x"), partition=partition).wait()
         await jobs_by_hand.claim(a)
@@ -65,16 +63,11 @@ async def test_pages_and_spans_of_many_partitions_come_in_two_rounds(world: Worl
 
 
 async def test_an_agent_that_lags_behind_a_merge_looks_again_behind_a_barrier(world: World) -> None:
-    async with world.agents("a", "b") as (a, b):
-        row = await _filled(world, a)
+    async with _filled(world, "a", "b") as (row, a, b):
         await b.log_client.barrier()
-        b.log.tail_gate.clear()
+        b.lag()
         await jobs_by_hand.delete(a, *await jobs_by_hand.merge(a, row))
-        fetched = b.fetch("t", 3)
-        await asyncio.sleep(1)
-        assert not fetched.there
-        b.log.tail_gate.set()
-        answer = await fetched.partition()
+        answer = await caught_up(b, b.fetch("t", 3).partition())
         assert _records(answer.records) == _numbered(3, 6)
         assert b.fetching.stats.storage_errors == 0
 
@@ -82,11 +75,10 @@ async def test_an_agent_that_lags_behind_a_merge_looks_again_behind_a_barrier(wo
 async def test_rows_that_move_twice_while_they_are_read_are_found_all_the_same(
     world: World,
 ) -> None:
-    async with world.agents("a", "b") as (a, b):
-        row = await _filled(world, a)
+    async with _filled(world, "a", "b") as (row, a, b):
         index = await jobs_by_hand.spill(a, row, limit=4)
         await b.log_client.barrier()
-        b.log.tail_gate.clear()
+        b.lag()
         # The index object goes, and what takes its place goes as well while it is read.
         body = await world.store.inner.get_range(index.key, 8, row.row(0).length)
         await jobs_by_hand.recall(a, row, bytes(body))
@@ -94,7 +86,7 @@ async def test_rows_that_move_twice_while_they_are_read_are_found_all_the_same(
         await jobs_by_hand.delete(a, index, *segment)
         fetched = b.fetch("t", 1)
         await asyncio.sleep(1)
-        b.log.tail_gate.set()
+        b.catch_up()
         answer = await fetched.partition()
         assert _records(answer.records) == _numbered(1, 6)
 
@@ -102,8 +94,7 @@ async def test_rows_that_move_twice_while_they_are_read_are_found_all_the_same(
 async def test_a_page_that_is_gone_for_good_is_an_error_of_its_partition_alone(
     world: World,
 ) -> None:
-    async with world.agents("a", "b") as (a, b):
-        row = await _filled(world, a, partitions=2)
+    async with _filled(world, "a", "b", partitions=2) as (row, a, b):
         await a.produce("t", batch(b"other"), partition=1).wait()
         index = await jobs_by_hand.spill(a, row, limit=4)
         await jobs_by_hand.delete(a, index)
@@ -118,37 +109,32 @@ async def test_a_page_that_is_gone_for_good_is_an_error_of_its_partition_alone(
 
 
 async def test_a_page_with_other_bytes_than_the_log_says_is_never_believed(world: World) -> None:
-    async with world.agents("a", "b") as (a, b):
-        row = await _filled(world, a)
+    async with _filled(world, "a", "b") as (row, a, b):
         index = await jobs_by_hand.spill(a, row, limit=4)
         body = await world.store.inner.get(index.key)
         await jobs_by_hand.delete(a, index)
         await world.store.inner.put_new(index.key, [bytes(body)[:-1] + b"\xff"])
         await b.log_client.barrier()
-        answer = await b.fetch("t", 0).partition()
-        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await b.fetch("t", 0).code() == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def test_who_cannot_ask_the_log_where_records_went_sends_clients_to_others(
     world: World,
 ) -> None:
-    async with world.agents("a", "b") as (a, b):
-        row = await _filled(world, a)
+    async with _filled(world, "a", "b") as (row, a, b):
         await b.log_client.barrier()
-        b.log.tail_gate.clear()
+        b.lag()
         b.log.down = True
         await jobs_by_hand.delete(a, *await jobs_by_hand.merge(a, row))
-        answer = await b.fetch("t", 0).partition()
-        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await b.fetch("t", 0).code() == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert b.fetching.stats.objects_gone == 0
-        b.log.tail_gate.set()
+        b.catch_up()
 
 
 async def test_a_log_that_begins_later_while_records_are_read_gives_none_of_them(
     world: World,
 ) -> None:
-    async with world.agents("a", "b") as (a, b):
-        row = await _filled(world, a)
+    async with _filled(world, "a", "b") as (row, a, b):
         await b.log_client.barrier()
         fetched = b.fetch("t", 1)
         await jobs_by_hand.trim(a, row, 3)
@@ -167,8 +153,7 @@ async def test_a_log_that_begins_later_while_records_are_read_gives_none_of_them
 async def test_a_poll_whose_offset_is_deleted_is_told_at_once_and_its_neighbour_waits_on(
     cut, world: World
 ) -> None:
-    async with world.agents("a") as (a,):
-        row = await _filled(world, a)
+    async with _filled(world, "a") as (row, a):
         for isolation in (0, COMMITTED):
             for _ in range(2):
                 await a.produce("t", batch(b"small")).wait()
@@ -181,15 +166,14 @@ async def test_a_poll_whose_offset_is_deleted_is_told_at_once_and_its_neighbour_
             await cut(a, row, row.end_offset - 1)
             await asyncio.sleep(0.1)
             assert [poll.there for poll in polls] == [True, False]
-            assert (await polls[0].partition()).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+            assert await polls[0].code() == ErrorCode.OFFSET_OUT_OF_RANGE
             await a.produce("t", batch(bytes(10_000))).wait()
-            assert (await polls[1].partition()).error_code == 0
+            assert await polls[1].code() == 0
         assert len(a.fetching.parked) == 0
 
 
 async def test_an_incremental_answer_tells_that_the_log_begins_later(world: World) -> None:
-    async with world.agents("a") as (a,):
-        row = await _filled(world, a)
+    async with _filled(world, "a") as (row, a):
         full = await a.fetch("t", row.end_offset, session_epoch=0).wait()
         session = {"session_id": full.session_id}
         quiet = await a.fetch("t", session_epoch=1, **session).wait()
@@ -201,8 +185,7 @@ async def test_an_incremental_answer_tells_that_the_log_begins_later(world: Worl
 
 
 async def test_a_consumer_in_a_hole_at_the_end_of_what_is_left_gets_past_it(world: World) -> None:
-    async with world.agents("a", "b") as (a, b):
-        row = await _filled(world, a)
+    async with _filled(world, "a", "b") as (row, a, b):
         await jobs_by_hand.merge(a, row, keep=lambda header: header.base_offset < 2)
         await b.log_client.barrier()
         for min_bytes in (1, 100_000):
@@ -218,8 +201,7 @@ async def test_a_consumer_in_a_hole_at_the_end_of_what_is_left_gets_past_it(worl
 async def test_a_poll_that_counted_bytes_which_are_gone_is_answered_and_does_not_spin(
     world: World,
 ) -> None:
-    async with world.agents("a") as (a,):
-        row = await _filled(world, a, count=20)
+    async with _filled(world, "a", count=20) as (row, a):
         there = row.bytes_between(0, 20, 1 << 20)
         poll = a.fetch("t", 0, max_wait_ms=60_000, min_bytes=there + 1)
         await asyncio.sleep(1)
@@ -234,8 +216,7 @@ async def test_a_poll_that_counted_bytes_which_are_gone_is_answered_and_does_not
 async def test_records_that_are_deleted_under_an_open_transaction_hold_nobody_back(
     world: World,
 ) -> None:
-    async with world.agents("a") as (a,):
-        row = await _filled(world, a)
+    async with _filled(world, "a") as (row, a):
         client = Client()
         await client.init(a)
         await client.add(a, "t", 0)
@@ -252,8 +233,7 @@ async def test_records_that_are_deleted_under_an_open_transaction_hold_nobody_ba
 
 
 async def test_a_chunk_whose_records_its_entry_deletes_is_acknowledged(world: World) -> None:
-    async with world.agents("a") as (a,):
-        row = await _filled(world, a)
+    async with _filled(world, "a") as (row, a):
         entries: list[list[str]] = []
         a.log_client.on_applied(
             lambda applied: entries.append([type(one).__name__ for one in applied.outcomes])

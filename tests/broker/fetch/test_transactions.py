@@ -1,6 +1,8 @@
 """Transactions as fetches see them: what is given, what is named, and when a long poll wakes."""
 
 import asyncio
+import contextlib
+from collections.abc import Sequence
 
 import pytest
 
@@ -9,9 +11,9 @@ from coordinator.commands.transaction_commands import EndTransaction
 from protocol.errors import ErrorCode
 from protocol.records import batch_positions, iterate, read_header
 from storage.formats.spans import MARKER_BYTES, Item, ObjectId
-from tests.broker.produce.transactional import Client
+from tests.broker.agents import World
+from tests.broker.produce.transactional import Client, transacting
 from tests.broker.produce.world import Agent
-from tests.kit.agents import World
 from tests.kit.batches import batch
 from txn.transactions import OF_EPOCH
 
@@ -40,21 +42,24 @@ async def opened(agent: Agent, client: Client, *sizes: int, topic: str = "t") ->
     await client.init(agent)
     await client.add(agent, topic, 0)
     for sequence, size in enumerate(sizes):
-        (row,) = await rows(client.produce(agent, client.batch(sequence, bytes(size)), topic=topic))
-        assert row.error_code == 0
+        sent = client.produce(agent, client.batch(sequence, bytes(size)), topic=topic)
+        assert await sent.code() == 0
 
 
-async def rows(answer):
-    response = await answer.wait()
-    return response.responses[0].partition_responses
+@contextlib.asynccontextmanager
+async def in_transaction(world: World, *names: str, sizes: Sequence[int]):
+    """A client that has a transaction open, as by `opened`, at the first of these agents; all of them."""
+    async with world.with_topic(*names) as everybody:
+        client = Client()
+        await opened(everybody[0], client, *sizes)
+        yield [client, *everybody]
 
 
 @pytest.mark.promise("P7")
 async def test_who_reads_committed_records_stops_at_the_first_open_transaction(
     world: World,
 ) -> None:
-    async with world.agents("a", "b") as (a, b):
-        await a.create_topic("t")
+    async with world.with_topic("a", "b") as (a, b):
         await a.produce("t", batch(bytes(1))).wait()
         await opened(a, Client(), 2, 3)
         await a.produce("t", batch(bytes(4))).wait()
@@ -72,11 +77,7 @@ async def test_who_reads_committed_records_stops_at_the_first_open_transaction(
 
 
 async def test_the_bound_may_lie_within_what_was_written_together(world: World) -> None:
-    async with world.agents("a", "b") as (a, b):
-        await a.create_topic("t")
-        client = Client()
-        await client.init(a)
-        await client.add(a, "t", 0)
+    async with transacting(world, "a", "b") as (client, a, b):
         together = [
             a.produce("t", batch(bytes(1))),
             a.produce("t", batch(bytes(2))),
@@ -93,10 +94,7 @@ async def test_the_bound_may_lie_within_what_was_written_together(world: World) 
 
 
 async def test_the_end_of_a_transaction_is_given_to_everybody_at_its_offset(world: World) -> None:
-    async with world.agents("a", "b") as (a, b):
-        await a.create_topic("t")
-        client = Client()
-        await opened(a, client, 1)
+    async with in_transaction(world, "a", "b", sizes=[1]) as (client, a, b):
         await client.end(a)
         await b.log_client.barrier()
         for agent in (a, b):
@@ -114,10 +112,7 @@ async def test_the_end_of_a_transaction_is_given_to_everybody_at_its_offset(worl
 async def test_the_marker_of_a_client_that_bumps_has_the_next_epoch_kip_890(
     end: str, world: World
 ) -> None:
-    async with world.agents("a") as (a,):
-        await a.create_topic("t")
-        client = Client()
-        await opened(a, client, 1)
+    async with in_transaction(world, "a", sizes=[1]) as (client, a):
         before = client.epoch
         await getattr(client, end)(a)
         answer = await a.fetch("t", 1).partition()
@@ -126,8 +121,7 @@ async def test_the_marker_of_a_client_that_bumps_has_the_next_epoch_kip_890(
 
 
 async def test_exactly_the_transactions_aborted_in_what_is_given_are_named(world: World) -> None:
-    async with world.agents("a") as (a,):
-        await a.create_topic("t")
+    async with world.with_topic("a") as (a,):
         first, second = Client("first"), Client("second")
         await opened(a, first, 1)  # 0
         await opened(a, second, 2, 3)  # 1, 2
@@ -162,10 +156,7 @@ async def test_exactly_the_transactions_aborted_in_what_is_given_are_named(world
 async def test_a_range_of_nothing_but_aborted_records_is_given_so_that_clients_advance(
     world: World,
 ) -> None:
-    async with world.agents("a") as (a,):
-        await a.create_topic("t")
-        client = Client()
-        await opened(a, client, 1, 2, 3)
+    async with in_transaction(world, "a", sizes=[1, 2, 3]) as (client, a):
         await client.end_bumping(a, commit=False)
         offset, seen = 0, []
         while offset < 4:
@@ -179,23 +170,19 @@ async def test_a_range_of_nothing_but_aborted_records_is_given_so_that_clients_a
 async def test_partitions_behind_one_with_open_transactions_are_given_their_share(
     world: World,
 ) -> None:
-    async with world.agents("a") as (a,):
-        await a.create_topic("t", partitions=2)
+    async with world.with_topic("a", partitions=2) as (a,):
         await opened(a, Client(), 5_000)
         await a.produce("t", batch(bytes(7)), partition=1).wait()
-        response = await a.fetch("t", 0, 0, max_bytes=1, isolation=COMMITTED).wait()
-        answers = response.responses[0].partitions
+        answers = await a.fetch("t", 0, 0, max_bytes=1, isolation=COMMITTED).partitions()
         assert [given(one.records or b"") for one in answers] == [[], [7]]
 
 
 async def test_an_offset_in_the_open_part_of_the_log_is_not_out_of_range(world: World) -> None:
-    async with world.agents("a") as (a,):
-        await a.create_topic("t")
+    async with world.with_topic("a") as (a,):
         await opened(a, Client(), 1, 2)
         answer = await a.fetch("t", 1, isolation=COMMITTED).partition()
         assert (answer.error_code, answer.records or b"") == (0, b"")
-        answer = await a.fetch("t", 3, isolation=COMMITTED).partition()
-        assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert await a.fetch("t", 3, isolation=COMMITTED).code() == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 async def commit(client: Client, agent: Agent) -> None:
@@ -221,10 +208,7 @@ ENDS = [commit, abort, take_over, time_out]
 async def test_a_poll_for_committed_records_wakes_when_the_transaction_ends(
     end, world: World
 ) -> None:
-    async with world.agents("a", "b") as (a, b):
-        await a.create_topic("t")
-        client = Client()
-        await client.init(a)
+    async with transacting(world, "a", "b", added=()) as (client, a, b):
         await b.log_client.barrier()
         polls = [
             one.fetch("t", 0, max_wait_ms=60_000, isolation=COMMITTED, min_bytes=5)
@@ -248,8 +232,7 @@ async def test_a_poll_for_committed_records_wakes_when_the_transaction_ends(
 
 
 async def test_a_poll_that_waits_for_more_than_became_stable_goes_on_waiting(world: World) -> None:
-    async with world.agents("a") as (a,):
-        await a.create_topic("t")
+    async with world.with_topic("a") as (a,):
         client = Client()
         poll = a.fetch("t", 0, max_wait_ms=60_000, isolation=COMMITTED, min_bytes=2_000)
         await opened(a, client, 500, 500)
@@ -270,11 +253,7 @@ async def test_a_poll_that_waits_for_more_than_became_stable_goes_on_waiting(wor
 
 
 async def test_of_what_was_written_together_only_the_stable_part_counts(world: World) -> None:
-    async with world.agents("a") as (a,):
-        await a.create_topic("t")
-        client = Client()
-        await client.init(a)
-        await client.add(a, "t", 0)
+    async with transacting(world, "a") as (client, a):
         size = len(batch(bytes(500)))
         polls = [
             a.fetch("t", 0, max_wait_ms=60_000, isolation=COMMITTED, min_bytes=min_bytes)
@@ -330,10 +309,7 @@ async def test_bytes_are_counted_once_when_one_entry_holds_a_batch_and_its_end(
 
 @pytest.mark.parametrize("end", ENDS)
 async def test_a_poll_for_everything_wakes_by_a_marker_alone(end, world: World) -> None:
-    async with world.agents("a") as (a,):
-        await a.create_topic("t")
-        client = Client()
-        await opened(a, client, 1)
+    async with in_transaction(world, "a", sizes=[1]) as (client, a):
         poll = a.fetch("t", 1, max_wait_ms=60_000, min_bytes=MARKER_BYTES)
         await asyncio.sleep(1)
         assert not poll.there
@@ -345,10 +321,7 @@ async def test_a_poll_for_everything_wakes_by_a_marker_alone(end, world: World) 
 
 
 async def test_a_marker_that_is_there_already_is_enough_for_a_poll(world: World) -> None:
-    async with world.agents("a") as (a,):
-        await a.create_topic("t")
-        client = Client()
-        await opened(a, client, 1)
+    async with in_transaction(world, "a", sizes=[1]) as (client, a):
         await client.end(a)
         for isolation in (0, 1):
             poll = a.fetch("t", 1, max_wait_ms=60_000, min_bytes=1, isolation=isolation)
@@ -356,8 +329,7 @@ async def test_a_marker_that_is_there_already_is_enough_for_a_poll(world: World)
 
 
 async def test_a_poll_on_a_topic_without_transactions_wakes_as_ever(world: World) -> None:
-    async with world.agents("a") as (a,):
-        await a.create_topic("t")
+    async with world.with_topic("a") as (a,):
         for _ in range(5):
             await a.produce("t", batch(bytes(100))).wait()
         size = len(batch(bytes(100)))
@@ -376,14 +348,12 @@ async def test_at_the_last_stable_offset_a_consumer_is_sent_elsewhere_without_a_
     world: World,
 ) -> None:
     """P16: this agent would not see the transaction end."""
-    async with world.agents("a") as (a,):
-        await a.create_topic("t")
+    async with world.with_topic("a") as (a,):
         await a.produce("t", batch(bytes(1))).wait()
         await opened(a, Client(), 2)
         a.log.down = True
         await asyncio.sleep(30)
-        answer = await a.fetch("t", 1, isolation=COMMITTED).partition()
-        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await a.fetch("t", 1, isolation=COMMITTED).code() == ErrorCode.NOT_LEADER_OR_FOLLOWER
         for offset, isolation in ((0, COMMITTED), (1, 0)):
             answer = await a.fetch("t", offset, isolation=isolation).partition()
             assert answer.error_code == 0
@@ -393,8 +363,7 @@ async def test_at_the_last_stable_offset_a_consumer_is_sent_elsewhere_without_a_
 async def test_one_that_reads_from_the_store_is_told_what_was_aborted_while_it_read(
     world: World,
 ) -> None:
-    async with world.agents("a", "b") as (a, b):
-        await a.create_topic("t")
+    async with world.with_topic("a", "b") as (a, b):
         client, other = Client("x"), Client("y")
         for one in (client, other):
             await one.init(a)

@@ -1,9 +1,10 @@
 """One partition under transactions: a machine, the bytes of its chunks, and what readers should see.
 
 `steps` draws what happens to it: chunks of plain and transactional batches, and every way in which
-a transaction ends; `do` plays one of them.
+a transaction ends; `do` plays one of them. A `Consumer` reads as Kafka's clients do.
 """
 
+from collections import deque
 from itertools import count
 
 from hypothesis import strategies as st
@@ -15,9 +16,10 @@ from coordinator.commands.transaction_commands import (
     ProducerInitialized,
     TransactionEnded,
 )
-from protocol.records import TRANSACTIONAL, Record, build_batch
+from protocol.records import TRANSACTIONAL, batch_positions, iterate, read_header
 from storage.formats.spans import Item, ObjectId
 from tests.coordinator.machine.story import Story, span
+from tests.kit.batches import batch
 from txn.transactions import OF_EPOCH
 
 PRODUCERS = 3
@@ -60,27 +62,27 @@ class Log:
             rows = [(offset + delta, value) for delta, value in enumerate(values)]
             offset += records
             self.everything += rows
-            built = [Record(timestamp=1, value=value) for value in values]
             if index is None:
                 self.committed += rows
-                batch = build_batch(built)
-                items.append(Item(0, len(batch), records, 1))
+                built = batch(*values, timestamp=1)
+                items.append(Item(0, len(built), records, 1))
             else:
                 producer_id, epoch, sequence = self.producers[index]
                 self.open.setdefault(index, []).extend(rows)
                 self.writers |= dict.fromkeys([row[0] for row in rows], producer_id)
-                batch = build_batch(
-                    built,
+                built = batch(
+                    *values,
+                    timestamp=1,
                     attributes=TRANSACTIONAL,
                     producer_id=producer_id,
-                    producer_epoch=epoch,
-                    base_sequence=sequence,
+                    epoch=epoch,
+                    sequence=sequence,
                 )
                 self.producers[index][2] += records
                 items.append(
-                    Item(0, len(batch), records, 1, producer_id, epoch, sequence, OF_EPOCH)
+                    Item(0, len(built), records, 1, producer_id, epoch, sequence, OF_EPOCH)
                 )
-            data += batch
+            data += built
         chunk = ObjectId(self.agent, self.story.chunks)
         self.objects[chunk] = bytes(data)
         results = self.story.commit(self.agent, span(self.topic_id, *items))
@@ -127,6 +129,42 @@ class Log:
         if not committed:
             return self.everything
         return sorted(row for row in self.committed if row[0] < self.row.last_stable)
+
+
+class Consumer:
+    """A consumer of one isolation level, as Kafka's are written."""
+
+    def __init__(self, log: Log, *, committed: bool, offset: int) -> None:
+        self.log = log
+        self.committed = committed
+        self.offset = offset
+        self.records: list[tuple[int, bytes]] = []
+        self.markers: list[tuple[int, int, bool]] = []
+
+    @property
+    def end(self) -> int:
+        return self.log.row.last_stable if self.committed else self.log.row.end_offset
+
+    def read(self, data: bytes, aborted) -> None:
+        """Take batches; those of an aborted transaction are dropped until its marker."""
+        waiting = deque(aborted or ())
+        dropping: set[int] = set()
+        begun = self.offset
+        for at in batch_positions(data)[0]:
+            header = read_header(data, at)
+            assert self.offset <= header.last_offset < self.end
+            while waiting and waiting[0][1] <= header.last_offset:
+                dropping.add(waiting.popleft()[0])
+            if header.is_control:
+                (record,) = iterate(data, at)
+                commits = record.key == b"\0\0\0\1"
+                self.markers.append((record.offset, header.producer_id, commits))
+                if not commits:
+                    dropping.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in dropping):
+                rows = [(record.offset, record.value) for record in iterate(data, at)]
+                self.records += [row for row in rows if row[0] >= begun]
+            self.offset = header.last_offset + 1
 
 
 parts = st.lists(

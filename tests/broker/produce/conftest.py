@@ -2,10 +2,10 @@
 
 import pytest
 
+from tests.broker.agents import World
 from tests.broker.produce.world import Agent
-from tests.kit.agents import World
 
 
 @pytest.fixture
 def world() -> World:
-    return World(Agent)
+    return World(Agent, "t")

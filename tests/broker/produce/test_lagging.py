@@ -5,41 +5,22 @@ import asyncio
 import pytest
 
 from coordinator.commands.entries import DeleteTopic
-from protocol import apis
 from protocol.errors import ErrorCode
-from protocol.messages import hot
-from tests.kit.agents import World
+from tests.broker.agents import World
 from tests.kit.batches import batch
-
-FROM_EPOCHS = 12
-BY_ID = 13
-
-
-def _fetch(version: int, topic: hot.FetchTopic) -> tuple[int, int, hot.FetchRequest]:
-    request = hot.FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=[topic])
-    return apis.FETCH, version, request
+from tests.kit.client import caught_up
 
 
 @pytest.mark.promise("P8")
 async def test_a_client_beyond_the_end_of_a_lagging_agent_is_told_of_no_truncation(
     world: World,
 ) -> None:
-    async with world.agents("a", "b") as (a, b):
-        await a.create_topic("t")
-        await b.log_client.barrier()
-        b.log.tail_gate.clear()
-        await asyncio.sleep(0.1)
+    async with world.with_topic("a", "b") as (a, b):
+        b.lag()
         await a.produce("t", batch(b"1")).wait()
         # Its client has read a record of epoch 0 from the other agent, and goes on here.
-        place = hot.FetchPartition(
-            fetch_offset=1, last_fetched_epoch=0, partition_max_bytes=1 << 20
-        )
-        topic = hot.FetchTopic(topic="t", partitions=[place])
-        answer = b.send(*_fetch(FROM_EPOCHS, topic))
-        await asyncio.sleep(1)
-        assert not answer.there
-        b.log.tail_gate.set()
-        row = await answer.partition()
+        answer = b.fetch("t", 1, version=12, last_fetched_epoch=0)
+        row = await caught_up(b, answer.partition())
         assert (row.error_code, row.high_watermark) == (0, 1)
         assert row.diverging_epoch.end_offset == -1
 
@@ -48,17 +29,10 @@ async def test_a_topic_id_that_a_lagging_agent_does_not_know_yet_is_waited_for(
     world: World,
 ) -> None:
     async with world.agents("a", "b") as (a, b):
-        b.log.tail_gate.clear()
-        await asyncio.sleep(0.1)
+        b.lag()
         topic_id = (await a.create_topic("t")).topic_id
         await a.produce("t", batch(b"1")).wait()
-        place = hot.FetchPartition(fetch_offset=0, partition_max_bytes=1 << 20)
-        topic = hot.FetchTopic(topic_id=topic_id, partitions=[place])
-        answer = b.send(*_fetch(BY_ID, topic))
-        await asyncio.sleep(1)
-        assert not answer.there
-        b.log.tail_gate.set()
-        row = await answer.partition()
+        row = await caught_up(b, b.fetch(topic_id, 0, version=13).partition())
         assert row.error_code == 0
         assert row.records
 
@@ -69,24 +43,18 @@ async def test_a_partition_that_a_lagging_agent_does_not_know_yet_is_waited_for(
     async with world.agents("a", "b") as (a, b):
         old = await a.create_topic("t", partitions=1)
         await b.log_client.barrier()
-        b.log.tail_gate.clear()
-        await asyncio.sleep(0.1)
+        b.lag()
         await a.log_client.propose(DeleteTopic(old.topic_id))
         await a.create_topic("t", partitions=3)
         answer = b.produce("t", batch(b"1"), partition=2)
-        await asyncio.sleep(1)
-        assert not answer.there
-        b.log.tail_gate.set()
-        row = await answer.partition()
-        assert (row.error_code, row.base_offset) == (0, 0)
+        assert await caught_up(b, answer.written()) == (0, 0)
 
 
 @pytest.mark.promise("P9")
 async def test_a_request_held_behind_another_gets_a_barrier_of_its_own(world: World) -> None:
     async with world.agents("a", "b") as (a, b):
         await b.log_client.barrier()
-        b.log.tail_gate.clear()
-        await asyncio.sleep(0.1)
+        b.lag()
         read, head = asyncio.Event(), b.log.head
 
         async def slow_head():
@@ -101,9 +69,8 @@ async def test_a_request_held_behind_another_gets_a_barrier_of_its_own(world: Wo
         # Too late for the barrier of the first request, early enough for one's own.
         await a.create_topic("t")
         second = b.produce("t", batch(b"2"))
-        row = await first.partition()
-        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await first.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await asyncio.sleep(3)
         assert not second.there
-        b.log.tail_gate.set()
+        b.catch_up()
         assert (await second.partition()).base_offset == 0

@@ -1,7 +1,7 @@
 """What a produce request that failed is told: no offset (P2), and whether it may still happen (P4)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -11,67 +11,36 @@ from coordinator.commands.entries import CommitChunk
 from coordinator.proposer import NotDoneError
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages import hot
-from tests.broker.produce.world import Agent, Answer
-from tests.kit.agents import World
-from tests.kit.batches import batch
-from tests.kit.faults import held, lost
+from tests.broker.agents import World
+from tests.broker.produce.world import Agent, Answer, expire_session, hold_puts
+from tests.kit.batches import batch, produce_request
+from tests.kit.faults import lost
 
 
-async def _unknown_topic(agent: Agent) -> Answer:
-    return agent.produce("unknown", batch())
-
-
-async def _unknown_partition(agent: Agent) -> Answer:
-    return agent.produce("t", batch(), partition=9)
-
-
-async def _wrong_acks(agent: Agent) -> Answer:
-    return agent.produce("t", batch(), acks=2)
-
-
-async def _damaged(agent: Agent) -> Answer:
-    return agent.produce("t", batch()[:-1] + b"!")
-
-
-async def _gap_in_sequences(agent: Agent) -> Answer:
-    await agent.produce("t", batch(producer_id=7, epoch=0, sequence=0)).wait()
+def _gap_in_sequences(agent: Agent) -> Answer:
+    agent.produce("t", batch(producer_id=7, epoch=0, sequence=0))
     return agent.produce("t", batch(producer_id=7, epoch=0, sequence=5))
 
 
-async def _without_session(agent: Agent) -> Answer:
-    agent.log.down = True
-    await asyncio.sleep(8)
-    return agent.produce("t", batch())
-
-
-async def _store_down(agent: Agent) -> Answer:
+def _store_down(agent: Agent) -> Answer:
     agent.world.store.down = True
     return agent.produce("t", batch(), timeout_ms=60_000)
 
 
-async def _out_of_time(agent: Agent) -> Answer:
-    agent.log.tail_gate.clear()
+def _out_of_time(agent: Agent) -> Answer:
+    agent.lag()
     return agent.produce("t", batch(), timeout_ms=1_000)
 
 
-async def _stale(agent: Agent) -> Answer:
+def _stale(agent: Agent) -> Answer:
     """As after a stall of the loop (P17)."""
-    request = hot.ProduceRequest(
-        acks=-1,
-        timeout_ms=30_000,
-        topic_data=[
-            hot.TopicProduceData(
-                name="t", partition_data=[hot.PartitionProduceData(records=batch())]
-            )
-        ],
-    )
+    body = messages.encode_request(apis.PRODUCE, 9, produce_request("t", batch()))
     call = Call(
         api_key=apis.PRODUCE,
         version=9,
         correlation_id=1,
         client_id="test",
-        body=memoryview(bytes(messages.encode_request(apis.PRODUCE, 9, request))),
+        body=memoryview(bytes(body)),
         connection=agent.connection,
         received_ms=0,
     )
@@ -83,46 +52,44 @@ async def _stale(agent: Agent) -> Answer:
 @pytest.mark.parametrize(
     ("failure", "error"),
     [
-        (_unknown_topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (_unknown_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (_wrong_acks, ErrorCode.INVALID_REQUIRED_ACKS),
-        (_damaged, ErrorCode.CORRUPT_MESSAGE),
+        (lambda agent: agent.produce("none", batch()), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (lambda agent: agent.produce("none", batch(), version=13), ErrorCode.UNKNOWN_TOPIC_ID),
+        (
+            lambda agent: agent.produce("t", batch(), partition=9),
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ),
+        (lambda agent: agent.produce("t", batch(), acks=2), ErrorCode.INVALID_REQUIRED_ACKS),
+        (lambda agent: agent.produce("t", batch()[:-1] + b"!"), ErrorCode.CORRUPT_MESSAGE),
         (_gap_in_sequences, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
-        (_without_session, ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (_store_down, ErrorCode.KAFKA_STORAGE_ERROR),
         (_out_of_time, ErrorCode.REQUEST_TIMED_OUT),
         (_stale, ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
+    ids=["topic", "topic id", "partition", "acks", "damaged", "gap", "store", "time", "stale"],
 )
 async def test_a_failed_batch_has_no_offset_whatever_the_reason(
-    failure: Callable[[Agent], Awaitable[Answer]], error: ErrorCode, world: World
+    failure: Callable[[Agent], Answer], error: ErrorCode, world: World
 ) -> None:
-    async with world.agents("a") as (agent,):
-        await agent.create_topic("t")
+    async with world.with_topic("a") as (agent,):
         # There are offsets that it could be given by mistake.
         await agent.produce("t", batch(b"1", b"2")).wait()
-        answer = await (await failure(agent)).partition()
-        assert (answer.error_code, answer.base_offset) == (error, -1)
+        answer = failure(agent)
+        assert await answer.written() == (error, -1)
 
 
 async def test_what_waits_in_the_open_chunk_when_the_session_ends_fails_and_never_comes(
     world: World,
 ) -> None:
-    async with world.agents("a", puts_in_flight="1") as (agent,):
-        await agent.create_topic("t")
-        before = agent.log_client.incarnation()
-        gate = asyncio.Event()
-        world.store.before["put_new"] = held(gate)
+    async with world.with_topic("a", puts_in_flight="1") as (agent,):
+        gate = hold_puts(world)
         agent.produce("t", batch(), timeout_ms=60_000, connection=agent.another_connection())
         await asyncio.sleep(0.1)
         answer = agent.produce("t", batch(), timeout_ms=60_000)
         await asyncio.sleep(0.1)
         assert agent.producing.stats.chunks == 1  # The second one is still being gathered.
-        world.cluster.expire(next(iter(world.cluster._leases)))
-        while agent.log_client.incarnation() in {before, None}:
-            await asyncio.sleep(0.1)
-        result = answer.now().responses[0].partition_responses[0]
-        assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await expire_session(agent)
+        assert answer.there
+        assert await answer.code() == ErrorCode.NOT_LEADER_OR_FOLLOWER
         gate.set()
         await asyncio.sleep(30)
         assert agent.row("t").end_offset == 0
@@ -133,38 +100,32 @@ async def test_what_waits_for_its_linger_when_the_session_ends_fails_and_never_c
     world: World,
 ) -> None:
     """It is due when there is a session again; that is of another incarnation than it was taken in."""
-    async with world.agents("a", chunk_linger_ms="60000") as (agent,):
-        await agent.create_topic("t")
-        before = agent.log_client.incarnation()
+    async with world.with_topic("a", chunk_linger_ms="60000") as (agent,):
         answer = agent.produce("t", batch(), timeout_ms=120_000)
         await asyncio.sleep(0.1)
-        world.cluster.expire(next(iter(world.cluster._leases)))
-        while agent.log_client.incarnation() in {before, None}:
-            await asyncio.sleep(0.1)
-        result = answer.now().responses[0].partition_responses[0]
-        assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await expire_session(agent)
+        assert answer.there
+        assert await answer.code() == ErrorCode.NOT_LEADER_OR_FOLLOWER
         await asyncio.sleep(120)
         assert agent.row("t").end_offset == 0
 
 
 @pytest.mark.promise("P4")
 async def test_an_append_in_doubt_when_the_agent_ends_is_not_called_failed(world: World) -> None:
-    async with world.agents("a") as (agent,):
-        await agent.create_topic("t")
+    async with world.with_topic("a") as (agent,):
         agent.log.after["append"] = lost()
-        agent.log.tail_gate.clear()
+        agent.lag()
         answer = agent.produce("t", batch(), timeout_ms=20_000)
         await asyncio.sleep(1)
         await agent.log_client.leave()
-        assert (await answer.partition()).error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert await answer.code() == ErrorCode.REQUEST_TIMED_OUT
         assert len(world.cluster.entries) > 2  # It did happen.
 
 
 @pytest.mark.promise("P4")
 async def test_acks_0_closes_the_connection_when_its_fate_is_open(world: World) -> None:
-    async with world.agents("a") as (agent,):
-        await agent.create_topic("t")
-        agent.log.tail_gate.clear()
+    async with world.with_topic("a") as (agent,):
+        agent.lag()
         answer = agent.produce("t", batch(), acks=0, timeout_ms=1_000)
         await asyncio.sleep(2)
         assert not answer.there
@@ -175,8 +136,7 @@ async def test_a_commit_that_is_refused_takes_later_ones_of_its_sender_with_it(
     world: World,
 ) -> None:
     """P11, also where both were about to be proposed at the same time."""
-    async with world.agents("a", chunk_linger_ms="1") as (agent,):
-        await agent.create_topic("t")
+    async with world.with_topic("a", chunk_linger_ms="1") as (agent,):
         gate, propose = asyncio.Event(), agent.log_client.propose
 
         async def hold_first(key: str, *_parts: object) -> None:
@@ -198,7 +158,7 @@ async def test_a_commit_that_is_refused_takes_later_ones_of_its_sender_with_it(
         other = agent.produce("t", batch(b"3"), connection=agent.another_connection())
         await asyncio.sleep(1)
         gate.set()
-        assert (await first.partition()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert (await second.partition()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await first.code() == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await second.code() == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await other.partition()).base_offset == 0
         assert agent.row("t").end_offset == 1

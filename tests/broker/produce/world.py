@@ -11,13 +11,10 @@ from broker.calls.call import Call
 from broker.handlers import fetch as fetch_handler
 from broker.handlers import produce as produce_handler
 from protocol import apis, messages
-from protocol.messages import hot
 from protocol.types import TOPIC_ID_ZERO
 from tests.kit import agents as kit
-from tests.kit.agents import World
-from tests.kit.batches import batch
-
-__all__ = ["Agent", "Answer", "FakeConnection", "World", "batch"]
+from tests.kit.batches import fetch_request, produce_request, records_of
+from tests.kit.faults import held
 
 
 class FakeConnection:
@@ -97,54 +94,30 @@ class Agent(kit.Agent):
         clock=None,
     ) -> "Answer":
         """One request with one batch for each of the partitions from `partition` on."""
-        data = [
-            hot.PartitionProduceData(index=partition + index, records=batch)
-            for index, batch in enumerate(batches)
-        ]
-        rows = hot.TopicProduceData(name=topic, partition_data=data)
-        if version >= 13:
-            known = self.log_client.machine.topics.by_name(topic)
-            rows.topic_id = TOPIC_ID_ZERO if known is None else known.topic_id
-        request = hot.ProduceRequest(
-            transactional_id=transactional_id,
+        request = produce_request(
+            topic,
+            *batches,
+            partition=partition,
             acks=acks,
             timeout_ms=timeout_ms,
-            topic_data=[rows],
+            transactional_id=transactional_id,
         )
+        if version >= 13:
+            known = self.log_client.machine.topics.by_name(topic)
+            request.topic_data[0].topic_id = TOPIC_ID_ZERO if known is None else known.topic_id
         return self.send(apis.PRODUCE, version, request, connection, clock)
 
     def fetch(
         self,
-        topic: str,
+        topic: str | bytes,
         *offsets: int,
         version: int = 11,
-        max_wait_ms: int = 0,
-        min_bytes: int = 1,
-        max_bytes: int = 1 << 30,
-        partition_max_bytes: int = 1 << 20,
         isolation: int = 0,
-        leader_epoch: int = -1,
         connection=None,
         **fields,
     ) -> "Answer":
         """One request for the partitions from 0 on, at these offsets."""
-        partitions = [
-            hot.FetchPartition(
-                partition=index,
-                fetch_offset=offset,
-                partition_max_bytes=partition_max_bytes,
-                current_leader_epoch=leader_epoch,
-            )
-            for index, offset in enumerate(offsets)
-        ]
-        request = hot.FetchRequest(
-            max_wait_ms=max_wait_ms,
-            min_bytes=min_bytes,
-            max_bytes=max_bytes,
-            isolation_level=isolation,
-            topics=[hot.FetchTopic(topic=topic, partitions=partitions)],
-            **fields,
-        )
+        request = fetch_request(topic, *offsets, isolation_level=isolation, **fields)
         return self.send(apis.FETCH, version, request, connection)
 
 
@@ -176,11 +149,51 @@ class Answer:
 
     async def partition(self, index: int = 0):
         """The partition of that index in the answer."""
-        return _partitions(await self.wait())[index]
+        return (await self.partitions())[index]
+
+    async def partitions(self) -> list:
+        """All of them, whatever their topic."""
+        found = []
+        for topic in (await self.wait()).responses:
+            found += getattr(topic, "partition_responses", None) or getattr(topic, "partitions", [])
+        return found
+
+    async def code(self, index: int = 0) -> int:
+        return (await self.partition(index)).error_code
+
+    async def values(self, index: int = 0) -> list[bytes | None]:
+        """Of the records that came, but control records."""
+        return [record.value for record in records_of((await self.partition(index)).records)]
+
+    async def written(self, index: int = 0) -> tuple[int, int]:
+        """Error code and base offset."""
+        row = await self.partition(index)
+        return row.error_code, row.base_offset
 
 
-def _partitions(response):
-    rows = []
-    for topic in response.responses:
-        rows += getattr(topic, "partition_responses", None) or getattr(topic, "partitions", [])
-    return rows
+def stall_put(world, number: int, seconds: float = 1000) -> asyncio.Event:
+    """PUTs of the chunk of this number take so long. The event: one has begun."""
+    begun = asyncio.Event()
+
+    async def gate(key: str, *_parts: object) -> None:
+        if key.endswith(str(number)):
+            begun.set()
+            await asyncio.sleep(seconds)
+
+    world.store.before["put_new"] = gate
+    return begun
+
+
+def hold_puts(world) -> asyncio.Event:
+    """PUTs wait for the event."""
+    gate = asyncio.Event()
+    world.store.before["put_new"] = held(gate)
+    return gate
+
+
+async def expire_session(agent: Agent) -> None:
+    """Its lease runs out; until it has another."""
+    before = agent.log_client.incarnation()
+    agent.world.cluster.expire(next(iter(agent.world.cluster._leases)))
+    while agent.log_client.incarnation() in {before, None}:
+        await asyncio.sleep(0.1)
