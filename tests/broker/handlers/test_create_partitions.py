@@ -1,7 +1,5 @@
 """CreatePartitions: what a topic gets, what Kafka refuses, and what may still happen (P4)."""
 
-import asyncio
-
 import pytest
 
 from coordinator.commands.entries import DeleteTopic
@@ -16,6 +14,7 @@ from protocol.messages import (
     MetadataRequestTopic,
 )
 from tests.kit.batches import batch
+from tests.kit.client import caught_up
 from tests.kit.faults import lost
 
 NOT_MORE = ErrorCode.INVALID_PARTITIONS
@@ -51,8 +50,7 @@ async def partitions_told(agent, name: str) -> int:
 
 @pytest.mark.parametrize("version", range(4))
 async def test_a_topic_has_more_partitions_when_it_is_answered(version, world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs", 2)
+    async with world.with_topic(partitions=2) as (one,):
         await one.produce("logs", batch(b"x"), partition=1)
         assert await partitions_told(one, "logs") == 2
         assert await ask(one, ("logs", 5), version=version) == [("logs", 0)]
@@ -64,8 +62,7 @@ async def test_a_topic_has_more_partitions_when_it_is_answered(version, world):
 
 
 async def test_what_is_only_validated_does_not_happen(world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs", 2)
+    async with world.with_topic(partitions=2) as (one,):
         asked = ("logs", 3), ("none", 3)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         expected = [("logs", 0), ("none", unknown)]
@@ -93,8 +90,7 @@ async def test_what_is_only_validated_does_not_happen(world):
     ],
 )
 async def test_what_kafka_refuses_is_refused_alike(count, assigned, code, world):
-    async with world.agents("one", "two") as (one, _):
-        await one.create_topic("logs", 2)
+    async with world.with_topic("one", "two", partitions=2) as (one, _):
         assert await ask(one, ("logs", count, *assigned)) == [("logs", code)]
         expected = 2 if code else count
         assert one.machine.topics.by_name("logs").partition_count == expected
@@ -114,8 +110,7 @@ async def test_each_topic_has_its_own_answer_and_one_that_is_named_twice_gets_no
 
 
 async def test_nothing_is_added_while_an_agent_of_an_older_release_is_live(world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs", 1)
+    async with world.with_topic() as (one,):
         (row,) = one.machine.incarnations
         row.feature_level_max = TABLES_LEVEL - 1
         assert await ask(one, ("logs", 2)) == [("logs", ErrorCode.UNSUPPORTED_VERSION)]
@@ -126,17 +121,11 @@ async def test_nothing_is_added_while_an_agent_of_an_older_release_is_live(world
 @pytest.mark.parametrize("validate_only", [False, True])
 async def test_a_lagging_agent_judges_by_what_another_agent_has_told(validate_only, world):
     """What is only validated is judged by nobody else: without a barrier it would pass."""
-    async with world.agents("one", "lagging") as (one, lagging):
-        await one.create_topic("logs", 1)
-        await lagging.log_client.barrier()
+    async with world.with_topic("one", "lagging") as (one, lagging):
         lagging.lag()
         assert await ask(one, ("logs", 3)) == [("logs", 0)]
-        peer = lagging.connect()
-        peer.send(apis.CREATE_PARTITIONS, 3, wider(("logs", 3), validate_only=validate_only))
-        await asyncio.sleep(1)
-        assert not peer.frames()
-        lagging.catch_up()
-        (row,) = (await peer.answer()).results
+        request = wider(("logs", 3), validate_only=validate_only)
+        (row,) = (await caught_up(lagging, lagging.call(apis.CREATE_PARTITIONS, request))).results
         assert (row.error_code, row.error_message) == (
             NOT_MORE,
             "Topic already has 3 partition(s).",
@@ -164,8 +153,7 @@ async def test_what_was_overtaken_is_refused_by_the_log(overtaking, code, world)
 
 
 async def test_without_a_session_clients_are_sent_elsewhere(world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs", 1)
+    async with world.with_topic() as (one,):
         await one.lose_session()
         assert await ask(one, ("logs", 2)) == [("logs", ErrorCode.NOT_CONTROLLER)]
 
@@ -173,8 +161,7 @@ async def test_without_a_session_clients_are_sent_elsewhere(world):
 @pytest.mark.promise("P4")
 async def test_what_may_still_happen_is_said_to_have_timed_out(world):
     """P4: the append has no answer, so nobody knows."""
-    async with world.agents("one", "two") as (one, two):
-        await one.create_topic("logs", 1)
+    async with world.with_topic("one", "two") as (one, two):
         one.log.after["append"] = lost()
         propose = one.log_client.propose
 

@@ -1,7 +1,5 @@
 """DeleteRecords: what is deleted, what Kafka refuses, and what may still happen (P4)."""
 
-import asyncio
-
 import pytest
 
 from broker.handlers import delete_records
@@ -11,6 +9,7 @@ from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tests.kit.batches import batch
+from tests.kit.client import caught_up
 from tests.kit.faults import lost
 
 
@@ -147,12 +146,7 @@ async def test_a_lagging_agent_knows_the_end_that_another_agent_has_told(world):
     async with world.agents("one", "lagging") as (one, lagging):
         lagging.lag()
         await fill(one)
-        peer = lagging.connect()
-        peer.send(apis.DELETE_RECORDS, 2, delete("logs", (0, 5)))
-        await asyncio.sleep(1)
-        assert not peer.frames()
-        lagging.catch_up()
-        assert rows(await peer.answer()) == [(0, 5)]
+        assert await caught_up(lagging, ask(lagging, delete("logs", (0, 5)))) == [(0, 5)]
 
 
 @pytest.mark.promise("P8")
@@ -162,11 +156,7 @@ async def test_minus_one_deletes_what_another_agent_has_acknowledged_before(worl
         await lagging.log_client.barrier()
         lagging.lag()
         await one.produce("logs", batch(b"x"))
-        peer = lagging.connect()
-        peer.send(apis.DELETE_RECORDS, 2, delete("logs", (0, -1)))
-        await asyncio.sleep(1)
-        lagging.catch_up()
-        assert rows(await peer.answer()) == [(0, 3)]
+        assert await caught_up(lagging, ask(lagging, delete("logs", (0, -1)))) == [(0, 3)]
 
 
 async def test_a_topic_that_is_deleted_meanwhile_is_unknown(world):
@@ -215,8 +205,7 @@ async def test_what_may_still_happen_is_said_to_have_timed_out(world):
 async def test_many_partitions_go_into_commands_of_bounded_size(monkeypatch, world):
     monkeypatch.setattr(delete_records, "TRIMS_PER_COMMAND_MAX", 3)
 
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs", 7)
+    async with world.with_topic(partitions=7) as (one,):
         for partition in range(7):
             await one.produce("logs", batch(b"x"), partition=partition)
         propose, sizes = one.log_client.propose, []

@@ -1,7 +1,5 @@
 """ApiVersions, InitProducerId, FindCoordinator and the Describe APIs."""
 
-import asyncio
-
 import pytest
 
 from protocol import apis
@@ -16,6 +14,7 @@ from protocol.messages import (
     InitProducerIdRequest,
     TopicRequest,
 )
+from tests.kit.client import caught_up
 
 TOPIC, BROKER = 2, 4
 CLIENT = ApiVersionsRequest(client_software_name="a-client", client_software_version="1.0")
@@ -162,8 +161,7 @@ async def test_a_topics_configs_are_told_with_their_sources(version, world):
 
 
 async def test_only_the_configs_asked_for_are_told_and_documentation_on_demand(world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs")
+    async with world.with_topic() as (one,):
         asked = (TOPIC, "logs", ["retention.ms", "no.such.thing"])
         silent = await one.call(apis.DESCRIBE_CONFIGS, configs(asked))
         telling = await one.call(apis.DESCRIBE_CONFIGS, configs(asked, include_documentation=True))
@@ -263,12 +261,7 @@ async def test_a_lagging_agent_describes_what_another_agent_made(key, request_, 
     async with world.agents("one", "lagging") as (one, lagging):
         lagging.lag()
         await one.create_topic("fresh")
-        peer = lagging.connect()
-        peer.send(key, apis.APIS[key].max_version, request_)
-        await asyncio.sleep(1)
-        assert not peer.frames()
-        lagging.catch_up()
-        answer = await peer.answer()
+        answer = await caught_up(lagging, lagging.call(key, request_))
         (row,) = getattr(answer, "topics", None) or answer.results
         assert row.error_code == 0
 

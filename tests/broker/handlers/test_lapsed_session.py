@@ -13,10 +13,9 @@ from protocol.messages import (
     DeleteTopicsRequest,
     DeleteTopicState,
     InitProducerIdRequest,
-    hot,
 )
 from tests.kit.agents import Agent, World
-from tests.kit.batches import batch
+from tests.kit.batches import batch, produce_request
 
 
 async def _lapse(agent: Agent) -> None:
@@ -50,13 +49,7 @@ async def test_without_a_proven_session_nothing_is_written_or_given_though_the_l
         delete = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
         answer = await one.call(apis.DELETE_TOPICS, delete)
         assert answer.responses[0].error_code == ErrorCode.NOT_CONTROLLER
-        data = hot.PartitionProduceData(index=0, records=batch())
-        produce = hot.ProduceRequest(
-            acks=-1,
-            timeout_ms=30_000,
-            topic_data=[hot.TopicProduceData(name="t", partition_data=[data])],
-        )
-        answer = await one.call(apis.PRODUCE, produce, version=9)
+        answer = await one.call(apis.PRODUCE, produce_request("t", batch()), version=9)
         row = answer.responses[0].partition_responses[0]
         assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -1,7 +1,5 @@
 """DescribeLogDirs: every partition's bytes, told by one agent."""
 
-import asyncio
-
 import pytest
 
 from broker.handlers import describe_log_dirs
@@ -15,6 +13,7 @@ from protocol.messages import (
     MetadataRequestTopic,
 )
 from tests.kit.batches import batch
+from tests.kit.client import caught_up
 
 ALL = DescribeLogDirsRequest(topics=None)
 
@@ -40,8 +39,7 @@ async def sizes(agent, request=ALL, **more) -> dict[tuple[str, int], int]:
 
 @pytest.mark.parametrize("version", range(1, 6))
 async def test_bytes_are_those_of_the_batches_in_every_version(version, world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs", 2)
+    async with world.with_topic(partitions=2) as (one,):
         first, second = batch(b"a" * 100), batch(b"b")
         await one.produce("logs", first)
         await one.produce("logs", second)
@@ -58,8 +56,7 @@ async def test_bytes_are_those_of_the_batches_in_every_version(version, world):
 
 
 async def test_only_what_is_asked_for_and_is_there_is_told(world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs", 3)
+    async with world.with_topic(partitions=3) as (one,):
         await one.create_topic("more")
         assert set(await sizes(one, some("logs", 2, 0, 2, 9))) == {("logs", 0), ("logs", 2)}
         assert await sizes(one, some("nothing", 0)) == {}
@@ -104,13 +101,8 @@ async def test_a_lagging_agent_tells_of_what_another_agent_has_acknowledged(worl
         topic = await one.create_topic("logs", 8)
         for partition in range(topic.partition_count):
             await one.produce("logs", batch(b"x"), partition=partition)
-        peer = lagging.connect()
-        peer.send(apis.DESCRIBE_LOG_DIRS, 5, ALL)
-        await asyncio.sleep(1)
-        assert not peer.frames()
-        lagging.catch_up()
-        (result,) = (await peer.answer()).results
-        assert {row.partition_size for row in result.topics[0].partitions} == {len(batch(b"x"))}
+        told = await caught_up(lagging, sizes(lagging))
+        assert set(told.values()) == {len(batch(b"x"))}
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 5])

@@ -8,6 +8,7 @@ from coordinator.commands.entries import DeleteTopic
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import MetadataRequest, MetadataRequestTopic
+from tests.kit.client import caught_up
 
 
 def wanted(*names: str, create: bool = False, **more) -> MetadataRequest:
@@ -65,19 +66,10 @@ async def test_a_topic_that_a_lagging_agent_does_not_know_yet_is_waited_for(worl
     async with world.agents("one", "lagging") as (one, lagging):
         lagging.lag()
         topic = await one.create_topic("fresh")
-        peer = lagging.connect()
-        peer.send(apis.METADATA, 13, wanted("fresh"))
-        by_id = lagging.connect()
-        by_id.send(
-            apis.METADATA,
-            13,
-            MetadataRequest(topics=[MetadataRequestTopic(topic_id=topic.topic_id)]),
-        )
-        await asyncio.sleep(1)
-        assert not peer.frames()
-        lagging.catch_up()
-        for each in (peer, by_id):
-            (row,) = (await each.answer()).topics
+        by_id = MetadataRequest(topics=[MetadataRequestTopic(topic_id=topic.topic_id)])
+        asked = [lagging.call(apis.METADATA, each) for each in (wanted("fresh"), by_id)]
+        for answer in await caught_up(lagging, asyncio.gather(*asked)):
+            (row,) = answer.topics
             assert (row.error_code, row.name) == (0, "fresh")
 
 
@@ -85,12 +77,9 @@ async def test_a_topic_in_the_list_of_a_lagging_agent_is_waited_for(world):
     async with world.agents("one", "lagging") as (one, lagging):
         lagging.lag()
         await one.create_topic("fresh")
-        peer = lagging.connect()
-        peer.send(apis.METADATA, 13, MetadataRequest(topics=None))
-        await asyncio.sleep(1)
-        assert not peer.frames()
-        lagging.catch_up()
-        assert [row.name for row in (await peer.answer()).topics] == ["fresh"]
+        asked = lagging.call(apis.METADATA, MetadataRequest(topics=None))
+        answer = await caught_up(lagging, asked)
+        assert [row.name for row in answer.topics] == ["fresh"]
 
 
 @pytest.mark.promise("P8")
@@ -187,8 +176,7 @@ async def test_a_request_from_before_a_stall_creates_no_topic(world):
 
 
 async def test_the_leader_is_an_agent_of_the_zone_that_the_client_id_names(world):
-    async with world.agents("one@a", "two@a", "three@b") as (one, two, three):
-        await one.create_topic("logs", 20)
+    async with world.with_topic("one@a", "two@a", "three@b", partitions=20) as (one, two, three):
         for client_id, zone in (("app,ws_az=b", [three]), ("app,zone=a", [one, two])):
             answer = await two.call(apis.METADATA, wanted("logs"), client_id=client_id)
             leaders = {row.leader_id for row in answer.topics[0].partitions}
@@ -207,8 +195,7 @@ async def test_all_agents_name_the_same_leaders(world):
 
 
 async def test_an_agent_that_leaves_names_the_others_as_leaders(world):
-    async with world.agents("one", "two") as (one, two):
-        await one.create_topic("logs", 20)
+    async with world.with_topic("one", "two", partitions=20) as (one, two):
         await one.call(apis.METADATA, wanted("logs"))
         one.node.leaving = True
         answer = await one.call(apis.METADATA, wanted("logs"))
@@ -229,8 +216,7 @@ async def test_a_deleted_topic_is_not_described_any_more(world):
 
 
 async def test_operations_are_told_only_when_asked_for(world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs")
+    async with world.with_topic() as (one,):
         asked = wanted(
             "logs",
             include_topic_authorized_operations=True,

@@ -1,10 +1,8 @@
 """ListOffsets and OffsetForLeaderEpoch: never behind what another agent says (P8)."""
 
 import asyncio
-import struct
 
 import pytest
-from crc32c import crc32c
 
 from protocol import apis
 from protocol.errors import ErrorCode
@@ -19,6 +17,8 @@ from protocol.messages import (
 from protocol.records import Record, build_batch
 from tests.broker.fetch import jobs_by_hand
 from tests.kit.agents import NOW_MS
+from tests.kit.client import caught_up
+from tests.storage.lies import saying
 
 GZIP = 1
 
@@ -117,8 +117,7 @@ async def test_records_stamped_by_the_agent_are_found_by_that_time(world):
 
 @pytest.mark.parametrize("timestamp", [-3, -5, -6, NOW_MS])
 async def test_nothing_is_found_in_an_empty_partition(timestamp, world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs")
+    async with world.with_topic() as (one,):
         assert await place(one, at(timestamp)) == (-1, -1)
 
 
@@ -151,8 +150,7 @@ async def test_what_cannot_be_answered_is_refused_per_partition(request_, expect
 
 
 async def test_a_partition_named_twice_is_refused(world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs", 2)
+    async with world.with_topic(partitions=2) as (one,):
         wanted = [ListOffsetsPartition(partition_index=i, timestamp=-1) for i in (0, 1, 0)]
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="logs", partitions=wanted)])
         answer = await one.call(apis.LIST_OFFSETS, request)
@@ -168,19 +166,11 @@ async def test_a_partition_named_twice_is_refused(world):
 @pytest.mark.parametrize("timestamp", [-1, -2, -3, NOW_MS])
 async def test_a_lagging_agent_waits_for_what_another_agent_has_told(timestamp, world):
     """P8."""
-    async with world.agents("one", "lagging") as (one, lagging):
-        await one.create_topic("logs")
-        await lagging.log_client.barrier()
+    async with world.with_topic("one", "lagging") as (one, lagging):
         lagging.lag()
         await one.produce("logs", stamped(0, 10))
         told = await place(one, at(timestamp))
-        peer = lagging.connect()
-        peer.send(apis.LIST_OFFSETS, 11, at(timestamp))
-        await asyncio.sleep(1)
-        assert not peer.frames()
-        lagging.catch_up()
-        (row,) = (await peer.answer()).topics[0].partitions
-        assert row.offset == told[0]
+        assert await caught_up(lagging, place(lagging, at(timestamp))) == told
 
 
 async def test_without_the_log_clients_are_sent_to_another_agent(world):
@@ -240,17 +230,12 @@ async def test_the_only_epoch_ends_at_the_end_offset(version, request_, expected
 
 async def test_a_lagging_agent_does_not_report_a_truncation_that_never_was(world):
     """P8: an end offset below a consumer's position would make it jump back."""
-    async with world.agents("one", "lagging") as (one, lagging):
-        await one.create_topic("logs")
-        await lagging.log_client.barrier()
+    async with world.with_topic("one", "lagging") as (one, lagging):
         lagging.lag()
         await one.produce("logs", stamped(0, 10))
-        peer = lagging.connect()
-        peer.send(apis.OFFSET_FOR_LEADER_EPOCH, 4, epoch_of())
-        await asyncio.sleep(1)
-        assert not peer.frames()
-        lagging.catch_up()
-        (row,) = (await peer.answer()).topics[0].partitions
+        asked = lagging.call(apis.OFFSET_FOR_LEADER_EPOCH, epoch_of())
+        answer = await caught_up(lagging, asked)
+        (row,) = answer.topics[0].partitions
         assert row.end_offset == 2
 
 
@@ -341,8 +326,7 @@ async def test_the_newest_timestamp_is_of_what_is_left(layer, isolation, world):
 
 async def test_the_newest_of_a_row_is_found_behind_its_deleted_part(world):
     """Neither its first record that is new enough nor another row's: 70, 80 and 40 are left."""
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs")
+    async with world.with_topic() as (one,):
         await one.produce("logs", stamped(90, 70, 80))
         await one.produce("logs", stamped(40))
         await jobs_by_hand.claim(one)
@@ -350,11 +334,15 @@ async def test_the_newest_of_a_row_is_found_behind_its_deleted_part(world):
         assert await place(one, at(-3)) == (2, 80)
 
 
+def lying(timestamp: int, said: int) -> bytes:
+    """A compressed batch whose header says a later time than its record has."""
+    return saying(stamped(timestamp, codec=GZIP), NOW_MS + said)
+
+
 async def test_a_row_is_not_believed_to_have_the_newest_record(world):
     """The producer's word counts for compressed batches, until somebody looks."""
-    async with world.agents("one", "two") as (one, two):
-        await one.create_topic("logs")
-        for batch in (lying(10, said=80), stamped(40, 70), lying(70, said=90), stamped(5)):
+    async with world.with_topic("one", "two") as (one, two):
+        for batch in (lying(10, 80), stamped(40, 70), lying(70, 90), stamped(5)):
             await one.produce("logs", batch)
         for agent in (one, two):
             assert await place(agent, at(-3)) == (2, 70)
@@ -365,17 +353,8 @@ async def test_a_row_is_not_believed_to_have_the_newest_record(world):
         assert await place(two, at(-3)) == (3, 70)
 
 
-def lying(timestamp: int, *, said: int) -> bytes:
-    """A compressed batch whose header says a later time than its record has."""
-    batch = bytearray(stamped(timestamp, codec=GZIP))
-    struct.pack_into(">q", batch, 35, NOW_MS + said)
-    struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
-    return bytes(batch)
-
-
 async def test_of_records_without_timestamps_none_is_the_newest(world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs")
+    async with world.with_topic() as (one,):
         await one.produce("logs", build_batch([Record(timestamp=-1, value=b"v")] * 3))
         assert await place(one, at(-3)) == (-1, -1)
         await one.produce("logs", stamped(3))
@@ -394,8 +373,7 @@ async def test_only_one_row_is_read_for_the_newest_when_nothing_is_deleted(world
 
 async def test_the_newest_of_many_rows_is_found_behind_a_deleted_one_with_few_reads(world):
     """Rows later than the newest by offset, or older than it, are left alone."""
-    async with world.agents("one", "two") as (one, two):
-        await one.create_topic("logs")
+    async with world.with_topic("one", "two") as (one, two):
         await one.produce("logs", stamped(90, 1))
         for timestamp in range(2, 30):
             await one.produce("logs", stamped(timestamp))

@@ -62,8 +62,7 @@ async def test_nothing_but_the_log_of_metadata_has_a_quorum(name, partition, wor
 
 
 async def test_an_agent_that_lags_tells_the_end_that_another_has_told(world):
-    async with world.agents("one", "two") as (one, two):
-        await one.create_topic("logs")
+    async with world.with_topic("one", "two") as (one, two):
         told = await one.call(apis.DESCRIBE_QUORUM, asked(), version=2)
         other = await two.call(apis.DESCRIBE_QUORUM, asked(), version=2)
         ends = [answer.topics[0].partitions[0].high_watermark for answer in (told, other)]
@@ -74,8 +73,7 @@ async def test_an_agent_that_lags_tells_the_end_that_another_has_told(world):
 async def test_no_partition_needs_an_election_and_an_unknown_one_is_said_to_be_unknown(
     version, world
 ):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs", 2)
+    async with world.with_topic(partitions=2) as (one,):
         answer = await one.call(apis.ELECT_LEADERS, elect(0, 1, 2), version=version)
         assert errors(answer) == {
             ("logs", 0): ErrorCode.ELECTION_NOT_NEEDED,
@@ -85,23 +83,20 @@ async def test_no_partition_needs_an_election_and_an_unknown_one_is_said_to_be_u
 
 
 async def test_an_election_for_all_partitions_elects_nobody(world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs", 2)
+    async with world.with_topic(partitions=2) as (one,):
         answer = await one.call(apis.ELECT_LEADERS, ElectLeadersRequest(), version=2)
         assert answer.error_code == 0
         assert errors(answer) == {}
 
 
 async def test_a_type_of_election_that_kafka_does_not_have_is_refused_everywhere(world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs", 2)
+    async with world.with_topic(partitions=2) as (one,):
         answer = await one.call(apis.ELECT_LEADERS, elect(0, kind=7), version=2)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert errors(answer) == {("logs", 0): ErrorCode.INVALID_REQUEST}
 
 
 async def test_a_topic_that_another_agent_has_just_made_is_known_to_an_election(world):
-    async with world.agents("one", "two") as (one, two):
-        await one.create_topic("logs", 1)
+    async with world.with_topic("one", "two") as (_one, two):
         answer = await two.call(apis.ELECT_LEADERS, elect(0), version=2)
         assert errors(answer) == {("logs", 0): ErrorCode.ELECTION_NOT_NEEDED}

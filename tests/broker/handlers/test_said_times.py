@@ -4,11 +4,11 @@ broker computes that (`tests/clients/test_said_times_kafka.py` has its answers).
 import pytest
 
 from protocol import apis
-from protocol.messages import hot
 from protocol.records import Record, build_batch, read_header
 from tests.broker.fetch import jobs_by_hand
 from tests.broker.handlers.test_offsets import GZIP, at, filled, place, stamped
 from tests.kit.agents import NOW_MS
+from tests.kit.batches import fetch_request
 from tests.storage.lies import FAR_MS, saying
 
 NONE = 0
@@ -60,8 +60,7 @@ async def places(agent, wanted) -> dict[int, tuple[int, int]]:
 @codecs
 @said_times
 async def test_times_are_those_of_the_records_whatever_the_header_says(said, codec, layer, world):
-    async with world.agents("one", "two") as (one, two):
-        await one.create_topic("logs")
+    async with world.with_topic("one", "two") as (one, two):
         await one.produce("logs", stamped(0, 10))
         await one.produce("logs", saying(stamped(*LYING, codec=codec), said))
         await one.produce("logs", stamped(45, 60))
@@ -76,8 +75,7 @@ async def test_times_are_those_of_the_records_whatever_the_header_says(said, cod
 async def test_the_newest_record_is_found_in_a_batch_that_says_something_else(
     said, codec, layer, world
 ):
-    async with world.agents("one", "two") as (one, two):
-        await one.create_topic("logs")
+    async with world.with_topic("one", "two") as (one, two):
         await one.produce("logs", stamped(0, 10))
         await one.produce("logs", saying(stamped(*LYING, codec=codec), said))
         await one.produce("logs", stamped(15))
@@ -91,8 +89,7 @@ async def test_the_newest_record_is_found_in_a_batch_that_says_something_else(
 @said_times
 @pytest.mark.parametrize("age_ms", [0, 10**9], ids=["young", "old"])
 async def test_a_record_is_found_by_its_own_time(age_ms, said, codec, world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs")
+    async with world.with_topic() as (one,):
         batch = saying(stamped(-age_ms, codec=codec), said if said < NOW_MS else said - age_ms)
         await one.produce("logs", batch)
         time = NOW_MS - age_ms
@@ -102,8 +99,7 @@ async def test_a_record_is_found_by_its_own_time(age_ms, said, codec, world):
 
 async def test_records_of_a_batch_whose_base_says_no_time_have_theirs_when_they_are_merged(world):
     """The base is the first record's: until then nobody knows of the second."""
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs")
+    async with world.with_topic() as (one,):
         rows = [Record(timestamp=-1, value=b"v"), Record(timestamp=NOW_MS + 5, value=b"w")]
         await one.produce("logs", saying(build_batch(rows), -1))
         await into("segment", one)
@@ -115,8 +111,7 @@ async def test_a_header_that_says_too_little_is_believed_until_its_batch_is_merg
     world,
 ):
     """Else every time that is newer than all records would have all chunks read."""
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs")
+    async with world.with_topic() as (one,):
         await one.produce("logs", saying(stamped(*LYING), NOW_MS + 30))
         assert await place(one, at(NOW_MS + 31)) == (-1, -1)
         await into("segment", one)
@@ -126,8 +121,7 @@ async def test_a_header_that_says_too_little_is_believed_until_its_batch_is_merg
 async def test_the_newest_record_is_found_when_its_own_row_says_too_little_but_is_looked_into(
     world,
 ):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs")
+    async with world.with_topic() as (one,):
         await one.produce("logs", saying(stamped(30, 40, 50), NOW_MS + 35))
         assert await place(one, at(-3)) == (2, 50)
 
@@ -137,18 +131,11 @@ async def test_the_newest_record_is_found_when_its_own_row_says_too_little_but_i
 async def test_what_consumers_get_of_a_merged_batch_says_the_newest_timestamp_of_its_records(
     said, codec, world
 ):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs")
+    async with world.with_topic() as (one,):
         true = stamped(*LYING, codec=codec)
         await one.produce("logs", saying(true, said))
         await into("segment", one)
-        wanted = hot.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=10**6)
-        request = hot.FetchRequest(
-            max_wait_ms=0,
-            min_bytes=0,
-            topics=[hot.FetchTopic(topic="logs", partitions=[wanted])],
-        )
-        answer = await one.call(apis.FETCH, request, version=11)
+        answer = await one.call(apis.FETCH, fetch_request("logs", 0), version=11)
         (row,) = answer.responses[0].partitions
         assert bytes(row.records)[17:] == true[17:]
         assert read_header(row.records).max_timestamp == NOW_MS + 50

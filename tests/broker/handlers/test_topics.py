@@ -1,7 +1,5 @@
 """CreateTopics and DeleteTopics: what is refused, by whom, and what may still happen (P4)."""
 
-import asyncio
-
 import pytest
 
 from broker.upkeep import deleted_topics
@@ -17,6 +15,7 @@ from protocol.messages import (
 )
 from tests.coordinator.support import Writer
 from tests.kit.batches import batch
+from tests.kit.client import caught_up
 from tests.kit.faults import lost
 
 
@@ -131,8 +130,7 @@ async def test_a_name_that_is_asked_for_twice_is_refused_once(world):
 
 
 async def test_a_name_that_is_taken_is_refused_by_the_log(world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs")
+    async with world.with_topic() as (one,):
         await one.create_topic("a.b")
         codes = await refusals(one, create(new("logs"), new("a_b")))
         assert codes == [
@@ -142,34 +140,23 @@ async def test_a_name_that_is_taken_is_refused_by_the_log(world):
 
 
 async def test_a_lagging_agent_does_not_refuse_a_name_that_was_deleted_meanwhile(world):
-    async with world.agents("one", "lagging") as (one, lagging):
-        await one.create_topic("logs")
-        await lagging.log_client.barrier()
+    async with world.with_topic("one", "lagging") as (one, lagging):
         lagging.lag()
         await one.call(apis.DELETE_TOPICS, delete("logs"))
-        peer = lagging.connect()
-        peer.send(apis.CREATE_TOPICS, 7, create(new("logs")))
-        await asyncio.sleep(1)
-        lagging.catch_up()
-        assert (await peer.answer()).topics[0].error_code == 0
+        assert await caught_up(lagging, refusals(lagging, create(new("logs")))) == [0]
 
 
 async def test_validation_alone_creates_nothing_and_knows_what_other_agents_did(world):
     async with world.agents("one", "lagging") as (one, lagging):
         lagging.lag()
         await one.create_topic("taken")
-        peer = lagging.connect()
-        peer.send(apis.CREATE_TOPICS, 7, create(new("taken"), new("free"), validate_only=True))
-        await asyncio.sleep(1)
-        lagging.catch_up()
-        rows = [row.error_code for row in (await peer.answer()).topics]
-        assert rows == [ErrorCode.TOPIC_ALREADY_EXISTS, 0]
+        asked = refusals(lagging, create(new("taken"), new("free"), validate_only=True))
+        assert await caught_up(lagging, asked) == [ErrorCode.TOPIC_ALREADY_EXISTS, 0]
         assert len(one.machine.topics) == 1
 
 
 async def test_without_a_session_clients_are_sent_elsewhere(world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs")
+    async with world.with_topic() as (one,):
         await one.lose_session()
         assert await refusals(one, create(new("a"))) == [ErrorCode.NOT_CONTROLLER]
         (row,) = (await one.call(apis.DELETE_TOPICS, delete("logs"))).responses
@@ -193,23 +180,13 @@ async def test_a_lagging_agent_does_not_refuse_a_replica_on_an_agent_that_has_ju
         one.lag()
         newcomer = Writer(world.cluster)
         await newcomer.open("two")
-        assignments = [CreatableReplicaAssignment(partition_index=0, broker_ids=[0, 1])]
-        topic = CreatableTopic(
-            name="logs", num_partitions=-1, replication_factor=-1, assignments=assignments
-        )
-        peer = one.connect()
-        peer.send(apis.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
-        await asyncio.sleep(1)
-        assert not peer.frames()
-        one.catch_up()
-        (row,) = (await peer.answer()).topics
-        assert row.error_code == 0
+        asked = refusals(one, create(assigned([0, 1]), timeout_ms=30_000))
+        assert await caught_up(one, asked) == [0]
 
 
 @pytest.mark.parametrize("version", range(1, 7))
 async def test_a_topic_is_deleted_in_every_version(version, world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("logs")
+    async with world.with_topic() as (one,):
         asked = delete("logs") if version >= 6 else DeleteTopicsRequest(topic_names=["logs"])
         asked.timeout_ms = 10_000
         (row,) = (await one.call(apis.DELETE_TOPICS, asked, version=version)).responses
@@ -232,12 +209,10 @@ async def test_a_lagging_agent_deletes_what_it_does_not_know_yet(world):
     async with world.agents("one", "lagging") as (one, lagging):
         lagging.lag()
         await one.create_topic("logs")
-        peer = lagging.connect()
-        peer.send(apis.DELETE_TOPICS, 6, delete("logs", "nothing"))
-        await asyncio.sleep(1)
-        assert not peer.frames()
-        lagging.catch_up()
-        rows = [row.error_code for row in (await peer.answer()).responses]
+        answer = await caught_up(
+            lagging, lagging.call(apis.DELETE_TOPICS, delete("logs", "nothing"))
+        )
+        rows = [row.error_code for row in answer.responses]
         assert rows == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
@@ -256,16 +231,14 @@ async def test_doubtful_deletions_are_refused(world):
 
 
 async def test_nothing_is_deleted_when_deletion_is_disabled(world):
-    async with world.agents("one", delete_topic_enable="false") as (one,):
-        await one.create_topic("logs")
+    async with world.with_topic(delete_topic_enable="false") as (one,):
         (row,) = (await one.call(apis.DELETE_TOPICS, delete("logs"))).responses
         assert row.error_code == ErrorCode.TOPIC_DELETION_DISABLED
         assert len(one.machine.topics) == 1
 
 
 async def test_rows_of_a_deleted_topic_are_purged_by_one_agent_and_resumed_by_another(world):
-    async with world.agents("one", "two") as (one, two):
-        await one.create_topic("logs", 3)
+    async with world.with_topic("one", "two", partitions=3) as (one, two):
         for partition in range(3):
             await one.produce("logs", batch(b"x"), partition=partition)
         await one.call(apis.DELETE_TOPICS, delete("logs"))
