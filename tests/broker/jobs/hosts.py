@@ -152,3 +152,22 @@ def away(log: FaultyLog) -> None:
 
 def back(log: FaultyLog) -> None:
     log.before.clear()
+
+
+@contextlib.asynccontextmanager
+async def one_host() -> AsyncIterator[HostingAgent]:
+    """One agent, alone, which runs."""
+    agent = HostingAgent(MemoryLogCluster())
+    async with running_host(agent):
+        yield agent
+
+
+@contextlib.asynccontextmanager
+async def working(*agents: HostingAgent) -> AsyncIterator[HostingAgent]:
+    """These agents (one when none is named) run, and a job was asked for: the one whose worker lives."""
+    agents = agents or (HostingAgent(MemoryLogCluster()),)
+    async with running_host(*agents):
+        await agents[0].request(JobKind.MERGE)
+        await until(lambda: any(agent.workers for agent in agents))
+        (found,) = [agent for agent in agents if agent.host.held_jobs]
+        yield found

@@ -20,13 +20,28 @@ from coordinator.commands.job_commands import (
 from coordinator.log.memory import MemoryLogCluster
 from coordinator.snapshot.manifest import decode_published
 from protocol.types import INCARNATION_NONE, Position
-from tests.broker.jobs.hosts import DELAY_S, HostingAgent, away, back, killed, running_host, until
+from tests.broker.jobs.hosts import (
+    DELAY_S,
+    HostingAgent,
+    away,
+    back,
+    killed,
+    one_host,
+    running_host,
+    until,
+    working,
+)
 from tests.coordinator.support import now_s
 from tests.kit.faults import lost
 
 pytestmark = pytest.mark.schedules(5)
 
 ALL = tuple(JobKind)
+
+
+def expire_all(cluster: MemoryLogCluster) -> None:
+    for session in list(cluster._leases):
+        cluster.expire(session)
 
 
 def three() -> list[HostingAgent]:
@@ -55,8 +70,7 @@ async def test_one_agent_of_several_holds_all_jobs_and_starts_one_worker_after_a
 
 
 async def test_an_agent_that_is_here_for_a_moment_claims_nothing() -> None:
-    agent = HostingAgent(MemoryLogCluster())
-    async with running_host(agent):
+    async with one_host() as agent:
         await asyncio.sleep(3)
         await agent.host.leave(2)
         assert agent.commands(ClaimJobs, ReleaseJobs) == []
@@ -97,10 +111,7 @@ async def test_what_was_asked_in_the_logs_past_starts_no_worker_now() -> None:
 
 async def test_when_the_holder_dies_another_agent_goes_on() -> None:
     agents = three()
-    async with running_host(*agents):
-        await agents[0].request(JobKind.MERGE)
-        await until(lambda: any(agent.workers for agent in agents))
-        dead = holder(agents)
+    async with working(*agents) as dead:
         await killed(dead)
         others = [agent for agent in agents if agent is not dead]
         await until(lambda: any(agent.workers for agent in others), seconds=DELAY_S + 60)
@@ -109,10 +120,7 @@ async def test_when_the_holder_dies_another_agent_goes_on() -> None:
 
 async def test_who_leaves_ends_its_worker_first_and_gives_its_jobs_to_another() -> None:
     agents = three()
-    async with running_host(*agents):
-        await agents[0].request(JobKind.MERGE)
-        await until(lambda: any(agent.workers for agent in agents))
-        leaving = holder(agents)
+    async with working(*agents) as leaving:
         await leaving.host.leave(2)
         (release,) = leaving.commands(ReleaseJobs)
         assert release.jobs == ALL
@@ -127,8 +135,7 @@ async def test_who_leaves_ends_its_worker_first_and_gives_its_jobs_to_another() 
 
 
 async def test_who_leaves_alone_frees_its_jobs() -> None:
-    agent = HostingAgent(MemoryLogCluster())
-    async with running_host(agent):
+    async with one_host() as agent:
         await until(lambda: agent.host.held_jobs == ALL)
         await agent.host.leave(2)
         (release,) = agent.commands(ReleaseJobs)
@@ -136,8 +143,7 @@ async def test_who_leaves_alone_frees_its_jobs() -> None:
 
 
 async def test_leaving_ends_in_time_though_the_log_is_away() -> None:
-    agent = HostingAgent(MemoryLogCluster())
-    async with running_host(agent):
+    async with one_host() as agent:
         await until(lambda: agent.host.held_jobs == ALL)
         away(agent.log)
         begun_s = now_s()
@@ -160,10 +166,7 @@ async def test_a_worker_that_ends_is_followed_by_others_after_pauses_that_double
 
 async def test_jobs_go_to_another_agent_when_no_worker_lives_long() -> None:
     agents = three()
-    async with running_host(*agents):
-        await agents[0].request(JobKind.MERGE)
-        await until(lambda: any(agent.workers for agent in agents))
-        poor = holder(agents)
+    async with working(*agents) as poor:
         poor.failing = WorkerEndedError("out of memory")
         poor.dying.set()
         others = [agent for agent in agents if agent is not poor]
@@ -175,13 +178,9 @@ async def test_jobs_go_to_another_agent_when_no_worker_lives_long() -> None:
 
 async def test_a_new_incarnation_has_a_worker_of_its_own_when_the_old_one_has_ended() -> None:
     cluster = MemoryLogCluster()
-    agent = HostingAgent(cluster)
-    async with running_host(agent):
-        await agent.request(JobKind.MERGE)
-        await until(lambda: bool(agent.workers))
+    async with working(HostingAgent(cluster)) as agent:
         before = agent.incarnation()
-        for session in list(cluster._leases):
-            cluster.expire(session)
+        expire_all(cluster)
         await agent.ready(besides=before)
         await until(lambda: len(agent.workers) == 2)
         assert agent.workers[1][1] == agent.incarnation() != before
@@ -189,10 +188,7 @@ async def test_a_new_incarnation_has_a_worker_of_its_own_when_the_old_one_has_en
 
 
 async def test_a_lapse_of_the_session_does_not_end_the_worker() -> None:
-    agent = HostingAgent(MemoryLogCluster())
-    async with running_host(agent):
-        await agent.request(JobKind.MERGE)
-        await until(lambda: bool(agent.workers))
+    async with working() as agent:
         before = agent.incarnation()
         agent.log.before["keep_alive"] = lost()
         await until(lambda: agent.incarnation() is None)
@@ -205,16 +201,12 @@ async def test_a_lapse_of_the_session_does_not_end_the_worker() -> None:
 
 async def test_what_a_worker_of_an_old_incarnation_proposes_is_not_done() -> None:
     cluster = MemoryLogCluster()
-    agent = HostingAgent(cluster)
-    async with running_host(agent):
-        await agent.request(JobKind.MERGE)
-        await until(lambda: bool(agent.workers))
+    async with working(HostingAgent(cluster)) as agent:
         before, propose = agent.incarnation(), agent.propose
         position, outcome = await propose(DropRows(()))
         assert position >= agent.machine.incarnations.get(before).incarnation
         assert not isinstance(outcome, Rejected)
-        for session in list(cluster._leases):
-            cluster.expire(session)
+        expire_all(cluster)
         with pytest.raises(JobStoppedError):
             await propose(DropRows(()))
         await agent.ready(besides=before)
@@ -308,10 +300,7 @@ async def test_a_worker_whose_machine_is_another_publishes_nothing_and_is_ended(
 
 
 async def test_requests_while_a_worker_runs_are_its_own() -> None:
-    agent = HostingAgent(MemoryLogCluster())
-    async with running_host(agent):
-        await agent.request(JobKind.MERGE)
-        await until(lambda: bool(agent.workers))
+    async with working() as agent:
         count = len(agent.commands(RequestJob))
         await agent.request(JobKind.COLLECT)
         await asyncio.sleep(30)

@@ -1,7 +1,6 @@
 """Jobs that are overtaken by others and by clients at every await: nothing is lost by it."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,19 +15,12 @@ STEPS_MAX = 60
 CHANGE_AT = 220
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(SETTINGS)
-    yield world
-    world.close()
-
-
 def _merged_at(step: int) -> tuple[bool, list[tuple[bytes, bytes]]]:
     """Compaction with a whole merge at one of its awaits: was there such an await, and what a
     reader of committed records finds after it."""
     world = World(SETTINGS)
-    place = (world.topic("compacted", **COMPACTED), 0)
-    other = (world.topic("other"), 0)
+    place = world.place("compacted", **COMPACTED)
+    other = world.place("other")
     world.produce((place, [(b"key", b"committed")]))
     producer = world.producer("aborts")
     # The chunk has a batch of another topic, so that it stays when these rows have left it.
@@ -43,8 +35,8 @@ def _merged_at(step: int) -> tuple[bool, list[tuple[bytes, bytes]]]:
         await world.job(JobKind.MERGE, requested=False)
 
     steps = Steps(events={step: merge})
-    world.runner.run(world.job(JobKind.COMPACT, steps=steps))
-    read = world.runner.run(world.read(world.partition(place), committed=True))
+    world.round(JobKind.COMPACT, steps)
+    read = world.records(place)
     world.close()
     return step <= steps.count, [(record.key, record.value) for record in read]
 
@@ -67,7 +59,7 @@ def test_a_compaction_ends_when_all_of_its_partition_is_deleted(
     world: World, deleted: str, step: int
 ) -> None:
     configs = COMPACTED | {"cleanup_policy": "compact,delete"}
-    place = (world.topic("compacted", **configs), 0)
+    place = world.place("compacted", **configs)
     for number in range(150):
         world.produce((place, [(b"key%d" % (number % 50), bytes(20))]))
     world.pass_time(1_000_000)
@@ -77,8 +69,7 @@ def test_a_compaction_ends_when_all_of_its_partition_is_deleted(
             world.trim(place, -1)
             return
         world.do(DeleteTopic(place[0]))
-        while (command := world.machine.next_purge()) is not None:
-            world.do(command)
+        world.purge()
 
     async def compact() -> None:
         async with asyncio.timeout(20):
@@ -89,8 +80,8 @@ def test_a_compaction_ends_when_all_of_its_partition_is_deleted(
 
 def test_records_that_a_new_setting_keeps_are_not_deleted_by_the_old_one(world: World) -> None:
     for step in range(1, 4):
-        full = (world.topic(f"full{step}", retention_ms="10000"), 0)
-        kept = (world.topic(f"kept{step}", retention_ms="10000"), 0)
+        full = world.place(f"full{step}", retention_ms="10000")
+        kept = world.place(f"kept{step}", retention_ms="10000")
         for _ in range(990):
             world.produce((full, [(b"k", b"v")]))
         for _ in range(50):
@@ -102,7 +93,7 @@ def test_records_that_a_new_setting_keeps_are_not_deleted_by_the_old_one(world: 
             log_start.append(world.partition(kept).log_start)
             world.do(SetTopicConfigs(kept[0], (("retention.ms", "86400000"),)))
 
-        world.runner.run(world.job(JobKind.RETENTION, steps=Steps(events={step: keep})))
+        world.round(JobKind.RETENTION, Steps(events={step: keep}))
         assert [world.partition(kept).log_start] == log_start, f"deleted after await {step}"
 
 
@@ -110,7 +101,7 @@ def test_a_topic_that_is_not_compacted_any_more_loses_nothing_to_a_compaction_un
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compacting, "WINDOW_BYTES_MAX", 2_000)
-    place = (world.topic("compacted", **COMPACTED), 0)
+    place = world.place("compacted", **COMPACTED)
     for number in range(200):
         world.produce((place, [(b"key%d" % (number % 5), bytes(50))]))
     world.pass_time(1_000_000)
@@ -123,16 +114,16 @@ def test_a_topic_that_is_not_compacted_any_more_loses_nothing_to_a_compaction_un
 
     # In the middle of what is rewritten: behind all that is learnt, and before the end.
     steps.events[CHANGE_AT] = change
-    world.runner.run(world.job(JobKind.COMPACT, steps=steps))
+    world.round(JobKind.COMPACT, steps)
     assert steps.count > CHANGE_AT
-    read = world.runner.run(world.read(world.partition(place), committed=True))
+    read = world.records(place)
     assert [len(read)] == count
 
 
 def test_a_merge_goes_on_when_a_partition_is_emptied_while_it_looks_for_waste(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = (world.topic("emptied", retention_ms="-1"), 0)
+    place = world.place("emptied", retention_ms="-1")
     for _ in range(20):
         world.produce((place, [(b"k", b"v")]))
     monkeypatch.setattr(merging, "ROWS_PER_TURN_MAX", 5)
@@ -143,5 +134,5 @@ def test_a_merge_goes_on_when_a_partition_is_emptied_while_it_looks_for_waste(
         world.trim(place, -1)
 
     monkeypatch.setattr(merge_plan, "add_used", empty)
-    assert world.runner.run(world.job(JobKind.MERGE))
+    assert world.round(JobKind.MERGE)
     assert world.partition(place).row_count == 0

@@ -1,7 +1,6 @@
 """What the store refuses to delete: it stays, is told of, and is in nobody's way."""
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,32 +12,16 @@ from tests.broker.jobs.world import World
 CHUNKS = 12
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
-    yield world
-    world.close()
-
-
-def run(world: World, kind: JobKind, *, requested: bool) -> None:
-    assert world.runner.run(world.job(kind, requested=requested))
-
-
 def let_go(world: World) -> list[str]:
     """Keys of chunks that nothing points at, and that may go now."""
-    place = (world.topic(f"t{world.clock_ms}"), 0)
+    place = world.place(f"t{world.clock_ms}")
     for number in range(CHUNKS):
         world.produce((place, [(b"key", b"%d" % number)]))
-    made = keys(world, "chunks/")
+    made = world.keys("chunks/")
     world.trim(place, CHUNKS)
-    for _ in range(2):
-        run(world, JobKind.SNAPSHOT, requested=True)
+    world.snapshots(2)
     world.pass_time(world.settings.kafka.log_segment_delete_delay_ms + 1)
     return made
-
-
-def keys(world: World, prefix: str) -> list[str]:
-    return sorted(key for key in world.store._objects if key.startswith(prefix))
 
 
 def keep(world: World, *kept: str, reason: str = "held by the lawyers") -> None:
@@ -62,8 +45,8 @@ def deleting(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_an_object_that_cannot_be_deleted_keeps_no_other(world: World) -> None:
     chunks = let_go(world)
     keep(world, chunks[3])
-    run(world, JobKind.COLLECT, requested=False)
-    assert keys(world, "chunks/") == [chunks[3]]
+    assert world.round(JobKind.COLLECT, requested=False)
+    assert world.keys("chunks/") == [chunks[3]]
     assert world.machine.objects.doomed_count == 0
 
 
@@ -75,11 +58,11 @@ def test_more_objects_that_cannot_be_deleted_than_may_be_doomed_keep_no_other(
     monkeypatch.setattr(collecting, "OBJECTS_PER_COMMAND_MAX", 2)
     chunks = let_go(world)
     keep(world, *chunks[: CHUNKS - 2])
-    run(world, JobKind.COLLECT, requested=False)
-    assert keys(world, "chunks/") == chunks[: CHUNKS - 2]
+    assert world.round(JobKind.COLLECT, requested=False)
+    assert world.keys("chunks/") == chunks[: CHUNKS - 2]
     more = let_go(world)
-    run(world, JobKind.COLLECT, requested=True)
-    assert set(more) > set(keys(world, "chunks/")) == set(chunks[: CHUNKS - 2])
+    assert world.round(JobKind.COLLECT)
+    assert set(more) > set(world.keys("chunks/")) == set(chunks[: CHUNKS - 2])
     assert world.machine.objects.doomed_count == 0
 
 
@@ -88,28 +71,28 @@ def test_what_was_refused_is_left_alone_until_everything_is_looked_at(
 ) -> None:
     chunks = let_go(world)
     keep(world, chunks[3])
-    run(world, JobKind.COLLECT, requested=False)
+    assert world.round(JobKind.COLLECT, requested=False)
     asked = deleting(world, monkeypatch)
-    run(world, JobKind.COLLECT, requested=False)
+    assert world.round(JobKind.COLLECT, requested=False)
     assert asked == []
-    run(world, JobKind.COLLECT, requested=True)
+    assert world.round(JobKind.COLLECT)
     assert asked == [chunks[3]]
     world.store.kept.clear()
-    run(world, JobKind.COLLECT, requested=True)
-    assert keys(world, "chunks/") == []
+    assert world.round(JobKind.COLLECT)
+    assert world.keys("chunks/") == []
     assert world.stats[JobKind.COLLECT].refused == 0
 
 
 def test_what_was_refused_goes_in_the_first_round_of_another_holder(world: World) -> None:
     chunks = let_go(world)
     keep(world, chunks[3])
-    run(world, JobKind.COLLECT, requested=False)
+    assert world.round(JobKind.COLLECT, requested=False)
     world.store.kept.clear()
     world.take_over()
     # Of a new worker.
     world.stats[JobKind.COLLECT].runs = 1
-    run(world, JobKind.COLLECT, requested=False)
-    assert keys(world, "chunks/") == []
+    assert world.round(JobKind.COLLECT, requested=False)
+    assert world.keys("chunks/") == []
 
 
 def test_a_reason_is_told_once_with_an_example_and_all_objects_are_counted(
@@ -121,7 +104,7 @@ def test_a_reason_is_told_once_with_an_example_and_all_objects_are_counted(
     keep(world, chunks[7], reason=f"AccessDenied, nobody may delete {chunks[7]}")
     keep(world, chunks[8], reason=f"AccessDenied, nobody may delete {chunks[8]}")
     for _ in range(3):
-        run(world, JobKind.COLLECT, requested=True)
+        assert world.round(JobKind.COLLECT)
     assert world.stats[JobKind.COLLECT].refused == 7
     first, second = caplog.messages
     assert f"{chunks[0]} and 4 more: held by the lawyers" in first
@@ -132,20 +115,19 @@ def test_snapshots_that_cannot_be_deleted_keep_no_other_and_are_left_alone(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    for _ in range(5):
-        run(world, JobKind.SNAPSHOT, requested=True)
-    old = keys(world, "snapshots/")[0]
+    world.snapshots(5)
+    old = world.keys("snapshots/")[0]
     keep(world, old)
     world.pass_time(collection_plan.SNAPSHOT_GRACE_MS)
-    run(world, JobKind.COLLECT, requested=False)
-    folders = {key.split("/")[1] for key in keys(world, "snapshots/")}
+    assert world.round(JobKind.COLLECT, requested=False)
+    folders = {key.split("/")[1] for key in world.keys("snapshots/")}
     published = {f"{each.position:016x}" for each in world.machine.snapshots.published}
     assert folders == published | {old.split("/")[1]}
     assert [old in message for message in caplog.messages] == [True]
     asked = deleting(world, monkeypatch)
-    run(world, JobKind.COLLECT, requested=False)
+    assert world.round(JobKind.COLLECT, requested=False)
     assert asked == []
-    run(world, JobKind.COLLECT, requested=True)
+    assert world.round(JobKind.COLLECT)
     assert asked == [old]
     assert world.stats[JobKind.COLLECT].refused == 1
 
@@ -154,10 +136,9 @@ def test_no_more_snapshots_are_remembered_than_the_bound(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("broker.jobs.worker.context.REFUSED_MAX", 2)
-    for _ in range(6):
-        run(world, JobKind.SNAPSHOT, requested=True)
+    world.snapshots(6)
     keep(world, "snapshots/")
     world.pass_time(collection_plan.SNAPSHOT_GRACE_MS)
     for _ in range(3):
-        run(world, JobKind.COLLECT, requested=False)
+        assert world.round(JobKind.COLLECT, requested=False)
     assert len(world.kept.left_alone) == 2

@@ -6,7 +6,8 @@ clients do: batches from the store, aborted transactions left out by what they a
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,6 +61,7 @@ from tests.kit.faults import FaultyStore
 from txn.transactions import NO_TRANSACTION, OF_EPOCH
 
 Event = Callable[[], Awaitable[None]]
+Place = tuple[TopicId, int]
 
 SETTINGS = replace(
     load(
@@ -96,7 +98,7 @@ class Producer:
     transactional_id: str
     producer_id: int
     epoch: int
-    sequences: dict[tuple[TopicId, int], int] = field(default_factory=dict)
+    sequences: dict[Place, int] = field(default_factory=dict)
     transaction: Transaction | None = None
 
 
@@ -138,7 +140,7 @@ class World:
         self.stats = {kind: JobStats() for kind in JobKind}
         self.revision = 0
         self.chunks: dict[Incarnation, int] = {}
-        self.written: dict[tuple[TopicId, int], list[Written]] = {}
+        self.written: dict[Place, list[Written]] = {}
         self.on_applied: list[Callable[[Applied], None]] = []
         self.agents = [self._open("a"), self._open("b")]
         self.claim(self.agents[0])
@@ -185,6 +187,10 @@ class World:
     def claim(self, incarnation: Incarnation) -> None:
         self.append(incarnation, ClaimJobs(tuple(JobKind)))
 
+    def set_kafka(self, **changes: object) -> None:
+        """Other settings of Kafka from now on."""
+        self.settings = replace(self.settings, kafka=replace(self.settings.kafka, **changes))
+
     @property
     def holder(self) -> Incarnation:
         return self.machine.jobs.get(JobKind.MERGE).holder
@@ -217,6 +223,10 @@ class World:
             self.written[outcome.topic_id, index] = []
         return outcome.topic_id
 
+    def place(self, name: str, **configs: str) -> Place:
+        """The only partition of a new topic."""
+        return self.topic(name, **configs), 0
+
     def producer(self, transactional_id: str) -> Producer:
         outcome = self.do(InitProducer(transactional_id, 1000, -1, -1))
         assert isinstance(outcome, ProducerInitialized)
@@ -224,7 +234,7 @@ class World:
 
     def produce(
         self,
-        *batches: tuple[tuple[TopicId, int], Sequence[tuple[bytes | None, bytes | None]]],
+        *batches: tuple[Place, Sequence[tuple[bytes | None, bytes | None]]],
         producer: Producer | None = None,
         agent: int = 0,
         timestamp: int | None = None,
@@ -283,7 +293,19 @@ class World:
                     for index, (key, value) in enumerate(pairs)
                 ]
 
-    def produce_batch(self, place: tuple[TopicId, int], data: bytes, *, newest: int) -> None:
+    def fill(self, place: Place, count: int, *, size: int = 20) -> list[bytes]:
+        """So many chunks with a record of the same key; their values."""
+        written = [b"%04d" % number + bytes(size) for number in range(count)]
+        for value in written:
+            self.produce((place, [(b"key", value)]))
+        return written
+
+    def cycle(self, place: Place, count: int, *, keys: int) -> None:
+        """So many chunks with a record each: the numbers, of so many keys in turn."""
+        for number in range(count):
+            self.produce((place, [(b"k%d" % (number % keys), b"%d" % number)]))
+
+    def produce_batch(self, place: Place, data: bytes, *, newest: int) -> None:
         """A chunk with this very batch, of no producer; its row says so of the newest record."""
         incarnation = self.agents[0]
         number = self.chunks[incarnation]
@@ -307,13 +329,39 @@ class World:
         producer.epoch += 1
         producer.sequences.clear()
 
-    def trim(self, place: tuple[TopicId, int], offset: int) -> None:
+    def trim(self, place: Place, offset: int) -> None:
         self.do(TrimLogs((Trim(*place, offset),)))
 
-    def partition(self, place: tuple[TopicId, int]) -> Partition | None:
+    def partition(self, place: Place) -> Partition | None:
         return self.machine.partitions.get(*place)
 
+    def row(self, place: Place) -> Partition:
+        partition = self.partition(place)
+        assert partition is not None
+        return partition
+
+    def keys(self, prefix: str) -> list[str]:
+        """Of all objects that begin so."""
+        return sorted(key for key in self.store._objects if key.startswith(prefix))
+
     # Jobs.
+
+    def round(
+        self, kind: JobKind, steps: Steps | None = None, *, after_ms: int = 0, **more: bool
+    ) -> bool:
+        """As `job`, to its end, when this time has passed."""
+        if after_ms:
+            self.pass_time(after_ms)
+        return self.runner.run(self.job(kind, steps=steps, **more))
+
+    def snapshots(self, count: int) -> None:
+        for _ in range(count):
+            assert self.round(JobKind.SNAPSHOT)
+
+    def purge(self) -> None:
+        """What deleted topics had is let go, as far as that goes without jobs."""
+        while (command := self.machine.next_purge()) is not None:
+            self.do(command)
 
     async def job(
         self,
@@ -428,6 +476,12 @@ class World:
             ]
         return found
 
+    def records(self, place: Place, *, committed: bool = True) -> list[Record]:
+        return self.runner.run(self.read(self.row(place), committed=committed))
+
+    def values(self, place: Place, *, committed: bool = True) -> list[bytes | None]:
+        return [record.value for record in self.records(place, committed=committed)]
+
     # What there must be.
 
     def references(self, rows: Iterable[Span | Marker]) -> dict[ObjectId, int]:
@@ -448,3 +502,13 @@ class World:
     def objects(self) -> list[ObjectId]:
         """Chunks, segments and index objects in the store."""
         return [ObjectId.of_key(key) for key in self.store._objects if key.startswith(PREFIXES)]
+
+
+@contextlib.contextmanager
+def opened(*, level: int = FEATURE_LEVEL_MAX, **changed: int) -> Iterator[World]:
+    """One with other settings."""
+    world = World(replace(SETTINGS, **changed), level=level)
+    try:
+        yield world
+    finally:
+        world.close()

@@ -22,12 +22,15 @@ def settings(**changed: object) -> TopicSettings:
 
 
 class Rows:
-    """A partition that grows row by row; every span has an object of its own, unless told."""
+    """A partition that grows row by row, with spans of these timestamps to begin with; every span
+    has an object of its own, unless told."""
 
-    def __init__(self) -> None:
+    def __init__(self, *timestamps: int, **of_each: object) -> None:
         self.objects = Objects()
         self.partition = Partition(TOPIC, 0, self.objects)
         self._numbers = dict.fromkeys(ObjectKind, -1)
+        for timestamp in timestamps:
+            self.span(timestamp=timestamp, **of_each)
 
     def span(
         self,

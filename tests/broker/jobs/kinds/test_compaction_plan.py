@@ -22,8 +22,7 @@ def bound(rows: Rows, **changed: object) -> int | None:
 
 
 def test_what_was_never_compacted_is_due_up_to_the_last_stable_offset():
-    rows = Rows()
-    rows.spans(3, timestamp=OLD)
+    rows = Rows(*[OLD] * 3)
     assert bound(rows) == 30
     rows.partition.open(7, 20)
     rows.partition.reach(30)
@@ -31,15 +30,13 @@ def test_what_was_never_compacted_is_due_up_to_the_last_stable_offset():
 
 
 def test_topics_that_are_not_compacted_are_never_due():
-    rows = Rows()
-    rows.spans(3, timestamp=OLD)
+    rows = Rows(*[OLD] * 3)
     found = compaction_plan.cleaning(rows.partition, settings(), time_ms=NOW_MS)
     assert found is None
 
 
 def test_more_than_the_ratio_must_be_dirty():
-    rows = Rows()
-    rows.spans(2, timestamp=OLD, kind=SEGMENT)
+    rows = Rows(*[OLD] * 2, kind=SEGMENT)
     rows.partition.clean_to = 20
     rows.spans(2, timestamp=OLD)
     assert due(rows, min_cleanable_dirty_ratio=0.5) is None
@@ -51,8 +48,7 @@ def test_more_than_the_ratio_must_be_dirty():
 
 
 def test_what_is_beyond_the_bound_counts_neither_as_dirty_nor_as_clean():
-    rows = Rows()
-    rows.spans(2, timestamp=OLD, kind=SEGMENT)
+    rows = Rows(*[OLD] * 2, kind=SEGMENT)
     rows.partition.clean_to = 20
     rows.spans(1, timestamp=OLD)
     rows.spans(9, timestamp=NOW_MS)
@@ -61,8 +57,7 @@ def test_what_is_beyond_the_bound_counts_neither_as_dirty_nor_as_clean():
 
 
 def test_what_is_younger_than_the_lag_waits_and_what_is_behind_it_too():
-    rows = Rows()
-    rows.span(timestamp=OLD)
+    rows = Rows(OLD)
     rows.span(timestamp=NOW_MS - 10)
     rows.span(timestamp=OLD)
     assert bound(rows, min_compaction_lag_ms=11) == 10
@@ -70,8 +65,7 @@ def test_what_is_younger_than_the_lag_waits_and_what_is_behind_it_too():
 
 
 def test_what_waited_for_the_longest_lag_is_due_whatever_the_ratio():
-    rows = Rows()
-    rows.spans(99, timestamp=OLD, kind=SEGMENT)
+    rows = Rows(*[OLD] * 99, kind=SEGMENT)
     rows.partition.clean_to = 990
     rows.span(timestamp=NOW_MS - 5000)
     assert due(rows, max_compaction_lag_ms=5000) is None
@@ -88,15 +82,13 @@ def test_little_that_is_young_waits_unless_somebody_asks():
 
 
 def test_nothing_new_is_not_due_even_at_a_ratio_of_zero():
-    rows = Rows()
-    rows.spans(2, timestamp=OLD, kind=SEGMENT)
+    rows = Rows(*[OLD] * 2, kind=SEGMENT)
     rows.partition.clean_to = 20
     assert due(rows, min_cleanable_dirty_ratio=0.0, requested=True) is None
 
 
 def test_what_a_client_deleted_is_not_looked_at():
-    rows = Rows()
-    rows.spans(3, timestamp=OLD)
+    rows = Rows(*[OLD] * 3)
     rows.partition.start_at(15)
     found = due(rows)
     assert found is not None

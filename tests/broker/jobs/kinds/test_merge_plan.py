@@ -1,5 +1,6 @@
 """Which rows are merged: enough of a size, old, stable; and what has to move in any case."""
 
+import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -23,81 +24,52 @@ def planned(rows: Rows, limits: Limits = LIMITS, **more: object) -> list[tuple[i
     return [(run.base_offset, run.next_offset) for run in found]
 
 
-def test_four_rows_of_a_size_become_one():
+def some(count: int, timestamp: int = OLD, **fields: object) -> list[dict[str, object]]:
+    return [{"timestamp": timestamp, **fields}] * count
+
+
+LATER = NOW_MS + 3_600_000
+# What is said | rows, of ten records each | limits | runs that are merged.
+PLANNED = [
+    ("three of a size", some(3), LIMITS, []),
+    ("four of a size", some(4), LIMITS, [(0, 40)]),
+    ("a big row before small ones", some(1, length=1000, kind=SEGMENT) + some(6), LIMITS, [(10, 70)]),
+    ("small rows before a big one", some(5) + some(1, length=2400), LIMITS, [(0, 50)]),
+    ("young ones stay", some(5) + some(5, NOW_MS - 500), LIMITS, [(0, 50)]),
+    ("old when a later one is", some(3, LATER) + some(1), LIMITS, [(0, 40)]),
+    ("times to come", some(merge_plan.NEW_ROWS_MAX + 4, LATER), LIMITS, [(0, 40)]),
+    ("no more than a span", some(25, length=1000), LIMITS, [(0, 100), (100, 200), (200, 250)]),
+    ("no wider than the topic allows", [some(1, at)[0] for at in range(0, 1000, 100)],
+     LIMITS._replace(width_ms_max=400, age_ms=400_000), [(0, 50), (50, 100)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("spans", "limits", "expected"), [row[1:] for row in PLANNED], ids=[row[0] for row in PLANNED]
+)
+def test_rows_of_a_size_that_are_old_become_one(spans, limits, expected):
     rows = Rows()
-    rows.spans(3, timestamp=OLD)
-    assert planned(rows) == []
-    rows.span(timestamp=OLD)
-    assert planned(rows) == [(0, 40)]
-
-
-def test_a_big_row_is_not_moved_for_the_sake_of_small_ones():
-    rows = Rows()
-    rows.span(timestamp=OLD, length=1000, kind=SEGMENT)
-    rows.spans(6, timestamp=OLD)
-    assert planned(rows) == [(10, 70)]
-
-
-def test_small_rows_before_a_big_one_are_merged_among_themselves():
-    rows = Rows()
-    rows.spans(5, timestamp=OLD)
-    rows.span(timestamp=OLD, length=2400)
-    assert planned(rows) == [(0, 50)]
-
-
-def test_young_rows_stay():
-    rows = Rows()
-    rows.spans(5, timestamp=OLD)
-    rows.spans(5, timestamp=NOW_MS - 500)
-    assert planned(rows) == [(0, 50)]
-
-
-def test_a_row_is_old_when_a_later_one_is():
-    rows = Rows()
-    rows.spans(3, timestamp=NOW_MS + 3_600_000)
-    rows.span(timestamp=OLD)
-    assert planned(rows) == [(0, 40)]
-
-
-def test_rows_with_times_to_come_are_merged_when_many_came_after_them():
-    rows = Rows()
-    rows.spans(merge_plan.NEW_ROWS_MAX + 4, timestamp=NOW_MS + 3_600_000)
-    assert planned(rows) == [(0, 40)]
+    for fields in spans:
+        rows.span(**fields)
+    assert planned(rows, limits) == expected
 
 
 def test_what_an_open_transaction_may_still_take_back_stays():
-    rows = Rows()
-    rows.spans(4, timestamp=OLD)
+    rows = Rows(*[OLD] * 4)
     rows.partition.open(7, 40)
     rows.spans(8, timestamp=OLD)
     assert planned(rows) == [(0, 40)]
 
 
 def test_markers_are_merged_with_what_is_around_them():
-    rows = Rows()
-    rows.spans(3, timestamp=OLD)
+    rows = Rows(*[OLD] * 3)
     rows.marker(timestamp=OLD)
     rows.span(timestamp=OLD)
     assert planned(rows) == [(0, 41)]
 
 
-def test_a_run_is_no_bigger_than_a_segments_span():
-    rows = Rows()
-    rows.spans(25, timestamp=OLD, length=1000)
-    assert planned(rows) == [(0, 100), (100, 200), (200, 250)]
-
-
-def test_a_run_is_no_wider_than_the_topics_limits_allow():
-    rows = Rows()
-    for timestamp in range(0, 1000, 100):
-        rows.span(timestamp=timestamp)
-    limits = LIMITS._replace(width_ms_max=400, age_ms=400_000)
-    assert planned(rows, limits) == [(0, 50), (50, 100)]
-
-
 def test_pages_and_the_place_that_is_compacted_are_not_crossed():
-    rows = Rows()
-    rows.spans(20, timestamp=OLD)
+    rows = Rows(*[OLD] * 20)
     rows.partition.clean_to = 100
     assert planned(rows) == [(0, 100), (100, 200)]
     rows.page(0, 8)
@@ -105,8 +77,7 @@ def test_pages_and_the_place_that_is_compacted_are_not_crossed():
 
 
 def test_rows_before_the_log_start_are_left_to_be_dropped():
-    rows = Rows()
-    rows.spans(10, timestamp=OLD)
+    rows = Rows(*[OLD] * 10)
     rows.partition.start_at(55)
     assert planned(rows) == [(50, 100)]
 

@@ -1,5 +1,6 @@
 """What retention lets go of: Kafka's rules, with rows for segments."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,32 +29,29 @@ def due_offset(rows: Rows, **changed: object) -> int | None:
     return None if found is None else found.expiry.offset
 
 
-def test_rows_go_whose_newest_record_is_older_than_the_topics_limit():
-    rows = Rows()
-    rows.span(timestamp=NOW_MS - 102)
-    rows.span(timestamp=NOW_MS - 101)
-    rows.span(timestamp=NOW_MS - 100)
-    assert due_offset(rows, retention_ms=100) == 20
+YOUNG = NOW_MS
+# What is said | timestamps of the rows, of ten records each | limits | the offset before which all goes.
+DUE = [
+    ("older than the limit", [NOW_MS - 102, NOW_MS - 101, NOW_MS - 100], {"retention_ms": 100}, 20),
+    ("a young row keeps older ones behind it", [5, YOUNG, 5], {"retention_ms": 100}, 10),
+    ("no timestamp goes with a later one", [-1, 5, -1], {"retention_ms": 100}, 20),
+    ("written at no time at all stays", [-1, -1, -1], {"retention_ms": 100}, None),
+    ("there is still enough", [5] * 5, {"retention_bytes": 301}, 10),
+    ("there is just enough", [5] * 5, {"retention_bytes": 300}, 20),
+    ("all is just enough", [5] * 5, {"retention_bytes": 500}, None),
+    ("bytes go further", [5, *[YOUNG] * 4], {"retention_ms": 100, "retention_bytes": 200}, 30),
+    ("age goes further", [5, *[YOUNG] * 4], {"retention_ms": 100, "retention_bytes": 450}, 10),
+    ("compacted only", [5] * 5, {"retention_ms": 0, "retention_bytes": 0, "deleted": False}, None),
+    ("all is old", [5] * 3, {"retention_ms": 100}, 30),
+    ("all is too much", [5] * 3, {"retention_bytes": 0}, 30),
+]
 
 
-def test_a_young_row_keeps_older_ones_behind_it():
-    rows = Rows()
-    for timestamp in (5, NOW_MS, 5):
-        rows.span(timestamp=timestamp)
-    assert due_offset(rows, retention_ms=100) == 10
-
-
-def test_a_row_without_timestamp_goes_with_a_later_one_only():
-    rows = Rows()
-    for timestamp in (-1, 5, -1):
-        rows.span(timestamp=timestamp)
-    assert due_offset(rows, retention_ms=100) == 20
-
-
-def test_what_was_written_at_no_time_at_all_stays():
-    rows = Rows()
-    rows.spans(3, timestamp=-1)
-    assert due_offset(rows, retention_ms=100) is None
+@pytest.mark.parametrize(
+    ("timestamps", "limits", "offset"), [row[1:] for row in DUE], ids=[row[0] for row in DUE]
+)
+def test_rows_go_that_are_too_old_or_too_much(timestamps, limits, offset):
+    assert due_offset(Rows(*timestamps), **limits) == offset
 
 
 def test_rows_of_chunks_are_to_be_read_before_they_go_for_their_age():
@@ -72,8 +70,7 @@ def test_rows_of_chunks_are_to_be_read_before_they_go_for_their_age():
 
 
 def test_rows_that_are_too_much_go_unread():
-    rows = Rows()
-    rows.spans(4, timestamp=5)
+    rows = Rows(*[5] * 4)
     for more in ({"retention_ms": -1}, {"retention_ms": 100}):
         limits = settings(retention_bytes=0, **more)
         found = retention_plan.due(rows.partition, limits, time_ms=NOW_MS)
@@ -112,31 +109,8 @@ def test_a_row_that_was_found_to_be_old_goes_only_when_apply_knows_it():
     assert retention_plan.due(rows.partition, old, time_ms=NOW_MS, read={said_young: 5}) is None
 
 
-def test_rows_go_without_which_there_is_still_enough():
-    rows = Rows()
-    rows.spans(5, length=100)
-    assert due_offset(rows, retention_bytes=301) == 10
-    assert due_offset(rows, retention_bytes=300) == 20
-    assert due_offset(rows, retention_bytes=500) is None
-
-
-def test_the_further_of_both_limits_counts():
-    rows = Rows()
-    rows.span(timestamp=5)
-    rows.spans(4, timestamp=NOW_MS)
-    assert due_offset(rows, retention_ms=100, retention_bytes=200) == 30
-    assert due_offset(rows, retention_ms=100, retention_bytes=450) == 10
-
-
-def test_nothing_goes_of_a_topic_that_is_compacted_only():
-    rows = Rows()
-    rows.spans(5, timestamp=5)
-    assert due_offset(rows, retention_ms=0, retention_bytes=0, deleted=False) is None
-
-
 def test_an_open_transaction_keeps_what_is_behind_its_beginning():
-    rows = Rows()
-    rows.spans(2, timestamp=5)
+    rows = Rows(*[5] * 2)
     rows.partition.open(7, 20)
     rows.span(timestamp=5)
     assert due_offset(rows, retention_ms=100) == 20
@@ -144,20 +118,12 @@ def test_an_open_transaction_keeps_what_is_behind_its_beginning():
 
 
 def test_a_page_goes_as_a_whole():
-    rows = Rows()
-    rows.spans(3, timestamp=5)
+    rows = Rows(*[5] * 3)
     rows.span(timestamp=NOW_MS - 50)
     rows.page(1, 4)
     assert due_offset(rows, retention_ms=100) == 10
     assert due_offset(rows, retention_ms=10) == 40
     assert due_offset(rows, retention_bytes=100) == 10
-
-
-def test_all_of_a_partition_may_go():
-    rows = Rows()
-    rows.spans(3, timestamp=5)
-    assert due_offset(rows, retention_ms=100) == 30
-    assert due_offset(rows, retention_bytes=0) == 30
 
 
 def test_rows_before_the_log_start_are_dropped_before_anything_else_goes():
@@ -171,16 +137,14 @@ def test_rows_before_the_log_start_are_dropped_before_anything_else_goes():
 
 
 def test_a_command_names_a_thousand_rows_at_most():
-    rows = Rows()
-    rows.spans(1500, timestamp=5)
+    rows = Rows(*[5] * 1500)
     found = retention_plan.due(rows.partition, settings(retention_ms=100), time_ms=NOW_MS)
     assert found is not None
     assert (found.expiry.offset, found.rows) == (10_000, 1000)
 
 
 def test_only_the_limit_that_is_exceeded_is_named_to_apply():
-    rows = Rows()
-    rows.span(timestamp=5)
+    rows = Rows(5)
     rows.spans(3, timestamp=NOW_MS)
     for bytes_max, named in ((350, (100, -1)), (100, (-1, 100)), (300, (100, 300))):
         limits = settings(retention_ms=100, retention_bytes=bytes_max)
@@ -208,35 +172,33 @@ def held_offset(rows: Rows, exported: int, **changed: object) -> int | None:
     return None if found is None else found.expiry.offset
 
 
-def test_old_rows_wait_for_the_export_but_not_for_ever():
-    rows = Rows()
-    for age in (160, 151, 150, 120, 100):
-        rows.span(timestamp=NOW_MS - age)
-    assert held_offset(rows, 0) == 20
-    assert held_offset(rows, 29) == 20
-    assert held_offset(rows, 30) == 30
-    assert held_offset(rows, 50) == 40
-    assert held_offset(rows, 0, retention_ms=0) == 50
-    assert held_offset(rows, 0, retention_ms=0, hold_ms=120) == 30
+AGES = [NOW_MS - age for age in (160, 151, 150, 120, 100)]
+TOO_MUCH = {"retention_ms": -1, "retention_bytes": 0}
+# What is said | timestamps of the rows | how far the export is | limits | as above.
+HELD = [
+    ("not exported", AGES, 0, {}, 20),
+    ("exported in part", AGES, 29, {}, 20),
+    ("exported", AGES, 30, {}, 30),
+    ("exported and young", AGES, 50, {}, 40),
+    ("all old at once", AGES, 0, {"retention_ms": 0}, 50),
+    ("held for longer", AGES, 0, {"retention_ms": 0, "hold_ms": 120}, 30),
+    ("too much and held for long", [NOW_MS - age for age in (60, 51, 50, 40)], 0, TOO_MUCH, 20),
+    ("too much, exported", [NOW_MS - age for age in (60, 51, 50, 40)], 30, TOO_MUCH, 30),
+    ("too much, all exported", [NOW_MS - age for age in (60, 51, 50, 40)], 40, TOO_MUCH, 40),
+    ("without timestamp", [-1, 5, -1], 0, TOO_MUCH, 20),
+    ("without timestamp, exported", [-1, 5, -1], 30, TOO_MUCH, 30),
+]
 
 
-def test_rows_that_are_too_much_wait_as_well():
-    rows = Rows()
-    for age in (60, 51, 50, 40):
-        rows.span(timestamp=NOW_MS - age)
-    only_size = {"retention_ms": -1, "retention_bytes": 0}
-    assert held_offset(rows, 0, **only_size) == 20
-    assert held_offset(rows, 30, **only_size) == 30
-    assert held_offset(rows, 40, **only_size) == 40
-
-
-def test_a_row_without_timestamp_waits_for_the_export_or_a_later_row():
-    rows = Rows()
-    for timestamp in (-1, 5, -1):
-        rows.span(timestamp=timestamp)
-    only_size = {"retention_ms": -1, "retention_bytes": 0}
-    assert held_offset(rows, 0, **only_size) == 20
-    assert held_offset(rows, 30, **only_size) == 30
+@pytest.mark.parametrize(
+    ("timestamps", "exported", "limits", "offset"),
+    [row[1:] for row in HELD],
+    ids=[row[0] for row in HELD],
+)
+def test_what_is_held_goes_when_it_is_exported_or_was_held_for_long(
+    timestamps, exported, limits, offset
+):
+    assert held_offset(Rows(*timestamps), exported, **limits) == offset
 
 
 @given(

@@ -1,25 +1,21 @@
 """Retention and merging go by the records' timestamps, whatever their headers say of the newest."""
 
 import logging
-from contextlib import closing
 
 import pytest
 
 from broker.config.topic_rules import TopicRules
 from broker.produce.validation import ValidBatch, validate
 from coordinator.commands.job_commands import JobKind
-from coordinator.tables.partition import Partition
 from protocol.compression import Codec
 from protocol.records import Record, build_batch, read_header
-from protocol.types import TopicId
 from storage.formats.spans import ObjectKind, Span
-from tests.broker.jobs.world import World
+from tests.broker.jobs.world import Place, World
 from tests.storage.lies import FAR_MS, saying
 
 RETENTION_MS = 60_000
 HOUR_MS = 3_600_000
 """So far ahead timestamps may be."""
-Place = tuple[TopicId, int]
 
 SAID = {
     "none": lambda _base: -1,
@@ -33,12 +29,8 @@ saids = pytest.mark.parametrize("said", SAID.values(), ids=SAID)
 codecs = pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 
 
-def opened() -> closing[World]:
-    return closing(World())
-
-
 def topic(world: World, **more: str) -> Place:
-    return world.topic("a", retention_ms=str(RETENTION_MS), **more), 0
+    return world.place("a", retention_ms=str(RETENTION_MS), **more)
 
 
 def batch(world: World, *ages_ms: int, codec: Codec = Codec.NONE) -> bytes:
@@ -59,155 +51,140 @@ def produce(world: World, place: Place, data: bytes) -> None:
 
 def run(world: World, *kinds: JobKind) -> None:
     for kind in kinds:
-        assert world.runner.run(world.job(kind))
-
-
-def partition_of(world: World, place: Place) -> Partition:
-    partition = world.partition(place)
-    assert partition is not None
-    return partition
+        assert world.round(kind)
 
 
 @pytest.mark.promise("P14")
 @codecs
 @saids
-def test_young_records_stay_and_old_ones_go_whatever_their_header_says(said, codec):
-    with opened() as world:
-        place = topic(world)
-        produce(world, place, saying(batch(world, 0, 10, codec=codec), said(world.clock_ms)))
-        run(world, JobKind.RETENTION)
-        assert partition_of(world, place).log_start == 0
-        world.pass_time(RETENTION_MS - 1000)
-        run(world, JobKind.MERGE, JobKind.RETENTION)
-        assert partition_of(world, place).log_start == 0
-        # One that says too much within the hour is believed until it is old enough to be merged.
-        world.pass_time(HOUR_MS)
-        run(world, JobKind.MERGE, JobKind.RETENTION)
-        assert partition_of(world, place).log_start == 2
+def test_young_records_stay_and_old_ones_go_whatever_their_header_says(said, codec, world):
+    place = topic(world)
+    produce(world, place, saying(batch(world, 0, 10, codec=codec), said(world.clock_ms)))
+    run(world, JobKind.RETENTION)
+    assert world.row(place).log_start == 0
+    world.pass_time(RETENTION_MS - 1000)
+    run(world, JobKind.MERGE, JobKind.RETENTION)
+    assert world.row(place).log_start == 0
+    # One that says too much within the hour is believed until it is old enough to be merged.
+    world.pass_time(HOUR_MS)
+    run(world, JobKind.MERGE, JobKind.RETENTION)
+    assert world.row(place).log_start == 2
 
 
 @codecs
 @saids
-def test_old_records_are_gone_when_they_were_merged_whatever_their_header_says(said, codec):
-    with opened() as world:
-        place = topic(world)
-        old = batch(world, 10**6 - 5, 10**6 - 9, codec=codec)
-        produce(world, place, saying(old, said(read_header(old).base_timestamp)))
-        # They are merged when their row is old, and it says too much only in one case.
-        world.pass_time(HOUR_MS if said is SAID["too much"] else 15_000)
-        run(world, JobKind.MERGE, JobKind.RETENTION)
-        assert partition_of(world, place).log_start == 2
+def test_old_records_are_gone_when_they_were_merged_whatever_their_header_says(said, codec, world):
+    place = topic(world)
+    old = batch(world, 10**6 - 5, 10**6 - 9, codec=codec)
+    produce(world, place, saying(old, said(read_header(old).base_timestamp)))
+    # They are merged when their row is old, and it says too much only in one case.
+    world.pass_time(HOUR_MS if said is SAID["too much"] else 15_000)
+    run(world, JobKind.MERGE, JobKind.RETENTION)
+    assert world.row(place).log_start == 2
 
 
 @codecs
 @saids
-def test_rows_say_the_newest_timestamp_of_their_records_when_they_are_merged(said, codec):
-    with opened() as world:
-        place = topic(world)
-        newest = world.clock_ms
-        produce(world, place, saying(batch(world, 10, 0, 20, codec=codec), said(newest - 10)))
-        world.pass_time(HOUR_MS)
-        run(world, JobKind.MERGE)
-        (row,) = world.runner.run(world.rows(partition_of(world, place)))
-        assert isinstance(row, Span)
-        assert row.object_id.kind is ObjectKind.SEGMENT
-        assert row.timestamp_max == newest
-        (one,) = world.runner.run(world.batches(partition_of(world, place)))
-        assert read_header(one).max_timestamp == newest
+def test_rows_say_the_newest_timestamp_of_their_records_when_they_are_merged(said, codec, world):
+    place = topic(world)
+    newest = world.clock_ms
+    produce(world, place, saying(batch(world, 10, 0, 20, codec=codec), said(newest - 10)))
+    world.pass_time(HOUR_MS)
+    run(world, JobKind.MERGE)
+    (row,) = world.runner.run(world.rows(world.row(place)))
+    assert isinstance(row, Span)
+    assert row.object_id.kind is ObjectKind.SEGMENT
+    assert row.timestamp_max == newest
+    (one,) = world.runner.run(world.batches(world.row(place)))
+    assert read_header(one).max_timestamp == newest
 
 
 @codecs
-def test_young_records_stay_behind_an_old_one_that_their_header_says_is_the_newest(codec):
+def test_young_records_stay_behind_an_old_one_that_their_header_says_is_the_newest(codec, world):
     """The only lie that nothing gives away: it is found out before anything goes."""
-    with opened() as world:
-        place = topic(world)
-        data = batch(world, 500_000, 0, codec=codec)
-        produce(world, place, batch(world, 500_000))
-        produce(world, place, saying(data, read_header(data).base_timestamp))
-        produce(world, place, batch(world, 500_000))
-        run(world, JobKind.RETENTION)
-        assert partition_of(world, place).log_start == 1
-        run(world, JobKind.MERGE, JobKind.RETENTION)
-        assert partition_of(world, place).log_start == 1
-        world.pass_time(RETENTION_MS + 1)
-        run(world, JobKind.RETENTION)
-        assert partition_of(world, place).log_start == 4
+    place = topic(world)
+    data = batch(world, 500_000, 0, codec=codec)
+    produce(world, place, batch(world, 500_000))
+    produce(world, place, saying(data, read_header(data).base_timestamp))
+    produce(world, place, batch(world, 500_000))
+    run(world, JobKind.RETENTION)
+    assert world.row(place).log_start == 1
+    run(world, JobKind.MERGE, JobKind.RETENTION)
+    assert world.row(place).log_start == 1
+    world.pass_time(RETENTION_MS + 1)
+    run(world, JobKind.RETENTION)
+    assert world.row(place).log_start == 4
 
 
 @pytest.mark.promise("P14")
 @codecs
 @pytest.mark.parametrize("said", [SAID["none"], lambda base: base], ids=["none", "too little"])
-def test_a_record_too_far_ahead_that_its_header_hid_keeps_nothing_for_ever(said, codec):
+def test_a_record_too_far_ahead_that_its_header_hid_keeps_nothing_for_ever(said, codec, world):
     """Kafka would have refused it. What is not hidden, is (`tests/broker/produce/test_validation.py`)."""
-    with opened() as world:
-        place = topic(world)
-        produce(world, place, saying(batch(world, 0, -FAR_MS, codec=codec), said(world.clock_ms)))
-        produce(world, place, batch(world, 0))
-        world.pass_time(15_000)
-        run(world, JobKind.MERGE, JobKind.RETENTION)
-        assert partition_of(world, place).log_start == 0
-        world.pass_time(HOUR_MS + RETENTION_MS + 1)
-        run(world, JobKind.RETENTION)
-        assert partition_of(world, place).log_start == 3
+    place = topic(world)
+    produce(world, place, saying(batch(world, 0, -FAR_MS, codec=codec), said(world.clock_ms)))
+    produce(world, place, batch(world, 0))
+    world.pass_time(15_000)
+    run(world, JobKind.MERGE, JobKind.RETENTION)
+    assert world.row(place).log_start == 0
+    world.pass_time(HOUR_MS + RETENTION_MS + 1)
+    run(world, JobKind.RETENTION)
+    assert world.row(place).log_start == 3
 
 
 @pytest.mark.parametrize(("ahead", "later"), [("0", 50_000), (str((1 << 63) - 1), FAR_MS)])
-def test_rows_say_times_ahead_that_their_topic_takes_or_an_agent_has_taken(ahead, later):
+def test_rows_say_times_ahead_that_their_topic_takes_or_an_agent_has_taken(ahead, later, world):
     """An agent's clock may be ahead of the cluster's."""
-    with opened() as world:
-        place = topic(world, message_timestamp_after_max_ms=ahead)
-        stamp = world.clock_ms + later
-        data = build_batch([Record(-1, stamp, b"k", b"v")])
-        for _ in range(70):
-            world.produce_batch(place, data, newest=stamp)
-        run(world, JobKind.MERGE)
-        rows = world.runner.run(world.rows(partition_of(world, place)))
-        assert isinstance(rows[0], Span)
-        assert rows[0].object_id.kind is ObjectKind.SEGMENT
-        assert rows[0].timestamp_max == stamp
+    place = topic(world, message_timestamp_after_max_ms=ahead)
+    stamp = world.clock_ms + later
+    data = build_batch([Record(-1, stamp, b"k", b"v")])
+    for _ in range(70):
+        world.produce_batch(place, data, newest=stamp)
+    run(world, JobKind.MERGE)
+    rows = world.runner.run(world.rows(world.row(place)))
+    assert isinstance(rows[0], Span)
+    assert rows[0].object_id.kind is ObjectKind.SEGMENT
+    assert rows[0].timestamp_max == stamp
 
 
-def test_rows_without_a_timestamp_that_were_written_before_say_theirs_when_they_are_merged():
-    with opened() as world:
-        place = topic(world)
-        world.produce_batch(place, saying(batch(world, 5), -1), newest=-1)
-        run(world, JobKind.RETENTION)
-        assert partition_of(world, place).log_start == 0
-        run(world, JobKind.MERGE)
-        (row,) = world.runner.run(world.rows(partition_of(world, place)))
-        assert isinstance(row, Span)
-        assert row.timestamp_max == world.clock_ms - 5
-        world.pass_time(RETENTION_MS)
-        run(world, JobKind.RETENTION)
-        assert partition_of(world, place).log_start == 1
+def test_rows_without_a_timestamp_that_were_written_before_say_theirs_when_they_are_merged(world):
+    place = topic(world)
+    world.produce_batch(place, saying(batch(world, 5), -1), newest=-1)
+    run(world, JobKind.RETENTION)
+    assert world.row(place).log_start == 0
+    run(world, JobKind.MERGE)
+    (row,) = world.runner.run(world.rows(world.row(place)))
+    assert isinstance(row, Span)
+    assert row.timestamp_max == world.clock_ms - 5
+    world.pass_time(RETENTION_MS)
+    run(world, JobKind.RETENTION)
+    assert world.row(place).log_start == 1
 
 
-def test_records_that_cannot_be_read_go_by_their_row(caplog):
+def test_records_that_cannot_be_read_go_by_their_row(caplog, world):
     caplog.set_level(logging.WARNING)
-    with opened() as world:
-        place = topic(world)
-        produce(world, place, batch(world, 500_000))
-        produce(world, place, batch(world, 500_000))
-        for index, content in ((0, None), (1, b"?")):
-            row = partition_of(world, place).row(index)
-            assert isinstance(row, Span)
-            data = world.store._objects.pop(row.object_id.key)
-            if content is not None:
-                world.store._objects[row.object_id.key] = data[:-1] + content
-        run(world, JobKind.RETENTION)
-        assert partition_of(world, place).log_start == 2
-        assert "cannot be read" in caplog.text
+    place = topic(world)
+    produce(world, place, batch(world, 500_000))
+    produce(world, place, batch(world, 500_000))
+    for index, content in ((0, None), (1, b"?")):
+        row = world.row(place).row(index)
+        assert isinstance(row, Span)
+        data = world.store._objects.pop(row.object_id.key)
+        if content is not None:
+            world.store._objects[row.object_id.key] = data[:-1] + content
+    run(world, JobKind.RETENTION)
+    assert world.row(place).log_start == 2
+    assert "cannot be read" in caplog.text
 
 
-def test_what_is_kept_for_its_export_is_not_given_up_for_what_its_header_says():
-    with opened() as world:
-        hold = {
-            "frazil_iceberg_retention_hold": "true",
-            "frazil_iceberg_retention_hold_max_ms": "0",
-            "retention_bytes": "0",
-        }
-        place = topic(world, **hold)
-        data = batch(world, 500_000, 0)
-        produce(world, place, saying(data, read_header(data).base_timestamp))
-        run(world, JobKind.RETENTION)
-        assert partition_of(world, place).log_start == 0
+def test_what_is_kept_for_its_export_is_not_given_up_for_what_its_header_says(world):
+    hold = {
+        "frazil_iceberg_retention_hold": "true",
+        "frazil_iceberg_retention_hold_max_ms": "0",
+        "retention_bytes": "0",
+    }
+    place = topic(world, **hold)
+    data = batch(world, 500_000, 0)
+    produce(world, place, saying(data, read_header(data).base_timestamp))
+    run(world, JobKind.RETENTION)
+    assert world.row(place).log_start == 0
