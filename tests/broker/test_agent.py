@@ -1,7 +1,8 @@
 """The life of an agent: P12, P16, leaving, and the ways in which it ends."""
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 
 import pytest
@@ -16,6 +17,7 @@ from coordinator.log.memory import MemoryLog
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import ApiVersionsRequest
+from tests.broker.agents import serving
 from tests.kit.faults import FaultyLog, FaultyStore, lost
 from tests.kit.sockets import Place, Running, SocketClient, agent_of, settings_of
 from tests.parts.process import free_port
@@ -149,10 +151,9 @@ async def test_an_agent_that_comes_back_to_its_address_takes_over_from_itself_at
         "lease.ttl.ms=600000",
         "session.deadline.ms=400000",
     )
-    async with agent_of(place, *flags) as running:
-        await running.until(ready=True)
-    async with agent_of(place, *flags) as running:
-        await running.until(ready=True)
+    async with serving(place, *flags):
+        pass
+    async with serving(place, *flags) as running:
         (row,) = running.agent.node.log_client.machine.incarnations
         assert row.node_id == 0
 
@@ -175,17 +176,21 @@ async def test_nothing_is_served_before_the_logs_end_was_reached() -> None:
         await running.until(ready=True)
 
 
-async def _with_topic(running: Running) -> SocketClient:
-    await running.until(ready=True)
-    client = await running.connect()
-    assert await client.create("t") == 0
-    assert await client.produce("t", [b"a", b"b"]) == (0, 0)
-    return client
+@contextlib.asynccontextmanager
+async def _with_topic(
+    place: Place | None = None, *flags: str
+) -> AsyncGenerator[tuple[Running, SocketClient], None]:
+    async with serving(place, *flags) as running:
+        client = await running.connect()
+        assert await client.create("t") == 0
+        assert await client.produce("t", [b"a", b"b"]) == (0, 0)
+        yield running, client
 
 
-async def assert_survives(running: Running, away: FaultyStore | FaultyLog) -> None:
+async def assert_survives(
+    running: Running, client: SocketClient, away: FaultyStore | FaultyLog
+) -> None:
     """What is known is served, writes fail in time, readiness says no; then all is well again."""
-    client = await _with_topic(running)
     away.down = True
     await running.until(ready=False)
     assert (await running.http("GET", "/health/live"))[0] == 200
@@ -205,14 +210,14 @@ async def test_an_agent_outlives_an_outage_of_its_store_with_its_connections(
 ) -> None:
     monkeypatch.setattr(probe, "PROBE_S", 0.1)
     monkeypatch.setattr(probe, "PROBE_FAILED_S", 0.1)
-    async with agent_of(Place()) as running:
-        await assert_survives(running, running.store)
+    async with _with_topic() as (running, client):
+        await assert_survives(running, client, running.store)
 
 
 @pytest.mark.promise("P16")
 async def test_an_agent_outlives_an_outage_of_its_log_with_its_connections() -> None:
-    async with agent_of(Place()) as running:
-        await assert_survives(running, running.log)
+    async with _with_topic() as (running, client):
+        await assert_survives(running, client, running.log)
 
 
 def commands_of(place: Place) -> list[object]:
@@ -222,8 +227,7 @@ def commands_of(place: Place) -> list[object]:
 
 async def test_leaving_closes_the_incarnation_so_that_no_lease_must_run_out() -> None:
     place = Place()
-    async with agent_of(place) as running:
-        await _with_topic(running)
+    async with _with_topic(place) as (running, _client):
         async with asyncio.timeout(5):
             await running.agent.stop()
         assert running.task.done()
@@ -232,8 +236,7 @@ async def test_leaving_closes_the_incarnation_so_that_no_lease_must_run_out() ->
 
 
 async def test_leaving_answers_what_was_asked_before() -> None:
-    async with agent_of(Place()) as running:
-        client = await _with_topic(running)
+    async with _with_topic() as (running, client):
         asked = asyncio.create_task(client.produce("t", [b"last"]))
         await asyncio.sleep(0.001)
         await running.agent.stop()
@@ -242,8 +245,7 @@ async def test_leaving_answers_what_was_asked_before() -> None:
 
 
 async def test_a_leaving_agent_is_not_ready_takes_no_connections_and_flushes() -> None:
-    async with agent_of(Place()) as running:
-        client = await _with_topic(running)
+    async with _with_topic() as (running, client):
         running.store.before["put_new"] = lost()
         waiting = asyncio.create_task(client.produce("t", [b"c"]))
         await asyncio.sleep(0.05)
@@ -259,8 +261,7 @@ async def test_a_leaving_agent_is_not_ready_takes_no_connections_and_flushes() -
 
 
 async def test_leaving_ends_in_time_when_store_and_log_are_away() -> None:
-    async with agent_of(Place(), "drain.ms=500") as running:
-        client = await _with_topic(running)
+    async with _with_topic(Place(), "drain.ms=500") as (running, client):
         running.store.down = running.log.down = True
         hopeless = asyncio.create_task(client.produce("t", [b"x"], timeout_ms=60_000))
         await asyncio.sleep(0.05)
@@ -282,11 +283,10 @@ async def test_stop_while_waiting_for_the_store_ends_at_once() -> None:
 
 async def test_an_agent_that_was_killed_comes_back_with_everything_acknowledged() -> None:
     place = Place()
-    async with agent_of(place) as running:
-        await _with_topic(running)
+    async with _with_topic(place):
+        pass
     assert not isinstance(commands_of(place)[-1], Close)
-    async with agent_of(place) as running:
-        await running.until(ready=True)
+    async with serving(place) as running:
         client = await running.connect()
         error, count = await client.fetch("t", 0)
         assert (error, count > 0) == (0, True)
@@ -295,18 +295,14 @@ async def test_an_agent_that_was_killed_comes_back_with_everything_acknowledged(
 
 async def test_a_process_that_was_replaced_ends_with_a_sentence() -> None:
     place = Place()
-    async with agent_of(place) as first:
-        await first.until(ready=True)
-        async with agent_of(place) as second:
-            await second.until(ready=True)
-            with pytest.raises(AgentError, match="taken over the node name 'one'"):
-                await asyncio.wait_for(first.task, 5)
+    async with serving(place) as first, serving(place):
+        with pytest.raises(AgentError, match="taken over the node name 'one'"):
+            await asyncio.wait_for(first.task, 5)
 
 
 async def test_an_entry_that_cannot_be_read_ends_the_agent_and_is_not_skipped() -> None:
     place = Place()
-    async with agent_of(place) as running:
-        await running.until(ready=True)
+    async with serving(place) as running:
         log = MemoryLog(place.cluster)
         await log.open(await log.grant(10_000), b"garbage")
         with pytest.raises(AgentError, match="cannot be decoded"):
@@ -315,8 +311,8 @@ async def test_an_entry_that_cannot_be_read_ends_the_agent_and_is_not_skipped() 
 
 async def test_a_store_of_another_cluster_is_refused_with_both_names() -> None:
     place = Place()
-    async with agent_of(place) as running:
-        await running.until(ready=True)
+    async with serving(place):
+        pass
     other = Place()
     other.objects = place.objects
     async with agent_of(other, "cluster.id=second") as running:
@@ -325,8 +321,7 @@ async def test_a_store_of_another_cluster_is_refused_with_both_names() -> None:
 
 
 async def test_a_port_in_use_is_told_with_the_setting_to_change() -> None:
-    async with agent_of(Place()) as running:
-        await running.until(ready=True)
+    async with serving() as running:
         flag = f"listen=127.0.0.1:{running.port}"
         place = Place()
         parts = Parts(
@@ -342,8 +337,7 @@ async def test_a_port_in_use_is_told_with_the_setting_to_change() -> None:
 
 async def test_the_open_entry_names_the_port_that_was_bound() -> None:
     place = Place()
-    async with agent_of(place) as running:
-        await running.until(ready=True)
+    async with serving(place) as running:
         opened = commands_of(place)[0]
         assert isinstance(opened, Open)
         assert opened.listeners == (("PLAINTEXT", "127.0.0.1", running.port),)

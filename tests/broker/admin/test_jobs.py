@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from broker.cli import job_tool, main
+from broker.cli import job_tool
 from broker.cli.command_result import CommandResult, ToolError
 from broker.reports import job_report
 from coordinator.commands.entries import Entry, Open
@@ -19,7 +19,8 @@ from coordinator.commands.job_commands import (
 )
 from coordinator.machine.machine import Machine
 from protocol.types import INCARNATION_NONE, position
-from tests.kit.sockets import Place, Running, agent_of
+from tests.broker.agents import serving
+from tests.kit.sockets import Running
 
 
 def machine_with_jobs() -> Machine:
@@ -95,8 +96,7 @@ async def on_agent(at: Running, call) -> CommandResult:
 
 @pytest.mark.real_loop
 async def test_a_job_that_is_asked_for_runs_at_once_and_says_so() -> None:
-    async with agent_of(Place()) as at:
-        await at.until(ready=True)
+    async with serving() as at:
         said = await on_agent(at, lambda url: job_tool.run_job(url, "Snapshot"))
         assert said.lines[0].startswith("asked for snapshot, at ")
         async with asyncio.timeout(10):
@@ -116,39 +116,13 @@ async def test_a_job_that_is_asked_for_runs_at_once_and_says_so() -> None:
         assert "frazil_job_worker_running 1.0" in page
 
 
-def test_a_job_that_there_is_not_is_a_sentence() -> None:
-    async def scenario() -> None:
-        async with agent_of(Place()) as at:
-            await at.until(ready=True)
-            status, answer = await at.http("POST", "/jobs/brew/run")
-            assert status == 404
-            assert "snapshot, retention, merge" in answer["error"]
-            status, _ = await at.http("GET", "/jobs/merge/run")
-            assert status == 405
-
-    asyncio.run(scenario())
+@pytest.mark.real_loop
+async def test_a_job_that_there_is_not_is_a_sentence() -> None:
+    async with serving() as at:
+        status, answer = await at.http("POST", "/jobs/brew/run")
+        assert status == 404
+        assert "snapshot, retention, merge" in answer["error"]
+        status, _ = await at.http("GET", "/jobs/merge/run")
+        assert status == 405
     with pytest.raises(ToolError, match='no job "brew"'):
         job_tool.run_job("http://127.0.0.1:1", "brew")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["job"], "list or run"),
-        (["job", "run"], "required: JOB"),
-        (["job", "run", "brew"], 'there is no job "brew"'),
-        (["job", "list", "--agent", "nowhere"], "is not an address"),
-        (["job", "list", "--agent", "http://127.0.0.1:1"], "is one running?"),
-    ],
-)
-def test_wrong_use_is_one_clear_sentence(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        code = main.main(arguments)
-    except SystemExit as ended:
-        code = int(ended.code or 0)
-    assert code != 0
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert "Traceback" not in said

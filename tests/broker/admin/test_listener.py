@@ -1,7 +1,9 @@
 """The admin endpoints: what the exporter, Prometheus and `frazil log tail` get."""
 
 import asyncio
+import contextlib
 import json
+from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 
 import pytest
@@ -11,24 +13,27 @@ from broker.cli.command_result import ToolError
 from broker.cli.log_tail import tail
 from broker.store import identity
 from coordinator.log.metadata_log import Session
+from tests.broker.agents import serving
 from tests.broker.fetch import jobs_by_hand
-from tests.kit.sockets import Place, Running, agent_of
+from tests.kit.sockets import Place, Running
 
 pytestmark = pytest.mark.real_loop
 
 
-async def with_records(running: Running) -> None:
-    await running.until(ready=True)
-    client = await running.connect()
-    assert await client.create("t") == 0
-    assert await client.produce("t", [b"a", b"b"]) == (0, 0)
-    assert await client.produce("t", [b"c"]) == (0, 2)
+@contextlib.asynccontextmanager
+async def with_records(place: Place | None = None, *flags: str) -> AsyncGenerator[Running, None]:
+    """An agent with three records in "t"."""
+    async with serving(place, *flags) as running:
+        client = await running.connect()
+        assert await client.create("t") == 0
+        assert await client.produce("t", [b"a", b"b"]) == (0, 0)
+        assert await client.produce("t", [b"c"]) == (0, 2)
+        yield running
 
 
 async def test_topics_and_plan_tell_where_the_records_are() -> None:
     place = Place()
-    async with agent_of(place, "store.endpoint=http://s3:9000") as running:
-        await with_records(running)
+    async with with_records(place, "store.endpoint=http://s3:9000") as running:
         _, listed = await running.http("GET", "/export/topics")
         (topic,) = listed["topics"]
         assert (topic["name"], topic["partitions"]) == ("t", 1)
@@ -52,8 +57,7 @@ async def test_topics_and_plan_tell_where_the_records_are() -> None:
 
 
 async def test_plans_and_topics_tell_what_is_set_for_a_table_and_how_far_it_is() -> None:
-    async with agent_of(Place()) as running:
-        await with_records(running)
+    async with with_records() as running:
         for path in ("/export/topics", "/export/plan?topic=t"):
             _, body = await running.http("GET", path)
             told = body["topics"][0] if "topics" in body else body
@@ -82,8 +86,7 @@ async def test_plans_and_topics_tell_what_is_set_for_a_table_and_how_far_it_is()
     ],
 )
 async def test_progress_that_cannot_be_is_refused(said: dict, status: int) -> None:
-    async with agent_of(Place()) as running:
-        await with_records(running)
+    async with with_records() as running:
         _, plan = await running.http("GET", "/export/plan?topic=t")
         if "topic_id" in said:
             said["topic_id"] = said["topic_id"] or plan["topic_id"]
@@ -95,8 +98,7 @@ async def test_progress_that_cannot_be_is_refused(said: dict, status: int) -> No
 
 
 async def test_one_request_plans_all_partitions_each_from_an_offset_of_its_own() -> None:
-    async with agent_of(Place()) as running:
-        await with_records(running)
+    async with with_records() as running:
 
         async def spans(body: dict) -> list[int]:
             status, plan = await running.http("POST", "/export/plan", json=body)
@@ -122,8 +124,7 @@ async def test_one_request_plans_all_partitions_each_from_an_offset_of_its_own()
 
 async def test_a_plan_goes_through_pages_and_is_refused_for_now_when_one_cannot_be_read() -> None:
     place = Place()
-    async with agent_of(place) as running:
-        await with_records(running)
+    async with with_records(place) as running:
         _, before = await running.http("GET", "/export/plan?topic=t")
         node = running.agent.node
         by_hand = SimpleNamespace(
@@ -145,8 +146,7 @@ async def test_a_plan_goes_through_pages_and_is_refused_for_now_when_one_cannot_
 
 
 async def test_topics_and_plan_are_told_behind_a_barrier() -> None:
-    async with agent_of(Place()) as running:
-        await with_records(running)
+    async with with_records() as running:
         for path in ("/export/topics", "/export/plan?topic=t"):
             heads = len(running.log.called("head"))
             status, _ = await running.http("GET", path)
@@ -166,16 +166,14 @@ async def test_topics_and_plan_are_told_behind_a_barrier() -> None:
     ],
 )
 async def test_mistakes_of_the_caller_are_told_in_a_sentence(path: str, status: int) -> None:
-    async with agent_of(Place()) as running:
-        await with_records(running)
+    async with with_records() as running:
         answered, body = await running.http("GET", path)
         assert answered == status
         assert body["error"]
 
 
 async def test_a_pin_gives_its_position_and_keeps_it_when_renewed() -> None:
-    async with agent_of(Place()) as running:
-        await with_records(running)
+    async with with_records() as running:
         pin = {"name": "export", "lifetime_ms": 60_000}
         status, first = await running.http("POST", "/export/pin", json=pin)
         assert status == 200
@@ -191,14 +189,12 @@ async def test_a_pin_gives_its_position_and_keeps_it_when_renewed() -> None:
     ["", "[]", "{}", '{"name": "", "lifetime_ms": 1}', '{"name": "a", "lifetime_ms": true}'],
 )
 async def test_a_pin_that_makes_no_sense_is_refused(body: str) -> None:
-    async with agent_of(Place()) as running:
-        await running.until(ready=True)
+    async with serving() as running:
         assert (await running.http("POST", "/export/pin", data=body))[0] == 400
 
 
 async def test_a_pin_while_the_log_is_away_is_refused_for_now() -> None:
-    async with agent_of(Place()) as running:
-        await running.until(ready=True)
+    async with serving() as running:
         running.log.down = True
         await running.until(ready=False)
         pin = {"name": "export", "lifetime_ms": 60_000}
@@ -206,8 +202,7 @@ async def test_a_pin_while_the_log_is_away_is_refused_for_now() -> None:
 
 
 async def test_the_log_is_streamed_up_to_its_end() -> None:
-    async with agent_of(Place()) as running:
-        await with_records(running)
+    async with with_records() as running:
         _, text = await running.http("GET", "/log")
         entries = [json.loads(line) for line in text.splitlines()]
         names = [command["command"] for entry in entries for command in entry["commands"]]
@@ -217,8 +212,7 @@ async def test_the_log_is_streamed_up_to_its_end() -> None:
 
 
 async def test_log_tail_prints_what_the_agent_streams() -> None:
-    async with agent_of(Place()) as running:
-        await with_records(running)
+    async with with_records() as running:
         agent = f"http://127.0.0.1:{running.agent.listening()['http'][1]}"
         printed = await asyncio.to_thread(
             lambda: list(tail(agent, after=0, follow=False, as_json=False))
@@ -232,8 +226,7 @@ def test_log_tail_without_an_agent_says_so() -> None:
 
 
 async def test_every_metric_of_the_table_is_on_the_page() -> None:
-    async with agent_of(Place()) as running:
-        await with_records(running)
+    async with with_records() as running:
         status, page = await running.http("GET", "/metrics")
         assert status == 200
         series = {line.split("{")[0].split(" ")[0] for line in page.splitlines()}
@@ -260,8 +253,7 @@ def test_names_of_metrics_are_unique_and_follow_prometheus_rules() -> None:
 
 async def test_a_log_that_was_cut_is_told_from_the_cut_on() -> None:
     place = Place()
-    async with agent_of(place) as running:
-        await with_records(running)
+    async with with_records(place) as running:
         entries = list(place.cluster.entries)
         node = running.agent.node
         incarnation = node.log_client.incarnation()

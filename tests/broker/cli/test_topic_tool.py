@@ -1,7 +1,9 @@
 """`frazil topic describe`, and what an agent tells of a topic."""
 
 import asyncio
+import contextlib
 import json
+from collections.abc import AsyncGenerator
 
 import pytest
 
@@ -11,23 +13,25 @@ from broker.cli.command_result import ToolError
 from broker.reports import topic_report
 from protocol import apis
 from protocol.messages import CreatableTopic, CreateTopicsRequest
-from tests.kit.sockets import Place, Running, agent_of
+from tests.broker.agents import serving
+from tests.kit.sockets import Running
 
 pytestmark = pytest.mark.real_loop
 
 
-async def with_topic(running: Running, partitions: int = 1) -> int:
-    """A topic with three records in its first partition; their bytes."""
-    await running.until(ready=True)
-    client = await running.connect()
-    topic = CreatableTopic(name="t", num_partitions=partitions, replication_factor=1)
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
-    (row,) = (await client.call(apis.CREATE_TOPICS, 5, request)).topics
-    assert row.error_code == 0
-    await client.produce("t", [b"a", b"b"])
-    await client.produce("t", [b"c"])
-    _, plan = await running.http("GET", "/export/plan?topic=t")
-    return sum([span[2] for span in plan["partitions"][0]["spans"]])
+@contextlib.asynccontextmanager
+async def with_topic(partitions: int = 1) -> AsyncGenerator[tuple[Running, int], None]:
+    """An agent with a topic, which has three records in its first partition; their bytes."""
+    async with serving() as running:
+        client = await running.connect()
+        topic = CreatableTopic(name="t", num_partitions=partitions, replication_factor=1)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
+        (row,) = (await client.call(apis.CREATE_TOPICS, 5, request)).topics
+        assert row.error_code == 0
+        await client.produce("t", [b"a", b"b"])
+        await client.produce("t", [b"c"])
+        _, plan = await running.http("GET", "/export/plan?topic=t")
+        yield running, sum([span[2] for span in plan["partitions"][0]["spans"]])
 
 
 def agent(running: Running) -> str:
@@ -36,8 +40,7 @@ def agent(running: Running) -> str:
 
 
 async def test_a_topic_is_told_with_where_its_records_lie() -> None:
-    async with agent_of(Place()) as running:
-        size = await with_topic(running)
+    async with with_topic() as (running, size):
         heads = len(running.log.called("head"))
         status, view = await running.http("GET", "/topics/t")
         assert status == 200
@@ -68,8 +71,7 @@ async def test_a_topic_is_told_with_where_its_records_lie() -> None:
 
 @pytest.mark.parametrize(("path", "status"), [("/topics/none", 404), ("/topics/t?from=x", 400)])
 async def test_mistakes_are_told_in_a_sentence(path: str, status: int) -> None:
-    async with agent_of(Place()) as running:
-        await with_topic(running)
+    async with with_topic() as (running, _size):
         answered, body = await running.http("GET", path)
         assert answered == status
         assert body["error"]
@@ -78,8 +80,7 @@ async def test_mistakes_are_told_in_a_sentence(path: str, status: int) -> None:
 async def test_a_topic_of_many_partitions_is_asked_for_in_slices(monkeypatch) -> None:
     monkeypatch.setattr(topic_report, "PARTITIONS_MAX", 3)
 
-    async with agent_of(Place()) as running:
-        await with_topic(running, 7)
+    async with with_topic(7) as (running, _size):
         said = await asyncio.to_thread(
             lambda: topic_tool.describe(agent(running), "t", as_json=True)
         )
@@ -88,8 +89,7 @@ async def test_a_topic_of_many_partitions_is_asked_for_in_slices(monkeypatch) ->
 
 
 async def test_without_such_a_topic_the_agent_says_so() -> None:
-    async with agent_of(Place()) as running:
-        await running.until(ready=True)
+    async with serving() as running:
         with pytest.raises(ToolError, match='no topic named "none"'):
             await asyncio.to_thread(
                 lambda: topic_tool.describe(agent(running), "none", as_json=False)

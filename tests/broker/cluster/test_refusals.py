@@ -11,8 +11,9 @@ from broker.config.settings import load
 from broker.jobs.host import HostStats
 from coordinator.commands.job_commands import JobKind
 from storage.stores.object_store import DeleteRefusal, StoreRefusedError
+from tests.broker.agents import serving
 from tests.kit.faults import refused
-from tests.kit.sockets import Place, agent_of
+from tests.kit.sockets import Place
 
 
 def test_a_reason_is_told_once_whatever_object_it_names() -> None:
@@ -57,8 +58,7 @@ def test_an_agent_starts_over_a_store_that_deletes_nothing_and_says_so(
             store.before["delete"] = refused(StoreRefusedError("deletes nothing"))
         else:
             place.objects.kept["clock/"] = "deletes nothing"
-        async with agent_of(place, store=store) as running:
-            await running.until(ready=True)
+        async with serving(place, store=store) as running:
             client = await running.connect()
             assert await client.create("t") == 0
 

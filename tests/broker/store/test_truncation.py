@@ -10,6 +10,7 @@ from broker.agent import AgentError
 from broker.jobs.kinds.collection_plan import PREFIXES
 from coordinator.log.memory import MemoryLogCluster
 from storage.formats import log_checkpoint
+from tests.broker.agents import serving
 from tests.kit.sockets import Place, Running, agent_of
 
 pytestmark = pytest.mark.real_loop
@@ -38,8 +39,7 @@ async def produce(agent: Running, *values: bytes) -> None:
 
 async def backup_and_more(place: Place, *, more: int, kill: bool = False) -> dict[str, object]:
     """A copy of the log of five records, after which others were acknowledged."""
-    async with agent_of(place) as agent:
-        await agent.until(ready=True)
+    async with serving(place) as agent:
         assert await (await agent.connect()).create("t") == 0
         await produce(agent, *[b"%d" % number for number in range(5)])
         backup = copied(place.cluster)
@@ -81,8 +81,7 @@ async def test_an_older_log_is_refused_with_words_and_nothing_is_deleted(kill: b
     assert objects(place) == before
     assert place.cluster.head() == backup["_head"]
     put_back(place.cluster, newest)
-    async with agent_of(place) as agent:
-        await agent.until(ready=True)
+    async with serving(place) as agent:
         error, length = await (await agent.connect()).fetch("t", 9)
         assert error == 0
         assert length > 0
@@ -92,8 +91,7 @@ async def test_an_older_log_shows_by_the_checkpoint_of_who_left_though_there_is_
     None
 ):
     place = Place()
-    async with agent_of(place) as agent:
-        await agent.until(ready=True)
+    async with serving(place) as agent:
         backup = copied(place.cluster)
         assert await (await agent.connect()).create("t") == 0
         await agent.agent.stop()
@@ -113,13 +111,11 @@ async def test_an_older_log_shows_by_what_a_chunk_says_in_its_header() -> None:
 
 async def test_an_older_log_shows_by_the_incarnations_that_wrote_after_it() -> None:
     place = Place()
-    async with agent_of(place) as agent:
-        await agent.until(ready=True)
+    async with serving(place) as agent:
         assert await (await agent.connect()).create("t") == 0
         await agent.agent.stop()
     backup = copied(place.cluster)
-    async with agent_of(place) as agent:
-        await agent.until(ready=True)
+    async with serving(place) as agent:
         await produce(agent, b"lost")
     leave_no_checkpoints(place)
     put_back(place.cluster, backup)
@@ -145,8 +141,7 @@ async def test_a_chunk_that_was_put_and_not_committed_when_the_agent_was_killed_
     newest = objects(place)[-1]
     key = f"{newest.rpartition('/')[0]}/{int(newest[-8:], 16) + 1:08x}"
     await place.objects.put_new(key, [place.objects._objects[newest]])
-    async with agent_of(place) as agent:
-        await agent.until(ready=True)
+    async with serving(place):
         assert key in objects(place)
 
 
@@ -155,19 +150,18 @@ async def test_what_is_no_chunk_among_chunks_refuses_no_start(data: bytes) -> No
     place = Place()
     await backup_and_more(place, more=0, kill=True)
     await place.objects.put_new(objects(place)[-1].rpartition("/")[0] + "/ffffffff", [data])
-    async with agent_of(place) as agent:
-        await agent.until(ready=True)
+    async with serving(place):
+        pass
 
 
 async def test_agents_that_start_while_others_write_are_not_refused() -> None:
     place = Place()
-    async with agent_of(place) as writing:
-        await writing.until(ready=True)
+    async with serving(place) as writing:
         assert await (await writing.connect()).create("t") == 0
         for number in range(5):
             load = asyncio.create_task(produce(writing, *[b"x"] * 50))
-            async with agent_of(place, f"node.name=other{number}") as other:
-                await other.until(ready=True)
+            async with serving(place, f"node.name=other{number}"):
+                pass
             await load
 
 
@@ -176,8 +170,7 @@ async def test_an_agent_under_which_an_older_log_is_put_back_ends_and_acknowledg
     None
 ):
     place = Place()
-    async with agent_of(place) as agent:
-        await agent.until(ready=True)
+    async with serving(place) as agent:
         client = await agent.connect()
         assert await client.create("t") == 0
         backup = copied(place.cluster)
