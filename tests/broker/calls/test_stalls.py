@@ -158,15 +158,6 @@ async def test_a_request_that_waited_through_the_stall_is_refused_even_if_anothe
         assert stage.refused == [(1, ErrorCode.NOT_ENOUGH_REPLICAS)]
 
 
-@pytest.mark.parametrize("key", [apis.FETCH, apis.METADATA, apis.LIST_OFFSETS])
-async def test_what_changes_nothing_is_served_after_a_stall(key):
-    async with connected() as (stage, peer):
-        stage.stall()
-        peer.send(key, apis.APIS[key].max_version)
-        assert len(stage.started) == 1
-        assert not stage.refused
-
-
 async def test_an_answer_that_is_no_refusal_does_not_clear_the_connection():
     async with connected() as (stage, peer):
         stage.stall()

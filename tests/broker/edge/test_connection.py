@@ -181,14 +181,6 @@ async def test_a_body_that_a_hot_handler_cannot_parse_closes_the_connection():
         assert len(stage.started) == 1
 
 
-async def test_a_body_that_the_codec_cannot_parse_closes_the_connection():
-    async with connected() as (_stage, peer):
-        peer.send(apis.CREATE_TOPICS, 7, body=b"\xff")
-        await settle()
-        assert peer.closed
-        assert not peer.transport.writes
-
-
 async def test_an_unforeseen_error_in_a_cold_handler_ends_its_connection_only():
     async def handle(node, call, request):
         raise ZeroDivisionError

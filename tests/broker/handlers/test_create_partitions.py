@@ -152,12 +152,6 @@ async def test_what_was_overtaken_is_refused_by_the_log(overtaking, code, world)
         assert await ask(one, ("logs", 2)) == [("logs", code)]
 
 
-async def test_without_a_session_clients_are_sent_elsewhere(world):
-    async with world.with_topic() as (one,):
-        await one.lose_session()
-        assert await ask(one, ("logs", 2)) == [("logs", ErrorCode.NOT_CONTROLLER)]
-
-
 @pytest.mark.promise("P4")
 async def test_what_may_still_happen_is_said_to_have_timed_out(world):
     """P4: the append has no answer, so nobody knows."""

@@ -173,15 +173,6 @@ async def test_a_topic_that_is_deleted_meanwhile_is_unknown(world):
         assert await ask(one, delete("logs", (0, 3))) == [refused]
 
 
-async def test_without_a_session_clients_are_sent_elsewhere(world):
-    async with world.agents("one") as (one,):
-        partition = await fill(one)
-        await one.lose_session()
-        refused = (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-        assert await ask(one, delete("logs", (0, 3))) == [refused]
-        assert partition.log_start == 0
-
-
 @pytest.mark.promise("P4")
 async def test_what_may_still_happen_is_said_to_have_timed_out(world):
     """P4: the append has no answer, so nobody knows."""

@@ -264,21 +264,3 @@ async def test_a_lagging_agent_describes_what_another_agent_made(key, request_, 
         answer = await caught_up(lagging, lagging.call(key, request_))
         (row,) = getattr(answer, "topics", None) or answer.results
         assert row.error_code == 0
-
-
-@pytest.mark.parametrize(
-    ("key", "request_", "code"),
-    [
-        (apis.DESCRIBE_TOPIC_PARTITIONS, topics("a"), ErrorCode.LEADER_NOT_AVAILABLE),
-        (apis.DESCRIBE_CONFIGS, configs((TOPIC, "a", None)), ErrorCode.REQUEST_TIMED_OUT),
-        (apis.DESCRIBE_CLUSTER, DescribeClusterRequest(), ErrorCode.REQUEST_TIMED_OUT),
-    ],
-)
-async def test_without_the_log_descriptions_are_refused_with_retriable_errors(
-    key, request_, code, world
-):
-    async with world.agents("one") as (one,):
-        one.log.down = True
-        answer = await one.call(key, request_)
-        rows = getattr(answer, "topics", None) or getattr(answer, "results", None) or [answer]
-        assert {row.error_code for row in rows} == {code}

@@ -26,6 +26,7 @@ SECONDS_MAX = 120.0
 """Within which everything is answered, or its connection closed; virtual."""
 
 GIVEN = {"acks": -1, "timeout_ms": 1_000, "replication_factor": 1, "num_partitions": 1, "count": 3}
+GIVEN |= {"transaction_timeout_ms": 1_000, "resource_type": 2}
 WORDS = {"client_software_name": "a-client", "client_software_version": "1"}
 
 
@@ -100,11 +101,44 @@ async def lives(agent):
     assert answer.error_code == 0
 
 
+def stall(agent) -> None:
+    """Its loop stood still until now."""
+    real = agent.node.boot_ms
+    agent.node.boot_ms = lambda: real() + 5_000
+
+
 @contextlib.asynccontextmanager
 async def one_with_a_topic(world):
     async with world.agents("one") as (one,):
         await one.create_topic("t", 2)
         yield one
+
+
+AT_COORDINATOR = {
+    apis.OFFSET_COMMIT,
+    apis.JOIN_GROUP,
+    apis.LEAVE_GROUP,
+    apis.SYNC_GROUP,
+    apis.TXN_OFFSET_COMMIT,
+    apis.DELETE_GROUPS,
+    apis.OFFSET_DELETE,
+    apis.CONSUMER_GROUP_HEARTBEAT,
+}
+"""Without a session an agent coordinates no group."""
+ANSWERED_ANYHOW = {
+    apis.FETCH,
+    apis.METADATA,
+    apis.FIND_COORDINATOR,
+    apis.HEARTBEAT,
+    apis.API_VERSIONS,
+    apis.LIST_CONFIG_RESOURCES,
+}
+"""They have answers, or errors, of their own where there is no log."""
+WHAT_NEEDS_THE_LOG = pytest.mark.parametrize(
+    "api",
+    [api for api in SERVED.values() if not (api.changes or api.key in ANSWERED_ANYHOW)],
+    ids=lambda api: api.name,
+)
 
 
 @EVERY_API
@@ -146,8 +180,7 @@ async def test_after_a_stall_whatever_changes_something_is_refused_as_its_client
     async with one_with_a_topic(world) as one:
         client = one.connect()
         head = world.cluster.head()
-        real = one.node.boot_ms
-        one.node.boot_ms = lambda: real() + 5_000
+        stall(one)
         client.send(api.key, max(versions(api)), request_of(api))
         answer = await client.answer()
         assert api.unavailable in errors(answer)
@@ -158,8 +191,7 @@ async def test_after_a_stall_whatever_changes_something_is_refused_as_its_client
 @EVERY_API
 async def test_whatever_changes_nothing_is_not_refused_after_a_stall(api, world):
     async with one_with_a_topic(world) as one:
-        real = one.node.boot_ms
-        one.node.boot_ms = lambda: real() + 5_000
+        stall(one)
         await told(one, api)
         assert one.node.stats.refused_stale == (1 if api.changes else 0)
 
@@ -170,9 +202,23 @@ async def test_without_a_session_nothing_is_changed_and_the_client_hears_of_it(a
     async with one_with_a_topic(world) as one:
         await one.lose_session()
         head = world.cluster.head()
-        answer = await told(one, api)
-        assert answer is None or any(code != ErrorCode.NONE for code in errors(answer))
+        expected = api.unavailable
+        if api.key in AT_COORDINATOR:
+            expected = ErrorCode.NOT_COORDINATOR
+        elif api.key == apis.PRODUCE:
+            expected = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert expected in errors(await told(one, api))
         assert world.cluster.head() == head
+
+
+@WHAT_NEEDS_THE_LOG
+@pytest.mark.parametrize("lost", ["the log", "the session, too"])
+async def test_without_a_log_nothing_is_told_that_another_agent_could_contradict(api, lost, world):
+    async with one_with_a_topic(world) as one:
+        one.log.down = True
+        if lost == "the session, too":
+            await one.lose_session()
+        assert api.unavailable in errors(await told(one, api))
 
 
 @EVERY_API

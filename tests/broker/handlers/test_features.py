@@ -183,14 +183,6 @@ async def test_an_agent_judges_by_what_others_have_changed(world):
         assert "Can't downgrade to a newer version." in answer.error_message
 
 
-async def test_an_agent_without_session_sends_updates_elsewhere(world):
-    async with world.agents("one") as (one,):
-        await one.lose_session()
-        answer = await change(one, update(1, SAFE_DOWNGRADE))
-        assert answer.error_code == ErrorCode.NOT_CONTROLLER
-        one.log.down = False
-
-
 async def test_a_feature_that_is_named_twice_is_taken_as_named_first(world):
     """As Kafka reads the list."""
     async with world.agents("one") as (one,):

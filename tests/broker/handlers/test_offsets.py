@@ -173,13 +173,6 @@ async def test_a_lagging_agent_waits_for_what_another_agent_has_told(timestamp, 
         assert await caught_up(lagging, place(lagging, at(timestamp))) == told
 
 
-async def test_without_the_log_clients_are_sent_to_another_agent(world):
-    async with world.agents("one") as (one,):
-        await filled(one)
-        one.log.down = True
-        assert await code(one, at(-1)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
 async def test_a_store_that_is_away_is_an_error_not_an_offset(world):
     """P7."""
     async with world.agents("one", "two") as (one, two):
@@ -237,15 +230,6 @@ async def test_a_lagging_agent_does_not_report_a_truncation_that_never_was(world
         answer = await caught_up(lagging, asked)
         (row,) = answer.topics[0].partitions
         assert row.end_offset == 2
-
-
-async def test_without_the_log_no_epoch_is_told(world):
-    async with world.agents("one") as (one,):
-        await filled(one)
-        one.log.down = True
-        answer = await one.call(apis.OFFSET_FOR_LEADER_EPOCH, epoch_of())
-        (row,) = answer.topics[0].partitions
-        assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def layered(agent) -> None:

@@ -155,14 +155,6 @@ async def test_validation_alone_creates_nothing_and_knows_what_other_agents_did(
         assert len(one.machine.topics) == 1
 
 
-async def test_without_a_session_clients_are_sent_elsewhere(world):
-    async with world.with_topic() as (one,):
-        await one.lose_session()
-        assert await refusals(one, create(new("a"))) == [ErrorCode.NOT_CONTROLLER]
-        (row,) = (await one.call(apis.DELETE_TOPICS, delete("logs"))).responses
-        assert row.error_code == ErrorCode.NOT_CONTROLLER
-
-
 async def test_what_may_still_happen_is_said_to_have_timed_out(world):
     """P4: the append has no answer, so nobody knows."""
     async with world.agents("one", "two") as (one, two):

@@ -216,20 +216,6 @@ async def test_a_lagging_agent_tells_what_another_agent_has_told(world):
         assert {row.producer_id for row in partition.active_producers} == {77, 78}
 
 
-async def test_without_the_log_nothing_is_told(world):
-    async with world.agents("one") as (one,):
-        await one.create_topic("orders")
-        await init(one, "pay")
-        one.log.down = True
-        (row,) = await describe(one, "pay")
-        assert row.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        answer = await one.call(apis.LIST_TRANSACTIONS, ListTransactionsRequest())
-        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        (partition,) = await producers(one, "orders", 0)
-        assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        one.log.down = False
-
-
 async def test_producers_of_a_partition_are_told_with_their_newest_batch(world):
     async with world.agents("one") as (one,):
         await one.create_topic("orders", 2)

@@ -191,14 +191,3 @@ async def test_an_add_opens_no_part_of_the_log_for_readers():
         assert partition(one).last_stable == partition(one).end_offset == 0
         assert await producer.end() == 0
         assert partition(one).end_offset == 0
-
-
-async def test_without_a_session_adds_are_sent_again():
-    async with producing() as (producer, one):
-        await one.lose_session()
-        peer = one.connect()
-        assert await producer.add(peer=peer) == {("logs", 0): 14}
-        assert await producer.add_offsets("g", peer=peer) == 14
-        one.log.down = False
-        await one.ready()
-        assert await producer.add(peer=peer) == {("logs", 0): 0}

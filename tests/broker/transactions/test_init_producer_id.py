@@ -121,16 +121,6 @@ async def test_an_agent_that_lags_still_gives_the_newest_epoch():
         assert (await caught_up(two, ask(two))).producer_epoch == 2
 
 
-async def test_without_a_session_clients_are_told_to_ask_again_and_nothing_happens():
-    async with agents() as (one,):
-        await one.lose_session()
-        assert (await ask(one)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        one.log.down = False
-        await one.ready()
-        assert txn_metadata(one) is None
-        assert (await ask(one)).producer_epoch == 0
-
-
 async def test_when_the_fate_stays_open_the_connection_is_closed_and_the_client_gets_on_by_asking_again():
     """P4: the answer of the log is lost again and again."""
     async with producing() as (producer, one):

@@ -308,10 +308,3 @@ async def test_offsets_whose_fate_is_open_are_said_to_have_timed_out_and_may_be_
         assert await producer.end() == 0
         assert offsets_of(one) == {0: 8}
         assert txn_metadata(one).state is COMMITTED
-
-
-async def test_without_a_session_the_agent_coordinates_no_group():
-    async with producing(begin=in_group) as (producer, one):
-        await one.lose_session()
-        assert await producer.commit_offsets(one, "g", {LOGS0: 7}) == {LOGS0: 16}
-        assert one.machine.groups.get("g") is None

@@ -126,11 +126,3 @@ async def test_an_agent_that_lags_finds_what_is_open_behind_a_barrier():
         producer = await hanging(one)
         assert await caught_up(two, write(two, producer, {"logs": [0]})) == [("logs", 0, 0)]
         assert txn_metadata(two).state is ABORTED
-
-
-async def test_without_a_session_the_admin_is_sent_elsewhere():
-    async with producing(begin=hanging) as (producer, one):
-        await one.lose_session()
-        assert await write(one, producer, {"logs": [0]}) == [
-            ("logs", 0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        ]
