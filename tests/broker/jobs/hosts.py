@@ -163,6 +163,15 @@ async def one_host() -> AsyncIterator[HostingAgent]:
 
 
 @contextlib.asynccontextmanager
+async def asked(kind: JobKind, jobs: Mapping[JobKind, Job]) -> AsyncIterator[HostingAgent]:
+    """One agent whose worker has these jobs, one of which was asked for."""
+    agent = HostingAgent(MemoryLogCluster(), jobs=jobs)
+    async with running_host(agent):
+        await agent.request(kind)
+        yield agent
+
+
+@contextlib.asynccontextmanager
 async def working(*agents: HostingAgent) -> AsyncIterator[HostingAgent]:
     """These agents (one when none is named) run, and a job was asked for: the one whose worker lives."""
     agents = agents or (HostingAgent(MemoryLogCluster()),)

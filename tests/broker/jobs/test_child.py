@@ -119,20 +119,16 @@ class Ends:
             writer.close()
 
 
-def play(work: Work, **more: object) -> Ends:
+async def play(work: Work, **more: object) -> Ends:
     """Until the worker has done its work, which ends it."""
-
-    async def whole() -> Ends:
-        ends = Ends(work, **more)
-        async with asyncio.timeout(20):
-            with pytest.raises(WorkerEndedError, match="exit code 0"):
-                await ends.agent.run()
-        return ends
-
-    return asyncio.run(whole())
+    ends = Ends(work, **more)
+    async with asyncio.timeout(20):
+        with pytest.raises(WorkerEndedError, match="exit code 0"):
+            await ends.agent.run()
+    return ends
 
 
-def test_a_worker_is_told_who_it_is_and_gets_the_log_as_it_is() -> None:
+async def test_a_worker_is_told_who_it_is_and_gets_the_log_as_it_is() -> None:
     received: list[LogEntry] = []
 
     async def work(channel: Channel, _writer: object) -> None:
@@ -145,12 +141,12 @@ def test_a_worker_is_told_who_it_is_and_gets_the_log_as_it_is() -> None:
             if len(received) > 500:
                 return
 
-    play(work)
+    await play(work)
     assert [entry.position for entry in received] == list(range(4, 4 + len(received)))
 
 
 @pytest.mark.promise("P15")
-def test_a_worker_that_takes_nothing_makes_the_agent_read_nothing_on() -> None:
+async def test_a_worker_that_takes_nothing_makes_the_agent_read_nothing_on() -> None:
     async def work(channel: Channel, _writer: object) -> None:
         tail = channel.tail(Position(0))
         first = await anext(tail)
@@ -168,10 +164,10 @@ def test_a_worker_that_takes_nothing_makes_the_agent_read_nothing_on() -> None:
                 return
 
     log = EndlessLog()
-    play(work, log=log)
+    await play(work, log=log)
 
 
-def test_a_new_tail_gets_nothing_of_the_one_before() -> None:
+async def test_a_new_tail_gets_nothing_of_the_one_before() -> None:
     async def work(channel: Channel, _writer: object) -> None:
         first = channel.tail(Position(0))
         await anext(first)
@@ -180,11 +176,11 @@ def test_a_new_tail_gets_nothing_of_the_one_before() -> None:
         assert batch[0].position == 1_000_001
 
     log = EndlessLog()
-    play(work, log=log)
+    await play(work, log=log)
     assert log.tails == [0, 1_000_000]
 
 
-def test_a_tail_that_breaks_off_says_why() -> None:
+async def test_a_tail_that_breaks_off_says_why() -> None:
     log = EndlessLog()
     log.broken = [LogUnavailableError("away"), LogCutError(Position(0), Position(8))]
 
@@ -194,10 +190,10 @@ def test_a_tail_that_breaks_off_says_why() -> None:
         with pytest.raises(LogUnavailableError, match="away"):
             await channel.snapshots()
 
-    play(work, log=log)
+    await play(work, log=log)
 
 
-def test_outcomes_reach_whoever_proposed() -> None:
+async def test_outcomes_reach_whoever_proposed() -> None:
     async def propose(command: Command):
         assert isinstance(command, DropRows)
         number = command.partitions[0][1]
@@ -215,10 +211,10 @@ def test_outcomes_reach_whoever_proposed() -> None:
         assert str(results[3]) == "the session was lost"
         assert [each[0] for each in results if isinstance(each, tuple)] == [0, 1, 2, 4]
 
-    play(work, propose=propose)
+    await play(work, propose=propose)
 
 
-def test_the_workers_numbers_reach_the_agent() -> None:
+async def test_the_workers_numbers_reach_the_agent() -> None:
     async def work(channel: Channel, writer: asyncio.StreamWriter) -> None:
         jobs = {
             "MERGE": {
@@ -233,7 +229,7 @@ def test_the_workers_numbers_reach_the_agent() -> None:
         channel.status({"jobs": jobs, "memory_bytes": 1000, "position": 8})
         await writer.drain()
 
-    ends = play(work)
+    ends = await play(work)
     assert ends.stats.jobs[JobKind.MERGE].runs == 3
     assert ends.stats.memory_bytes == 1000
 
@@ -249,20 +245,19 @@ def test_the_workers_numbers_reach_the_agent() -> None:
         json_frame(FrameType.STATUS, {"jobs": {"BREWING": {}}}),
     ],
 )
-def test_a_worker_that_sends_something_else_is_ended(sent: bytes) -> None:
+async def test_a_worker_that_sends_something_else_is_ended(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "END_S", 0.05)
+
     async def work(_channel: Channel, writer: asyncio.StreamWriter) -> None:
         writer.write(sent)
         await asyncio.sleep(60)
 
-    async def whole() -> None:
-        ends = Ends(work)
-        with pytest.raises(WorkerEndedError, match="something wrong"):
-            await ends.agent.run()
-        assert ends.process.killed
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "END_S", 0.05)
-        asyncio.run(whole())
+    ends = Ends(work)
+    with pytest.raises(WorkerEndedError, match="something wrong"):
+        await ends.agent.run()
+    assert ends.process.killed
 
 
 async def test_a_worker_that_does_not_answer_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,10 +276,10 @@ async def test_a_worker_that_does_not_answer_is_killed(monkeypatch: pytest.Monke
     assert ends.process.killed
 
 
-def test_a_worker_that_answers_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_answers_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PING_S", 0.01)
     monkeypatch.setattr(module, "UNANSWERED_MAX", 10)
-    play(lambda _channel, _writer: asyncio.sleep(0.5))
+    await play(lambda _channel, _writer: asyncio.sleep(0.5))
 
 
 async def test_a_worker_is_told_by_the_end_of_the_socket_that_its_agent_has_no_use_for_it() -> None:
@@ -308,22 +303,21 @@ async def test_a_worker_is_told_by_the_end_of_the_socket_that_its_agent_has_no_u
     assert not ends.process.killed
 
 
-def test_a_worker_that_must_not_go_on_is_ended_with_the_reason() -> None:
+async def test_a_worker_that_must_not_go_on_is_ended_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "END_S", 0.05)
+
     async def propose(_command: Command):
         raise WorkerEndedError("its machine is another")
 
-    async def whole() -> None:
-        async def work(channel: Channel, _writer: object) -> None:
-            await channel.propose(DropRows(()))
+    async def work(channel: Channel, _writer: object) -> None:
+        await channel.propose(DropRows(()))
 
-        ends = Ends(work, propose=propose)
-        with pytest.raises(WorkerEndedError, match="its machine is another"):
-            await ends.agent.run()
-        assert ends.process.returncode is not None
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "END_S", 0.05)
-        asyncio.run(whole())
+    ends = Ends(work, propose=propose)
+    with pytest.raises(WorkerEndedError, match="its machine is another"):
+        await ends.agent.run()
+    assert ends.process.returncode is not None
 
 
 async def test_a_worker_that_cannot_be_started_is_told_in_a_sentence() -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from broker.jobs.host import ENDS_MAX
-from broker.jobs.worker.context import JobStoppedError
+from broker.jobs.worker.context import JobContext, JobStoppedError
 from broker.jobs.worker_process import WorkerEndedError
 from coordinator.commands.entries import CreateTopic, Rejected
 from coordinator.commands.job_commands import (
@@ -236,35 +236,95 @@ async def published(agent: HostingAgent, *, count: int) -> None:
         assert not isinstance(await agent.log_client.propose(command), Rejected)
 
 
+def named(cluster: MemoryLogCluster) -> list[Position]:
+    """Snapshots that the log was told of."""
+    return [each.position for each in decode_published(cluster.published)]
+
+
 @pytest.mark.promise("P14")
-async def test_the_log_is_told_of_snapshots_and_cut_behind_the_older_one() -> None:
+async def test_log_is_cut_behind_the_older_snapshot_only() -> None:
     cluster = MemoryLogCluster()
     agent = HostingAgent(cluster)
     async with running_host(agent):
         await until(lambda: agent.host.held_jobs == ALL)
         await published(agent, count=1)
-        await until(lambda: bool(cluster.published))
-        assert len(decode_published(cluster.published)) == 1
+        await until(lambda: len(named(cluster)) == 1)
+        await asyncio.sleep(10)
         assert cluster.entries[0].position == agent.incarnation(), "nothing is cut yet"
-        await published(agent, count=1)
-        await until(lambda: len(decode_published(cluster.published)) == 2)
-        newest, older = decode_published(cluster.published)
-        await until(lambda: cluster.entries[0].position > older.position)
-        assert older.position < newest.position
+        await published(agent, count=3)
+        newest, older = [each.position for each in agent.machine.snapshots.published]
+        await until(lambda: named(cluster) == [newest, older])
+        await until(lambda: cluster.entries[0].position > older)
+        # What leads on from the older one is there: the entry that began the newest, too.
+        assert newest in [entry.position for entry in cluster.entries]
         assert agent.host.stats.entries_cut > 0
 
 
 @pytest.mark.parametrize("call", ["publish", "cut"])
-async def test_the_cut_is_repeated_until_it_is_done(call: str) -> None:
+@pytest.mark.parametrize("lost_in", ["before", "after"])
+async def test_the_cut_is_repeated_until_it_is_done(call: str, lost_in: str) -> None:
     cluster = MemoryLogCluster()
     agent = HostingAgent(cluster)
     async with running_host(agent):
         await until(lambda: agent.host.held_jobs == ALL)
-        agent.log.before[call] = lost(2)
+        getattr(agent.log, lost_in)[call] = lost(2)
         await published(agent, count=2)
         older = agent.machine.snapshots.older.position
         await until(lambda: cluster.entries[0].position > older)
-        assert len(agent.log.called(call)) >= 3
+        await until(lambda: len(agent.log.called(call)) >= 3)
+
+
+async def test_the_machine_is_never_two_snapshots_ahead_of_what_the_log_names() -> None:
+    cluster = MemoryLogCluster()
+    async with working(HostingAgent(cluster)) as agent:
+
+        async def snapshots() -> None:
+            while True:
+                await agent.propose(BeginSnapshot())
+                begun = agent.machine.snapshots.begun
+                key = f"snapshots/{begun.position:016x}/manifest"
+                await agent.propose(PublishSnapshot(begun.position, begun.digest, key))
+                await asyncio.sleep(30)
+
+        making = asyncio.ensure_future(snapshots())
+        await asyncio.sleep(100)
+        agent.log.before["publish"] = lost()
+        before = named(cluster)
+        assert len(before) == 2
+        await asyncio.sleep(600)
+        assert named(cluster) == before
+        assert agent.machine.snapshots.published[1].position == before[0]
+        agent.log.before.clear()
+        await asyncio.sleep(600)
+        found = [each.position for each in agent.machine.snapshots.published]
+        assert found[1] > before[0]
+        assert named(cluster) == found
+        making.cancel()
+
+
+async def test_log_on_the_way_to_its_budget_is_cut_as_soon_as_jobs_run() -> None:
+    """As when an agent that made no snapshots is replaced by one that does."""
+
+    async def snapshot(context: JobContext) -> None:
+        await context.propose(BeginSnapshot())
+        begun = context.machine.snapshots.begun
+        await context.propose(PublishSnapshot(begun.position, begun.digest, "snapshots/x"))
+
+    cluster = MemoryLogCluster()
+    configs = tuple((f"config.{number:02}", "x" * 1000) for number in range(50))
+    early = HostingAgent(cluster, enabled=False)
+    async with running_host(early):
+        for number in range(15):
+            await early.log_client.propose(CreateTopic(f"t{number}", 1, configs))
+    settings = ("log.bytes.max=1MiB", "snapshot.log.bytes=1GiB")
+    late = HostingAgent(cluster, "late", jobs={JobKind.SNAPSHOT: snapshot}, settings=settings)
+    async with running_host(late):
+        await asyncio.sleep(DELAY_S + 60)
+        found = late.machine.snapshots.published
+        assert len(found) == 2
+        assert len(cluster.entries) < 15
+        await asyncio.sleep(600)
+        assert late.machine.snapshots.published == found
 
 
 async def test_whoever_gets_the_jobs_finishes_the_cut_of_the_one_before() -> None:

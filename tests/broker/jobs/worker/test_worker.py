@@ -11,7 +11,7 @@ from coordinator.commands.job_commands import DropRows, JobKind, ReleaseJobs, Re
 from coordinator.log.memory import MemoryLogCluster
 from protocol.types import INCARNATION_NONE
 from storage.stores.object_store import StoreRefusedError
-from tests.broker.jobs.hosts import HostingAgent, running_host, until
+from tests.broker.jobs.hosts import HostingAgent, asked, running_host, until
 
 pytestmark = pytest.mark.schedules(5)
 
@@ -35,11 +35,9 @@ async def nothing(_context: JobContext) -> None:
 
 async def test_all_kinds_run_and_one_that_was_asked_for_knows_it() -> None:
     merge, collect = Rounds(), Rounds()
-    agent = HostingAgent(
-        MemoryLogCluster(), jobs={JobKind.MERGE: merge.run, JobKind.COLLECT: collect.run}
-    )
-    async with running_host(agent):
-        await agent.request(JobKind.COLLECT)
+    async with asked(
+        JobKind.COLLECT, {JobKind.MERGE: merge.run, JobKind.COLLECT: collect.run}
+    ) as agent:
         await until(lambda: merge.contexts and collect.contexts, seconds=5)
         assert merge.contexts[0].requested is False
         assert collect.contexts[0].requested is True
@@ -59,9 +57,7 @@ async def test_a_bug_in_one_job_is_counted_and_harms_no_other() -> None:
 
     merge, spill, collect = Rounds(fails), Rounds(refused), Rounds()
     jobs = {JobKind.MERGE: merge.run, JobKind.SPILL: spill.run, JobKind.COLLECT: collect.run}
-    agent = HostingAgent(MemoryLogCluster(), jobs=jobs)
-    async with running_host(agent):
-        await agent.request(JobKind.COLLECT)
+    async with asked(JobKind.COLLECT, jobs) as agent:
         await asyncio.sleep(150)
         assert len(agent.workers) == 1
         stats = agent.host.stats
@@ -86,9 +82,7 @@ async def test_a_proposal_returns_when_the_workers_own_machine_has_applied_it() 
         await context.propose(command)
         seen.append(len(applied) == count)
 
-    agent = HostingAgent(MemoryLogCluster(), jobs={JobKind.RETENTION: work})
-    async with running_host(agent):
-        await agent.request(JobKind.RETENTION)
+    async with asked(JobKind.RETENTION, {JobKind.RETENTION: work}) as agent:
         await until(lambda: len(seen) >= 2)
         assert seen[:2] == [True, True]
         await until(lambda: not agent.machine.jobs.get(JobKind.RETENTION).running)
@@ -108,9 +102,7 @@ async def test_a_job_is_stopped_when_it_is_another_agents_meanwhile() -> None:
             stopped.append(error)
             raise
 
-    agent = HostingAgent(MemoryLogCluster(), jobs={JobKind.RETENTION: work, JobKind.MERGE: nothing})
-    async with running_host(agent):
-        await agent.request(JobKind.RETENTION)
+    async with asked(JobKind.RETENTION, {JobKind.RETENTION: work, JobKind.MERGE: nothing}) as agent:
         await begun.wait()
         release = ReleaseJobs((JobKind.RETENTION,), INCARNATION_NONE)
         await agent.log_client.propose(release)
@@ -120,9 +112,7 @@ async def test_a_job_is_stopped_when_it_is_another_agents_meanwhile() -> None:
 async def test_a_job_that_somebody_asks_for_in_the_middle_of_a_round_runs_again() -> None:
     gate = asyncio.Event()
     merge = Rounds(lambda _context: gate.wait())
-    agent = HostingAgent(MemoryLogCluster(), jobs={JobKind.MERGE: merge.run})
-    async with running_host(agent):
-        await agent.request(JobKind.MERGE)
+    async with asked(JobKind.MERGE, {JobKind.MERGE: merge.run}) as agent:
         await until(lambda: len(merge.contexts) == 1)
         await agent.request(JobKind.MERGE)
         await asyncio.sleep(5)
@@ -138,9 +128,7 @@ async def test_reports_of_a_running_job_reach_the_log_seldom_and_the_last_one_al
             await asyncio.sleep(1)
         context.report(60, 60, "counting")
 
-    agent = HostingAgent(MemoryLogCluster(), jobs={JobKind.MERGE: work})
-    async with running_host(agent):
-        await agent.request(JobKind.MERGE)
+    async with asked(JobKind.MERGE, {JobKind.MERGE: work}) as agent:
         row = agent.machine.jobs.get
         await until(lambda: row(JobKind.MERGE).running)
         await until(lambda: row(JobKind.MERGE).done == 60)
@@ -205,9 +193,7 @@ async def test_a_worker_begins_with_the_newest_snapshot_and_not_with_the_log(cou
 
 async def test_an_idle_worker_writes_nothing_into_the_log() -> None:
     jobs = dict.fromkeys(JobKind, nothing)
-    agent = HostingAgent(MemoryLogCluster(), jobs=jobs)
-    async with running_host(agent):
-        await agent.request(JobKind.MERGE)
+    async with asked(JobKind.MERGE, jobs) as agent:
         await until(lambda: bool(agent.workers))
         await asyncio.sleep(5)
         count = len(agent.commands(ReportJob, RequestJob))
