@@ -23,6 +23,19 @@ def _validate(data, topic=PLAIN, *, version: int = 9):
     return validate(view, topic, version=version, now_ms=NOW_MS)
 
 
+def _valid(data, topic=PLAIN) -> ValidBatch:
+    verdict = _validate(data, topic)
+    assert isinstance(verdict, ValidBatch)
+    return verdict
+
+
+def _refused(data, topic=PLAIN) -> tuple[ErrorCode, list[int]]:
+    """The error, and the records that it is for."""
+    verdict = _validate(data, topic)
+    assert isinstance(verdict, InvalidBatch)
+    return verdict.error, [index for index, _ in verdict.record_errors]
+
+
 def _changed(data: bytes, at: int, value: bytes, *, seal: bool = True) -> bytes:
     changed = bytearray(data)
     changed[at : at + len(value)] = value
@@ -42,16 +55,14 @@ def test_a_sound_batch_is_taken_as_it_is_without_a_copy() -> None:
 
 def test_a_transactional_batch_is_sound_whatever_transaction_it_is_of() -> None:
     data = batch(attributes=records.TRANSACTIONAL, producer_id=1, epoch=0, sequence=0)
-    verdict = _validate(data)
-    assert isinstance(verdict, ValidBatch)
+    verdict = _valid(data)
     assert verdict.header.is_transactional
 
 
 def test_a_transactional_batch_stays_one_when_it_is_recompressed_and_stamped() -> None:
     data = batch(attributes=records.TRANSACTIONAL, producer_id=1, epoch=2, sequence=3)
     topic = replace(PLAIN, compression_type="gzip", timestamp_type="LogAppendTime")
-    verdict = _validate(data, topic)
-    assert isinstance(verdict, ValidBatch)
+    verdict = _valid(data, topic)
     header = records.read_header(verdict.data)
     assert (header.is_transactional, header.codec) == (True, Codec.GZIP)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1, 2, 3)
@@ -160,22 +171,19 @@ def test_what_contradicts_itself_is_as_new_as_the_clocks_of_clients_and_the_topi
 ) -> None:
     """Nobody knows whether the other records are as old as the first."""
     topic = replace(PLAIN, timestamp_after_max_ms=after_max_ms)
-    verdict = _validate(saying(_two(later=later), -1), topic)
-    assert isinstance(verdict, ValidBatch)
+    verdict = _valid(saying(_two(later=later), -1), topic)
     assert verdict.timestamp_max == believed
 
 
 def test_a_batch_without_timestamps_has_none() -> None:
-    verdict = _validate(build_batch([Record(value=b"v")]))
-    assert isinstance(verdict, ValidBatch)
+    verdict = _valid(build_batch([Record(value=b"v")]))
     assert verdict.timestamp_max == -1
 
 
 @CODECS
 def test_a_newest_timestamp_too_far_ahead_is_replaced_by_that_of_the_records(codec: Codec) -> None:
     true = _two(codec=codec)
-    verdict = _validate(saying(true, NOW_MS + FAR_MS))
-    assert isinstance(verdict, ValidBatch)
+    verdict = _valid(saying(true, NOW_MS + FAR_MS))
     assert bytes(verdict.data) == true
     assert verdict.timestamp_max == verdict.header.max_timestamp == NOW_MS + 500
 
@@ -186,10 +194,10 @@ def test_records_too_far_ahead_are_refused_whatever_the_header_says_of_the_newes
     said: int, codec: Codec
 ) -> None:
     """Their base timestamp gives them away."""
-    verdict = _validate(saying(_two(codec=codec, later=FAR_MS), said))
-    assert isinstance(verdict, InvalidBatch)
-    assert verdict.error == ErrorCode.INVALID_TIMESTAMP
-    assert [index for index, _ in verdict.record_errors] == [0, 1]
+    assert _refused(saying(_two(codec=codec, later=FAR_MS), said)) == (
+        ErrorCode.INVALID_TIMESTAMP,
+        [0, 1],
+    )
 
 
 @CODECS
@@ -220,16 +228,15 @@ def test_where_records_are_looked_at_their_newest_timestamp_is_written_into_the_
 def test_recompressed_records_are_refused_when_one_is_too_far_ahead(codec: Codec) -> None:
     stamps = (NOW_MS, NOW_MS + FAR_MS)
     data = build_batch([Record(-1, at, b"k", b"v") for at in stamps], codec=codec)
-    verdict = _validate(saying(data, NOW_MS), replace(PLAIN, compression_type="gzip"))
-    assert isinstance(verdict, InvalidBatch)
-    assert verdict.error == ErrorCode.INVALID_TIMESTAMP
-    assert [index for index, _ in verdict.record_errors] == [1]
+    assert _refused(saying(data, NOW_MS), replace(PLAIN, compression_type="gzip")) == (
+        ErrorCode.INVALID_TIMESTAMP,
+        [1],
+    )
 
 
 @pytest.mark.parametrize("said", [-1, 0, NOW_MS + FAR_MS])
 def test_log_append_time_takes_the_place_of_whatever_the_header_says(said: int) -> None:
-    verdict = _validate(saying(_two(), said), replace(PLAIN, timestamp_type="LogAppendTime"))
-    assert isinstance(verdict, ValidBatch)
+    verdict = _valid(saying(_two(), said), replace(PLAIN, timestamp_type="LogAppendTime"))
     assert verdict.timestamp_max == verdict.header.max_timestamp == NOW_MS
 
 
@@ -252,29 +259,20 @@ def test_a_compacted_topic_takes_no_record_without_a_key(codec) -> None:
         ],
         codec=codec,
     )
-    verdict = _validate(data, compacted)
-    assert verdict.error == ErrorCode.INVALID_RECORD
-    assert [index for index, _ in verdict.record_errors] == [1]
+    assert _refused(data, compacted) == (ErrorCode.INVALID_RECORD, [1])
     assert isinstance(_validate(batch(key=b"k"), compacted), ValidBatch)
 
 
 def test_timestamp_errors_win_over_missing_keys_and_both_are_listed() -> None:
     compacted = replace(PLAIN, compacted=True)
-    data = build_batch(
-        [
-            Record(timestamp=NOW_MS, value=b"1"),
-            Record(timestamp=NOW_MS + 10**9, key=b"k", value=b"2"),
-        ]
-    )
-    verdict = _validate(data, compacted)
-    assert verdict.error == ErrorCode.INVALID_TIMESTAMP
-    assert [index for index, _ in verdict.record_errors] == [0, 1]
+    late = Record(timestamp=NOW_MS + 10**9, key=b"k", value=b"2")
+    data = build_batch([Record(timestamp=NOW_MS, value=b"1"), late])
+    assert _refused(data, compacted) == (ErrorCode.INVALID_TIMESTAMP, [0, 1])
 
 
 def test_a_topic_with_a_codec_of_its_own_gets_batches_in_it() -> None:
     gzip = replace(PLAIN, compression_type="gzip")
-    verdict = _validate(batch(b"1", b"2", codec=Codec.LZ4), gzip)
-    assert isinstance(verdict, ValidBatch)
+    verdict = _valid(batch(b"1", b"2", codec=Codec.LZ4), gzip)
     assert verdict.header.codec == Codec.GZIP
     assert records.validate_batch(verdict.data) == ErrorCode.NONE
     assert [record.value for record in records.iterate(verdict.data)] == [b"1", b"2"]
@@ -296,8 +294,7 @@ def test_broken_compressed_records_are_invalid_where_they_must_be_looked_at() ->
 def test_log_append_time_marks_a_copy_and_keeps_the_crc_valid() -> None:
     stamped = replace(PLAIN, timestamp_type="LogAppendTime")
     data = batch(timestamp=5)
-    verdict = _validate(data, stamped)
-    assert isinstance(verdict, ValidBatch)
+    verdict = _valid(data, stamped)
     assert verdict.log_append_time == NOW_MS
     assert verdict.header.max_timestamp == NOW_MS
     assert records.validate_batch(verdict.data) == ErrorCode.NONE
