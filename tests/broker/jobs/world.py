@@ -58,7 +58,7 @@ from storage.formats.spans import Item, Marker, ObjectId, Page, Span
 from storage.stores.memory import MemoryStore
 from tests.coordinator.machine.story import opening
 from tests.kit.faults import FaultyStore
-from txn.transactions import NO_TRANSACTION, OF_EPOCH
+from txn.transactions import OF_EPOCH
 
 Event = Callable[[], Awaitable[None]]
 Place = tuple[TopicId, int]
@@ -100,6 +100,12 @@ class Producer:
     epoch: int
     sequences: dict[Place, int] = field(default_factory=dict)
     transaction: Transaction | None = None
+
+    def next(self, place: Place, count: int) -> tuple[int, int, int]:
+        """Id, epoch and first sequence of its next records there."""
+        sequence = self.sequences.get(place, 0)
+        self.sequences[place] = sequence + count
+        return self.producer_id, self.epoch, sequence
 
 
 class Steps:
@@ -174,9 +180,7 @@ class World:
         incarnation = outcome.incarnation
         self.chunks[incarnation] = 0
         checkpoint = LogCheckpoint(incarnation, Position(incarnation))
-        # Not by a call: agents begin in the middle of jobs, too, while the loop runs.
-        self.store._objects[checkpoint.key] = checkpoint.encode(cluster_id="jobs")
-        self.store._modified_ms[checkpoint.key] = self.clock_ms
+        self._there(checkpoint.key, checkpoint.encode(cluster_id="jobs"))
         return incarnation
 
     def pass_time(self, ms: int) -> None:
@@ -242,46 +246,22 @@ class World:
     ) -> None:
         """One chunk with a batch for each place; the places ascend."""
         stamp = self.clock_ms if timestamp is None else timestamp
-        incarnation = self.agents[agent]
-        number = self.chunks[incarnation]
-        self.chunks[incarnation] += 1
         spans: list[ChunkSpan] = []
         parts: list[bytes] = []
         start = 0
         for place, pairs in batches:
-            sequence = -1 if producer is None else producer.sequences.get(place, 0)
+            of = () if producer is None else producer.next(place, len(pairs))
             data = build_batch(
                 [Record(-1, stamp, key, value) for key, value in pairs],
                 codec=codec,
-                attributes=records.TRANSACTIONAL if producer is not None else 0,
-                producer_id=-1 if producer is None else producer.producer_id,
-                producer_epoch=-1 if producer is None else producer.epoch,
-                base_sequence=sequence,
+                attributes=records.TRANSACTIONAL if of else 0,
+                **dict(zip(("producer_id", "producer_epoch", "base_sequence"), of, strict=False)),
             )
-            item = Item(0, len(data), len(pairs), stamp)
-            if producer is not None:
-                producer.sequences[place] = sequence + len(pairs)
-                item = Item(
-                    0,
-                    len(data),
-                    len(pairs),
-                    stamp,
-                    producer.producer_id,
-                    producer.epoch,
-                    sequence,
-                    OF_EPOCH,
-                )
-            else:
-                assert item.instance == NO_TRANSACTION
+            item = Item(0, len(data), len(pairs), stamp, *of, *([OF_EPOCH] if of else []))
             spans.append(ChunkSpan(*place, start, (item,)))
             parts.append(data)
             start += len(data)
-        key = ObjectId(incarnation, number).key
-        # As if it had been put: the agents' writing is not what is tested here.
-        self.store._objects[key] = b"".join(parts)
-        self.store._modified_ms[key] = self.clock_ms
-        outcome = self.do(CommitChunk(number, start, tuple(spans)), agent)
-        assert isinstance(outcome, ChunkCommitted)
+        outcome = self._commit(agent, b"".join(parts), tuple(spans))
         if producer is not None and producer.transaction is None:
             producer.transaction = Transaction()
         transaction = None if producer is None else producer.transaction
@@ -307,15 +287,23 @@ class World:
 
     def produce_batch(self, place: Place, data: bytes, *, newest: int) -> None:
         """A chunk with this very batch, of no producer; its row says so of the newest record."""
-        incarnation = self.agents[0]
+        count = records.read_header(data).last_offset_delta + 1
+        self._commit(0, data, (ChunkSpan(*place, 0, (Item(0, len(data), count, newest),)),))
+
+    def _commit(self, agent: int, data: bytes, spans: tuple[ChunkSpan, ...]) -> ChunkCommitted:
+        """The agent's next chunk, as if it had been put: its writing is not what is tested here."""
+        incarnation = self.agents[agent]
         number = self.chunks[incarnation]
         self.chunks[incarnation] += 1
-        key = ObjectId(incarnation, number).key
+        self._there(ObjectId(incarnation, number).key, data)
+        outcome = self.do(CommitChunk(number, len(data), spans), agent)
+        assert isinstance(outcome, ChunkCommitted)
+        return outcome
+
+    def _there(self, key: str, data: bytes) -> None:
+        """An object. Not by a call: agents begin in the middle of jobs, too, while the loop runs."""
         self.store._objects[key] = data
         self.store._modified_ms[key] = self.clock_ms
-        count = records.read_header(data).last_offset_delta + 1
-        span = ChunkSpan(*place, 0, (Item(0, len(data), count, newest),))
-        assert isinstance(self.do(CommitChunk(number, len(data), (span,))), ChunkCommitted)
 
     def end(self, producer: Producer, *, commit: bool) -> None:
         if producer.transaction is None:
