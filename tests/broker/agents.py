@@ -1,10 +1,12 @@
 """Agents that are further than the kit's: with a topic in a world, or on sockets and ready."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from typing import Any
 
 from tests.kit import agents as kit
+from tests.kit.faults import lost
 from tests.kit.sockets import Place, Running, agent_of
 
 
@@ -29,6 +31,14 @@ class World(kit.World):
             for agent in everybody[1:]:
                 await agent.log_client.barrier()
             yield everybody
+
+
+async def lapse(agent: kit.Agent) -> None:
+    """Renewals are lost, all else gets through: the lease lives on when its proof has ended."""
+    agent.log.before["keep_alive"] = lost()
+    while agent.log_client.incarnation() is not None:
+        await asyncio.sleep(0.1)
+    assert agent.world.cluster._leases, "the agent's own deadline counts"
 
 
 @contextlib.asynccontextmanager

@@ -14,6 +14,8 @@ from protocol.messages import (
     InitProducerIdRequest,
     TopicRequest,
 )
+from tests.broker.agents import lapse
+from tests.kit.agents import Agent
 from tests.kit.client import caught_up
 
 TOPIC, BROKER = 2, 4
@@ -99,14 +101,17 @@ async def test_an_epoch_that_is_given_without_transactions_makes_a_new_producer(
         assert answer.producer_id != 123_456
 
 
-async def test_without_a_session_no_producer_id_is_given_although_there_are_some_left(world):
+async def _no_log(agent) -> None:
+    agent.log.down = True
+
+
+@pytest.mark.promise("P5")
+@pytest.mark.parametrize("lose", [_no_log, Agent.lose_session, lapse])
+async def test_without_a_session_no_producer_id_is_given_although_there_are_some_left(lose, world):
     """P5, P8."""
     async with world.agents("one") as (one,):
         await one.call(apis.INIT_PRODUCER_ID, InitProducerIdRequest())
-        one.log.down = True
-        answer = await one.call(apis.INIT_PRODUCER_ID, InitProducerIdRequest())
-        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        await one.lose_session()
+        await lose(one)
         answer = await one.call(apis.INIT_PRODUCER_ID, InitProducerIdRequest())
         assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 

@@ -16,6 +16,8 @@ from broker.handlers import SERVED
 from protocol import apis, messages
 from protocol.errors import ErrorCode
 from protocol.messages import hot
+from tests.broker.agents import lapse
+from tests.kit.agents import Agent
 from tests.kit.client import settle
 
 EVERY_API = pytest.mark.parametrize("api", SERVED.values(), ids=lambda api: api.name)
@@ -198,17 +200,21 @@ async def test_whatever_changes_nothing_is_not_refused_after_a_stall(api, world)
 
 @pytest.mark.promise("P5")
 @WHAT_CHANGES
-async def test_without_a_session_nothing_is_changed_and_the_client_hears_of_it(api, world):
+@pytest.mark.parametrize("lose", [Agent.lose_session, lapse], ids=["cut off", "renewals lost"])
+async def test_without_a_session_nothing_is_changed_and_the_client_hears_of_it(api, lose, world):
     async with one_with_a_topic(world) as one:
-        await one.lose_session()
+        await lose(one)
         head = world.cluster.head()
         expected = api.unavailable
         if api.key in AT_COORDINATOR:
             expected = ErrorCode.NOT_COORDINATOR
         elif api.key == apis.PRODUCE:
             expected = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif api.key == apis.WRITE_TXN_MARKERS and lose is lapse:
+            expected = ErrorCode.NONE  # The log says that nothing is open, so there is no change.
         assert expected in errors(await told(one, api))
         assert world.cluster.head() == head
+        assert world.store.puts == []
 
 
 @WHAT_NEEDS_THE_LOG
