@@ -132,21 +132,14 @@ class FakeCluster:
 
     def _list_offsets(self, request: messages.ListOffsetsRequest) -> messages.ListOffsetsResponse:
         told = {-2: self.starts, -1: self.ends}
-        return messages.ListOffsetsResponse(
-            topics=[
-                messages.ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=[
-                        messages.ListOffsetsPartitionResponse(
-                            partition_index=row.partition_index,
-                            offset=told.get(row.timestamp, self.at_time),
-                        )
-                        for row in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
+        topics = per_partition(
+            request.topics,
+            messages.ListOffsetsTopicResponse,
+            lambda row: messages.ListOffsetsPartitionResponse(
+                partition_index=row.partition_index, offset=told.get(row.timestamp, self.at_time)
+            ),
         )
+        return messages.ListOffsetsResponse(topics=topics)
 
 
 @contextlib.asynccontextmanager
@@ -171,6 +164,20 @@ async def on_cluster(
             agent.stop()
         # Until the agents have heard that the client is gone.
         await asyncio.sleep(1)
+
+
+def per_partition(topics: list, topic_of: Callable, partition_of: Callable) -> list:
+    """An answer for each partition of these topics, which names it or has a row of its own."""
+    return [
+        topic_of(
+            name=topic.name,
+            partitions=[
+                partition_of(each)
+                for each in getattr(topic, "partitions", None) or topic.partition_indexes
+            ],
+        )
+        for topic in topics
+    ]
 
 
 def once(first: object, then: object) -> Callable[[object], object]:
@@ -213,20 +220,13 @@ def fetched(offsets: dict[tuple[str, int], int]) -> messages.OffsetFetchResponse
 
 def committing(error: ErrorCode) -> Callable[[object], object]:
     def answer(request: messages.OffsetCommitRequest) -> messages.OffsetCommitResponse:
-        return messages.OffsetCommitResponse(
-            topics=[
-                messages.OffsetCommitResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        messages.OffsetCommitResponsePartition(
-                            partition_index=row.partition_index, error_code=error
-                        )
-                        for row in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
+        partition = functools.partial(messages.OffsetCommitResponsePartition, error_code=error)
+        topics = per_partition(
+            request.topics,
+            messages.OffsetCommitResponseTopic,
+            lambda row: partition(partition_index=row.partition_index),
         )
+        return messages.OffsetCommitResponse(topics=topics)
 
     return answer
 

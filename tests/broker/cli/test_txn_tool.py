@@ -4,6 +4,7 @@ The cluster is faked (`fake_cluster`). Live transactions, on Kafka and on Frazil
 tests/clients/test_txn_tools.py.
 """
 
+import functools
 import json
 from collections.abc import Callable
 
@@ -17,7 +18,7 @@ from broker.cli.txn_tool import TransactionFilter
 from broker.transactions.views import offsets_partition
 from protocol import apis, messages
 from protocol.errors import ErrorCode
-from tests.broker.fake_cluster import SILENCE, FakeCluster, listed, on_cluster, once
+from tests.broker.fake_cluster import SILENCE, FakeCluster, listed, on_cluster, once, per_partition
 
 NOW_MS = 1_900_000_000_000
 MINUTE_MS = 60_000
@@ -61,27 +62,19 @@ def described(
 
 
 def producers(
-    *states: messages.ProducerState, error: ErrorCode = ErrorCode.NONE
+    *states: messages.ProducerState,
 ) -> Callable[[messages.DescribeProducersRequest], messages.DescribeProducersResponse]:
     """In orders:0; other partitions have none."""
 
     def answer(request: messages.DescribeProducersRequest) -> messages.DescribeProducersResponse:
-        return messages.DescribeProducersResponse(
-            topics=[
-                messages.DescribedProducersTopic(
-                    name=topic.name,
-                    partitions=[
-                        messages.DescribedProducersPartition(
-                            partition_index=index,
-                            error_code=error,
-                            active_producers=list(states) if index == 0 else [],
-                        )
-                        for index in topic.partition_indexes
-                    ],
-                )
-                for topic in request.topics
-            ]
+        topics = per_partition(
+            request.topics,
+            messages.DescribedProducersTopic,
+            lambda index: messages.DescribedProducersPartition(
+                partition_index=index, active_producers=list(states) if index == 0 else []
+            ),
         )
+        return messages.DescribeProducersResponse(topics=topics)
 
     return answer
 
@@ -104,26 +97,19 @@ def marking(
 
     def answer(request: messages.WriteTxnMarkersRequest) -> messages.WriteTxnMarkersResponse:
         code = left.pop(0) if left else ErrorCode.NONE
-        return messages.WriteTxnMarkersResponse(
-            markers=[
-                messages.WritableTxnMarkerResult(
-                    producer_id=marker.producer_id,
-                    topics=[
-                        messages.WritableTxnMarkerTopicResult(
-                            name=topic.name,
-                            partitions=[
-                                messages.WritableTxnMarkerPartitionResult(
-                                    partition_index=index, error_code=code
-                                )
-                                for index in topic.partition_indexes
-                            ],
-                        )
-                        for topic in marker.topics
-                    ],
-                )
-                for marker in request.markers
-            ]
-        )
+        partition = functools.partial(messages.WritableTxnMarkerPartitionResult, error_code=code)
+        markers = [
+            messages.WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=per_partition(
+                    marker.topics,
+                    messages.WritableTxnMarkerTopicResult,
+                    lambda index: partition(partition_index=index),
+                ),
+            )
+            for marker in request.markers
+        ]
+        return messages.WriteTxnMarkersResponse(markers=markers)
 
     return answer
 

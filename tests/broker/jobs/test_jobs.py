@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.jobs.kinds import collection_plan, compacting, spill_plan
+from broker.jobs.kinds import compacting, spill_plan
 from coordinator.commands.entries import DeleteTopic, Pin
 from coordinator.commands.group_commands import SetTopicConfigs
 from coordinator.commands.job_commands import JobKind, Trim, TrimLogs
@@ -363,16 +363,6 @@ def test_objects_wait_for_two_snapshots_a_grace_and_all_pins(world):
         assert len(world.keys("chunks/")) == 10
     assert world.round(JobKind.COLLECT, after_ms=3_600_000)
     assert world.keys("chunks/") == []
-
-
-def test_a_snapshot_is_published_and_older_ones_go(world):
-    world.snapshots(4)
-    world.pass_time(collection_plan.SNAPSHOT_GRACE_MS)
-    assert world.round(JobKind.COLLECT)
-    published = world.machine.snapshots.published
-    assert len(published) == 2
-    folders = {key.split("/")[1] for key in world.keys("snapshots/")}
-    assert folders == {f"{each.position:016x}" for each in published}
 
 
 def test_what_a_predecessor_doomed_is_deleted_first(world):

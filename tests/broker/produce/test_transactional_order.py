@@ -138,17 +138,6 @@ async def test_a_batch_of_a_newer_client_that_is_held_up_is_fenced_by_the_next_e
         assert a.row("t").end_offset == 1
 
 
-async def test_a_request_that_was_read_before_the_end_is_not_of_the_next_transaction(
-    world: World,
-) -> None:
-    async with _read_before_the_end(world) as (read_at, client, a):
-        # It waited for its turn on its connection, and starts only now.
-        answer = await client.produce(a, client.batch(), clock=read_at).code()
-        assert answer == ErrorCode.NOT_ENOUGH_REPLICAS
-        assert a.row("t").end_offset == 0
-        assert await client.produce(a, client.batch()).written() == (0, 0)
-
-
 async def test_behind_a_batch_that_was_sent_back_nothing_is_taken_before_it_comes_again(
     world: World,
 ) -> None:

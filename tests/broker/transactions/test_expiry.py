@@ -54,6 +54,11 @@ def producers_of(agent, topic: str, partition: int = 0) -> list[int]:
     return list(agent.machine.partitions.get(topic_id, partition).windows or ())
 
 
+async def sweep(agent) -> None:
+    await transaction_expiration.sweep_ids(agent.node)
+    await transaction_expiration.sweep_producers(agent.node)
+
+
 async def test_an_id_is_forgotten_when_nobody_has_used_it_for_long(world):
     async with world.agents("one", **MINUTE) as (one,):
         await init(one, "old")
@@ -145,8 +150,7 @@ async def test_more_than_a_command_may_name_is_several(world):
             count += len(items)
         await asyncio.sleep(PAST_S)
         seen = noted(one)
-        await transaction_expiration.sweep_ids(one.node)
-        await transaction_expiration.sweep_producers(one.node)
+        await sweep(one)
         assert ids_of(one) == []
         assert producers_of(one, "logs") == []
         assert [len(each.transactional_ids) for each in seen[:2]] == [IDS_PER_COMMAND_MAX, 1]
@@ -165,8 +169,7 @@ async def test_the_machines_time_decides_and_not_the_clock_of_one_agent(world):
         await one.create_topic("written-by-a-wild-clock")
         seen = noted(one)
         for agent in (one, two):
-            await transaction_expiration.sweep_ids(agent.node)
-            await transaction_expiration.sweep_producers(agent.node)
+            await sweep(agent)
         assert seen == []
         # Also when a sweep believed it: apply looks at its own time.
         await one.log_client.propose(ExpireTransactionalIds(60_000, ("old",)))
@@ -183,13 +186,11 @@ async def test_a_sweep_without_a_session_proposes_nothing_and_the_next_one_goes_
         await asyncio.sleep(PAST_S)
         seen = noted(one)
         await one.lose_session()
-        await transaction_expiration.sweep_ids(one.node)
-        await transaction_expiration.sweep_producers(one.node)
+        await sweep(one)
         one.log.down = False
         await one.ready()
         assert seen == []
-        await transaction_expiration.sweep_ids(one.node)
-        await transaction_expiration.sweep_producers(one.node)
+        await sweep(one)
         assert (ids_of(one), producers_of(one, "logs")) == ([], [])
 
 

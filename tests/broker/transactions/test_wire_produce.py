@@ -1,7 +1,5 @@
 """Frames of Produce with batches of transactions, between other frames and read in any way."""
 
-import asyncio
-
 import pytest
 
 from coordinator.commands.entries import DeleteTopic
@@ -128,18 +126,6 @@ async def test_an_end_behind_batches_on_one_connection_ends_all_of_them(version)
         assert (await peer.answer()).error_code == 0
         assert await records(one, 0) == await records(one, 1) == values
         assert partition(one).end_offset == len(values) + 1
-
-
-@pytest.mark.parametrize("version", [9, 11])
-async def test_acks_0_outside_a_transaction_closes_the_connection_and_writes_nothing(version):
-    async with producing() as (producer, one):
-        peer = one.connect()
-        peer.feed(frame(producer, peer, version=version, acks=0))
-        for _ in range(1000):
-            await asyncio.sleep(0.01)
-        assert peer.closed
-        assert peer.frames() == []
-        assert partition(one).end_offset == 0
 
 
 async def test_after_a_stall_a_batch_is_refused_and_its_repetition_is_taken_once():

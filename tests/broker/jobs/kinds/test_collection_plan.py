@@ -37,16 +37,6 @@ def snapshot(world: World) -> None:
     assert world.round(JobKind.SNAPSHOT)
 
 
-def test_an_object_waits_for_two_snapshots_and_the_grace(world):
-    chunks = merge_ten_chunks(world)
-    world.pass_time(GRACE_MS)
-    assert collectable(world) == []
-    snapshot(world)
-    assert collectable(world) == []
-    snapshot(world)
-    assert collectable(world) == chunks
-
-
 def test_a_pin_from_before_keeps_objects_and_a_later_one_does_not():
     for pinned_first in (True, False):
         with closing(World()) as world:
