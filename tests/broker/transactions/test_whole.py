@@ -12,6 +12,7 @@ from tests.broker.groups.members import classic_group, fetched, rows
 from tests.broker.groups.world import agents, group_of
 from tests.broker.transactions.world import (
     OPEN,
+    LateClient,
     Producer,
     in_transaction,
     of_member,
@@ -156,25 +157,8 @@ async def test_nothing_is_lost_while_the_log_is_away():
         assert await records(one, 1) == [b"second"]
 
 
-class Client:
+class Client(LateClient):
     """A TV1 client (docs/design/kafka-semantics.md §6.1): repeats on a new connection."""
-
-    def __init__(self, agents, producer: Producer, rng: random.Random) -> None:
-        self.agents = agents
-        self.producer = producer
-        self.rng = rng
-        self.left: list = []
-        """Connections given up, with frames that nobody has read."""
-
-    def reconnect(self) -> None:
-        self.producer.peer = self.rng.choice(self.agents).connect()
-
-    def give_up(self, *frames) -> None:
-        """The frames lie unread on a connection that is the client's no more."""
-        peer = self.producer.peer
-        peer.put(b"".join(frames))
-        self.left.append(peer)
-        self.reconnect()
 
     def release(self) -> None:
         """Somebody reads one of the old connections at last."""
@@ -196,7 +180,7 @@ class Client:
 
     async def add(self, index: int) -> int:
         if self.rng.random() < 0.15:
-            self.give_up(self.producer.add_frame(self.producer.peer, {"logs": [index]}))
+            self.leave_unread(self.producer.add_frame(self.producer.peer, {"logs": [index]}))
 
         async def ask():
             return (await self.producer.add({"logs": [index]}))["logs", index]
@@ -207,10 +191,10 @@ class Client:
         producer, peer = self.producer, self.producer.peer
         draw = self.rng.random()
         if draw < 0.3:
-            self.give_up(producer.end_frame(peer, commit=commit))
+            self.leave_unread(producer.end_frame(peer, commit=commit))
         elif draw < 0.4 and not commit:  # librdkafka: the abort is sent behind an add.
             add = producer.add_frame(peer, {"logs": [2]})
-            self.give_up(add, producer.end_frame(peer, commit=False))
+            self.leave_unread(add, producer.end_frame(peer, commit=False))
         return await self.insist(lambda: producer.end(commit=commit))
 
 

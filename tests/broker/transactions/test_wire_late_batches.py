@@ -9,7 +9,7 @@ import pytest
 from protocol.errors import ErrorCode
 from tests.broker.groups.world import agents
 from tests.broker.transactions.test_wire_produce import code_of, frame
-from tests.broker.transactions.world import Producer, partition, records
+from tests.broker.transactions.world import LateClient, Producer, partition, records
 
 AGAIN = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -21,7 +21,7 @@ AGAIN = {
 IN_FLIGHT_MAX = 4
 
 
-class Writer:
+class Writer(LateClient):
     """A client as in docs/design/kafka-semantics.md §4 and §6.1.
 
     What is not answered is sent again, on a new connection. When it gives up a batch whose fate it
@@ -30,20 +30,13 @@ class Writer:
     """
 
     def __init__(self, agents, producer: Producer, rng: random.Random, *, version: int) -> None:
-        self.agents = agents
-        self.producer = producer
-        self.rng = rng
+        super().__init__(agents, producer, rng)
         self.version = version
         self.sequences = {0: 0, 1: 0}
-        self.left: list = []
-        """Connections given up, with frames that nobody has read."""
 
     @property
     def bumping(self) -> bool:
         return self.version >= 12
-
-    def reconnect(self) -> None:
-        self.producer.peer = self.rng.choice(self.agents).connect()
 
     async def pause(self) -> None:
         """Time passes; agents lag and catch up, somebody reads an old connection at last."""
@@ -113,13 +106,10 @@ class Writer:
 
     def give_up(self, frames: list[bytes]) -> None:
         """The frames, or the first of them, are on a connection that is the client's no more."""
-        peer = self.producer.peer
         data = b"".join(frames[: self.rng.randint(1, len(frames))])
         cut = self.rng.randint(1, len(data)) if self.rng.random() < 0.5 else 0
-        peer.feed(data[:cut])
-        peer.put(data[cut:])
-        self.left.append(peer)
-        self.reconnect()
+        self.producer.peer.feed(data[:cut])
+        self.leave_unread(data[cut:])
 
     async def end(self, *, commit: bool, known: bool) -> None:
         version = 5 if self.bumping else 3

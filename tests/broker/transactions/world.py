@@ -6,6 +6,7 @@ with a producer at the first of them.
 """
 
 import contextlib
+import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -239,6 +240,22 @@ class Producer:
         return offset_codes(
             await (peer or agent.connect()).call(apis.TXN_OFFSET_COMMIT, version, request)
         )
+
+
+class LateClient:
+    """A client that gives connections up, to any of the agents, with frames that nobody has read."""
+
+    def __init__(self, agents, producer: Producer, rng: random.Random) -> None:
+        self.agents = agents
+        self.producer = producer
+        self.rng = rng
+        self.left: list[Client] = []
+
+    def leave_unread(self, *frames: bytes) -> None:
+        """They are on a connection that is the client's no more."""
+        self.producer.peer.put(b"".join(frames))
+        self.left.append(self.producer.peer)
+        self.producer.peer = self.rng.choice(self.agents).connect()
 
 
 async def opened(agent: Agent) -> Producer:
