@@ -16,7 +16,6 @@ from protocol.messages import (
 )
 from tests.broker.agents import lapse
 from tests.kit.agents import Agent
-from tests.kit.client import caught_up
 
 TOPIC, BROKER = 2, 4
 CLIENT = ApiVersionsRequest(client_software_name="a-client", client_software_version="1.0")
@@ -251,21 +250,3 @@ async def test_the_agents_own_limit_bounds_a_page(world):
         answer = await one.call(apis.DESCRIBE_TOPIC_PARTITIONS, topics("a"))
         assert len(answer.topics[0].partitions) == 2
         assert answer.next_cursor == Cursor(topic_name="a", partition_index=2)
-
-
-@pytest.mark.promise("P8")
-@pytest.mark.parametrize(
-    ("key", "request_"),
-    [
-        (apis.DESCRIBE_TOPIC_PARTITIONS, topics("fresh")),
-        (apis.DESCRIBE_CONFIGS, configs((TOPIC, "fresh", None))),
-    ],
-)
-async def test_a_lagging_agent_describes_what_another_agent_made(key, request_, world):
-    """P8."""
-    async with world.agents("one", "lagging") as (one, lagging):
-        lagging.lag()
-        await one.create_topic("fresh")
-        answer = await caught_up(lagging, lagging.call(key, request_))
-        (row,) = getattr(answer, "topics", None) or answer.results
-        assert row.error_code == 0

@@ -1,7 +1,7 @@
 """What every API must do, whatever it is: one matrix over all declarations, so a new one has it for free.
 
 Bytes that are damaged, versions that nobody knows, a stall (P17), no session (P5), a log whose tail
-stands still (P4). The requests are drawn from the shapes: one of everything a request can name.
+stands still (P4), a topic of which the agent has not heard yet (P8). The requests are drawn from the shapes: one of everything a request can name.
 """
 
 import asyncio
@@ -241,3 +241,15 @@ async def test_while_the_tail_of_the_log_stands_still_nothing_waits_for_ever(api
         one.lag()
         await told(one, api)
         one.catch_up()
+
+
+@pytest.mark.promise("P8")
+@EVERY_API
+async def test_a_lagging_agent_does_not_call_unknown_what_another_agent_has_made(api, world):
+    async with world.agents("one", "lagging") as (one, lagging):
+        lagging.lag()
+        await one.create_topic("t", 2)
+        asyncio.get_running_loop().call_later(1.0, lagging.catch_up)
+        codes = errors(await told(lagging, api))
+        # No topic of clients has a quorum.
+        assert api.key == apis.DESCRIBE_QUORUM or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION not in codes

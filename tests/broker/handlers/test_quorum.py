@@ -94,9 +94,3 @@ async def test_a_type_of_election_that_kafka_does_not_have_is_refused_everywhere
         answer = await one.call(apis.ELECT_LEADERS, elect(0, kind=7), version=2)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert errors(answer) == {("logs", 0): ErrorCode.INVALID_REQUEST}
-
-
-async def test_a_topic_that_another_agent_has_just_made_is_known_to_an_election(world):
-    async with world.with_topic("one", "two") as (_one, two):
-        answer = await two.call(apis.ELECT_LEADERS, elect(0), version=2)
-        assert errors(answer) == {("logs", 0): ErrorCode.ELECTION_NOT_NEEDED}

@@ -58,15 +58,6 @@ async def test_with_a_partition_that_is_not_there_none_takes_part(version):
         assert txn_metadata(one).state is not OPEN
 
 
-async def test_a_topic_is_unknown_only_behind_a_barrier():
-    """P8."""
-    async with producing("one", "two") as (producer, one, two):
-        two.lag()
-        await one.create_topic("new")
-        answer = await caught_up(two, producer.add({"new": [0]}, peer=two.connect()))
-        assert answer == {("new", 0): 0}
-
-
 async def test_a_topic_that_is_deleted_meanwhile_is_unknown_and_the_others_are_not_attempted():
     async with producing("one", "two") as (producer, one, two):
         topic = await one.create_topic("doomed")
