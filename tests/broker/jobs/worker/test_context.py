@@ -1,7 +1,7 @@
 """What a job has in its hands."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +11,7 @@ from broker.jobs.worker.context import JobContext, JobStoppedError, ObjectNumber
 from coordinator.commands.entries import Entry, Open
 from coordinator.commands.job_commands import JobKind, ReportJob
 from coordinator.machine.machine import Machine
-from protocol.types import INCARNATION_NONE, Buffer, Incarnation, Position
+from protocol.types import INCARNATION_NONE, Incarnation, Position
 from storage.formats.spans import ObjectId, ObjectKind
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import (
@@ -21,29 +21,12 @@ from storage.stores.object_store import (
     StoreUnavailableError,
 )
 from storage.stores.retry_policy import RetryPolicy
+from tests.kit.faults import FaultyStore, refused
 from tests.kit.sockets import settings_of
 
 pytestmark = pytest.mark.real_loop
 
 ME = Incarnation(1)
-
-
-class Failing(MemoryStore):
-    """Calls fail with what is next, as long as there is something."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.errors: list[Exception] = []
-
-    async def put_new(self, key: str, parts: Sequence[Buffer]) -> None:
-        if self.errors:
-            raise self.errors.pop()
-        await super().put_new(key, parts)
-
-    async def get(self, key: str) -> Buffer:
-        if self.errors:
-            raise self.errors.pop()
-        return await super().get(key)
 
 
 def machine_of_me() -> Machine:
@@ -79,11 +62,12 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_store_that_is_away_is_asked_again_until_it_answers() -> None:
-    store = Failing()
+    store = FaultyStore(MemoryStore())
     context = context_of(store)
-    store.errors = [StoreUnavailableError("away"), TimeoutError()]
+    store.before["put_new"] = refused(StoreUnavailableError("away"), 1)
+    store.before["get"] = refused(StoreUnavailableError("away"), 5)
+    store.after["put_new"] = refused(TimeoutError(), 1)
     await context.put("a", [b"12", b"3"])
-    store.errors = [StoreUnavailableError("away")] * 5
     assert bytes(await context.read("a")) == b"123"
     assert (context.stats.bytes_written, context.stats.bytes_read) == (3, 3)
 
@@ -92,8 +76,8 @@ async def test_a_store_that_is_away_is_asked_again_until_it_answers() -> None:
     "error", [ObjectNotFoundError("x"), ObjectExistsError("x"), StoreRefusedError("x")]
 )
 async def test_a_definite_answer_of_the_store_is_the_jobs(error: Exception) -> None:
-    store = Failing()
-    store.errors = [error]
+    store = FaultyStore(MemoryStore())
+    store.before["put_new"] = refused(error, 1)
     with pytest.raises(type(error)):
         await context_of(store).put("a", [b"1"])
 
