@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
+from coordinator.commands.entries import Command
 from tests.kit import agents as kit
 from tests.kit.faults import lost
 from tests.kit.sockets import Place, Running, agent_of
+
+Propose = Callable[[Command], Any]
 
 
 class World(kit.World):
@@ -39,6 +42,17 @@ async def lapse(agent: kit.Agent) -> None:
     while agent.log_client.incarnation() is not None:
         await asyncio.sleep(0.1)
     assert agent.world.cluster._leases, "the agent's own deadline counts"
+
+
+def before_proposing(agent: kit.Agent, act: Callable[[Command, Propose], object]) -> None:
+    """`act` gets each command of this agent before it is proposed, and a way to propose others."""
+    propose = agent.log_client.propose
+
+    def proposing(command: Command, *more: Any) -> Any:
+        act(command, propose)
+        return propose(command, *more)
+
+    agent.log_client.propose = proposing
 
 
 @contextlib.asynccontextmanager

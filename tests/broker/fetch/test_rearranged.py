@@ -13,6 +13,7 @@ from tests.broker.fetch import jobs_by_hand
 from tests.broker.produce.transactional import Client
 from tests.kit.batches import batch, records_of
 from tests.kit.client import caught_up
+from tests.kit.faults import held
 
 COMMITTED = 1
 
@@ -239,13 +240,8 @@ async def test_a_chunk_whose_records_its_entry_deletes_is_acknowledged(world: Wo
             lambda applied: entries.append([type(one).__name__ for one in applied.outcomes])
         )
         # While one append is under way, what comes waits for the next.
-        gate, append = asyncio.Event(), a.log.append
-
-        async def gated(*entry):
-            await gate.wait()
-            return await append(*entry)
-
-        a.log.append = gated
+        gate = asyncio.Event()
+        a.log.before["append"] = held(gate)
         first = a.log_client.propose(ClaimJobs(()))
         await asyncio.sleep(0.1)
         answer = a.produce("t", batch(b"6"))

@@ -13,6 +13,7 @@ from protocol.messages import (
     MetadataRequest,
     MetadataRequestTopic,
 )
+from tests.broker.agents import before_proposing
 from tests.kit.batches import batch
 from tests.kit.client import caught_up
 from tests.kit.faults import lost
@@ -142,13 +143,7 @@ async def test_a_lagging_agent_judges_by_what_another_agent_has_told(validate_on
 async def test_what_was_overtaken_is_refused_by_the_log(overtaking, code, world):
     async with world.agents("one") as (one,):
         topic = await one.create_topic("logs", 1)
-        propose = one.log_client.propose
-
-        def overtaken(command, *more):
-            propose(overtaking(topic))
-            return propose(command, *more)
-
-        one.log_client.propose = overtaken
+        before_proposing(one, lambda _, propose: propose(overtaking(topic)))
         assert await ask(one, ("logs", 2)) == [("logs", code)]
 
 
@@ -157,13 +152,7 @@ async def test_what_may_still_happen_is_said_to_have_timed_out(world):
     """P4: the append has no answer, so nobody knows."""
     async with world.with_topic("one", "two") as (one, two):
         one.log.after["append"] = lost()
-        propose = one.log_client.propose
-
-        def held_up(*more):
-            one.lag()
-            return propose(*more)
-
-        one.log_client.propose = held_up
+        before_proposing(one, lambda *_: one.lag())
         unknown = ErrorCode.REQUEST_TIMED_OUT
         assert await ask(one, ("logs", 2), timeout_ms=500) == [("logs", unknown)]
         await two.log_client.barrier()

@@ -4,10 +4,10 @@ import pytest
 
 from broker.handlers import delete_records
 from coordinator.commands.entries import DeleteTopic
-from coordinator.commands.job_commands import TrimLogs
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from tests.broker.agents import before_proposing
 from tests.kit.batches import batch
 from tests.kit.client import caught_up
 from tests.kit.faults import lost
@@ -134,11 +134,11 @@ async def test_what_is_gone_already_needs_no_entry_in_the_log(world):
     async with world.agents("one") as (one,):
         await fill(one)
         await ask(one, delete("logs", (0, 3)))
-        proposed = one.log_client.propose
-        one.log_client.propose = None
+        commands = []
+        before_proposing(one, lambda command, _: commands.append(command))
         assert await ask(one, delete("logs", (0, 3))) == [(0, 3)]
         assert await ask(one, delete("logs", (0, 1))) == [(0, 3)]
-        one.log_client.propose = proposed
+        assert commands == []
 
 
 @pytest.mark.promise("P8")
@@ -162,13 +162,7 @@ async def test_minus_one_deletes_what_another_agent_has_acknowledged_before(worl
 async def test_a_topic_that_is_deleted_meanwhile_is_unknown(world):
     async with world.agents("one") as (one,):
         partition = await fill(one)
-        propose = one.log_client.propose
-
-        def overtaken(command, *more):
-            propose(DeleteTopic(partition.topic_id))
-            return propose(command, *more)
-
-        one.log_client.propose = overtaken
+        before_proposing(one, lambda _, propose: propose(DeleteTopic(partition.topic_id)))
         refused = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
         assert await ask(one, delete("logs", (0, 3))) == [refused]
 
@@ -180,13 +174,7 @@ async def test_what_may_still_happen_is_said_to_have_timed_out(world):
         partition = await fill(one)
         await two.log_client.barrier()
         one.log.after["append"] = lost()
-        propose = one.log_client.propose
-
-        def held_up(*more):
-            one.lag()
-            return propose(*more)
-
-        one.log_client.propose = held_up
+        before_proposing(one, lambda *_: one.lag())
         unknown = (ErrorCode.REQUEST_TIMED_OUT, -1)
         assert await ask(one, delete("logs", (0, 3), timeout_ms=500)) == [unknown]
         await two.log_client.barrier()
@@ -199,14 +187,8 @@ async def test_many_partitions_go_into_commands_of_bounded_size(monkeypatch, wor
     async with world.with_topic(partitions=7) as (one,):
         for partition in range(7):
             await one.produce("logs", batch(b"x"), partition=partition)
-        propose, sizes = one.log_client.propose, []
-
-        def counted(command, *more):
-            assert isinstance(command, TrimLogs)
-            sizes.append(len(command.trims))
-            return propose(command, *more)
-
-        one.log_client.propose = counted
+        commands = []
+        before_proposing(one, lambda command, _: commands.append(command))
         asked = delete("logs", *((partition, -1) for partition in range(7)))
         assert await ask(one, asked) == [(0, 1)] * 7
-        assert sizes == [3, 3, 1]
+        assert [len(command.trims) for command in commands] == [3, 3, 1]

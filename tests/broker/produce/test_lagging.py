@@ -55,15 +55,13 @@ async def test_a_request_held_behind_another_gets_a_barrier_of_its_own(world: Wo
     async with world.agents("a", "b") as (a, b):
         await b.log_client.barrier()
         b.lag()
-        read, head = asyncio.Event(), b.log.head
+        read = asyncio.Event()
 
-        async def slow_head():
-            position = await head()
+        async def slow_head(*_arguments):
             read.set()
             await asyncio.sleep(1)
-            return position
 
-        b.log.head = slow_head
+        b.log.after["head"] = slow_head
         first = b.produce("never", batch(b"1"))
         await read.wait()
         # Too late for the barrier of the first request, early enough for one's own.

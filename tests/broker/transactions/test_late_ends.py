@@ -22,6 +22,7 @@ from tests.broker.transactions.world import (
     txn_metadata,
 )
 from tests.kit.client import settle
+from tests.kit.faults import held
 
 BOTH = pytest.mark.parametrize("commit", [True, False])
 
@@ -171,14 +172,8 @@ async def test_hole_3_an_agents_own_delayed_proposal_does_not_end_a_later_transa
     patient = {"lease_ttl_ms": "60000", "session_deadline_ms": "50000"}
     async with in_transaction("one", "two", **patient) as (producer, one, two):
         a, b = producer.peer, two.connect()
-        real = one.log.append
         gate = asyncio.Event()
-
-        async def append(session, n, payload):
-            await gate.wait()
-            return await real(session, n, payload)
-
-        one.log.append = append
+        one.log.before["append"] = held(gate)
         a.feed(producer.end_frame(a, commit=commit))
         await asyncio.sleep(1)
         assert txn_metadata(two).state is OPEN

@@ -22,7 +22,7 @@ from tests.broker.transactions.world import (
     txn_metadata,
 )
 from tests.kit.client import caught_up
-from tests.kit.faults import lost
+from tests.kit.faults import held, lost
 
 LOGS0, LOGS1 = ("logs", 0), ("logs", 1)
 VERSIONS = range(6)
@@ -132,13 +132,8 @@ async def test_offsets_that_come_late_into_the_log_do_not_slide_into_the_next_tr
         producer = await in_group(one, group_id)
         await two.log_client.barrier()
         seen = commands_of(one, CommitTransactionOffsets)
-        gate, real = asyncio.Event(), two.log.append
-
-        async def append(session, n, payload):
-            await gate.wait()
-            return await real(session, n, payload)
-
-        two.log.append = append
+        gate = asyncio.Event()
+        two.log.before["append"] = held(gate)
         asked = asyncio.create_task(producer.commit_offsets(two, group_id, {LOGS0: 7}))
         await asyncio.sleep(0.5)
         assert await producer.end(commit=False) == 0
