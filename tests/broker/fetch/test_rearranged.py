@@ -205,8 +205,7 @@ async def test_a_poll_that_counted_bytes_which_are_gone_is_answered_and_does_not
     async with _filled(world, "a", count=20) as (row, a):
         there = row.bytes_between(0, 20, 1 << 20)
         poll = a.fetch("t", 0, max_wait_ms=60_000, min_bytes=there + 1)
-        await asyncio.sleep(1)
-        assert not poll.there
+        await poll.waits()
         await jobs_by_hand.merge(a, row, keep=lambda header: header.base_offset < 2)
         await a.produce("t", batch(b"20")).wait()
         answer = await poll.partition()
@@ -226,8 +225,7 @@ async def test_records_that_are_deleted_under_an_open_transaction_hold_nobody_ba
         await jobs_by_hand.trim(a, row, 8)
         assert row.last_stable == 8
         poll = a.fetch("t", 8, max_wait_ms=60_000, isolation=COMMITTED)
-        await asyncio.sleep(1)
-        assert not poll.there
+        await poll.waits()
         await client.end(a)
         answer = await poll.partition()
         assert (answer.log_start_offset, _records(answer.records)) == (8, [(8, b"8")])

@@ -237,16 +237,13 @@ async def test_a_poll_that_waits_for_more_than_became_stable_goes_on_waiting(wor
         poll = a.fetch("t", 0, max_wait_ms=60_000, isolation=COMMITTED, min_bytes=2_000)
         await opened(a, client, 500, 500)
         await client.end(a)
-        await asyncio.sleep(1)
-        assert not poll.there
+        await poll.waits()
         await client.add(a, "t", 0)
         await client.produce(a, client.batch(2, bytes(500))).wait()
-        await asyncio.sleep(1)
-        assert not poll.there
+        await poll.waits()
         # Nothing that is behind an open transaction counts, whoever wrote it.
         await a.produce("t", batch(bytes(5_000))).wait()
-        await asyncio.sleep(1)
-        assert not poll.there
+        await poll.waits()
         await client.end(a)
         answer = await poll.partition()
         assert given(answer.records) == [500, 500, "commit", 500, 5_000, "commit"]
@@ -301,8 +298,7 @@ async def test_bytes_are_counted_once_when_one_entry_holds_a_batch_and_its_end(
         await asyncio.gather(*map(a.log_client.propose, (chunk, end)))
         assert entries[-1] == 2
         assert given((await polls[0].partition()).records) == [500, "commit"]
-        await asyncio.sleep(1)
-        assert not polls[1].there
+        await polls[1].waits()
         await asyncio.sleep(5)
         assert polls[1].there
 
@@ -311,8 +307,7 @@ async def test_bytes_are_counted_once_when_one_entry_holds_a_batch_and_its_end(
 async def test_a_poll_for_everything_wakes_by_a_marker_alone(end, world: World) -> None:
     async with in_transaction(world, "a", sizes=[1]) as (client, a):
         poll = a.fetch("t", 1, max_wait_ms=60_000, min_bytes=MARKER_BYTES)
-        await asyncio.sleep(1)
-        assert not poll.there
+        await poll.waits()
         await end(client, a)
         await asyncio.sleep(1)
         assert poll.there
@@ -336,8 +331,7 @@ async def test_a_poll_on_a_topic_without_transactions_wakes_as_ever(world: World
         poll = a.fetch("t", 5, max_wait_ms=60_000, min_bytes=3 * size, isolation=COMMITTED)
         for _ in range(2):
             await a.produce("t", batch(bytes(100))).wait()
-            await asyncio.sleep(1)
-            assert not poll.there
+            await poll.waits()
         await a.produce("t", batch(bytes(100))).wait()
         await asyncio.sleep(1)
         assert poll.there

@@ -68,7 +68,6 @@ async def test_a_request_held_behind_another_gets_a_barrier_of_its_own(world: Wo
         await a.create_topic("t")
         second = b.produce("t", batch(b"2"))
         assert await first.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        await asyncio.sleep(3)
-        assert not second.there
+        await second.waits(3)
         b.catch_up()
         assert (await second.partition()).base_offset == 0

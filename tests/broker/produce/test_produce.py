@@ -31,8 +31,7 @@ async def test_no_record_is_acknowledged_before_its_chunk_is_durable(world: Worl
     async with world.with_topic("a") as (agent,):
         gate = hold_puts(world)
         answer = agent.produce("t", batch())
-        await asyncio.sleep(5)
-        assert not answer.there
+        await answer.waits(5)
         assert agent.row("t").end_offset == 0
         gate.set()
         assert await answer.code() == 0
@@ -43,8 +42,7 @@ async def test_no_record_is_acknowledged_before_its_entry_is_applied(world: Worl
     async with world.with_topic("a") as (agent,):
         agent.lag()
         answer = agent.produce("t", batch())
-        await asyncio.sleep(5)
-        assert not answer.there
+        await answer.waits(5)
         assert world.cluster.head() > agent.log_client.machine.position
         agent.catch_up()
         assert (await answer.partition()).base_offset == 0
@@ -153,8 +151,7 @@ async def test_a_later_batch_of_a_producer_does_not_overtake_one_that_was_lost(
             batch(producer_id=7, epoch=0, sequence=0),
             timeout_ms=60_000,
         )
-        await asyncio.sleep(5)
-        assert not first.there
+        await first.waits(5)
         assert not second.there
         assert await first.code() == ErrorCode.KAFKA_STORAGE_ERROR
         assert await second.code(0) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -232,8 +229,7 @@ async def test_chunks_are_committed_in_the_order_of_closing(world: World) -> Non
         first = agent.produce("t", batch(b"1"))
         await first_put.wait()
         second = agent.produce("t", batch(b"2"), connection=agent.another_connection())
-        await asyncio.sleep(1)
-        assert not second.there
+        await second.waits()
         assert (await first.partition()).base_offset == 0
         assert (await second.partition()).base_offset == 1
 
@@ -288,8 +284,7 @@ async def test_a_topic_that_a_lagging_agent_does_not_know_yet_is_found_by_a_barr
         await a.create_topic("t")
         first = b.produce("t", batch(b"1"))
         second = b.produce("t", batch(b"2"))
-        await asyncio.sleep(1)
-        assert not first.there
+        await first.waits()
         b.catch_up()
         assert (await first.partition()).base_offset == 0
         assert (await second.partition()).base_offset == 1

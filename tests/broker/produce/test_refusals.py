@@ -127,8 +127,7 @@ async def test_acks_0_closes_the_connection_when_its_fate_is_open(world: World) 
     async with world.with_topic("a") as (agent,):
         agent.lag()
         answer = agent.produce("t", batch(), acks=0, timeout_ms=1_000)
-        await asyncio.sleep(2)
-        assert not answer.there
+        await answer.waits(2)
         assert agent.connection.closed
 
 

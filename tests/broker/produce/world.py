@@ -139,6 +139,11 @@ class Answer:
             await asyncio.sleep(0.01)
         raise AssertionError("not answered")
 
+    async def waits(self, seconds: float = 1) -> None:
+        """It has not come after this time."""
+        await asyncio.sleep(seconds)
+        assert not self.there
+
     def now(self):
         assert self.there
         assert self.call.parts is not None
