@@ -37,26 +37,31 @@ async def at_state(producer: Producer, state) -> None:
         assert await producer.end(commit=state is COMMITTED) == 0
 
 
-@pytest.mark.parametrize("version", OLD)
+@pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize(
-    ("state", "commit", "code", "after"),
+    ("state", "commit", "old", "new"),
     [
-        (EMPTY, True, 48, EMPTY),
-        (EMPTY, False, 48, EMPTY),
-        (OPEN, True, 0, COMMITTED),
-        (OPEN, False, 0, ABORTED),
-        (COMMITTED, True, 0, COMMITTED),
-        (COMMITTED, False, 48, COMMITTED),
-        (ABORTED, True, 48, ABORTED),
-        (ABORTED, False, 0, ABORTED),
+        (EMPTY, True, (48, EMPTY), (48, EMPTY)),
+        (EMPTY, False, (48, EMPTY), (0, ABORTED)),
+        (OPEN, True, (0, COMMITTED), (0, COMMITTED)),
+        (OPEN, False, (0, ABORTED), (0, ABORTED)),
+        (COMMITTED, True, (0, COMMITTED), (48, COMMITTED)),
+        (COMMITTED, False, (48, COMMITTED), (0, ABORTED)),
+        (ABORTED, True, (48, ABORTED), (48, ABORTED)),
+        (ABORTED, False, (0, ABORTED), (0, ABORTED)),
     ],
 )
-async def test_an_old_end_in_every_state(version, state, commit, code, after):
+async def test_an_end_in_every_state_and_a_new_one_gives_the_next_epoch(
+    version, state, commit, old, new
+):
+    """KIP-890: from version 5 on an abort of nothing bumps too."""
     async with producing() as (producer, one):
         await at_state(producer, state)
+        code, after = new if version >= 5 else old
         assert await producer.end(commit=commit, version=version) == code
         assert txn_metadata(one).state is after
-        assert txn_metadata(one).epoch == 0
+        bumped = version >= 5 and code == 0
+        assert producer.epoch == txn_metadata(one).epoch == int(bumped)
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -77,28 +82,6 @@ async def test_who_may_not_end_is_told_so_as_its_version_knows_it(version, commi
         assert await wrong.end(commit=commit, version=version) == codes[version]
         assert txn_metadata(one).state is OPEN
         assert one.node.transactions.stats.challenges == 0
-
-
-@pytest.mark.parametrize(
-    ("state", "commit", "code", "after"),
-    [
-        (EMPTY, True, 48, EMPTY),
-        (EMPTY, False, 0, ABORTED),
-        (OPEN, True, 0, COMMITTED),
-        (OPEN, False, 0, ABORTED),
-        (COMMITTED, True, 48, COMMITTED),
-        (COMMITTED, False, 0, ABORTED),
-        (ABORTED, True, 48, ABORTED),
-        (ABORTED, False, 0, ABORTED),
-    ],
-)
-async def test_a_new_end_in_every_state_gives_the_next_epoch(state, commit, code, after):
-    """KIP-890: an abort of nothing bumps too."""
-    async with producing() as (producer, one):
-        await at_state(producer, state)
-        assert await producer.end(commit=commit, version=5) == code
-        assert txn_metadata(one).state is after
-        assert producer.epoch == txn_metadata(one).epoch == (1 if code == 0 else 0)
 
 
 @pytest.mark.parametrize("commit", [True, False])
