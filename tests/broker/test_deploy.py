@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from broker.admin import metrics
 from broker.config.settings import BY_NAME, load
 from iceberg_export.runs import metrics as loop_metrics
@@ -12,8 +14,6 @@ from iceberg_export.settings import DEFAULTS, PREFIXES
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 CHART = DEPLOY / "helm" / "frazil"
 DASHBOARD = DEPLOY / "grafana" / "frazil-agents.json"
-ALERTS = CHART / "alerts.yaml"
-EXPORTER_ALERTS = CHART / "exporter-alerts.yaml"
 
 
 def metrics_in(text: str) -> set[str]:
@@ -29,19 +29,16 @@ def test_the_dashboard_uses_metrics_that_exist() -> None:
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
-def test_alerts_use_metrics_that_exist_and_each_has_a_summary() -> None:
-    text = ALERTS.read_text()
+@pytest.mark.parametrize(
+    ("file", "names"),
+    [("alerts.yaml", metrics.NAMES), ("exporter-alerts.yaml", loop_metrics.NAMES)],
+    ids=["agents", "exporter"],
+)
+def test_alerts_use_metrics_that_exist_and_each_has_a_summary(file: str, names) -> None:
+    text = (CHART / file).read_text()
     used = metrics_in(" ".join(re.findall(r"expr: (.*)", text)))
     assert used
-    assert used <= set(metrics.NAMES), used - set(metrics.NAMES)
-    assert text.count("alert:") == text.count("summary:") == text.count("severity:")
-
-
-def test_alerts_on_the_exporter_use_metrics_that_exist_and_each_has_a_summary() -> None:
-    text = EXPORTER_ALERTS.read_text()
-    used = metrics_in(" ".join(re.findall(r"expr: (.*)", text)))
-    assert used
-    assert used <= set(loop_metrics.NAMES), used - set(loop_metrics.NAMES)
+    assert used <= set(names), used - set(names)
     assert text.count("alert:") == text.count("summary:") == text.count("severity:")
 
 
