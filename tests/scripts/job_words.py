@@ -28,7 +28,6 @@ from coordinator.commands.job_commands import (
     ExpireRecords,
     Expiry,
     ForgetObjects,
-    JobCommand,
     JobKind,
     JobsClaimed,
     LogsTrimmed,
@@ -53,6 +52,8 @@ from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, rev
 from storage.formats.page import digest, encode_rows
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Row
 from tests.coordinator.machine.story import REVISIONS_PER_ENTRY
+from tests.kit.script import options
+from tests.scripts.names import Names
 
 HEAD_BYTES = 8
 SPAN_BYTES_PER_ROW = 7
@@ -64,35 +65,32 @@ class JobWords:
     """What jobs have written: bodies of pages, numbers of objects."""
 
     machine: Machine
-    topics: Mapping[str, TopicId]
-    agents: Mapping[str, Incarnation]
+    names: Names
     bodies: dict[tuple[TopicId, int, int], bytes] = field(default_factory=dict)
     numbers: dict[tuple[Incarnation, ObjectKind], int] = field(default_factory=dict)
 
-    def command(self, text: str, agent: Incarnation) -> JobCommand | None:
-        """None: the text is not about jobs."""
-        makers: dict[str, Callable[[list[str]], JobCommand]] = {
-            "claim jobs": lambda words: ClaimJobs(_jobs(words)),
+    def commands(self, agent: Incarnation) -> Mapping[str, Callable[..., Command]]:
+        place = self.names.place
+        return {
+            "claim jobs": lambda *jobs: ClaimJobs(_jobs(jobs)),
             "release jobs": self._release,
             "report": _report,
-            "request": lambda words: RequestJob(JobKind[words[0].upper()]),
-            "begin snapshot": lambda _: BeginSnapshot(),
+            "request": lambda job: RequestJob(JobKind[job.upper()]),
+            "begin snapshot": BeginSnapshot,
             "publish snapshot": self._publish,
             "trim": self._trim,
-            "drop": lambda words: DropRows(tuple([self._place(word) for word in words])),
+            "drop": lambda *places: DropRows(tuple(map(place, places))),
             "expire rows": self._expire,
-            "merge": lambda words: self._replace(JobKind.MERGE, words, agent),
-            "compact": lambda words: self._replace(JobKind.COMPACT, words, agent),
-            "spill": lambda words: self._spill(words, agent),
+            "merge": lambda *words: self._replace(JobKind.MERGE, words, agent),
+            "compact": lambda *words: self._replace(JobKind.COMPACT, words, agent),
+            "spill": lambda *words: self._spill(words, agent),
             "recall": self._recall,
-            "doom": lambda words: DoomObjects(int(words[0]), self._objects(words[1:])),
-            "forget": lambda words: ForgetObjects(self._objects(words)),
+            "doom": lambda ms, *objects: DoomObjects(int(ms), self._objects(objects)),
+            "forget": lambda *objects: ForgetObjects(self._objects(objects)),
         }
-        words = text.split()
-        for count in (2, 1):
-            if (make := makers.get(" ".join(words[:count]))) is not None:
-                return make(words[count:])
-        return None
+
+    def tables(self) -> Mapping[str, Callable[..., Iterator[str]]]:
+        return {"show jobs": self._show_jobs, "show snapshots": self._show_snapshots}
 
     def told(self, command: Command, outcome: Outcome) -> str | None:
         """None: the outcome is not one of jobs."""
@@ -122,12 +120,6 @@ class JobWords:
                 return "doomed: " + (", ".join(map(self.object_name, objects)) or "nothing")
         return None
 
-    def show(self, what: str) -> Iterator[str] | None:
-        """None: it is not about jobs."""
-        return {"jobs": self._show_jobs, "snapshots": self._show_snapshots}.get(
-            what, lambda: None
-        )()
-
     def page(self, row: Page) -> str:
         """A row that is a page, as it is shown."""
         return (
@@ -137,36 +129,33 @@ class JobWords:
         )
 
     def object_name(self, object_id: ObjectId) -> str:
-        names = {incarnation: name for name, incarnation in self.agents.items()}
         kind = ObjectKind(object_id.kind).name.lower()
-        return f"{kind} {names[object_id.incarnation]}#{object_id.number}"
+        return f"{kind} {self.names.of_agent(object_id.incarnation)}#{object_id.number}"
 
-    def _release(self, words: list[str]) -> ReleaseJobs:
-        successor = INCARNATION_NONE
-        if "to" in words:
-            successor = self.agents[words.pop()]
-            words.pop()
-        return ReleaseJobs(_jobs(words), successor)
+    def _release(self, *words: str) -> ReleaseJobs:
+        if "to" not in words:
+            return ReleaseJobs(_jobs(words), INCARNATION_NONE)
+        return ReleaseJobs(_jobs(words[:-2]), self.names.agents[words[-1]])
 
-    def _publish(self, words: list[str]) -> PublishSnapshot:
+    def _publish(self, digest: str = "") -> PublishSnapshot:
         begun = self.machine.snapshots.begun
         assert begun is not None
-        wanted = bytes.fromhex(words[0].removeprefix("digest=")) if words else begun.digest
+        wanted = bytes.fromhex(digest.removeprefix("digest=")) or begun.digest
         return PublishSnapshot(begun.position, wanted, f"snapshot-{revision_of(begun.position)}")
 
-    def _trim(self, words: list[str]) -> TrimLogs:
+    def _trim(self, *words: str) -> TrimLogs:
         pairs = [word.split("=") for word in words]
-        return TrimLogs(tuple([Trim(*self._place(place), int(at)) for place, at in pairs]))
+        return TrimLogs(tuple([Trim(*self.names.place(place), int(at)) for place, at in pairs]))
 
-    def _expire(self, words: list[str]) -> ExpireRecords:
-        place, _, offset = words[0].partition("=")
-        given = dict(word.split("=") for word in words[1:])
+    def _expire(self, what: str, *words: str) -> ExpireRecords:
+        place, _, offset = what.partition("=")
+        _, given = options(words)
         back = REVISIONS_PER_ENTRY * int(given.get("seen", 0))
         limits = (int(given.get("ms", -1)), int(given.get("bytes", -1)))
-        expiry = Expiry(*self._place(place), int(offset), *limits)
+        expiry = Expiry(*self.names.place(place), int(offset), *limits)
         return ExpireRecords(Position(self.machine.position + back), (expiry,))
 
-    def _replace(self, job: JobKind, words: list[str], agent: Incarnation) -> ReplaceRows:
+    def _replace(self, job: JobKind, words: tuple[str, ...], agent: Incarnation) -> ReplaceRows:
         at = HEAD_BYTES
         replacements = []
         for place, ends, *bounds in _parts(words):
@@ -179,7 +168,7 @@ class JobWords:
                 at += length
             replacements.append(
                 Replacement(
-                    *self._place(place),
+                    *self.names.place(place),
                     base,
                     following,
                     len(rows),
@@ -191,27 +180,27 @@ class JobWords:
         number = self._next(agent, ObjectKind.SEGMENT)
         return ReplaceRows(job, number, at, tuple(replacements))
 
-    def _spill(self, words: list[str], agent: Incarnation) -> SpillRows:
+    def _spill(self, words: tuple[str, ...], agent: Incarnation) -> SpillRows:
         at = HEAD_BYTES
         pages = []
         for place, ends in _parts(words):
             base, following, rows = self._run(place, ends)
             body = encode_rows([row for row in rows if not isinstance(row, Page)])
             if not isinstance(rows[0], Page):  # Else it is refused, and the page keeps its body.
-                self.bodies[*self._place(place), base] = body
+                self.bodies[*self.names.place(place), base] = body
             named = (base, following, len(rows), at, len(body), digest(body))
-            pages.append(NewPage(*self._place(place), *named))
+            pages.append(NewPage(*self.names.place(place), *named))
             at += len(body)
         return SpillRows(self._next(agent, ObjectKind.INDEX), at, tuple(pages))
 
-    def _recall(self, words: list[str]) -> RecallPage:
-        place, offset = self._place(words[0]), int(words[1])
-        return RecallPage(*place, offset, self.bodies[*place, offset])
+    def _recall(self, place: str, offset: str) -> RecallPage:
+        at = (*self.names.place(place), int(offset))
+        return RecallPage(*at, self.bodies[at])
 
     def _run(self, place: str, ends: str) -> tuple[int, int, list[Row]]:
         """The rows in FROM-TO, also of a topic that is deleted."""
         base, following = map(int, ends.split("-"))
-        partition = self.machine.partitions.find(*self._place(place))
+        partition = self.machine.partitions.find(*self.names.place(place))
         assert partition is not None, f"{place} has no records"
         rows = partition.rows_from(base, partition.row_count)
         return base, following, [row for row in rows if row.base_offset < following]
@@ -221,32 +210,26 @@ class JobWords:
         self.numbers[agent, kind] = number + 1
         return number
 
-    def _objects(self, words: list[str]) -> tuple[ObjectId, ...]:
+    def _objects(self, words: tuple[str, ...]) -> tuple[ObjectId, ...]:
         objects = []
         for word in words:
             found = OBJECT.fullmatch(word)
             assert found is not None, f"{word!r} is no object"
             kind = ObjectKind[found[1].upper()]
-            objects.append(ObjectId(self.agents[found[2]], int(found[3]), kind))
+            objects.append(ObjectId(self.names.agents[found[2]], int(found[3]), kind))
         return tuple(objects)
 
-    def _place(self, text: str) -> tuple[TopicId, int]:
-        name, _, number = text.rpartition("/")
-        return self.topics[name], int(number)
-
     def _named(self, row: Trim | Expiry | Replacement | NewPage) -> str:
-        names = {topic_id: name for name, topic_id in self.topics.items()}
-        return f"{names[row.topic_id]}/{row.partition}"
+        return self.names.of_place(row.topic_id, row.partition)
 
     def _show_jobs(self) -> Iterator[str]:
-        names = {incarnation: name for name, incarnation in self.agents.items()}
         for kind in JobKind:
             row = self.machine.jobs.get(kind)
             told = f"{kind.name.lower()}: "
             if row.holder == INCARNATION_NONE:
                 told += "free"
             else:
-                told += f"{names[row.holder]} since {revision_of(row.claimed)}"
+                told += f"{self.names.of_agent(row.holder)} since {revision_of(row.claimed)}"
             if row.reported_ms:
                 told += f", {row.done} of {row.total} {row.note}"
             if row.requested:
@@ -261,18 +244,17 @@ class JobWords:
             yield f"{each.key}: published at {revision_of(each.published_at)}"
 
 
-def _jobs(words: list[str]) -> tuple[JobKind, ...]:
+def _jobs(words: tuple[str, ...]) -> tuple[JobKind, ...]:
     return tuple(sorted(JobKind[word.upper()] for word in words))
 
 
-def _report(words: list[str]) -> ReportJob:
-    done, _, total = words[1].partition("/")
-    note = " ".join(words[2:])
-    kind = JobKind[words[0].upper()]
-    return ReportJob(kind, done=int(done), total=int(total), running=True, note=note)
+def _report(job: str, progress: str, *note: str) -> ReportJob:
+    done, _, total = progress.partition("/")
+    kind = JobKind[job.upper()]
+    return ReportJob(kind, done=int(done), total=int(total), running=True, note=" ".join(note))
 
 
-def _parts(words: list[str]) -> list[list[str]]:
+def _parts(words: tuple[str, ...]) -> list[list[str]]:
     return [part.split() for part in " ".join(words).split("|")]
 
 

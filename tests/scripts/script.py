@@ -19,7 +19,7 @@ with # are comments; lines that are indented are the outcomes.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from coordinator.commands.entries import (
@@ -44,19 +44,15 @@ from coordinator.commands.entries import (
     TopicCreated,
     Unpin,
 )
-from coordinator.commands.group_commands import CommitOffsets, OffsetsCommitted, ShardsClaimed
-from coordinator.commands.transaction_commands import CommitTransactionOffsets
 from protocol.errors import ErrorCode
-from protocol.types import Incarnation, TopicId, revision_of
+from protocol.types import Incarnation, revision_of
 from storage.formats.spans import Item, Marker, Page
 from tests.coordinator.machine.story import Story, opening
-from tests.scripts.group_words import group_command, show_groups, told_commit, told_shards
+from tests.kit.script import meaning, options
+from tests.scripts.group_words import GroupWords
 from tests.scripts.job_words import JobWords
-from tests.scripts.transaction_words import (
-    show_transactions,
-    told_transaction,
-    transaction_command,
-)
+from tests.scripts.names import Names
+from tests.scripts.transaction_words import TransactionWords
 from txn.transactions import NO_TRANSACTION, OF_EPOCH
 
 ITEM = re.compile(r"(?:(\d+):(\d+):(\d+))?x(\d+)(?:#(\d+|epoch))?(?:@(-?\d+))?(?:\+(\d+))?")
@@ -66,32 +62,30 @@ ITEM_BYTES = 100
 @dataclass
 class Script:
     story: Story = field(default_factory=Story)
-    agents: dict[str, Incarnation] = field(default_factory=dict)
-    topics: dict[str, TopicId] = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
     numbers: dict[Incarnation, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.jobs = JobWords(self.story.machine, self.topics, self.agents)
+        machine = self.story.machine
+        self.groups = GroupWords(machine, self.names)
+        self.transactions = TransactionWords(machine, self.names)
+        self.jobs = JobWords(machine, self.names)
 
-    def step(self, line: str) -> list[str]:
-        """Carry out one line; what came of it, a line for each outcome."""
-        if line.startswith("agent "):
-            return [self._open(*line.split()[1:])]
-        if line.startswith("show "):
-            return list(self._show(line.removeprefix("show ")))
-        head, _, rest = line.partition(": ")
+    def step(self, line: str) -> Iterable[str]:
+        """Carries out one line; a line for each outcome."""
+        head, is_entry, rest = line.partition(": ")
+        if not is_entry:
+            return meaning(line, {"agent": self._open, **self._tables()})
         name, _, clock_ms = head.partition("@")
-        agent = self.agents[name]
+        agent = self.names.agents[name]
+        phrases = self._commands(agent)
         texts = [text.strip() for text in rest.split("&&")]
-        commands = [self._command(agent, text) for text in texts]
+        commands = [meaning(text, phrases) for text in texts]
         outcomes = self.story.do_all(agent, *commands, clock_ms=int(clock_ms) if clock_ms else None)
-        return [
-            self._told(text, command, outcome)
-            for text, command, outcome in zip(texts, commands, outcomes, strict=True)
-        ]
+        return [self._told(*each) for each in zip(texts, commands, outcomes, strict=True)]
 
-    def _open(self, name: str, *options: str) -> str:
-        given = dict(option.split("=") for option in options)
+    def _open(self, name: str, *words: str) -> list[str]:
+        _, given = options(words)
         outcome = self.story.try_open(
             opening(
                 name,
@@ -101,44 +95,37 @@ class Script:
             )
         )
         if not isinstance(outcome, Opened):
-            return self._told("", Tick(), outcome)
-        if name in self.agents:
-            self.agents[name + "'"] = self.agents[name]
-        self.agents[name] = outcome.incarnation
-        return f"opened: node {outcome.node_id}, rank {outcome.rank}"
+            return [self._told("", Tick(), outcome)]
+        if name in self.names.agents:
+            self.names.agents[name + "'"] = self.names.agents[name]
+        self.names.agents[name] = outcome.incarnation
+        return [f"opened: node {outcome.node_id}, rank {outcome.rank}"]
 
-    def _command(self, agent: Incarnation, text: str) -> Command:
-        if (of_job := self.jobs.command(text, agent)) is not None:
-            return of_job
-        command = group_command(text, topics=self.topics, agents=self.agents)
-        if command is not None:
-            return command
-        of_transaction = transaction_command(text, topics=self.topics, machine=self.story.machine)
-        if of_transaction is not None:
-            return of_transaction
-        word, *words = text.split()
-        makers: dict[str, Callable[..., Command]] = {
+    def _commands(self, agent: Incarnation) -> Mapping[str, Callable[..., Command]]:
+        return {
             "tick": Tick,
             "ids": lambda count: AllocateProducerIds(int(count)),
             "pin": lambda name, lifetime_ms: Pin(name, int(lifetime_ms)),
             "unpin": Unpin,
             "close": self._close,
             "topic": lambda name, count: CreateTopic(name, int(count), ()),
-            "delete": lambda name: DeleteTopic(self.topics[name]),
+            "delete": lambda name: DeleteTopic(self.names.topics[name]),
             "purge": self._purge,
             "chunk": lambda *words: self._chunk(agent, list(words)),
+            **self.groups.commands(),
+            **self.transactions.commands(),
+            **self.jobs.commands(agent),
         }
-        return makers[word](*words)
 
     def _close(self, name: str, last: str = "") -> Close:
-        incarnation = self.agents[name]
+        incarnation = self.names.agents[name]
         row = self.story.machine.incarnations.get(incarnation)
         return Close(incarnation, int(last) if last else row.last_n if row else 0)
 
     def _purge(self, *words: str) -> PurgePartitions:
         if words:
             name, first, count = words
-            return PurgePartitions(self.topics[name], int(first), int(count))
+            return PurgePartitions(self.names.topics[name], int(first), int(count))
         command = self.story.machine.next_purge()
         assert command is not None, "nothing is left to purge"
         return command
@@ -150,9 +137,8 @@ class Script:
         self.numbers[agent] = number + 1
         spans, at = [], 0
         for place, *texts in (part.split() for part in " ".join(words).split("|")):
-            name, _, partition = place.rpartition("/")
             items = tuple(_item(text) for text in texts)
-            spans.append(ChunkSpan(self.topics[name], int(partition), at, items))
+            spans.append(ChunkSpan(*self.names.place(place), at, items))
             at += sum(item.skip + item.length for item in items)
         return CommitChunk(number, at, tuple(spans))
 
@@ -165,7 +151,7 @@ class Script:
             case Rejected(error, message):
                 return f"refused: {error.name}: {self._named(message)}"
             case TopicCreated(topic_id):
-                self.topics[text.split()[1]] = topic_id
+                self.names.topics[text.split()[1]] = topic_id
                 return f"created: {text.split()[1]}"
             case ProducerIdsAllocated(first, count):
                 return f"producer ids {first} to {first + count - 1}"
@@ -174,63 +160,60 @@ class Script:
             case ChunkCommitted(results):
                 assert isinstance(command, CommitChunk)
                 return f"committed: {self._results(command, results)}"
-            case ShardsClaimed(shards):
-                return f"holds: {told_shards(shards)}"
-            case OffsetsCommitted():
-                assert isinstance(command, CommitOffsets | CommitTransactionOffsets)
-                return f"committed: {told_commit(command, outcome, self.topics)}"
-            case _:
-                told = told_transaction(outcome, self.topics) or self.jobs.told(command, outcome)
-                assert told is not None, outcome
+        for words in (self.groups, self.transactions, self.jobs):
+            if (told := words.told(command, outcome)) is not None:
                 return told
+        raise AssertionError(outcome)
 
     def _results(self, command: CommitChunk, results: tuple[ItemResult, ...]) -> str:
         rest = iter(results)
-        names = {topic_id: name for name, topic_id in self.topics.items()}
         return " | ".join(
-            f"{names[span.topic_id]}/{span.partition} "
+            f"{self.names.of_place(span.topic_id, span.partition)} "
             + ", ".join(_result(next(rest)) for _ in span.items)
             for span in command.spans
         )
 
     def _named(self, message: str) -> str:
-        for name, topic_id in self.topics.items():
+        for name, topic_id in self.names.topics.items():
             message = message.replace(topic_id.hex(), name)
         return message
 
-    def _show(self, what: str) -> Iterator[str]:
+    # What is shown.
+
+    def _tables(self) -> Mapping[str, Callable[..., Iterable[str]]]:
         machine = self.story.machine
-        match what:
-            case "agents":
-                for row in machine.incarnations:
-                    zone = f", zone {row.zone}" if row.zone else ""
-                    yield f"{row.node_name}: node {row.node_id}, rank {row.rank}{zone}"
-            case "topics":
-                for topic in machine.topics:
-                    yield f"{topic.name}: {topic.partition_count} partitions"
-            case "time":
-                yield f"{machine.time_ms}"
-            case "pins":
-                for pin in machine.pins.alive(machine.time_ms):
-                    yield f"{pin.name}: at {revision_of(pin.position)}, until {pin.expires_ms}"
-            case "chunks":
-                yield f"{len(machine.objects)} in use"
-                for object_id, since, _ in machine.objects.unreferenced():
-                    name = self.jobs.object_name(object_id)
-                    yield f"{name} unreferenced since {revision_of(since)}"
-                for object_id in machine.objects.doomed():
-                    yield f"{self.jobs.object_name(object_id)} doomed"
-            case "digest":
-                yield machine.digest().hex()
-            case _:
-                rows = show_groups(what, machine, topics=self.topics, agents=self.agents)
-                rows = rows or show_transactions(what, machine, topics=self.topics)
-                rows = rows or self.jobs.show(what)
-                yield from self._show_partition(what) if rows is None else rows
+        return {
+            "show": self._show_partition,
+            "show agents": lambda: (
+                f"{row.node_name}: node {row.node_id}, rank {row.rank}"
+                + (f", zone {row.zone}" if row.zone else "")
+                for row in machine.incarnations
+            ),
+            "show topics": lambda: (
+                f"{topic.name}: {topic.partition_count} partitions" for topic in machine.topics
+            ),
+            "show time": lambda: [f"{machine.time_ms}"],
+            "show pins": lambda: (
+                f"{pin.name}: at {revision_of(pin.position)}, until {pin.expires_ms}"
+                for pin in machine.pins.alive(machine.time_ms)
+            ),
+            "show chunks": self._show_chunks,
+            "show digest": lambda: [machine.digest().hex()],
+            **self.groups.tables(),
+            **self.transactions.tables(),
+            **self.jobs.tables(),
+        }
+
+    def _show_chunks(self) -> Iterator[str]:
+        objects = self.story.machine.objects
+        yield f"{len(objects)} in use"
+        for object_id, since, _ in objects.unreferenced():
+            yield f"{self.jobs.object_name(object_id)} unreferenced since {revision_of(since)}"
+        for object_id in objects.doomed():
+            yield f"{self.jobs.object_name(object_id)} doomed"
 
     def _show_partition(self, place: str) -> Iterator[str]:
-        name, _, number = place.rpartition("/")
-        partition = self.story.machine.partitions.get(self.topics[name], int(number))
+        partition = self.story.machine.partitions.get(*self.names.place(place))
         if partition is None:
             yield "none"
             return
@@ -279,16 +262,3 @@ def _result(result: ItemResult) -> str:
     if result.error != ErrorCode.NONE:
         return result.error.name
     return f"duplicate of {result.base_offset}" if result.duplicate else f"{result.base_offset}"
-
-
-def run(text: str) -> str:
-    """The script with its outcomes as they are now."""
-    script = Script()
-    lines: list[str] = []
-    for line in text.splitlines():
-        if line.startswith(" "):
-            continue
-        lines.append(line)
-        if line and not line.startswith("#"):
-            lines += [f"    {outcome}" for outcome in script.step(line)]
-    return "\n".join(lines) + "\n"

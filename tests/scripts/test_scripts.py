@@ -2,18 +2,9 @@
 
 from pathlib import Path
 
-import pytest
+from tests.kit.script import stories
+from tests.scripts.script import Script
 
-from tests.scripts.script import run
-
-SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
-
-
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_the_story_ends_as_written(path: Path, request: pytest.FixtureRequest):
-    text = path.read_text()
-    now = run(text)
-    if request.config.getoption("--rewrite"):
-        path.write_text(now)
-    else:
-        assert now == text
+test_the_story_ends_as_written = stories(
+    Path(__file__).parent, lambda _: Script().step, at_least=25
+)

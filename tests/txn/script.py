@@ -28,6 +28,7 @@ from textwrap import wrap
 
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position
+from tests.kit.script import runs
 from txn import error_codes
 from txn.transactions import (
     EPOCH_EXHAUSTED,
@@ -246,20 +247,14 @@ class Script:
             id = _led_to(requests)
             word, *_ = request.split(maxsplit=1)
             answers = [(version, id.ask(f"{request} v{version}")[1]) for version in VERSIONS[word]]
-            runs = (
-                ([version for version, _ in same], answer)
+            told = "; ".join(
+                f"v{','.join(runs(version for version, _ in same))} {answer}"
                 for answer, same in groupby(answers, lambda pair: pair[1])
             )
-            told = "; ".join(f"{_versions(versions)} {answer}" for versions, answer in runs)
             found.setdefault(told, []).append(name)
         for told, names in found.items():
             yield told
             yield from (f"    {line}" for line in wrap(" | ".join(names), 90))
-
-
-def _versions(versions: list[int]) -> str:
-    low, high = versions[0], versions[-1]
-    return f"v{low}-{high}" if high > low else f"v{low}"
 
 
 def _led_to(requests: list[str]) -> TransactionalId:
@@ -277,16 +272,3 @@ def at_epoch(text: str) -> TransactionalId:
     """A producer that has just got this id and epoch."""
     producer_id, epoch = map(int, text.split(":"))
     return TransactionalId(TransactionMetadata(producer_id, epoch), producer_id + 1)
-
-
-def run(text: str) -> str:
-    """The script with its answers as they are now."""
-    script = Script()
-    lines: list[str] = []
-    for line in text.splitlines():
-        if line.startswith(" "):
-            continue
-        lines.append(line)
-        if line and not line.startswith("#"):
-            lines += [f"    {answer}" for answer in script.step(line)]
-    return "\n".join(lines) + "\n"

@@ -51,13 +51,44 @@ def test_without_state_any_sequence_is_fresh(first_sequence: int):
     assert verdict(None, 3, first_sequence, 10) == Fresh()
 
 
-def test_the_next_sequence_is_fresh():
-    assert verdict(appended((0, 0, 10)), 0, 10, 5) == Fresh()
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+OLD_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
+SIX = [(0, 10 * index, 10) for index in range(BATCHES_MAX + 1)]
+NEWER = [(5, 0, 10), (6, 0, 3)]
+VERDICTS = {
+    "the next sequence": ([(0, 0, 10)], (0, 10, 5), Fresh()),
+    "a repeated batch, at its first offset and timestamp": (
+        [(0, 0, 10), (0, 10, 5), (0, 15, 1)],
+        (0, 10, 5),
+        Duplicate(100, 1001),
+    ),
+    "a repetition older than five batches": (SIX, (0, 0, 10), OUT_OF_ORDER),
+    "the first of a known batch, shorter": ([(0, 0, 10), (0, 10, 10)], (0, 0, 9), OUT_OF_ORDER),
+    "the first of the newest batch, shorter": ([(0, 0, 10), (0, 10, 10)], (0, 10, 9), OUT_OF_ORDER),
+    "the last of a known batch with another first": ([(0, 0, 10)], (0, 1, 9), OUT_OF_ORDER),
+    "an older epoch that goes on": ([(5, 0, 10)], (4, 10, 1), OLD_EPOCH),
+    "an older epoch that repeats": ([(5, 0, 10)], (4, 0, 10), OLD_EPOCH),
+    "a newer epoch begins at zero": ([(5, 0, 10)], (6, 0, 3), Fresh()),
+    "a newer epoch that goes on": ([(5, 0, 10)], (6, 10, 3), OUT_OF_ORDER),
+    "a batch of the epoch before": (NEWER, (5, 0, 10), OLD_EPOCH),
+    "a batch of the epoch before, in the newer": (NEWER, (6, 0, 10), OUT_OF_ORDER),
+    "a repeated batch of a newer epoch": (NEWER, (6, 0, 3), Duplicate(100, 1001)),
+    "zero after the greatest sequence": ([(0, LAST - 9, 10)], (0, 0, 5), Fresh()),
+    "the greatest sequence again": ([(0, LAST - 9, 10)], (0, LAST, 5), OUT_OF_ORDER),
+    "a repeated batch across the greatest": (
+        [(0, LAST - 4, 10), (0, 5, 5)],
+        (0, LAST - 4, 10),
+        Duplicate(0, 1000),
+    ),
+    "what follows one across the greatest": ([(0, LAST - 4, 10), (0, 5, 5)], (0, 10, 1), Fresh()),
+}
 
 
-def test_a_repeated_batch_is_a_duplicate_with_its_first_offset_and_timestamp():
-    window = appended((0, 0, 10), (0, 10, 5), (0, 15, 1))
-    assert verdict(window, 0, 10, 5) == Duplicate(100, 1001)
+@pytest.mark.parametrize(("batches", "offer", "expected"), VERDICTS.values(), ids=VERDICTS)
+def test_a_batch_is_judged_by_the_window_before_it(
+    batches: list[tuple[int, int, int]], offer: tuple[int, int, int], expected: Verdict
+):
+    assert verdict(appended(*batches), *offer) == expected
 
 
 def test_all_five_batches_are_remembered():
@@ -69,59 +100,9 @@ def test_all_five_batches_are_remembered():
         )
 
 
-def test_a_repetition_older_than_five_batches_is_out_of_order():
-    window = appended(*[(0, 10 * index, 10) for index in range(BATCHES_MAX + 1)])
-    assert verdict(window, 0, 0, 10) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
 def test_a_gap_is_out_of_order():
     window = appended((0, 0, 10))
     assert verdict(window, 0, 11, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
-def test_the_first_sequence_of_a_known_batch_with_another_length_is_out_of_order():
-    window = appended((0, 0, 10), (0, 10, 10))
-    assert verdict(window, 0, 0, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert verdict(window, 0, 10, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
-def test_the_last_sequence_of_a_known_batch_with_another_first_is_out_of_order():
-    window = appended((0, 0, 10))
-    assert verdict(window, 0, 1, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
-def test_an_older_epoch_is_refused():
-    window = appended((5, 0, 10))
-    assert verdict(window, 4, 10, 1) is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert verdict(window, 4, 0, 10) is ErrorCode.INVALID_PRODUCER_EPOCH
-
-
-def test_a_newer_epoch_begins_at_zero():
-    assert verdict(appended((5, 0, 10)), 6, 0, 3) == Fresh()
-
-
-def test_a_newer_epoch_that_goes_on_with_the_sequence_is_out_of_order():
-    assert verdict(appended((5, 0, 10)), 6, 10, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
-def test_a_newer_epoch_forgets_the_batches_of_the_one_before():
-    window = appended((5, 0, 10), (6, 0, 3))
-    assert verdict(window, 5, 0, 10) is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert verdict(window, 6, 0, 10) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert verdict(window, 6, 0, 3) == Duplicate(100, 1001)
-
-
-def test_after_the_greatest_sequence_comes_zero():
-    assert verdict(appended((0, LAST - 9, 10)), 0, 0, 5) == Fresh()
-    assert verdict(appended((0, LAST - 9, 10)), 0, LAST, 5) is (
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    )
-
-
-def test_a_batch_across_the_greatest_sequence_is_known_again():
-    window = appended((0, LAST - 4, 10), (0, 5, 5))
-    assert verdict(window, 0, LAST - 4, 10) == Duplicate(0, 1000)
-    assert verdict(window, 0, 10, 1) == Fresh()
 
 
 def test_a_window_never_exceeds_its_bound():

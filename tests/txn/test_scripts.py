@@ -1,27 +1,16 @@
 """Runs the scripts about transactional ids; `pytest --rewrite` writes the answers anew."""
 
-import pytest
+from tests.kit.script import stories
+from tests.txn.script import FOLDER, Script
 
-from tests.txn.script import FOLDER, run
-
-SCRIPTS = sorted(FOLDER.glob("*.txt"))
-
-
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_the_story_ends_as_written(path, request):
-    text = path.read_text()
-    now = run(text)
-    if request.config.getoption("--rewrite"):
-        path.write_text(now)
-    else:
-        assert now == text
+test_the_story_ends_as_written = stories(FOLDER, lambda _: Script().step, at_least=10)
 
 
 def test_every_request_is_asked_in_every_state_by_everybody():
     """The grids are whole: requests, and who asks."""
     asked = {
         line.removeprefix("grid ")
-        for path in SCRIPTS
+        for path in FOLDER.glob("*.txt")
         for line in path.read_text().splitlines()
         if line.startswith("grid ")
     }
