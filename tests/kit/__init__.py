@@ -3,6 +3,8 @@
 | you test | take | runs in |
 |---|---|---|
 | a rule, a codec, a table | the function itself; `tests.coordinator.machine.story` for the machine | no loop |
+| decisions as a story | texts beside your test; `script.stories` runs them, you declare the words | no loop |
+| one group, pure | `tests.broker.groups.pure`: `classic_world`, `consumer_world`, `world_of_either` | no loop |
 | something that waits | `async def test_…`: the virtual loop is there (`plugin`, `loop`) | virtual time |
 | a coordinator on a log | `tests.coordinator.support.Agent`, with `running(agent)` | virtual time |
 | a handler, an API, agents together | the fixture `world`: `async with world.agents("one", "two") as (one, two)` (`agents`) | virtual time |

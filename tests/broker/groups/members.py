@@ -4,24 +4,19 @@ import asyncio
 from dataclasses import dataclass, field
 
 from protocol import apis
-from protocol.consumer_protocol import Subscription, write_assignment, write_subscription
+from protocol.consumer_protocol import write_assignment
 from protocol.messages import (
     ConsumerGroupHeartbeatRequest,
-    HeartbeatRequest,
     JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    LeaveGroupRequest,
-    MemberIdentity,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
     TopicPartitions,
 )
+from tests.broker.groups import requests
 from tests.kit.agents import Agent
 from tests.kit.client import Client
 
@@ -40,17 +35,11 @@ class Member:
     instance_id: str | None = None
 
     async def heartbeat(self) -> int:
-        request = HeartbeatRequest(
-            group_id=self.group_id,
-            generation_id=self.epoch,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-        )
+        request = requests.heartbeat(self.group_id, self.member_id, self.epoch, self.instance_id)
         return (await self.peer.call(apis.HEARTBEAT, 4, request)).error_code
 
     async def leave(self) -> None:
-        members = [MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)]
-        request = LeaveGroupRequest(group_id=self.group_id, members=members)
+        request = requests.leave(self.group_id, (self.member_id, self.instance_id))
         assert (await self.peer.call(apis.LEAVE_GROUP, 5, request)).error_code == 0
 
     async def commit(self, offsets, *, version: int = 9, epoch: int | None = None) -> dict:
@@ -73,15 +62,14 @@ def join_request(
     instance_id: str | None = None,
     protocol_type: str = "consumer",
 ) -> JoinGroupRequest:
-    metadata = write_subscription(Subscription(list(topics), None, {}))
-    return JoinGroupRequest(
-        group_id=group_id,
-        session_timeout_ms=SESSION_MS,
-        rebalance_timeout_ms=60_000,
-        member_id=member_id,
-        group_instance_id=instance_id,
+    return requests.join(
+        group_id,
+        member_id,
+        instance_id=instance_id,
+        session_ms=SESSION_MS,
+        rebalance_ms=60_000,
         protocol_type=protocol_type,
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
+        protocols=((requests.RANGE, requests.subscription(*topics)),),
     )
 
 
@@ -133,18 +121,18 @@ async def classic_group(
     ]
     assert [answer.error_code for answer in answers] == [0] * len(answers)
     assert len({answer.generation_id for answer in answers}) == 1, answers
-    shares = [
-        SyncGroupRequestAssignment(member_id=member.member_id, assignment=write_assignment(share))
+    shares = {
+        member.member_id: write_assignment(share)
         for member, share in zip(members, assignments, strict=True)
-    ]
+    }
     syncs = []
     for member, answer in zip(members, answers, strict=True):
-        request = SyncGroupRequest(
-            group_id=group_id,
-            generation_id=member.epoch,
-            member_id=member.member_id,
-            group_instance_id=member.instance_id,
-            assignments=shares if answer.leader == member.member_id else [],
+        request = requests.sync(
+            group_id,
+            member.member_id,
+            member.epoch,
+            instance_id=member.instance_id,
+            assignments=shares if answer.leader == member.member_id else {},
         )
         syncs.append(member.peer.call(apis.SYNC_GROUP, 4, request))
     assert [answer.error_code for answer in await asyncio.gather(*syncs)] == [0] * len(answers)

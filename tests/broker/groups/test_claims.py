@@ -69,6 +69,20 @@ async def lapse(agent: Agent):
     return end
 
 
+def refuse(agent: Agent, kind: type, *, times: int = 1 << 30) -> list:
+    """The next commands of this kind are proposed by nobody who lives; returns them."""
+    propose, refused = agent.log_client.propose, []
+
+    def proposed(command, incarnation=None):
+        if isinstance(command, kind) and len(refused) < times:
+            refused.append(command)
+            return propose(command, 12345)
+        return propose(command, incarnation)
+
+    agent.log_client.propose = proposed
+    return refused
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_second_agent_is_given_its_share(seed: int, world: World) -> None:
     async with world.agents("one", "two") as (one, two):
@@ -353,15 +367,7 @@ async def test_a_shard_that_is_being_given_away_is_served_no_more_though_the_rep
 async def test_a_release_that_was_not_done_leaves_the_shard_where_it_is(world: World) -> None:
     async with world.agents("one", "two") as (one, two):
         await until_held(one)
-        propose, refused = one.log_client.propose, []
-
-        def refuse(command, incarnation=None):
-            if isinstance(command, ReleaseShards):
-                refused.append(command)
-                return propose(command, 12345)
-            return propose(command, incarnation)
-
-        one.log_client.propose = refuse
+        refused = refuse(one, ReleaseShards)
         member = Member(one, "g")
         assert await member.join(session_ms=60_000) == 0
         while len(refused) < 3:
@@ -386,16 +392,8 @@ async def test_a_shard_in_a_rebalance_stays_until_that_is_over(world: World) -> 
 async def test_a_claim_that_was_not_done_is_made_again(world: World) -> None:
     async with world.agents("one") as (one,):
         await until_held(one)
-        propose, refused = one.log_client.propose, []
-
-        def refuse(command, incarnation=None):
-            if isinstance(command, ClaimShards) and len(refused) < 3:
-                refused.append(command)
-                return propose(command, 12345)
-            return propose(command, incarnation)
-
-        one.log_client.propose = refuse
-        await propose(ReleaseShards(tuple(range(64)), 0))
+        refused = refuse(one, ClaimShards, times=3)
+        await one.log_client.propose(ReleaseShards(tuple(range(64)), 0))
         await until_served("g", one, seconds=10)
         assert len(refused) == 3
 

@@ -8,7 +8,7 @@ from coordinator.tables.groups import shard_of
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import FindCoordinatorRequest
-from tests.kit.agents import Agent, World
+from tests.broker.groups.world import Agent, World, until_held
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
@@ -22,13 +22,6 @@ async def find(agent: Agent, *keys: str, version: int = 6, key_type: int = GROUP
     if version >= 4:
         assert [row.key for row in rows] == [*keys]
     return [(row.error_code, row.node_id, row.host, row.port) for row in rows]
-
-
-async def until_held(agent: Agent) -> None:
-    """Every shard has its holder, as this agent sees it."""
-    groups = agent.machine.groups
-    while any(groups.holder(shard) is None for shard in range(64)):
-        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("version", range(7))

@@ -1,7 +1,5 @@
 """AlterConfigs, IncrementalAlterConfigs, DescribeConfigs, ListConfigResources; groups and topics."""
 
-import asyncio
-
 import pytest
 
 from coordinator.commands.entries import Close, DeleteTopic
@@ -19,6 +17,7 @@ from protocol.messages import (
     ListConfigResourcesRequest,
     hot,
 )
+from tests.broker.groups.world import answer_of_the_lagging
 from tests.kit.batches import batch
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -71,13 +70,14 @@ async def codes(agent, request, **more) -> list[int]:
     return [row.error_code for row in answer.responses]
 
 
-async def described(agent, kind: int, name: str, **more) -> dict:
+async def described(agent, group_id: str, *, version: int = 4, code: int = 0) -> dict:
+    """The configs of a group by name."""
     resource = DescribeConfigsResource(
-        resource_type=kind, resource_name=name, configuration_keys=None
+        resource_type=GROUP, resource_name=group_id, configuration_keys=None
     )
-    request = DescribeConfigsRequest(resources=[resource], **more)
-    (result,) = (await agent.call(apis.DESCRIBE_CONFIGS, request)).results
-    assert result.error_code == 0
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    (result,) = (await agent.call(apis.DESCRIBE_CONFIGS, request, version=version)).results
+    assert result.error_code == code
     return {row.name: row for row in result.configs}
 
 
@@ -192,11 +192,8 @@ async def test_a_lagging_agent_alters_what_another_agent_made(world):
     async with world.agents("one", "two") as (one, two):
         two.lag()
         await one.create_topic("logs", retention_ms="5")
-        asked = asyncio.create_task(codes(two, alter((TOPIC, "logs", {"segment.ms": "7"}))))
-        await asyncio.sleep(1)
-        assert not asked.done()
-        two.catch_up()
-        assert await asked == [0]
+        asking = codes(two, alter((TOPIC, "logs", {"segment.ms": "7"})))
+        assert await answer_of_the_lagging(two, asking) == [0]
         assert two.machine.topics.by_name("logs").configs == {"segment.ms": "7"}
 
 
@@ -263,12 +260,7 @@ async def test_a_groups_configs_are_told_with_their_sources(version, world):
     told = {"group_consumer_heartbeat_interval_ms": "7000"}
     async with world.agents("one", **told) as (one,):
         await codes(one, change((GROUP, "g", [(SESSION, SET, "50000")])))
-        resource = DescribeConfigsResource(
-            resource_type=GROUP, resource_name="g", configuration_keys=None
-        )
-        request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
-        answer = await one.call(apis.DESCRIBE_CONFIGS, request, version=version)
-        rows = {row.name: row for row in answer.results[0].configs}
+        rows = await described(one, "g", version=version)
         assert (rows[SESSION].value, rows[SESSION].config_source) == ("50000", 8)
         assert (rows[HEARTBEAT].value, rows[HEARTBEAT].config_source) == ("7000", 4)
         assert (rows[OWNER_ONLY].value, rows[OWNER_ONLY].config_source) == ("false", 5)
@@ -279,10 +271,7 @@ async def test_a_groups_configs_are_told_with_their_sources(version, world):
 
 async def test_a_group_without_a_name_has_no_configs(world):
     async with world.agents("one") as (one,):
-        resource = DescribeConfigsResource(resource_type=GROUP, resource_name="")
-        request = DescribeConfigsRequest(resources=[resource])
-        (result,) = (await one.call(apis.DESCRIBE_CONFIGS, request)).results
-        assert result.error_code == ErrorCode.INVALID_REQUEST
+        assert await described(one, "", code=ErrorCode.INVALID_REQUEST) == {}
 
 
 async def test_a_lagging_agent_describes_the_configs_that_another_agent_set(world):
@@ -290,10 +279,8 @@ async def test_a_lagging_agent_describes_the_configs_that_another_agent_set(worl
     async with world.agents("one", "two") as (one, two):
         two.lag()
         await codes(one, change((GROUP, "g", [(OWNER_ONLY, SET, "true")])))
-        asked = asyncio.create_task(described(two, GROUP, "g"))
-        await asyncio.sleep(1)
-        two.catch_up()
-        assert (await asked)[OWNER_ONLY].value == "true"
+        told = await answer_of_the_lagging(two, described(two, "g"))
+        assert told[OWNER_ONLY].value == "true"
 
 
 async def listed(agent, *kinds: int, version: int = 1) -> list[tuple[int, str]]:
@@ -323,10 +310,7 @@ async def test_a_lagging_agent_lists_what_another_agent_made(world):
     async with world.agents("one", "two") as (one, two):
         two.lag()
         await codes(one, change((GROUP, "g", [(OWNER_ONLY, SET, "true")])))
-        asked = asyncio.create_task(listed(two, GROUP))
-        await asyncio.sleep(0.5)
-        two.catch_up()
-        assert await asked == [(GROUP, "g")]
+        assert await answer_of_the_lagging(two, listed(two, GROUP)) == [(GROUP, "g")]
 
 
 async def test_a_group_whose_configs_are_all_gone_is_listed_no_more(world):
@@ -356,4 +340,4 @@ async def test_configs_outlive_the_agent_that_set_them(world):
         await codes(one, change((GROUP, "g", [(OWNER_ONLY, SET, "true")])))
         incarnation = one.log_client.incarnation()
         await one.log_client.propose(Close(incarnation, 0))
-        assert (await described(two, GROUP, "g"))[OWNER_ONLY].value == "true"
+        assert (await described(two, "g"))[OWNER_ONLY].value == "true"

@@ -29,25 +29,12 @@ from tests.broker.groups.members import (
     join_request,
     put,
 )
-from tests.broker.groups.world import agents, group_of, until_held
+from tests.broker.groups.world import agents, commands_of, group_of, until_held
 from txn.transactions import OF_EPOCH
 
 MINUTE = {"offsets_retention_minutes": "1"}
 PAST_S = 200.0
 """Over the retention, however seldom an idle agent writes its clock."""
-
-
-def noted(agent) -> list:
-    """Expirations and deletions that are applied from now on."""
-    seen: list = []
-
-    def note(applied) -> None:
-        seen.extend(
-            each for each in applied.entry.commands if isinstance(each, ExpireOffsets | DeleteGroup)
-        )
-
-    agent.log_client.on_applied(note)
-    return seen
 
 
 async def test_old_offsets_expire_and_their_group_with_them():
@@ -149,7 +136,7 @@ async def test_what_waits_for_the_end_of_a_transaction_keeps_its_place_and_its_g
             command = CommitTransactionOffsets(group_id, "", -1, *producer, OF_EPOCH, offsets)
             assert isinstance(await log_client.propose(command), OffsetsCommitted)
         await asyncio.sleep(PAST_S)
-        seen = noted(one)
+        seen = commands_of(one, ExpireOffsets, DeleteGroup)
         await offset_expiration.sweep(one.node)
         assert seen == [ExpireOffsets("g", 60_000, ((topic.topic_id, 1),))]
         await log_client.propose(EndTransaction("orders", *producer, False, None))
@@ -177,7 +164,7 @@ async def test_an_agent_sweeps_the_groups_that_it_coordinates_and_no_others():
         await put(one, mine, {"logs": {0: 1}})
         await put(two, other, {"logs": {0: 1}})
         await asyncio.sleep(PAST_S)
-        seen = noted(one)
+        seen = commands_of(one, ExpireOffsets, DeleteGroup)
         await offset_expiration.sweep(one.node)
         await one.log_client.barrier()
         assert {command.group_id for command in seen} == {mine}
@@ -195,7 +182,7 @@ async def test_the_machines_time_decides_and_not_the_clock_of_one_agent(world):
         one.node.now_ms = lambda: world.now_ms() + 10**12
         one.log_client._proposer._now_ms = one.node.now_ms
         await one.create_topic("written-by-a-wild-clock")
-        seen = noted(one)
+        seen = commands_of(one, ExpireOffsets, DeleteGroup)
         await offset_expiration.sweep(one.node)
         assert seen == []
         # Also when a sweep believed it: apply looks at its own time.
@@ -213,7 +200,7 @@ async def test_expirations_are_proposed_in_slices(world):
         await until_held(one)
         await put(one, "g", {"wide": dict.fromkeys(range(2500), 1), "narrow": {0: 1}})
         await asyncio.sleep(PAST_S)
-        seen = noted(one)
+        seen = commands_of(one, ExpireOffsets, DeleteGroup)
         await offset_expiration.sweep(one.node)
         sizes = [len(each.partitions) for each in seen if isinstance(each, ExpireOffsets)]
         assert sizes == [1000, 1000, 501]
@@ -228,7 +215,7 @@ async def test_a_sweep_without_a_log_ends_and_the_next_one_goes_on():
             await put(one, f"g{number}", {"logs": {0: 1}})
         await asyncio.sleep(PAST_S)
         one.lag()
-        seen = noted(one)
+        seen = commands_of(one, ExpireOffsets, DeleteGroup)
         await offset_expiration.sweep(one.node)
         one.catch_up()
         await one.log_client.barrier()

@@ -9,11 +9,8 @@ from coordinator.commands.group_commands import CommitOffsets
 from protocol import apis
 from protocol.consumer_protocol import write_assignment
 from protocol.errors import ErrorCode
-from protocol.messages import (
-    OffsetCommitRequestPartition,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-)
+from protocol.messages import OffsetCommitRequestPartition
+from tests.broker.groups import requests
 from tests.broker.groups.members import (
     classic_group,
     codes,
@@ -24,7 +21,14 @@ from tests.broker.groups.members import (
     put,
     rows,
 )
-from tests.broker.groups.world import agents, group_of, until_held
+from tests.broker.groups.world import (
+    agents,
+    answer_of_the_lagging,
+    commands_of,
+    group_of,
+    until_held,
+    until_served,
+)
 
 LOGS0 = ("logs", 0)
 
@@ -95,11 +99,8 @@ async def test_a_topic_is_unknown_only_behind_a_barrier():
         group_id = group_of(two)
         two.lag()
         await one.create_topic("new")
-        asked = asyncio.create_task(put(two, group_id, {"new": {0: 7}}))
-        await asyncio.sleep(1)
-        assert not asked.done()
-        two.catch_up()
-        assert await asked == {("new", 0): ErrorCode.NONE}
+        asking = put(two, group_id, {"new": {0: 7}})
+        assert await answer_of_the_lagging(two, asking) == {("new", 0): ErrorCode.NONE}
 
 
 async def test_whose_group_it_is_comes_before_topics_that_only_a_barrier_can_tell_of():
@@ -187,17 +188,6 @@ async def test_more_offsets_than_fit_one_command_go_as_several_and_all_are_answe
         assert [(index, row.offset) for index, row in kept] == [
             (index, index * 2) for index in range(2500)
         ]
-
-
-def commands_of(agent, kind) -> list:
-    """The commands of a kind that are applied from now on."""
-    seen: list = []
-
-    def note(applied) -> None:
-        seen.extend(each for each in applied.entry.commands if isinstance(each, kind))
-
-    agent.log_client.on_applied(note)
-    return seen
 
 
 async def test_long_metadata_are_cut_into_entries_by_their_bytes(world):
@@ -370,9 +360,7 @@ async def test_a_commit_outlives_its_coordinator():
         (joined,) = await classic_group(one, group_id, {"logs": [0]})
         assert await joined.commit({"logs": {0: 7}}) == {LOGS0: 0}
         await one.lose_session()
-        async with asyncio.timeout(60):
-            while not two.node.groups.runtime.serves(group_id):
-                await asyncio.sleep(0.1)
+        await until_served(group_id, two)
         assert await fetched(two, group_id, {"logs": [0]}) == {LOGS0: 7}
         joined.peer = two.connect()
         assert await joined.commit({"logs": {0: 8}}) == {LOGS0: 0}
@@ -393,25 +381,12 @@ async def test_a_commit_waits_while_its_group_is_written():
         member = one.connect()
         joined = await member.call(apis.JOIN_GROUP, 3, join_request("g"))
         one.lag()
-        share = SyncGroupRequestAssignment(
-            member_id=joined.member_id, assignment=write_assignment({"logs": [0]})
-        )
-        sync = SyncGroupRequest(
-            group_id="g",
-            generation_id=joined.generation_id,
-            member_id=joined.member_id,
-            assignments=[share],
-        )
-        member.send(apis.SYNC_GROUP, 4, sync)
+        who, epoch = joined.member_id, joined.generation_id
+        share = {who: write_assignment({"logs": [0]})}
+        member.send(apis.SYNC_GROUP, 4, requests.sync("g", who, epoch, assignments=share))
         await asyncio.sleep(0.1)
-        epoch = joined.generation_id
-        asked = asyncio.create_task(
-            put(one, "g", {"logs": {0: 7}}, member_id=joined.member_id, epoch=epoch)
-        )
-        await asyncio.sleep(0.1)
-        assert not asked.done()
-        one.catch_up()
-        assert await asked == {LOGS0: 0}
+        asking = put(one, "g", {"logs": {0: 7}}, member_id=who, epoch=epoch)
+        assert await answer_of_the_lagging(one, asking) == {LOGS0: 0}
 
 
 @pytest.mark.parametrize(

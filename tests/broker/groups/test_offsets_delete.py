@@ -20,7 +20,13 @@ from tests.broker.groups.members import (
     join_request,
     put,
 )
-from tests.broker.groups.world import agents, group_of, until_held
+from tests.broker.groups.world import (
+    agents,
+    answer_of_the_lagging,
+    commands_of,
+    group_of,
+    until_held,
+)
 
 
 def delete(group_id: str, topics: dict) -> OffsetDeleteRequest:
@@ -84,11 +90,8 @@ async def test_a_topic_is_unknown_only_behind_a_barrier():
         await put(two, group_id, {"logs": {0: 1}})
         two.lag()
         await one.create_topic("new")
-        asked = asyncio.create_task(deleted(two, group_id, {"new": [0]}))
-        await asyncio.sleep(0.5)
-        assert not asked.done()
-        two.catch_up()
-        assert await asked == {("new", 0): 0}
+        asking = deleted(two, group_id, {"new": [0]})
+        assert await answer_of_the_lagging(two, asking) == {("new", 0): 0}
 
 
 async def classic(one, **more):
@@ -158,12 +161,7 @@ async def test_more_than_a_command_may_name_goes_as_several(world):
         await one.create_topic("wide", 2100)
         await until_held(one)
         await put(one, "g", {"wide": dict.fromkeys(range(2100), 1)})
-        seen = []
-        one.log_client.on_applied(
-            lambda applied: seen.extend(
-                each for each in applied.entry.commands if isinstance(each, DeleteOffsets)
-            )
-        )
+        seen = commands_of(one, DeleteOffsets)
         answer = await deleted(one, "g", {"wide": list(range(2100))})
         assert set(answer.values()) == {0}
         assert sorted(len(command.partitions) for command in seen) == [100, 1000, 1000]

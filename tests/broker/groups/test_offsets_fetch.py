@@ -1,7 +1,5 @@
 """OffsetFetch: what is told to whom, in every version; never what another agent contradicts."""
 
-import asyncio
-
 import pytest
 
 from coordinator.commands.entries import Close
@@ -14,7 +12,7 @@ from protocol.messages import (
     OffsetFetchRequestGroup,
 )
 from tests.broker.groups.members import classic_group, consumer_group, fetch, fetched, put
-from tests.broker.groups.world import agents, group_of
+from tests.broker.groups.world import agents, answer_of_the_lagging, group_of, until_served
 
 LOGS = {"logs": {0: (7, 3, "mine"), 2: 9}}
 
@@ -185,17 +183,12 @@ async def test_an_agent_that_lags_behind_the_loss_of_its_shards_tells_no_offsets
         one.lag()
         gone = one.log_client.incarnation()
         await two.log_client.propose(Close(gone, one.machine.incarnations.get(gone).last_n))
-        async with asyncio.timeout(30):
-            while not two.node.groups.runtime.serves(group_id):
-                await asyncio.sleep(0.1)
+        await until_served(group_id, two)
         await put(two, group_id, {"logs": {0: 8}})
         assert one.node.groups.runtime.serves(group_id)
         request = fetch(group_id, {"logs": [0]})
-        asked = asyncio.create_task(one.call(apis.OFFSET_FETCH, request, version=9))
-        await asyncio.sleep(0.5)
-        assert not asked.done()
-        one.catch_up()
-        (group,) = (await asked).groups
+        asking = one.call(apis.OFFSET_FETCH, request, version=9)
+        (group,) = (await answer_of_the_lagging(one, asking)).groups
         assert (group.error_code, group.topics) == (ErrorCode.NOT_COORDINATOR, [])
 
 

@@ -9,21 +9,10 @@ from broker.groups.shards import LiveAgent, preferred
 from coordinator.tables.groups import shard_of
 from protocol import apis
 from protocol.errors import ErrorCode
-from protocol.messages import (
-    ConsumerGroupHeartbeatRequest,
-    FindCoordinatorRequest,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    LeaveGroupRequest,
-    MemberIdentity,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-)
+from protocol.messages import FindCoordinatorRequest, JoinGroupRequest
 from protocol.types import Incarnation
+from tests.broker.groups import requests
+from tests.broker.groups.members import codes, commit
 from tests.broker.groups.world import agents
 from tests.kit.sockets import Place, Running, SocketClient, agent_of
 
@@ -49,14 +38,7 @@ class Consumer:
         self.others: list[str] = []
 
     async def join(self) -> int:
-        request = JoinGroupRequest(
-            group_id=self.group_id,
-            session_timeout_ms=10_000,
-            rebalance_timeout_ms=10_000,
-            member_id=self.member_id,
-            protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\0\1\0\0\0\0")],
-        )
+        request = requests.join(self.group_id, self.member_id, rebalance_ms=10_000)
         answer = await self.client.call(apis.JOIN_GROUP, 9, request)
         if answer.error_code in (0, ErrorCode.MEMBER_ID_REQUIRED):
             self.member_id, self.generation = answer.member_id, answer.generation_id
@@ -68,42 +50,29 @@ class Consumer:
 
     async def sync(self) -> bytes:
         """The assignment: the member's id, which the leader gave to each."""
-        given = [
-            SyncGroupRequestAssignment(member_id=each, assignment=each.encode())
-            for each in self.others
-        ]
-        request = SyncGroupRequest(
-            group_id=self.group_id,
-            generation_id=self.generation,
-            member_id=self.member_id,
+        request = requests.sync(
+            self.group_id,
+            self.member_id,
+            self.generation,
             protocol_type="consumer",
-            protocol_name="range",
-            assignments=given,
+            protocol_name=requests.RANGE,
+            assignments={each: each.encode() for each in self.others},
         )
         answer = await self.client.call(apis.SYNC_GROUP, 5, request)
         assert answer.error_code == 0
         return answer.assignment
 
     async def heartbeat(self) -> int:
-        request = HeartbeatRequest(
-            group_id=self.group_id, generation_id=self.generation, member_id=self.member_id
-        )
+        request = requests.heartbeat(self.group_id, self.member_id, self.generation)
         return (await self.client.call(apis.HEARTBEAT, 4, request)).error_code
 
     async def commit(self, topic: str, offset: int) -> int:
-        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-        request = OffsetCommitRequest(
-            group_id=self.group_id,
-            generation_id_or_member_epoch=self.generation,
-            member_id=self.member_id,
-            topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])],
-        )
-        answer = await self.client.call(apis.OFFSET_COMMIT, 8, request)
-        return answer.topics[0].partitions[0].error_code
+        offsets = {topic: {0: offset}}
+        request = commit(self.group_id, offsets, member_id=self.member_id, epoch=self.generation)
+        return codes(await self.client.call(apis.OFFSET_COMMIT, 8, request))[topic, 0]
 
     async def leave(self) -> int:
-        identity = MemberIdentity(member_id=self.member_id)
-        request = LeaveGroupRequest(group_id=self.group_id, members=[identity])
+        request = requests.leave(self.group_id, self.member_id)
         answer = await self.client.call(apis.LEAVE_GROUP, 5, request)
         return answer.error_code or answer.members[0].error_code
 
@@ -190,21 +159,19 @@ async def test_a_member_of_the_consumer_protocol_joins_is_assigned_and_leaves() 
         client = await one.connect()
         assert await client.create("t") == 0
 
-        async def ask(**fields):
-            request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", **fields)
+        async def ask(epoch, **fields):
+            request = requests.consumer_heartbeat("g", "m", epoch, **fields)
             return await client.call(apis.CONSUMER_GROUP_HEARTBEAT, 1, request)
 
-        answer = await ask(
-            rebalance_timeout_ms=5_000, subscribed_topic_names=["t"], topic_partitions=[]
-        )
+        answer = await ask(0, rebalance_timeout_ms=5_000, subscribed_topic_names=["t"], owned={})
         assert (answer.error_code, answer.error_message) == (0, None)
         (given,) = answer.assignment.topic_partitions
         assert given.partitions == [0]
-        again = await ask(member_epoch=answer.member_epoch)
+        again = await ask(answer.member_epoch)
         assert (again.error_code, again.assignment) == (0, None)
         assert await metric(one, 'frazil_groups{protocol="consumer",state="Stable"}') == 1
-        assert (await ask(member_epoch=-1)).member_epoch == -1
-        assert (await ask(member_epoch=3)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert (await ask(-1)).member_epoch == -1
+        assert (await ask(3)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.real_loop

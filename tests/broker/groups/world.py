@@ -1,26 +1,22 @@
 """Agents with groups, and what the members of fake groups (`tests.broker.groups.fake`) ask."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from coordinator.commands.group_commands import GROUP_SHARDS
 from coordinator.tables.groups import shard_of
 from protocol import apis
-from protocol.messages import (
-    HeartbeatRequest,
-    JoinGroupRequest,
-    LeaveGroupRequest,
-    MemberIdentity,
-    SyncGroupRequest,
-)
+from protocol.messages import JoinGroupRequest
+from tests.broker.groups import requests
 from tests.broker.groups.fake import KINDS, FakeGroup
 from tests.kit.agents import Agent, World
 from tests.kit.client import Client
 
 __all__ = ["Agent", "FakeGroup", "Member", "World"]
 
-SESSION_MS = 10_000
+T = TypeVar("T")
 
 
 def world_of_fakes() -> World:
@@ -76,13 +72,31 @@ async def until_served(group_id: str, *agents: Agent, seconds: float = 30.0) -> 
     return agent
 
 
-def join_request(group_id: str, what: str, member_id: str = "", session_ms: int = SESSION_MS):
-    return JoinGroupRequest(
-        group_id=group_id,
-        session_timeout_ms=session_ms,
-        rebalance_timeout_ms=60_000,
-        member_id=member_id,
-        protocol_type=what,
+async def answer_of_the_lagging(agent: Agent, asking: Awaitable[T]) -> T:
+    """What an agent that lags answers, which is nothing until it has caught up."""
+    asked = asyncio.ensure_future(asking)
+    await asyncio.sleep(1)
+    assert not asked.done()
+    agent.catch_up()
+    return await asked
+
+
+def commands_of(agent: Agent, *kinds: type) -> list:
+    """The commands of these kinds that are applied from now on."""
+    seen: list = []
+
+    def note(applied) -> None:
+        seen.extend(each for each in applied.entry.commands if isinstance(each, kinds))
+
+    agent.log_client.on_applied(note)
+    return seen
+
+
+def join_request(
+    group_id: str, what: str, member_id: str = "", session_ms: int = requests.SESSION_MS
+) -> JoinGroupRequest:
+    return requests.join(
+        group_id, member_id, session_ms=session_ms, protocol_type=what, protocols=()
     )
 
 
@@ -95,11 +109,11 @@ class Member:
         self.generation = generation
         self.peer: Client = agent.connect()
 
-    def send_join(self, what: str, session_ms: int = SESSION_MS) -> None:
+    def send_join(self, what: str, session_ms: int = requests.SESSION_MS) -> None:
         request = join_request(self.group_id, what, self.member_id, session_ms)
         self.peer.send(apis.JOIN_GROUP, 5, request)
 
-    async def join(self, what: str = "write", session_ms: int = SESSION_MS) -> int:
+    async def join(self, what: str = "write", session_ms: int = requests.SESSION_MS) -> int:
         """The error code; takes over what the answer gives."""
         self.send_join(what, session_ms)
         return await self.joined()
@@ -112,20 +126,15 @@ class Member:
         return answer.error_code
 
     async def heartbeat(self) -> int:
-        request = HeartbeatRequest(
-            group_id=self.group_id, generation_id=self.generation, member_id=self.member_id
-        )
+        request = requests.heartbeat(self.group_id, self.member_id, self.generation)
         return (await self.peer.call(apis.HEARTBEAT, 4, request)).error_code
 
     async def sync(self) -> int:
-        request = SyncGroupRequest(
-            group_id=self.group_id, generation_id=self.generation, member_id=self.member_id
-        )
+        request = requests.sync(self.group_id, self.member_id, self.generation)
         return (await self.peer.call(apis.SYNC_GROUP, 5, request)).error_code
 
     async def leave(self) -> int:
-        identity = MemberIdentity(member_id=self.member_id)
-        request = LeaveGroupRequest(group_id=self.group_id, members=[identity])
+        request = requests.leave(self.group_id, self.member_id)
         return (await self.peer.call(apis.LEAVE_GROUP, 5, request)).error_code
 
     def at(self, agent: Agent) -> "Member":

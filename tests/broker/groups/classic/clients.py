@@ -12,36 +12,30 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from broker.groups.classic.group import ClassicGroup
 from broker.groups.classic.phases import NEW_MEMBER_MS
 from broker.groups.classic.rows import decode_member
-from broker.groups.group.effects import Answer
 from protocol.errors import ErrorCode
 from protocol.messages import (
     DescribedGroup,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
     JoinGroupResponse,
-    LeaveGroupRequest,
     LeaveGroupResponse,
-    MemberIdentity,
     SyncGroupRequest,
-    SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from tests.broker.groups.classic.world import GROUP, World
+from tests.broker.groups import requests
+from tests.broker.groups.pure import GROUP, Asked, classic_world
+from tests.broker.groups.requests import SESSION_MS, Protocols
 
-SESSION_MS = 10_000
 BEAT_MS = 3_000
 BACKOFF_MS = 100
 NOISE = random.Random(4).randbytes(40_000)
 TOO_MUCH = random.Random(4).randbytes(70_000)
 """Of the one a write is cut, the other fits into no entry."""
 
-Protocols = tuple[tuple[str, bytes], ...]
 ORDINARY: Protocols = (("range", b"1"),)
 
 
@@ -66,19 +60,11 @@ class Client:
     """Whoever was refused asks again a little later."""
 
 
-@dataclass
-class Asked:
-    client: Client
-    request: Any
-    at_ms: int
-
-
 class Crowd:
     def __init__(self, *clients: Client, delay_ms: int = 0) -> None:
-        self.world = World()
-        self.configure(initial_rebalance_delay_ms=delay_ms)
+        self.world = classic_world(initial_rebalance_delay_ms=delay_ms)
         self.clients = clients
-        self.asked: dict[int, Asked] = {}
+        self.askers: dict[int, Client] = {}
         self.life = 0
         """Of the coordinator: what it did not write, its successor does not know."""
         self.syncs = 0
@@ -94,28 +80,22 @@ class Crowd:
         self.changed_ms = 0
         """When all members' can have."""
 
-    def configure(self, **settings: int) -> None:
-        self.world.settings = replace(self.world.settings, **settings)
-        self.world.group.settings = self.world.settings
-
     # Requests.
 
     def ask(self, client: Client, what: str, request: Any, *, version: int | None = None) -> None:
         world = self.world
         before = {member.member_id for member in world.group.members}
         instances = {member.instance_id: member.member_id for member in world.group.members}
-        self.asked[world.token + 1] = Asked(client, request, world.now_ms)
-        client.tokens.add(world.token + 1)
-        token, answers = world.ask(
-            what, request, version=version or client.version, client_id=client.name
-        )
+        asked = world.ask(what, request, version=version or client.version, client_id=client.name)
+        self.askers[asked.token] = client
+        client.tokens.add(asked.token)
         # What was asked has come to a write, and is not answered before it is written.
-        assert world.writing is None or token in world.open
+        assert world.writing is None or asked.token in world.waiting
         if world.writing is not None and what == "sync":
             self._propose(request)
         elif world.writing is not None and what == "join" and world.row is not None:
             self._replace(before, instances)
-        self.hear(answers)
+        self.hear()
 
     def _propose(self, request: SyncGroupRequest) -> None:
         """Only the leader's assignments may be written."""
@@ -134,41 +114,30 @@ class Crowd:
                     self.leaders[place] = member.member_id
 
     def join(self, client: Client, *, member_id: str | None = None) -> None:
-        request = JoinGroupRequest(
-            group_id=GROUP,
-            session_timeout_ms=SESSION_MS,
-            rebalance_timeout_ms=client.rebalance_ms,
-            member_id=client.member_id if member_id is None else member_id,
-            group_instance_id=client.instance,
-            protocol_type="consumer",
-            protocols=[
-                JoinGroupRequestProtocol(name=name, metadata=metadata)
-                for name, metadata in client.protocols
-            ],
+        request = requests.join(
+            GROUP,
+            client.member_id if member_id is None else member_id,
+            instance_id=client.instance,
+            rebalance_ms=client.rebalance_ms,
+            protocols=client.protocols,
         )
         self.ask(client, "join", request)
 
     def sync(self, client: Client, *, generation: int | None = None) -> None:
         """Everyone sends assignments; followers' must not be looked at."""
         self.syncs += 1
-        request = SyncGroupRequest(
-            group_id=GROUP,
-            generation_id=client.generation if generation is None else generation,
-            member_id=client.member_id,
-            group_instance_id=client.instance,
-            assignments=[
-                SyncGroupRequestAssignment(
-                    member_id=member_id, assignment=f"{self.syncs}:{member_id}".encode()
-                )
-                for member_id in client.member_ids
-            ],
+        request = requests.sync(
+            GROUP,
+            client.member_id,
+            client.generation if generation is None else generation,
+            instance_id=client.instance,
+            assignments={each: f"{self.syncs}:{each}".encode() for each in client.member_ids},
         )
         self.ask(client, "sync", request)
 
     def leave(self, client: Client, *, version: int = 5, by_instance: bool = False) -> None:
         member_id = "" if by_instance else client.member_id
-        identity = MemberIdentity(member_id=member_id, group_instance_id=client.instance)
-        request = LeaveGroupRequest(group_id=GROUP, members=[identity], member_id=member_id)
+        request = requests.leave(GROUP, (member_id, client.instance))
         by_instance = client.instance is not None and member_id == ""
         for other in self.clients:
             other.leaves = other is client or (by_instance and other.instance == client.instance)
@@ -177,21 +146,13 @@ class Crowd:
             other.leaves = False
 
     def beat(self, client: Client) -> ErrorCode:
-        code = self.world.group.heartbeat(
-            client.member_id, client.generation, client.instance, self.world.now_ms
-        )
+        code = self.world.heartbeat(client.member_id, client.generation, client.instance)
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             self.heard_ms[client.member_id] = self.world.now_ms
         return code
 
     def commit(self, client: Client) -> ErrorCode:
-        code = self.world.group.check_commit(
-            client.member_id,
-            client.generation,
-            client.instance,
-            version=9,
-            now_ms=self.world.now_ms,
-        )
+        code = self.world.check_commit(client.member_id, client.generation, client.instance)
         if code is ErrorCode.NONE:
             self.heard_ms[client.member_id] = self.world.now_ms
             # What the log would say of it (CommitOffsets is fenced by the member's row).
@@ -205,20 +166,20 @@ class Crowd:
     # The log, the clock.
 
     def write(self) -> None:
-        answers = self.world.write()
+        self.world.write()
         self._taken()
-        self.hear(answers)
+        self.hear()
 
     def fail(self, code: ErrorCode, *, applied: int = 0) -> None:
         commands = len(self.world.writing.commands) if self.world.writing is not None else 0
         whole = self.world.writing is not None and applied >= commands
-        answers = self.world.fail(code, applied=applied)
+        self.world.fail(code, applied=applied)
         if whole:
             self._taken()
         self.proposed = {}
         self.life += 1
         self.changed_ms = self.world.now_ms
-        self.hear(answers)
+        self.hear()
         for client in self.clients:
             client.tokens.clear()
 
@@ -235,54 +196,54 @@ class Crowd:
         until_ms = self.world.now_ms + ms
         while (at_ms := self.world.next_tick_ms(until_ms)) is not None:
             self.world.now_ms = at_ms
-            self.hear(self.world.tick())
+            self.world.tick()
+            self.hear()
         if self.world.writing is None:
             self.world.now_ms = until_ms
 
     # Answers.
 
-    def hear(self, answers: list[Answer]) -> None:
+    def hear(self) -> None:
         generation = self.world.group.generation
-        for answer in answers:
-            asked = self.asked.pop(answer.token)
-            asked.client.tokens.discard(answer.token)
-            self._gone(asked, answer.response)
-            if answer.response.error_code not in (
-                ErrorCode.NONE,
-                ErrorCode.MEMBER_ID_REQUIRED,
-            ):
-                asked.client.asks_ms = self.world.now_ms + BACKOFF_MS
-            match answer.response:
+        for asked in self.world.heard():
+            client = self.askers.pop(asked.token)
+            client.tokens.discard(asked.token)
+            self._gone(client, asked)
+            if asked.response.error_code not in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
+                client.asks_ms = self.world.now_ms + BACKOFF_MS
+            match asked.response:
                 case JoinGroupResponse() as joined:
-                    self._joined(asked, joined, generation)
+                    self._joined(client, asked.request, joined, generation)
                 case SyncGroupResponse() as synced:
-                    self._synced(asked, synced)
+                    self._synced(client, asked.request, synced)
                 case LeaveGroupResponse() as left:
-                    if left.error_code == ErrorCode.NONE and asked.client.version >= 3:
+                    if left.error_code == ErrorCode.NONE and client.version >= 3:
                         assert len(left.members) in (0, 1)
 
-    def _gone(self, asked: Asked, response: Any) -> None:
+    def _gone(self, client: Client, asked: Asked) -> None:
         """Whoever waits is not given up, unless it leaves, or nobody can tell if it is there."""
-        if response.error_code != ErrorCode.UNKNOWN_MEMBER_ID or asked.client.leaves:
+        response = asked.response
+        if response.error_code != ErrorCode.UNKNOWN_MEMBER_ID or client.leaves:
             return
         waited_ms = self.world.now_ms - asked.at_ms
         new = isinstance(response, JoinGroupResponse) and response.member_id == ""
         assert waited_ms == 0 or (new and waited_ms >= NEW_MEMBER_MS)
 
-    def _joined(self, asked: Asked, joined: JoinGroupResponse, generation: int) -> None:
-        client = asked.client
+    def _joined(
+        self, client: Client, request: Any, joined: JoinGroupResponse, generation: int
+    ) -> None:
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             assert client.version >= 4
-            assert asked.request.member_id == ""
+            assert request.member_id == ""
             client.member_id = joined.member_id
         elif joined.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
             client.member_id = ""
         if joined.error_code != ErrorCode.NONE:
             return
-        assert asked.request.member_id in ("", joined.member_id)
+        assert request.member_id in ("", joined.member_id)
         assert joined.generation_id == generation
         assert joined.protocol_type == "consumer"
-        assert joined.protocol_name in {name.name for name in asked.request.protocols}
+        assert joined.protocol_name in {name.name for name in request.protocols}
         place = (self.life, generation)
         assert self.chosen.setdefault(place, joined.protocol_name) == joined.protocol_name
         self.changed_ms = self.world.now_ms  # Perhaps the end of a join phase.
@@ -305,8 +266,7 @@ class Crowd:
         client.member_ids = member_ids
         client.assignment = None
 
-    def _synced(self, asked: Asked, synced: SyncGroupResponse) -> None:
-        request = asked.request
+    def _synced(self, client: Client, request: SyncGroupRequest, synced: SyncGroupResponse) -> None:
         # The last one: it was taken, but what the leader assigned fits into no entry.
         if synced.error_code in (
             ErrorCode.REBALANCE_IN_PROGRESS,
@@ -322,8 +282,8 @@ class Crowd:
         assert member.epoch == row.epoch
         assert decode_member(member.body).assignment == synced.assignment
         assert self.assigned[row.epoch].get(request.member_id, b"") == synced.assignment
-        if request.generation_id == asked.client.generation:
-            asked.client.assignment = synced.assignment
+        if request.generation_id == client.generation:
+            client.assignment = synced.assignment
         self.heard_ms[request.member_id] = self.world.now_ms
 
     # What holds between any two events.

@@ -4,7 +4,7 @@
     NAME joins [OPTION ...] [+PROTOCOL=BYTES ...]
     NAME syncs [OPTION ...] [+NAME=BYTES ...]          the leader with assignments
     NAME beats | commits | leaves [OPTION ...]
-    leave [v=N] WHO ...                                an administrator's; WHO is NAME, NAME/INSTANCE
+    leave WHO ...                                      an administrator's; WHO is NAME, NAME/INSTANCE
                                                        or /INSTANCE
     wait MS [NAME ...]                                 the clock goes on; what is due is done, and the
                                                        named send heartbeats every three seconds
@@ -24,28 +24,24 @@ A member's id is its client's id and a number. Lines that are indented are the o
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from broker.groups.group.effects import Answer, Write
+from broker.groups.group.effects import Write
 from coordinator.commands.codec import encoded_size
-from coordinator.commands.group_commands import ChangeGroup, CommitOffsets, CommittedOffset
-from protocol.consumer_protocol import Subscription, write_assignment, write_subscription
+from coordinator.commands.group_commands import ChangeGroup
+from protocol.consumer_protocol import write_assignment
 from protocol.errors import ErrorCode
 from protocol.messages import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
     JoinGroupResponse,
-    LeaveGroupRequest,
     LeaveGroupResponse,
-    MemberIdentity,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
 from protocol.types import TOPIC_ID_ZERO
-from tests.broker.groups.classic.world import GROUP, World
+from tests.broker.groups import requests
+from tests.broker.groups.pure import GROUP, Asked, classic_world
+from tests.kit.script import meaning, options
 
 SETTINGS = {
     "delay": "initial_rebalance_delay_ms",
@@ -75,29 +71,42 @@ class Member:
 
 class Script:
     def __init__(self) -> None:
-        self.world = World()
-        self._settings("delay=0")
+        self.world = classic_world()
         self.members: dict[str, Member] = {}
         self.askers: dict[int, str] = {}
         self.holds = False
-
-    def step(self, line: str) -> list[str]:
-        """Carry out one line; what came of it, a line for each outcome."""
-        words = line.split()
-        verbs = {
+        self.requests = {
             "joins": self._join,
             "syncs": self._sync,
             "beats": self._beat,
             "commits": self._commit,
             "leaves": self._leave,
         }
-        if len(words) > 1 and words[1] in verbs:
-            member = self.members.setdefault(words[0], Member(client=words[0]))
-            given = dict(_split(word) for word in words[2:] if not word.startswith("+"))
-            extras = dict(_split(word[1:]) for word in words[2:] if word.startswith("+"))
-            return list(verbs[words[1]](words[0], self._updated(member, given), extras))
-        verb = {"leave": self._leave_many}.get(words[0]) or getattr(self, f"_{words[0]}")
-        return list(verb(*words[1:]) or ())
+        self.phrases = {
+            "settings": self._settings,
+            "leave": self._leave_many,
+            "wait": self._wait,
+            "hold": self._hold,
+            "write": self._write,
+            "fail": self._fail,
+            "takeover": lambda: self._fail("NOT_COORDINATOR"),
+            "show": self._show,
+            "row": self._row,
+            "owner": self._owner,
+            "subscribes": lambda topic: ["yes" if self.world.group.subscribes(topic) else "no"],
+            "simple": self._simple,
+        }
+
+    def step(self, line: str) -> Iterable[str] | None:
+        """Carries out one line; a line for each outcome."""
+        name, *words = line.split()
+        if not words or words[0] not in self.requests:
+            return meaning(line, self.phrases)
+        member = self.members.setdefault(name, Member(client=name))
+        _, given = options(word for word in words if not word.startswith("+"))
+        parted = [word[1:].partition("=") for word in words if word.startswith("+")]
+        extras = {key: text for key, _, text in parted}
+        return self.requests[words[0]](name, self._updated(member, given), extras)
 
     def _updated(self, member: Member, given: dict[str, str]) -> Member:
         """The member as it speaks in this request; only what identifies it is for once."""
@@ -127,88 +136,64 @@ class Script:
         if extras:
             protocols = {key: _bytes(text) for key, text in extras.items() if key}
             member.protocols = self.members[name].protocols = protocols
-        request = JoinGroupRequest(
-            group_id=GROUP,
-            session_timeout_ms=member.session,
-            rebalance_timeout_ms=member.rebalance,
-            member_id=member.id,
-            group_instance_id=member.instance,
+        request = requests.join(
+            GROUP,
+            member.id,
+            instance_id=member.instance,
+            session_ms=member.session,
+            rebalance_ms=member.rebalance,
             protocol_type=member.type or "",
-            protocols=[
-                JoinGroupRequestProtocol(name=key, metadata=value)
-                for key, value in member.protocols.items()
-            ],
+            protocols=tuple(member.protocols.items()),
         )
         return self._ask("join", name, member, request)
 
     def _sync(self, name: str, member: Member, extras: dict[str, str]) -> Iterator[str]:
-        request = SyncGroupRequest(
-            group_id=GROUP,
-            generation_id=member.generation,
-            member_id=member.id,
-            group_instance_id=member.instance,
+        request = requests.sync(
+            GROUP,
+            member.id,
+            member.generation,
+            instance_id=member.instance,
             protocol_type=member.type if member.version >= 5 else None,
             protocol_name=member.name if member.version >= 5 else None,
-            assignments=[
-                SyncGroupRequestAssignment(
-                    member_id=self.members[key].id if key in self.members else key,
-                    assignment=_bytes(text),
-                )
-                for key, text in extras.items()
-            ],
+            assignments={self._id_of(each): _bytes(text) for each, text in extras.items()},
         )
         return self._ask("sync", name, member, request)
 
+    def _id_of(self, who: str) -> str:
+        return self.members[who].id if who in self.members else who
+
     def _leave(self, name: str, member: Member, _: dict[str, str]) -> Iterator[str]:
-        identity = MemberIdentity(member_id=member.id, group_instance_id=member.instance)
-        request = LeaveGroupRequest(group_id=GROUP, members=[identity], member_id=member.id)
+        request = requests.leave(GROUP, (member.id, member.instance))
         return self._ask("leave", name, member, request)
 
     def _leave_many(self, *words: str) -> Iterator[str]:
-        version = 5
-        identities = []
-        for word in words:
-            if word.startswith("v="):
-                version = int(word[2:])
-                continue
-            who, _, instance_id = word.partition("/")
-            member_id = self.members[who].id if who in self.members else who
-            identities.append(
-                MemberIdentity(member_id=member_id, group_instance_id=instance_id or None)
-            )
-        request = LeaveGroupRequest(group_id=GROUP, members=identities)
-        return self._ask("leave", "leave", Member(client="admin", version=version), request)
+        pairs = [word.partition("/") for word in words]
+        members = [(self._id_of(name), instance or None) for name, _, instance in pairs]
+        admin = Member(client="admin", version=5)
+        return self._ask("leave", "leave", admin, requests.leave(GROUP, *members))
 
     def _ask(self, what: str, name: str, member: Member, request: Any) -> Iterator[str]:
-        self.askers[self.world.token + 1] = name
-        token, answers = self.world.ask(
-            what, request, version=member.version, client_id=member.client
-        )
-        yield from self._told(answers)
-        if token in self.world.open and not self.world.writing:
+        asked = self.world.ask(what, request, version=member.version, client_id=member.client)
+        self.askers[asked.token] = name
+        yield from self._told()
+        if asked.token in self.world.waiting and not self.world.writing:
             yield f"{name} waits"
 
     def _beat(self, name: str, member: Member, _: dict[str, str]) -> Iterator[str]:
         yield f"{name}: {self._beat_code(member).name}"
 
     def _beat_code(self, member: Member) -> ErrorCode:
-        return self.world.group.heartbeat(
-            member.id, member.generation, member.instance, self.world.now_ms
-        )
+        return self.world.heartbeat(member.id, member.generation, member.instance)
 
     def _commit(self, name: str, member: Member, _: dict[str, str]) -> Iterator[str]:
-        world = self.world
-        code = world.group.check_commit(
-            member.id, member.generation, member.instance, version=9, now_ms=world.now_ms
-        )
+        code = self.world.check_commit(member.id, member.generation, member.instance)
         yield f"{name}: {code.name}"
 
     # What happens otherwise.
 
     def _settings(self, *words: str) -> None:
-        changes = {SETTINGS[key]: int(value) for key, value in map(_split, words)}
-        self.world.settings = replace(self.world.settings, **changes)
-        self.world.group.settings = self.world.settings
+        _, given = options(words)
+        self.world.configure(**{SETTINGS[key]: int(value) for key, value in given.items()})
 
     def _wait(self, text: str, *names: str) -> Iterator[str]:
         world = self.world
@@ -219,7 +204,8 @@ class Script:
             at_ms = world.next_tick_ms(min(until_ms, beat_ms))
             if at_ms is not None:
                 world.now_ms = at_ms
-                for line in self._told(world.tick()):
+                world.tick()
+                for line in self._told():
                     yield f"at {at_ms}: {line}"
             elif beat_ms <= until_ms:
                 world.now_ms = beat_ms
@@ -237,18 +223,15 @@ class Script:
         self.holds = True
 
     def _write(self) -> Iterator[str]:
-        return self._told(self.world.write())
+        self.world.write()
+        return self._told()
 
     def _fail(self, code: str, applied: str = "0") -> Iterator[str]:
-        return self._told(self.world.fail(ErrorCode[code], applied=int(applied)))
-
-    def _takeover(self) -> Iterator[str]:
-        return self._told(self.world.fail(ErrorCode.NOT_COORDINATOR))
+        self.world.fail(ErrorCode[code], applied=int(applied))
+        return self._told()
 
     def _simple(self) -> None:
-        story, agent = self.world.story, self.world.agent
-        committed = CommittedOffset(story.topic(agent), 0, 5, -1, "")
-        story.do(agent, CommitOffsets(GROUP, "", -1, (committed,)))
+        self.world.commit(self.world.create("events", 1))
         self.world.group.row_created()
 
     def _show(self) -> Iterator[str]:
@@ -276,22 +259,19 @@ class Script:
         topic, _, partition = place.rpartition("/")
         yield self.world.group.owner_of(topic, TOPIC_ID_ZERO, int(partition)) or "nobody known"
 
-    def _subscribes(self, topic: str) -> Iterator[str]:
-        yield "yes" if self.world.group.subscribes(topic) else "no"
-
     # What is told of an outcome.
 
-    def _told(self, answers: list[Answer]) -> Iterator[str]:
-        for answer in answers:
-            yield self._answer(answer)
+    def _told(self) -> Iterator[str]:
+        for asked in self.world.heard():
+            yield self._answer(asked)
         if self.world.writing is not None:
             yield _written(self.world.writing)
             if not self.holds:
-                yield from self._told(self.world.write())
+                yield from self._write()
 
-    def _answer(self, answer: Answer) -> str:
-        name = self.askers.pop(answer.token)
-        match answer.response:
+    def _answer(self, asked: Asked) -> str:
+        name = self.askers.pop(asked.token)
+        match asked.response:
             case JoinGroupResponse() as joined:
                 self._learn(name, joined)
                 return f"{name}: {_joined(joined)}"
@@ -306,12 +286,10 @@ class Script:
             case LeaveGroupResponse() as left:
                 told = [f"left {ErrorCode(left.error_code).name}"]
                 for member in left.members:
-                    instance = f"/{member.group_instance_id}" if member.group_instance_id else ""
                     error = ErrorCode(member.error_code).name
-                    told.append(f"{member.member_id}{instance} {error}")
+                    told.append(f"{_named(member)} {error}")
                 return f"{name}: {', '.join(told)}"
-            case _:
-                raise AssertionError(answer)
+        raise AssertionError(asked)
 
     def _learn(self, name: str, joined: JoinGroupResponse) -> None:
         member = self.members[name]
@@ -341,12 +319,13 @@ def _joined(joined: JoinGroupResponse) -> str:
     if joined.skip_assignment:
         told.append("skips the assignment")
     if joined.members:
-        members = []
-        for member in joined.members:
-            instance = f"/{member.group_instance_id}" if member.group_instance_id else ""
-            members.append(f"{member.member_id}{instance}={_text(member.metadata)}")
+        members = [f"{_named(member)}={_text(member.metadata)}" for member in joined.members]
         told.append(f"members {' '.join(members)}")
     return ", ".join(told)
+
+
+def _named(member: Any) -> str:
+    return member.member_id + (f"/{member.group_instance_id}" if member.group_instance_id else "")
 
 
 def _written(write: Write) -> str:
@@ -364,19 +343,13 @@ def _written(write: Write) -> str:
     return f"written: {' | '.join(told)}"
 
 
-def _split(word: str) -> tuple[str, str]:
-    key, _, value = word.partition("=")
-    return key, value
-
-
 def _bytes(text: str) -> bytes:
     call = CALL.fullmatch(text)
     if call is None:
         return text.encode()
     word, inside = call.groups()
     if word == "topics":
-        topics = inside.split(",") if inside else []
-        return write_subscription(Subscription(topics=topics, user_data=None, owned={}))
+        return requests.subscription(*(inside.split(",") if inside else []))
     if word == "parts":
         places = [place.split(":") for place in inside.split(";")]
         return write_assignment(
@@ -392,16 +365,3 @@ def _text(data: bytes) -> str:
     if not data:
         return "nothing"
     return data.decode() if data.isalnum() and len(data) < 50 else f"{len(data)} bytes"
-
-
-def run(text: str) -> str:
-    """The script with its outcomes as they are now."""
-    script = Script()
-    lines: list[str] = []
-    for line in text.splitlines():
-        if line.startswith(" "):
-            continue
-        lines.append(line)
-        if line and not line.startswith("#"):
-            lines += [f"    {outcome}" for outcome in script.step(line)]
-    return "\n".join(lines) + "\n"

@@ -98,7 +98,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(not_writing)
     @rule(size=st.sampled_from([100, 3, 2, 1]), delay_ms=st.sampled_from([0, 3_000]))
     def configure(self, size: int, delay_ms: int) -> None:
-        self.crowd.configure(max_size=size, initial_rebalance_delay_ms=delay_ms)
+        self.crowd.world.configure(max_size=size, initial_rebalance_delay_ms=delay_ms)
 
     @precondition(writing)
     @rule()
@@ -123,7 +123,7 @@ class AnyOrder(RuleBasedStateMachine):
     def teardown(self) -> None:
         """When c4 has gone and the others follow the protocol, the group becomes stable."""
         crowd = self.crowd
-        crowd.configure(max_size=100)
+        crowd.world.configure(max_size=100)
         clients = [client for client in crowd.clients if client.name != "c4"]
         for client in clients:
             client.protocols = ORDINARY

@@ -12,7 +12,7 @@ from typing import Any
 from protocol.errors import ErrorCode
 from protocol.messages import ConsumerGroupHeartbeatResponse
 from protocol.types import TopicId
-from tests.broker.groups.consumer.world import World, partitions_of
+from tests.broker.groups.pure import World, partitions_of
 
 Held = dict[TopicId, set[int]]
 

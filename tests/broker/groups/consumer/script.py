@@ -22,7 +22,7 @@ Indented lines are outcomes: the answer, then each command that was written. Lin
 # are comments.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,16 +34,10 @@ from broker.groups.consumer.rows import decode_group
 from coordinator.commands.entries import Entry
 from coordinator.commands.group_commands import ChangeGroup
 from protocol.errors import ErrorCode
-from protocol.messages import (
-    ConsumerGroupHeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    LeaveGroupRequest,
-    MemberIdentity,
-    SyncGroupRequest,
-)
+from protocol.messages import ConsumerGroupHeartbeatResponse
 from protocol.types import TopicId
-from tests.broker.groups.consumer.world import World, partitions_of
+from tests.broker.groups.pure import World, consumer_world, partitions_of
+from tests.kit.script import meaning, options, runs
 
 FIELDS = {
     "regex": "subscribed_topic_regex",
@@ -54,82 +48,61 @@ FIELDS = {
 }
 
 
-def listed(numbers: set[int] | frozenset[int]) -> str:
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+def listed(numbers: Iterable[int]) -> str:
+    return ",".join(runs(numbers))
 
 
 @dataclass
 class Script:
     patch: pytest.MonkeyPatch
-    world: World = field(default_factory=World)
+    world: World = field(default_factory=consumer_world)
     topics: dict[str, TopicId] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
 
-    def step(self, line: str) -> list[str]:
+    def step(self, line: str) -> Iterator[str]:
         entries = len(self.world.story.log)
-        told = self._told(line)
-        for _, entry in self.world.story.log[entries:]:
-            told += self._written(entry)
-        return told
-
-    def _told(self, line: str) -> list[str]:
         if line.startswith("fail "):
-            head, _, rest = line.removeprefix("fail ").partition(": ")
+            head, _, line = line.removeprefix("fail ").partition(": ")
             self.world.fail_after = int(head)
-            return self._told(rest)
-        head, colon, rest = line.partition(": ")
-        if colon:
-            verb, *words = rest.split()
-            return self._ask(head, verb, words)
-        verb, *words = line.split()
-        return getattr(self, f"_do_{verb}")(*words)
+        name, is_request, request = line.partition(": ")
+        if is_request:
+            yield from self._ask(name, *request.split())
+        else:
+            phrases = {
+                "topic": self._topic,
+                "delete": self.world.delete,
+                "wait": lambda time: self.world.wait(int(time[:-1]) * 1000),
+                "config": self._config,
+                "takeover": self.world.take_over,
+                "rows": lambda rows: self.patch.setattr(delta, "GROUP_COMMAND_ROWS_MAX", int(rows)),
+                "show group": self._show_group,
+                "show members": self._show_members,
+                "show describe": self._show_describe,
+                "show classic": lambda: [str(self.world.group.describe())],
+                "show deadline": self._show_deadline,
+            }
+            yield from meaning(line, phrases) or ()
+        for _, entry in self.world.story.log[entries:]:
+            yield from self._written(entry)
 
     # What happens around the group.
 
-    def _do_topic(self, name: str, count: str) -> list[str]:
+    def _topic(self, name: str, count: str) -> None:
         self.topics[name] = self.world.create(name, int(count))
-        return []
 
-    def _do_delete(self, name: str) -> list[str]:
-        self.world.delete(name)
-        return []
-
-    def _do_wait(self, time: str) -> list[str]:
-        self.world.wait(int(time[:-1]) * 1000)
-        return []
-
-    def _do_config(self, setting: str) -> list[str]:
+    def _config(self, setting: str) -> None:
         name, _, value = setting.partition("=")
         wanted = tuple(value.split(",")) if name == "consumer_assignors" else int(value)
-        self.world.reconfigure(**{name: wanted})
-        return []
-
-    def _do_takeover(self) -> list[str]:
-        self.world.take_over()
-        return []
-
-    def _do_rows(self, count: str) -> list[str]:
-        self.patch.setattr(delta, "GROUP_COMMAND_ROWS_MAX", int(count))
-        return []
-
-    def _do_show(self, what: str) -> list[str]:
-        return list(getattr(self, f"_show_{what}")())
+        self.world.configure(**{name: wanted})
 
     # Members.
 
-    def _ask(self, name: str, verb: str, words: list[str]) -> list[str]:
-        options = dict(word.split("=", 1) for word in words if "=" in word)
-        names = [word for word in words if "=" not in word]
-        member_id = options.pop("id", self.ids.get(name, name))
-        epoch = int(options.pop("epoch", self.epochs.get(name, 0)))
-        version = int(options.pop("v", 1))
+    def _ask(self, name: str, verb: str, *words: str) -> list[str]:
+        names, given = options(words)
+        member_id = given.pop("id", self.ids.get(name, name))
+        epoch = int(given.pop("epoch", self.epochs.get(name, 0)))
+        version = int(given.pop("v", 1))
         match verb:
             case "commit" | "fetch":
                 return [self._may(verb, member_id, epoch, version)]
@@ -138,8 +111,8 @@ class Script:
                 owner = self.world.group.owner_of(topic, self.topics[topic], int(partition))
                 return [str(owner)]
             case "classic":
-                return self._classic(names[0], member_id, version)
-        fields = self._fields(verb, names, options)
+                return [self._classic(names[0], member_id, version)]
+        fields = self._fields(verb, names, given)
         if verb in ("join", "leave", "away"):
             epoch = {"join": 0, "leave": -1, "away": -2}[verb]
         response = self.world.beat(member_id, epoch, version=version, **fields)
@@ -149,11 +122,11 @@ class Script:
             self.epochs[name] = response.member_epoch
         return [self._answer(response)]
 
-    def _fields(self, verb: str, names: list[str], options: dict[str, str]) -> dict[str, Any]:
+    def _fields(self, verb: str, names: list[str], given: dict[str, str]) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         if verb in ("join", "full"):
             fields = {"rebalance_timeout_ms": 60_000, "owned": {}, "subscribed_topic_names": names}
-        for option, value in options.items():
+        for option, value in given.items():
             match option:
                 case "has":
                     fields["owned"] = self._partitions(value)
@@ -176,37 +149,24 @@ class Script:
         return fields
 
     def _may(self, verb: str, member_id: str, epoch: int, version: int) -> str:
-        group, now_ms = self.world.group, self.world.now_ms
+        world = self.world
         if verb == "commit":
-            version = 9 if version == 1 else version
-            code = group.check_commit(member_id, epoch, None, version=version, now_ms=now_ms)
+            code = world.check_commit(member_id, epoch, version=9 if version == 1 else version)
         else:
             known = None if member_id == "none" else member_id
-            code = group.check_fetch(known, epoch, now_ms=now_ms)
-        return f"{int(code)} {code.name}"
+            code = world.group.check_fetch(known, epoch, now_ms=world.now_ms)
+        return _code(code)
 
-    def _classic(self, verb: str, member_id: str, version: int) -> list[str]:
-        group, now_ms = self.world.group, self.world.now_ms
-        if verb == "heartbeat":
-            code = group.heartbeat(member_id, 1, None, now_ms)
-            return [f"{int(code)} {code.name}"]
-        caller = self.world.caller(version)
+    def _classic(self, verb: str, member_id: str, version: int) -> str:
+        world = self.world
         match verb:
+            case "heartbeat":
+                return _code(world.heartbeat(member_id, 1))
             case "join":
-                protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
-                join = JoinGroupRequest(
-                    group_id="g", member_id=member_id, protocol_type="connect", protocols=[protocol]
-                )
-                effects = group.join(caller, join)
+                return str(world.join(member_id, version=version, protocol_type="connect"))
             case "sync":
-                effects = group.sync(caller, SyncGroupRequest(member_id=member_id))
-            case _:
-                members = [MemberIdentity(member_id=member_id)] if version >= 3 else []
-                leave = LeaveGroupRequest(members=members, member_id="" if members else member_id)
-                effects = group.leave(caller, leave)
-        (answer,) = self.world.perform(effects)
-        assert answer.token == caller.token
-        return [str(answer.response)]
+                return str(world.sync(member_id, -1, version=version))
+        return str(world.leave(member_id, version=version))
 
     # Words.
 
@@ -233,8 +193,7 @@ class Script:
 
     def _answer(self, response: ConsumerGroupHeartbeatResponse) -> str:
         if response.error_code:
-            code = ErrorCode(response.error_code)
-            return f"{int(code)} {code.name}: {response.error_message}"
+            return f"{_code(ErrorCode(response.error_code))}: {response.error_message}"
         told = f"{response.member_id}: epoch {response.member_epoch}"
         if (partitions := partitions_of(response)) is not None:
             told += f", {self._named(partitions)}"
@@ -287,22 +246,10 @@ class Script:
                     for topic in what.topic_partitions
                 )
 
-    def _show_classic(self) -> Iterator[str]:
-        yield str(self.world.group.describe())
-
     def _show_deadline(self) -> Iterator[str]:
         due_ms = self.world.group.deadline_ms()
         yield "none" if due_ms is None else f"in {due_ms - self.world.now_ms} ms"
 
 
-def run(text: str, patch: pytest.MonkeyPatch) -> str:
-    """The script with the outcomes as they are now."""
-    script = Script(patch)
-    lines: list[str] = []
-    for line in text.splitlines():
-        if line.startswith("    "):
-            continue
-        lines.append(line)
-        if line and not line.startswith("#"):
-            lines += [f"    {told}" for told in script.step(line)]
-    return "\n".join(lines) + "\n"
+def _code(code: ErrorCode) -> str:
+    return f"{int(code)} {code.name}"

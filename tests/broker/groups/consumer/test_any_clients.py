@@ -26,7 +26,7 @@ from broker.groups.consumer import steps as consumer_steps
 from broker.groups.consumer.subscriptions import resolve
 from protocol.types import TopicId
 from tests.broker.groups.consumer.clients import Client
-from tests.broker.groups.consumer.world import World
+from tests.broker.groups.pure import consumer_world
 
 TOPICS = ("orders", "orders-old", "bills")
 REGEXES = ("", "", "", "orders.*", "(bills|none)")
@@ -44,7 +44,7 @@ any_client = st.integers(0, CLIENTS_MAX - 1)
 class ConsumerGroupMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
+        self.world = consumer_world()
         self.clients: list[Client] = []
         self.ids = 0
         self.epochs = (0, 0)
@@ -192,7 +192,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_a_client_believes_is_true(self) -> None:
-        members = self.world.group.image.members
+        members = self.world.image.members
         for client in self.running():
             member = members.get(client.member_id)
             if member is None or client.epoch == 0:
@@ -207,7 +207,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def no_two_clients_own_a_partition(self) -> None:
         owners: dict[tuple[TopicId, int], str] = {}
         for client in self.running():
-            if client.member_id not in self.world.group.image.members:
+            if client.member_id not in self.world.image.members:
                 continue
             for topic, numbers in client.owned.items():
                 for number in numbers:
@@ -216,7 +216,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def epochs_never_go_back(self) -> None:
-        image = self.world.group.image
+        image = self.world.image
         epochs = (image.epoch, image.assignment_epoch)
         assert image.assignment_epoch <= image.epoch
         assert epochs >= self.epochs
@@ -227,7 +227,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def targets_give_each_partition_to_one(self) -> None:
-        image = self.world.group.image
+        image = self.world.image
         if image.epoch > image.assignment_epoch:
             return  # They are to be computed again.
         given = [
@@ -352,5 +352,5 @@ def live_long(seed: int, steps: int) -> ConsumerGroupMachine:
 @pytest.mark.parametrize("seed", range(30))
 def test_a_long_life_is_safe_and_ends_settled(seed: int):
     machine = live_long(seed, steps=300)
-    assert machine.world.group.image.epoch > 20
+    assert machine.world.image.epoch > 20
     assert machine.world.writes > 40

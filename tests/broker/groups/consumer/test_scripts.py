@@ -2,24 +2,8 @@
 
 from pathlib import Path
 
-import pytest
+from tests.broker.groups.consumer.script import Script
+from tests.kit.script import stories
 
-from tests.broker.groups.consumer.script import run
-
-SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
-
-
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_the_story_ends_as_written(
-    path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-):
-    text = path.read_text()
-    now = run(text, monkeypatch)
-    if request.config.getoption("--rewrite"):
-        path.write_text(now)
-    else:
-        assert now == text
-
-
-def test_there_are_stories():
-    assert len(SCRIPTS) >= 10
+SCRIPTS = Path(__file__).parent / "scripts"
+test_the_story_ends_as_written = stories(SCRIPTS, lambda patch: Script(patch).step, at_least=10)

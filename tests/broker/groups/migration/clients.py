@@ -18,25 +18,14 @@ from protocol.consumer_protocol import (
     write_subscription,
 )
 from protocol.errors import ErrorCode
-from protocol.messages import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-    JoinGroupResponseMember,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-    SyncGroupResponse,
-)
-from tests.broker.groups.migration.world import GROUP, World
+from protocol.messages import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
+from tests.broker.groups import requests
+from tests.broker.groups.pure import GROUP, World
+from tests.broker.groups.requests import COOPERATIVE, RANGE
 
 Held = dict[str, set[int]]
 """Partitions by topic name."""
 
-RANGE, COOPERATIVE = "range", "cooperative-sticky"
-SESSION_MS = 10_000
 TRY_AGAIN = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.REQUEST_TIMED_OUT,
@@ -71,9 +60,7 @@ class ClassicClient:
         if self.must_join:
             self.join()
             return
-        code = self.world.group.heartbeat(
-            self.member_id, self.generation, self.instance_id, self.world.now_ms
-        )
+        code = self.world.heartbeat(self.member_id, self.generation, self.instance_id)
         if code is not ErrorCode.NONE:
             self.fails(code)
 
@@ -105,21 +92,15 @@ class ClassicClient:
             owned={name: sorted(numbers) for name, numbers in self.owned.items()},
             generation_id=self.generation,
         )
-        request = JoinGroupRequest(
-            group_id=GROUP,
-            session_timeout_ms=SESSION_MS,
-            rebalance_timeout_ms=self.rebalance_timeout_ms,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            protocol_type="consumer",
-            protocols=[
-                JoinGroupRequestProtocol(
-                    name=self.protocol, metadata=write_subscription(subscription)
-                )
-            ],
+        request = requests.join(
+            GROUP,
+            self.member_id,
+            instance_id=self.instance_id,
+            rebalance_ms=self.rebalance_timeout_ms,
+            protocols=((self.protocol, write_subscription(subscription)),),
         )
         self.is_waiting = True
-        self.world.ask("join", request, self._joined, version=9)
+        self.world.ask("join", request, version=9, hear=self._joined)
 
     def _joined(self, response: JoinGroupResponse) -> None:
         self.is_waiting = False
@@ -143,19 +124,16 @@ class ClassicClient:
     # SyncGroup.
 
     def _sync(self, assignments: Mapping[str, bytes]) -> None:
-        request = SyncGroupRequest(
-            group_id=GROUP,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
+        request = requests.sync(
+            GROUP,
+            self.member_id,
+            self.generation,
+            instance_id=self.instance_id,
             protocol_type="consumer",
             protocol_name=self.protocol,
-            assignments=[
-                SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
-                for member_id, assignment in assignments.items()
-            ],
+            assignments=assignments,
         )
-        self.world.ask("sync", request, self._synced, version=5)
+        self.world.ask("sync", request, version=5, hear=self._synced)
 
     def _synced(self, response: SyncGroupResponse) -> None:
         self.is_waiting = False
@@ -221,14 +199,8 @@ class ClassicClient:
         """Static members do not say that they go."""
         self.owned = {}
         if self.instance_id is None and self.member_id:
-            request = LeaveGroupRequest(
-                group_id=GROUP, members=[MemberIdentity(member_id=self.member_id)]
-            )
-            self.world.ask("leave", request, self._left, version=5)
+            self.world.leave(self.member_id)
         self.crash()
-
-    def _left(self, response: LeaveGroupResponse) -> None:
-        assert isinstance(response, LeaveGroupResponse)
 
     def crash(self) -> None:
         self.is_running = False

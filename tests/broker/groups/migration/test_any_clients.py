@@ -8,8 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker.groups.consumer import delta
 from broker.groups.group import change_commands
-from tests.broker.groups.migration.clients import COOPERATIVE, RANGE, ClassicClient
+from tests.broker.groups.migration.clients import ClassicClient
 from tests.broker.groups.migration.village import AnyClient, Village
+from tests.broker.groups.requests import COOPERATIVE, RANGE
 
 TOPICS = ("orders", "bills")
 CLIENTS_MAX = 5

@@ -5,47 +5,47 @@ from unittest.mock import patch
 import pytest
 
 from broker.groups.group import change_commands
-from broker.groups.migration.protocol_change import MigratingClassicGroup
-from coordinator.commands.entries import OffsetsCommitted
-from coordinator.commands.group_commands import (
-    EPOCH_NONE,
-    CommitOffsets,
-    CommittedOffset,
-    GroupKind,
-)
+from coordinator.commands.group_commands import GroupKind
 from protocol.consumer_protocol import read_assignment
 from protocol.errors import ErrorCode
-from protocol.messages import MemberIdentity
 from tests.broker.groups.consumer.clients import Client as ConsumerClient
-from tests.broker.groups.migration.asks import (
-    consumer_joins,
-    join,
-    join_request,
-    leader_alone,
-    leave,
-)
-from tests.broker.groups.migration.clients import COOPERATIVE, RANGE, ClassicClient
-from tests.broker.groups.migration.village import Village, mixed
-from tests.broker.groups.migration.world import GROUP, World
+from tests.broker.groups.migration.village import Village, leader_alone, mixed, mixed_with_static
+from tests.broker.groups.pure import World, world_of_either
+from tests.broker.groups.requests import COOPERATIVE, RANGE
 
 E = ErrorCode
 
 
-def classics(village: Village) -> list[ClassicClient]:
-    return [client for client in village.running() if isinstance(client, ClassicClient)]
-
-
 def the_consumer(village: Village) -> ConsumerClient:
-    (client,) = (each for each in village.running() if isinstance(each, ConsumerClient))
+    (client,) = village.consumers()
     return client
+
+
+def emptied() -> World:
+    """A KIP-848 group whose only member has left."""
+    world = world_of_either()
+    world.create("t", 2)
+    world.subscribe("m", "t")
+    world.beat("m", -1)
+    assert world.row is not None
+    return world
+
+
+def alone() -> tuple[Village, ConsumerClient]:
+    """A KIP-848 group with one static member."""
+    village = Village()
+    village.world.create("t", 3)
+    static = village.consumer("t", instance_id="i")
+    village.settle(5)
+    return village, static
 
 
 @pytest.mark.parametrize("protocol", [RANGE, COOPERATIVE])
 def test_when_the_last_member_of_kip_848_leaves_the_others_rebalance(protocol: str) -> None:
     village = mixed(protocol)
     world = village.world
-    epoch = world.consumer.image.epoch
-    owned = {client.member_id: dict(client.owned) for client in classics(village)}
+    epoch = world.image.epoch
+    owned = {client.member_id: dict(client.owned) for client in village.classics()}
     the_consumer(village).leave(for_good=True)
     assert world.kinds == ["CONSUMER", "CLASSIC"]
     group = world.classic
@@ -55,9 +55,8 @@ def test_when_the_last_member_of_kip_848_leaves_the_others_rebalance(protocol: s
         assert {
             name: {*parts} for name, parts in read_assignment(member.assignment).items()
         } == owned[member.member_id]
-        code = group.heartbeat(member.member_id, epoch, None, world.now_ms)
-        assert code == E.REBALANCE_IN_PROGRESS
-        assert group.check_commit(member.member_id, epoch, None, version=8, now_ms=0) == E.NONE
+        assert world.heartbeat(member.member_id, epoch) == E.REBALANCE_IN_PROGRESS
+        assert world.check_commit(member.member_id, epoch, version=8) == E.NONE
     village.settle(10)
 
 
@@ -87,14 +86,13 @@ def test_whoever_takes_over_after_a_downgrade_lets_the_members_rebalance() -> No
 def test_whoever_takes_over_in_the_middle_of_a_downgrade_goes_on_with_it(count: int) -> None:
     village = mixed()
     world = village.world
-    ids = {client.member_id for client in classics(village)}
+    ids = {client.member_id for client in village.classics()}
     consumer = the_consumer(village)
     with patch.object(change_commands, "GROUP_COMMAND_ROWS_MAX", 1):
         world.fail_after = count
         consumer.leave(for_good=True)
-    assert isinstance(world.group, MigratingClassicGroup)
-    assert world.group.state() == "PreparingRebalance"
-    assert {*world.group.members.ids()} == ids
+    assert world.classic.state() == "PreparingRebalance"
+    assert {*world.classic.members.ids()} == ids
     village.settle(10)
     assert world.row is not None
     assert world.row.members.keys() == ids
@@ -111,9 +109,8 @@ def test_a_static_member_that_will_be_back_keeps_the_protocol() -> None:
     village = mixed()
     village.consumer("t", instance_id="i")
     village.settle(10)
-    for client in village.running():
-        if isinstance(client, ConsumerClient):
-            client.leave(for_good=False)
+    for client in village.consumers():
+        client.leave(for_good=False)
     assert village.world.kinds == ["CONSUMER"]
     village.settle(40)  # It does not come back.
     assert village.world.kinds == ["CONSUMER", "CLASSIC"]
@@ -138,10 +135,7 @@ def test_a_static_member_of_the_classic_protocol_that_replaces_the_last_one_join
 
 
 def test_the_only_member_may_be_replaced_by_one_of_the_classic_protocol() -> None:
-    village = Village()
-    village.world.create("t", 3)
-    static = village.consumer("t", instance_id="i")
-    village.settle(5)
+    village, static = alone()
     static.leave(for_good=False)
     village.classic("t", instance_id="i")
     village.settle(10)
@@ -149,25 +143,17 @@ def test_the_only_member_may_be_replaced_by_one_of_the_classic_protocol() -> Non
 
 
 def test_a_replacement_that_is_refused_downgrades_nothing() -> None:
-    village = mixed()
+    village, static = mixed_with_static()
     world = village.world
-    static = village.consumer("t", instance_id="i")
-    village.settle(10)
-    village.clients.remove(the := next(c for c in village.clients if c.member_id == "m1"))
-    assert isinstance(the, ConsumerClient)
-    the.leave(for_good=True)
-    refused = join(world, join_request(instance_id="i", session_ms=1))
+    refused = world.join(instance_id="i", session_ms=1)
     assert refused.error_code == E.INVALID_SESSION_TIMEOUT
     assert world.kinds == ["CONSUMER"]
     assert static.is_running
 
 
 def test_a_member_that_was_replaced_across_a_downgrade_ends() -> None:
-    village = Village()
+    village, static = alone()
     world = village.world
-    world.create("t", 3)
-    static = village.consumer("t", instance_id="i")
-    village.settle(5)
     village.classic("t", instance_id="i").step()
     assert world.kinds == ["CONSUMER", "CLASSIC"]
     refused = world.beat(static.member_id, static.epoch, instance_id="i")
@@ -198,7 +184,7 @@ def test_a_group_that_may_not_be_downgraded_goes_on_with_classic_members_alone(
     assert sorted(place for client in village.running() for place in village.held(client)) == [
         ("t", part) for part in range(6)
     ]
-    first, second = classics(village)
+    first, second = village.classics()
     first.leave()
     assert world.group.kind is GroupKind.CONSUMER
     second.leave()
@@ -207,7 +193,7 @@ def test_a_group_that_may_not_be_downgraded_goes_on_with_classic_members_alone(
 
 def test_a_classic_member_that_leaves_downgrades_nothing() -> None:
     village = mixed()
-    for client in classics(village):
+    for client in village.classics():
         client.leave()
     village.settle(10)
     assert village.world.kinds == ["CONSUMER"]
@@ -217,52 +203,44 @@ def test_who_is_behind_the_group_is_fenced_and_joins_the_rebalance() -> None:
     village = mixed(COOPERATIVE)
     world = village.world
     village.consumer("t").beat()
-    behind = classics(village)[0]
-    for client in village.running():
-        if isinstance(client, ConsumerClient):
-            client.leave(for_good=True)
+    behind = village.classics()[0]
+    for client in village.consumers():
+        client.leave(for_good=True)
     assert world.kinds == ["CONSUMER", "CLASSIC"]
     assert behind.generation < world.classic.generation
-    code = world.group.heartbeat(behind.member_id, behind.generation, None, world.now_ms)
+    code = world.heartbeat(behind.member_id, behind.generation)
     assert code == E.ILLEGAL_GENERATION
     village.settle(10)
 
 
 def test_a_static_member_that_comes_back_as_it_was_keeps_the_protocol() -> None:
-    village = mixed()
-    world = village.world
-    static = village.consumer("t", instance_id="i")
-    village.settle(10)
-    village.clients.remove(the := next(c for c in village.clients if c.member_id == "m1"))
-    assert isinstance(the, ConsumerClient)
-    the.leave(for_good=True)
+    village, static = mixed_with_static()
     static.leave(for_good=False)
     village.consumer("t", instance_id="i")
     village.settle(20)
-    assert world.kinds == ["CONSUMER"]
+    assert village.world.kinds == ["CONSUMER"]
 
 
 def test_what_a_member_still_has_to_give_up_is_its_own_until_the_rebalance_ends() -> None:
     village = mixed(COOPERATIVE)
     world = village.world
-    client = classics(village)[0]
+    client = village.classics()[0]
     for _ in range(3):
         village.consumer("t").beat()
     client.step()
     client.step()
-    member = world.consumer.image.members[client.member_id]
+    member = world.image.members[client.member_id]
     (revoking,) = member.revoking.values()
     (assigned,) = member.assigned.values()
-    for each in village.running():
-        if isinstance(each, ConsumerClient):
-            each.leave(for_good=True)
+    for each in village.consumers():
+        each.leave(for_good=True)
     found = world.classic.members.get(client.member_id)
     assert found is not None
     assert {*read_assignment(found.assignment)["t"]} == revoking | assigned
     epoch = world.row.epoch if world.row is not None else 0
     village.consumer("t").beat()
-    assert world.consumer.image.epoch > epoch
-    (assigned,) = world.consumer.image.members[client.member_id].assigned.values()
+    assert world.image.epoch > epoch
+    (assigned,) = world.image.members[client.member_id].assigned.values()
     assert revoking < assigned
     village.settle(20)
 
@@ -271,48 +249,39 @@ def test_what_a_member_still_has_to_give_up_is_its_own_until_the_rebalance_ends(
 
 
 def test_a_classic_group_without_members_is_what_its_first_member_wants() -> None:
-    world = World()
-    world.configure(consumer_migration_policy="disabled")
+    world = world_of_either(consumer_migration_policy="disabled")
     topic = world.create("t", 2)
     member_id = leader_alone(world)
-    offsets = (CommittedOffset(topic, 0, 7, -1, ""),)
-    outcome = world.story.do(world.agent, CommitOffsets(GROUP, member_id, 1, offsets))
-    assert isinstance(outcome, OffsetsCommitted)
-    leave(world, MemberIdentity(member_id=member_id))
+    world.commit(topic, member_id, 1)
+    world.leave(member_id)
     assert world.group.state() == "Empty"
-    epoch = world.row.epoch if world.row is not None else 0
-    joined = consumer_joins(world)
-    assert (joined.error_code, joined.member_epoch) == (E.NONE, epoch + 1)
     assert world.row is not None
+    epoch = world.row.epoch
+    joined = world.subscribe("m", "t")
+    assert (joined.error_code, joined.member_epoch) == (E.NONE, epoch + 1)
     assert world.row.kind is GroupKind.CONSUMER
     assert [*world.row.members] == ["m"]
     assert len(world.row.offsets) == 1
 
 
 def test_a_group_that_has_only_committed_offsets_is_what_its_first_member_wants() -> None:
-    world = World()
-    topic = world.create("t", 2)
-    offsets = (CommittedOffset(topic, 0, 7, -1, ""),)
-    world.story.do(world.agent, CommitOffsets(GROUP, "", EPOCH_NONE, offsets))
+    world = world_of_either()
+    world.commit(world.create("t", 2))
     world.take_over()
-    assert consumer_joins(world).member_epoch == 1
+    assert world.subscribe("m", "t").member_epoch == 1
 
 
 def test_who_was_only_given_an_id_is_nobody() -> None:
-    world = World()
+    world = world_of_either()
     world.create("t", 2)
-    assert join(world, join_request()).error_code == E.MEMBER_ID_REQUIRED
+    assert world.join().error_code == E.MEMBER_ID_REQUIRED
     world.configure(consumer_migration_policy="disabled")
-    assert consumer_joins(world).error_code == E.NONE
+    assert world.subscribe("m", "t").error_code == E.NONE
 
 
 def test_a_consumer_group_without_members_is_what_its_first_member_wants() -> None:
-    world = World()
+    world = emptied()
     world.configure(consumer_migration_policy="disabled")
-    world.create("t", 2)
-    consumer_joins(world)
-    world.beat("m", -1)
-    assert world.row is not None
     epoch = world.row.epoch
     village = Village(world)
     client = village.classic("t")
@@ -323,22 +292,15 @@ def test_a_consumer_group_without_members_is_what_its_first_member_wants() -> No
 
 
 def test_a_classic_member_that_does_not_finish_joining_leaves_the_row_as_it_is() -> None:
-    world = World()
-    world.create("t", 2)
-    consumer_joins(world)
-    world.beat("m", -1)
+    world = emptied()
     row = world.row
-    assert row is not None
     epoch = row.epoch
-    assert join(world, join_request()).error_code == E.MEMBER_ID_REQUIRED
+    assert world.join().error_code == E.MEMBER_ID_REQUIRED
     world.take_over()
     assert (row.kind, row.epoch) == (GroupKind.CONSUMER, epoch)
-    assert consumer_joins(world).member_epoch == epoch + 1
+    assert world.subscribe("m", "t").member_epoch == epoch + 1
 
 
 def test_an_id_from_before_is_unknown_in_a_group_without_members() -> None:
-    world = World()
-    world.create("t", 2)
-    consumer_joins(world)
-    world.beat("m", -1)
-    assert join(world, join_request("m")).error_code == E.UNKNOWN_MEMBER_ID
+    world = emptied()
+    assert world.join("m").error_code == E.UNKNOWN_MEMBER_ID

@@ -14,12 +14,12 @@ from coordinator.tables.groups import GroupRow, MemberRow
 from coordinator.tables.topics import Topics
 from protocol.consumer_protocol import read_assignment, write_assignment
 from protocol.types import POSITION_ZERO
-from tests.broker.groups.migration.asks import metadata
-from tests.broker.groups.migration.world import World
+from tests.broker.groups.pure import world_of_either
+from tests.broker.groups.requests import subscription
 
 
 def classic_body(assignment: dict[str, list[int]], data: bytes | None = None) -> bytes:
-    protocols = (("range", metadata("t") if data is None else data),)
+    protocols = (("range", subscription("t") if data is None else data),)
     body = MemberBody(None, "c", "/h", 30_000, 10_000, protocols, write_assignment(assignment))
     return rows.encode_member(body)
 
@@ -33,7 +33,7 @@ def row_of(kind: GroupKind, members: dict[str, MemberRow]) -> GroupRow:
 
 @pytest.fixture
 def topics() -> Topics:
-    world = World()
+    world = world_of_either()
     world.create("t", 4)
     return world.topics
 
@@ -101,7 +101,7 @@ def test_members_that_are_not_converted_back_yet_have_what_they_own(topics: Topi
         assigned={topic.topic_id: frozenset({0})},
         revoking={topic.topic_id: frozenset({3})},
         target={topic.topic_id: frozenset({1})},
-        classic=ClassicMember(10_000, (("range", metadata("t")),)),
+        classic=ClassicMember(10_000, (("range", subscription("t")),)),
     )
     whole = MemberRow(5, classic_body({"t": [2]}))
     row = row_of(

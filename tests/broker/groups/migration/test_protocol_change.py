@@ -9,10 +9,9 @@ from broker.groups.group import change_commands
 from coordinator.commands.group_commands import GroupKind
 from protocol.consumer_protocol import write_assignment
 from protocol.errors import ErrorCode
-from tests.broker.groups.migration.asks import consumer_joins, join_request, leader_alone, metadata
-from tests.broker.groups.migration.clients import COOPERATIVE, RANGE, SESSION_MS, ClassicClient
-from tests.broker.groups.migration.village import Village, three_classic
-from tests.broker.groups.migration.world import World
+from tests.broker.groups.migration.village import Village, leader_alone, three_classic
+from tests.broker.groups.pure import World, world_of_either
+from tests.broker.groups.requests import COOPERATIVE, RANGE, SESSION_MS, subscription
 
 E = ErrorCode
 
@@ -85,16 +84,15 @@ def test_an_upgrade_goes_on_however_often_the_group_is_taken_over() -> None:
 def test_members_keep_their_ids_and_assignments_and_the_generation_becomes_their_epoch() -> None:
     village = three_classic()
     world = village.world
-    before = {client.member_id: client for client in village.running()}
+    before = {client.member_id: client for client in village.classics()}
     generation = world.classic.generation
-    assert consumer_joins(world).error_code == E.NONE
-    image = world.consumer.image
+    assert world.subscribe("m", "t").error_code == E.NONE
+    image = world.image
     assert image.epoch == image.assignment_epoch == generation + 1
     assert [*image.members] == [*before, "m"]
     (topic,) = world.topics
     for member_id, client in before.items():
         member = image.members[member_id]
-        assert isinstance(client, ClassicClient)
         assert member.epoch == generation
         assert member.assigned == {topic.topic_id: frozenset(client.owned["t"])}
         assert member.subscription.names == {"t"}
@@ -106,14 +104,11 @@ def test_members_keep_their_ids_and_assignments_and_the_generation_becomes_their
 def test_classic_members_are_told_to_join_again_and_may_commit_until_then() -> None:
     village = three_classic()
     world = village.world
-    consumer_joins(world)
-    for client in village.running():
-        assert isinstance(client, ClassicClient)
+    world.subscribe("m", "t")
+    for client in village.classics():
         generation = client.generation
         for epoch, code in ((generation, E.NONE), (generation + 1, E.ILLEGAL_GENERATION)):
-            assert (
-                world.group.check_commit(client.member_id, epoch, None, version=8, now_ms=0) == code
-            )
+            assert world.check_commit(client.member_id, epoch, version=8) == code
         client.step()
         assert client.must_join
 
@@ -121,8 +116,7 @@ def test_classic_members_are_told_to_join_again_and_may_commit_until_then() -> N
 def test_members_that_wait_in_a_rebalance_are_told_to_join_again() -> None:
     village = three_classic()
     world = village.world
-    first, second, _ = village.running()
-    assert isinstance(first, ClassicClient)
+    first, second, _ = village.classics()
     first.join()
     second.step()
     second.step()
@@ -151,8 +145,8 @@ def test_a_member_that_was_gone_from_the_group_and_not_from_the_log_does_not_com
     village.running()[0].leave()
     assert world.row is not None
     assert len(world.row.members) == 3
-    consumer_joins(world)
-    assert len(world.row.members) == len(world.consumer.image.members) == 3
+    world.subscribe("m", "t")
+    assert len(world.row.members) == len(world.image.members) == 3
 
 
 def test_who_joins_may_be_a_static_member_of_the_classic_protocol_before() -> None:
@@ -165,12 +159,20 @@ def test_who_joins_may_be_a_static_member_of_the_classic_protocol_before() -> No
     owned = dict(static.owned)
     old_id = static.member_id
     static.leave()
-    consumer_joins(world, "m", instance_id="i")
+    world.subscribe("m", "t", instance_id="i")
     (topic,) = world.topics
-    member = world.consumer.image.members["m"]
+    member = world.image.members["m"]
     assert member.assigned == {topic.topic_id: frozenset(owned["t"])}
-    assert world.group.heartbeat(old_id, 1, "i", world.now_ms) == E.FENCED_INSTANCE_ID
-    assert old_id not in world.consumer.image.members
+    assert world.heartbeat(old_id, 1, "i") == E.FENCED_INSTANCE_ID
+    assert old_id not in world.image.members
+
+
+def refusal(world: World) -> str:
+    """Why the group stays a classic one."""
+    response = world.subscribe("m", "t")
+    assert response.error_code == E.GROUP_ID_NOT_FOUND
+    assert world.group.kind is GroupKind.CLASSIC
+    return response.error_message or ""
 
 
 REFUSED = [
@@ -188,11 +190,9 @@ def test_a_group_that_may_not_be_upgraded_stays_as_it_is(
     world = village.world
     world.configure(**settings)
     group, row = world.group, world.row
-    refusal = consumer_joins(world)
-    assert refusal.error_code == E.GROUP_ID_NOT_FOUND
-    assert refusal.error_message is not None
-    assert refusal.error_message.startswith("Cannot upgrade classic group g to consumer group beca")
-    assert reason in refusal.error_message
+    message = refusal(world)
+    assert message.startswith("Cannot upgrade classic group g to consumer group beca")
+    assert reason in message
     assert world.group is group
     assert world.row is row
     village.settle(3)
@@ -202,29 +202,23 @@ def test_a_group_that_may_not_be_upgraded_stays_as_it_is(
     ("data", "assignment", "reason"),
     [
         (b"\0\1garbage", write_assignment({}), "malformed"),
-        (metadata("t"), b"\0\1garbage", "malformed"),
-        (metadata("t"), write_assignment({}, user_data=b"mine"), "custom assignor"),
+        (subscription("t"), b"\0\1garbage", "malformed"),
+        (subscription("t"), write_assignment({}, user_data=b"mine"), "custom assignor"),
     ],
 )
 def test_a_group_whose_bytes_would_be_lost_is_not_upgraded(
     data: bytes, assignment: bytes, reason: str
 ) -> None:
-    world = World()
+    world = world_of_either()
     world.create("t", 2)
     leader_alone(world, data=data, assignment=assignment)
-    refusal = consumer_joins(world)
-    assert refusal.error_code == E.GROUP_ID_NOT_FOUND
-    assert reason in (refusal.error_message or "")
-    assert world.group.kind is GroupKind.CLASSIC
+    assert reason in refusal(world)
 
 
 def test_a_group_of_another_protocol_type_is_not_upgraded() -> None:
-    world = World()
-    request = join_request(protocol_type="connect", protocols=(("default", b""),))
-    world.ask("join", request, lambda response: None, version=3)
-    refusal = consumer_joins(world)
-    assert refusal.error_code == E.GROUP_ID_NOT_FOUND
-    assert "do not use the consumer embedded protocol" in (refusal.error_message or "")
+    world = world_of_either()
+    world.join(protocol_type="connect", protocols=(("default", b""),), version=3)
+    assert "do not use the consumer embedded protocol" in refusal(world)
 
 
 def test_a_group_with_a_partition_that_two_members_have_is_not_upgraded() -> None:
@@ -232,18 +226,16 @@ def test_a_group_with_a_partition_that_two_members_have_is_not_upgraded() -> Non
     world = village.world
     for member in world.classic.members:
         member.assignment = write_assignment({"t": [0]})
-    refusal = consumer_joins(world)
-    assert refusal.error_code == E.GROUP_ID_NOT_FOUND
-    assert "two of its members" in (refusal.error_message or "")
+    assert "two of its members" in refusal(world)
 
 
 def test_what_is_assigned_of_topics_that_are_gone_is_left_out() -> None:
-    world = World()
+    world = world_of_either()
     topic = world.create("t", 2)
     assignment = write_assignment({"gone": [0], "t": [0, 1, 2]})
     member_id = leader_alone(world, assignment=assignment)
-    consumer_joins(world)
-    assert world.consumer.image.members[member_id].assigned == {topic: frozenset({0, 1})}
+    world.subscribe("m", "t")
+    assert world.image.members[member_id].assigned == {topic: frozenset({0, 1})}
 
 
 def test_a_member_that_may_not_join_upgrades_nothing() -> None:
@@ -276,7 +268,7 @@ def test_a_write_that_fails_leaves_the_group_as_the_log_has_it() -> None:
     village = three_classic()
     world = village.world
     world.fail_after = 0
-    assert consumer_joins(world).error_code == E.REQUEST_TIMED_OUT
+    assert world.subscribe("m", "t").error_code == E.REQUEST_TIMED_OUT
     assert world.group.kind is GroupKind.CLASSIC
     village.settle(3)
 
@@ -287,14 +279,13 @@ def test_whoever_takes_over_in_the_middle_of_an_upgrade_goes_on_with_it() -> Non
         world = village.world
         with patch.object(delta, "GROUP_COMMAND_ROWS_MAX", 1):
             world.fail_after = count
-            consumer_joins(world)
-        image = world.consumer.image
+            world.subscribe("m", "t")
+        image = world.image
         ids = [client.member_id for client in village.running()]
         assert [*image.members] == ids
         assert image.epoch > image.assignment_epoch
-        for client in village.running():
-            assert isinstance(client, ClassicClient)
-            code = world.group.heartbeat(client.member_id, client.generation, None, world.now_ms)
+        for client in village.classics():
+            code = world.heartbeat(client.member_id, client.generation)
             assert code == E.REBALANCE_IN_PROGRESS
         village.consumer("t")
         village.settle(20)

@@ -14,10 +14,13 @@ from dataclasses import dataclass, field
 
 from broker.groups.migration.protocol_change import MigratingClassicGroup, MigratingConsumerGroup
 from coordinator.commands.group_commands import GroupKind
+from protocol.consumer_protocol import write_assignment
 from protocol.errors import ErrorCode
+from tests.broker.groups import requests
 from tests.broker.groups.consumer.clients import Client as ConsumerClient
-from tests.broker.groups.migration.clients import RANGE, ClassicClient
-from tests.broker.groups.migration.world import World
+from tests.broker.groups.migration.clients import ClassicClient
+from tests.broker.groups.pure import GROUP, World, world_of_either
+from tests.broker.groups.requests import RANGE
 
 AnyClient = ClassicClient | ConsumerClient
 ROUND_MS = 2_000
@@ -27,12 +30,18 @@ ROUNDS = 80
 
 @dataclass
 class Village:
-    world: World = field(default_factory=World)
+    world: World = field(default_factory=world_of_either)
     clients: list[AnyClient] = field(default_factory=list)
     ids: int = 0
 
     def running(self) -> list[AnyClient]:
         return [client for client in self.clients if client.is_running]
+
+    def classics(self) -> list[ClassicClient]:
+        return [client for client in self.running() if isinstance(client, ClassicClient)]
+
+    def consumers(self) -> list[ConsumerClient]:
+        return [client for client in self.running() if isinstance(client, ConsumerClient)]
 
     # Who is there.
 
@@ -120,10 +129,10 @@ class Village:
                     other = owners.setdefault(place, client)
                     assert other is client, f"{place} is owned by {client} and {other}"
         if isinstance(self.world.group, MigratingConsumerGroup):
-            self._check_picture(self.world.group)
+            self._check_owners(self.world.group)
         self._check_commits()
 
-    def _check_picture(self, group: MigratingConsumerGroup) -> None:
+    def _check_owners(self, group: MigratingConsumerGroup) -> None:
         for client in self.running():
             if self.known(client) and (isinstance(client, ClassicClient) or client.epoch > 0):
                 for name, part in self.held(client):
@@ -138,9 +147,7 @@ class Village:
             epoch = client.generation if isinstance(client, ClassicClient) else client.epoch
             if epoch < 0 or not client.member_id:
                 continue
-            code = self.world.group.check_commit(
-                client.member_id, epoch, client.instance_id, version=9, now_ms=self.world.now_ms
-            )
+            code = self.world.check_commit(client.member_id, epoch, client.instance_id)
             if code is ErrorCode.NONE:
                 assert row is not None
                 assert row.members[client.member_id].epoch == epoch
@@ -176,6 +183,21 @@ def three_classic(protocol: str = RANGE, *, partitions: int = 7) -> Village:
     return village
 
 
+def leader_alone(
+    world: World, *, assignment: bytes | None = None, data: bytes | None = None
+) -> str:
+    """A classic group of one member, with what it is assigned; its id."""
+    metadata = requests.subscription("t") if data is None else data
+    asked = world.ask("join", requests.join(GROUP, protocols=((RANGE, metadata),)), version=3)
+    world.wait(0)
+    member_id = asked.response.member_id
+    if assignment is None:
+        assignment = write_assignment({"t": [0, 1]})
+    synced = world.sync(member_id, 1, assignments={member_id: assignment})
+    assert synced.error_code == ErrorCode.NONE
+    return member_id
+
+
 def mixed(protocol: str = RANGE) -> Village:
     """Two classic members and one of KIP-848, settled."""
     village = three_classic(protocol, partitions=6)
@@ -184,3 +206,14 @@ def mixed(protocol: str = RANGE) -> Village:
     village.settle(20)
     assert village.world.kinds == ["CONSUMER"]
     return village
+
+
+def mixed_with_static(protocol: str = RANGE) -> tuple[Village, ConsumerClient]:
+    """Two classic members and, of KIP-848, one that is static."""
+    village = mixed(protocol)
+    (other,) = village.consumers()
+    static = village.consumer("t", instance_id="i")
+    village.settle(10)
+    other.leave(for_good=True)
+    village.clients.remove(other)
+    return village, static
