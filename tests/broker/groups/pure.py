@@ -290,8 +290,10 @@ class World:
     @contextmanager
     def _carrying_out(self) -> Iterator[None]:
         self.busy += 1
-        yield
-        self.busy -= 1
+        try:
+            yield
+        finally:
+            self.busy -= 1
         if not self.busy and self.writing is None:
             self.check()
             self._go_on()

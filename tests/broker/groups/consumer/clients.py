@@ -9,6 +9,7 @@ what is another's by now, until its next heartbeat fences it. No coordinator can
 from dataclasses import dataclass, field
 from typing import Any
 
+from broker.groups.consumer.subscriptions import resolve
 from protocol.errors import ErrorCode
 from protocol.messages import ConsumerGroupHeartbeatResponse
 from protocol.types import TopicId
@@ -42,6 +43,10 @@ class Client:
     reported: Held | None = None
     """What it last said that it has; None: it must say everything."""
     is_running: bool = True
+
+    def subscribes(self, topic_name: str) -> bool:
+        by_regex = self.regex and resolve(self.regex, [topic_name])
+        return topic_name in self.names or bool(by_regex)
 
     def fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {"instance_id": self.instance_id}

@@ -23,16 +23,14 @@ from hypothesis.stateful import (
 
 from broker.groups.consumer import delta
 from broker.groups.consumer import steps as consumer_steps
-from broker.groups.consumer.subscriptions import resolve
-from protocol.types import TopicId
 from tests.broker.groups.consumer.clients import Client
 from tests.broker.groups.pure import consumer_world
+from tests.broker.groups.village import Village
 
 TOPICS = ("orders", "orders-old", "bills")
 REGEXES = ("", "", "", "orders.*", "(bills|none)")
 INSTANCES = (None, None, "i", "j")
 CLIENTS_MAX = 6
-ROUND_MS = 2_000
 ROUNDS = 60
 """Enough for sessions and rebalance timeouts of who is gone, and all that comes after."""
 
@@ -44,9 +42,9 @@ any_client = st.integers(0, CLIENTS_MAX - 1)
 class ConsumerGroupMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.world = consumer_world()
-        self.clients: list[Client] = []
-        self.ids = 0
+        self.village = Village(consumer_world(), commits=False)
+        self.world = self.village.world
+        self.clients = self.village.clients
         self.epochs = (0, 0)
         self.patches = ExitStack()
 
@@ -67,11 +65,10 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             self.world.create(name, count)
 
     def running(self) -> list[Client]:
-        return [client for client in self.clients if client.is_running]
+        return self.village.consumers()
 
     def pick(self, index: int) -> Client:
-        running = self.running()
-        return running[index % len(running)]
+        return self.running()[index % len(self.running())]
 
     # Clients.
 
@@ -93,9 +90,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         loses_answer: bool,
         fail: int | None,
     ) -> None:
-        self.ids += 1
-        client = Client(self.world, f"m{self.ids}", names, regex, instance, timeout)
-        self.clients.append(client)
+        client = self.village.consumer(
+            *names, regex=regex, instance_id=instance, rebalance_timeout_ms=timeout
+        )
         self.world.fail_after = fail
         client.beat(loses_answer=loses_answer)
 
@@ -120,7 +117,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
                 client.beat()
                 if adopts and client.is_running:
                     client.adopt()
-                self.no_two_clients_own_a_partition()
+                self.village.check()
 
     @precondition(lambda self: self.running())
     @rule(index=any_client)
@@ -151,15 +148,14 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def crash(self, index: int) -> None:
         self.pick(index).crash()
 
-    @precondition(lambda self: len(self.running()) < len(self.clients) and self.ids < 40)
+    @precondition(lambda self: len(self.running()) < len(self.clients) and self.village.ids < 40)
     @rule(index=any_client, keeps_id=st.booleans(), fail=fails)
     def come_back(self, index: int, keeps_id: bool, fail: int | None) -> None:
         """As the same process would after a restart, or after it was refused."""
         gone = [client for client in self.clients if not client.is_running]
         client = gone[index % len(gone)]
         if not keeps_id:
-            self.ids += 1
-            client.member_id = f"m{self.ids}"
+            client.member_id = self.village.new_id()
         client.is_running = True
         self.world.fail_after = fail
         client.beat()
@@ -191,28 +187,8 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     # What must hold.
 
     @invariant()
-    def what_a_client_believes_is_true(self) -> None:
-        members = self.world.image.members
-        for client in self.running():
-            member = members.get(client.member_id)
-            if member is None or client.epoch == 0:
-                continue  # Fenced: it will hear of it.
-            for topic, numbers in client.owned.items():
-                its_own = member.assigned.get(topic, frozenset()) | member.revoking.get(
-                    topic, frozenset()
-                )
-                assert numbers <= its_own, (client, member)
-
-    @invariant()
-    def no_two_clients_own_a_partition(self) -> None:
-        owners: dict[tuple[TopicId, int], str] = {}
-        for client in self.running():
-            if client.member_id not in self.world.image.members:
-                continue
-            for topic, numbers in client.owned.items():
-                for number in numbers:
-                    other = owners.setdefault((topic, number), client.member_id)
-                    assert other == client.member_id
+    def what_clients_believe_to_own_is_theirs_alone(self) -> None:
+        self.village.check()
 
     @invariant()
     def epochs_never_go_back(self) -> None:
@@ -247,42 +223,14 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def settles(self) -> None:
         """From now on nothing fails."""
         for _ in range(ROUNDS):
-            self.world.wait(ROUND_MS)
-            for client in self.running():
-                client.beat()
-                if client.is_running:
-                    client.adopt()
-            self.what_a_client_believes_is_true()
-            self.no_two_clients_own_a_partition()
+            self.village.round()
             self.epochs_never_go_back()
-        group, writes = self.world.group, self.world.writes
-        running = {client.member_id: client for client in self.running()}
-        assert group.image.members.keys() == running.keys()
-        assert group.state() == ("Stable" if running else "Empty")
-        for client in running.values():
-            assert client.epoch == group.image.epoch
+        self.village.check_settled()
+        writes = self.world.writes
+        for client in self.running():
+            assert client.epoch == self.world.image.epoch
             client.beat()
         assert self.world.writes == writes, "a group at rest writes"
-        self.all_is_owned()
-
-    def all_is_owned(self) -> None:
-        owned = [
-            (topic, number)
-            for client in self.running()
-            for topic, numbers in client.owned.items()
-            for number in numbers
-        ]
-        wanted = set()
-        for client in self.running():
-            mine = set()
-            for topic in self.world.topics:
-                if topic.name in client.names or (
-                    client.regex and resolve(client.regex, [topic.name])
-                ):
-                    mine |= {(topic.topic_id, n) for n in range(topic.partition_count)}
-            assert {(t, n) for t, numbers in client.owned.items() for n in numbers} <= mine
-            wanted |= mine
-        assert sorted(owned) == sorted(wanted)
 
 
 TestConsumerGroup = ConsumerGroupMachine.TestCase
@@ -339,8 +287,7 @@ def live_long(seed: int, steps: int) -> ConsumerGroupMachine:
     try:
         for _ in range(steps):
             _step(machine, rng, fail_rate)
-            machine.what_a_client_believes_is_true()
-            machine.no_two_clients_own_a_partition()
+            machine.village.check()
             machine.epochs_never_go_back()
             machine.targets_give_each_partition_to_one()
         machine.settles()

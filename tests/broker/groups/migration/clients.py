@@ -52,6 +52,9 @@ class ClassicClient:
     def is_cooperative(self) -> bool:
         return self.protocol == COOPERATIVE
 
+    def subscribes(self, topic_name: str) -> bool:
+        return topic_name in self.names
+
     def step(self) -> None:
         """Whatever it has to do next: join, or a heartbeat."""
         assert self.is_running

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker.groups.consumer import delta
 from broker.groups.group import change_commands
 from tests.broker.groups.migration.clients import ClassicClient
-from tests.broker.groups.migration.village import AnyClient, Village
 from tests.broker.groups.requests import COOPERATIVE, RANGE
+from tests.broker.groups.village import AnyClient, Village
 
 TOPICS = ("orders", "bills")
 CLIENTS_MAX = 5
@@ -43,10 +43,6 @@ class MigratingGroups(RuleBasedStateMachine):
             self.world.create(name, count)
         self.protocol = protocol
         self.world.configure(initial_rebalance_delay_ms=delay_ms)
-
-    def pick(self, index: int) -> AnyClient:
-        running = self.village.running()
-        return running[index % len(running)]
 
     # Clients.
 
@@ -81,21 +77,13 @@ class MigratingGroups(RuleBasedStateMachine):
                 *names, instance_id=instance_id, rebalance_timeout_ms=timeout
             )
         self.world.fail_after = fail
-        self.step_of(client, adopts=True)
+        self.village.step(client)
 
     @precondition(lambda self: self.village.running())
     @rule(index=any_client, adopts=st.booleans(), fail=fails)
     def step(self, index: int, adopts: bool, fail: int | None) -> None:
         self.world.fail_after = fail
-        self.step_of(self.pick(index), adopts=adopts)
-
-    def step_of(self, client: AnyClient, *, adopts: bool) -> None:
-        if isinstance(client, ClassicClient):
-            client.step()
-        else:
-            client.beat()
-            if adopts and client.is_running:
-                client.adopt()
+        self.village.step(self.village.pick(index), adopts=adopts)
 
     @precondition(lambda self: self.village.running())
     @rule(times=st.integers(1, 4))
@@ -103,12 +91,12 @@ class MigratingGroups(RuleBasedStateMachine):
         for _ in range(times):
             for client in self.village.running():
                 if client.is_running:
-                    self.step_of(client, adopts=True)
+                    self.village.step(client)
 
     @precondition(lambda self: self.village.running())
     @rule(index=any_client)
     def revoke(self, index: int) -> None:
-        client = self.pick(index)
+        client = self.village.pick(index)
         if not isinstance(client, ClassicClient):
             client.revoke()
 
@@ -116,7 +104,9 @@ class MigratingGroups(RuleBasedStateMachine):
     @rule(index=any_client, fail=fails)
     def leave(self, index: int, fail: int | None) -> None:
         self.world.fail_after = fail
-        client = self.pick(index)
+        self.goes(self.village.pick(index))
+
+    def goes(self, client: AnyClient) -> None:
         if isinstance(client, ClassicClient):
             client.leave()
         else:
@@ -125,19 +115,17 @@ class MigratingGroups(RuleBasedStateMachine):
     @precondition(lambda self: len(self.village.running()) > 1)
     @rule(index=any_client)
     def crash(self, index: int) -> None:
-        self.pick(index).crash()
+        self.village.pick(index).crash()
 
     @precondition(lambda self: self.village.running())
     @rule(index=any_client, is_classic=st.booleans(), crashes=st.booleans(), fail=fails)
     def restart(self, index: int, is_classic: bool, crashes: bool, fail: int | None) -> None:
         """As a rolling upgrade does it, or its way back."""
-        client = self.pick(index)
+        client = self.village.pick(index)
         if crashes:
             client.crash()
-        elif isinstance(client, ClassicClient):
-            client.leave()
         else:
-            client.leave(for_good=False)
+            self.goes(client)
         self.start(is_classic, client.names, client.instance_id, 60_000, fail)
 
     # What happens to the cluster.

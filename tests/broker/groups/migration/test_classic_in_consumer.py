@@ -10,9 +10,9 @@ from protocol.consumer_protocol import (
     write_subscription,
 )
 from protocol.errors import ErrorCode
-from tests.broker.groups.migration.village import Village, mixed
 from tests.broker.groups.pure import World, world_of_either
 from tests.broker.groups.requests import COOPERATIVE, RANGE, SESSION_MS, subscription
+from tests.broker.groups.village import Village, mixed
 
 E = ErrorCode
 

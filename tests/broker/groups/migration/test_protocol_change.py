@@ -9,9 +9,9 @@ from broker.groups.group import change_commands
 from coordinator.commands.group_commands import GroupKind
 from protocol.consumer_protocol import write_assignment
 from protocol.errors import ErrorCode
-from tests.broker.groups.migration.village import Village, leader_alone, three_classic
 from tests.broker.groups.pure import World, world_of_either
 from tests.broker.groups.requests import COOPERATIVE, RANGE, SESSION_MS, subscription
+from tests.broker.groups.village import Village, leader_alone, three_classic
 
 E = ErrorCode
 
