@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -17,6 +19,7 @@ from tests.broker.groups.world import (
     Agent,
     Member,
     World,
+    alone,
     group_of,
     holder_of,
     join_request,
@@ -50,6 +53,15 @@ async def balanced(world: World, *agents: Agent) -> None:
     await asyncio.sleep(MISPLACED_MS_MIN / 1000 + 3)
     assert min(shares(*agents)) >= GROUP_SHARDS // len(agents) // 3
     assert sum(shares(*agents)) == GROUP_SHARDS
+
+
+@asynccontextmanager
+async def two_agents() -> AsyncGenerator[tuple[Agent, Agent], None]:
+    """Each of which has its share of the shards; groups are fakes."""
+    world = world_of_fakes()
+    async with world.agents("one", "two") as (one, two):
+        await balanced(world, one, two)
+        yield one, two
 
 
 async def lost(_session):
@@ -111,16 +123,15 @@ async def test_groups_go_with_their_shard_and_their_members_go_on(world: World) 
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_after_a_crash_another_agent_goes_on_with_the_same_members_and_generation(
-    seed: int, world: World
+    seed: int,
 ) -> None:
-    async with world.agents("one", "two") as (one, two):
-        await balanced(world, one, two)
+    async with two_agents() as (one, two):
         member = Member(two, group_of(two))
         assert await member.join() == 0
         two.log.down = True
-        begun_s = world.loop.time()
+        begun_s = one.world.loop.time()
         assert await until_served(member.group_id, one) is one
-        assert world.loop.time() - begun_s < 5
+        assert one.world.loop.time() - begun_s < 5
         after = member.at(one)
         assert await after.heartbeat() == 0
         assert await after.sync() == 0
@@ -128,25 +139,21 @@ async def test_after_a_crash_another_agent_goes_on_with_the_same_members_and_gen
         assert (row.epoch, list(row.members)) == (member.generation, [member.member_id])
 
 
-async def test_members_that_a_dead_agent_had_expire_though_nobody_asks_for_their_group(
-    world: World,
-) -> None:
-    async with world.agents("one", "two") as (one, two):
-        await balanced(world, one, two)
+async def test_members_that_a_dead_agent_had_expire_though_nobody_asks_for_their_group() -> None:
+    async with two_agents() as (one, two):
         member = Member(two, group_of(two))
         assert await member.join(session_ms=10_000) == 0
         two.log.down = True
         await until_served(member.group_id, one)
-        taken_s = world.loop.time()
+        taken_s = one.world.loop.time()
         while one.machine.groups.get(member.group_id).members:
             await asyncio.sleep(0.05)
         # A whole session timeout, from the takeover on.
-        assert 9.9 < world.loop.time() - taken_s < 10.3
+        assert 9.9 < one.world.loop.time() - taken_s < 10.3
 
 
-async def test_many_groups_are_loaded_in_slices(world: World) -> None:
-    async with world.agents("one", "two") as (one, two):
-        await balanced(world, one, two)
+async def test_many_groups_are_loaded_in_slices() -> None:
+    async with two_agents() as (one, two):
         ids = [group_of(two, prefix=f"{number}-") for number in range(300)]
         writing = [
             two.connect().call(apis.JOIN_GROUP, 5, join_request(each, "write")) for each in ids
@@ -163,9 +170,8 @@ async def test_many_groups_are_loaded_in_slices(world: World) -> None:
 
 
 @pytest.mark.promise("P5")
-async def test_an_agent_whose_session_is_not_proven_does_not_coordinate(world: World) -> None:
-    async with world.agents("one") as (one,):
-        await until_held(one)
+async def test_an_agent_whose_session_is_not_proven_does_not_coordinate() -> None:
+    async with alone() as one:
         member, parked = Member(one, "g"), Member(one, "g", "parked")
         assert await member.join() == 0
         parked.send_join("park")
@@ -180,11 +186,10 @@ async def test_an_agent_whose_session_is_not_proven_does_not_coordinate(world: W
         assert list(one.node.groups.runtime) == []
 
 
-async def test_at_the_very_deadline_nothing_is_answered_any_more_though_nobody_has_noticed_yet(
-    world: World,
-) -> None:
-    async with world.agents("one") as (one,):
-        await until_held(one)
+async def test_at_the_very_deadline_nothing_is_answered_any_more_though_nobody_has_noticed_yet() -> (
+    None
+):
+    async with alone() as one:
         member = Member(one, "g")
         assert await member.join() == 0
         one.log_client.incarnation = lambda: None
@@ -195,9 +200,8 @@ async def test_at_the_very_deadline_nothing_is_answered_any_more_though_nobody_h
         assert await member.heartbeat() == 0
 
 
-async def test_at_the_very_deadline_nothing_is_written_or_told_by_itself(world: World) -> None:
-    async with world.agents("one") as (one,):
-        await until_held(one)
+async def test_at_the_very_deadline_nothing_is_written_or_told_by_itself() -> None:
+    async with alone() as one:
         member, joining = Member(one, "g"), Member(one, "h")
         assert await member.join(session_ms=6_000) == 0
         await asyncio.sleep(5.5)
@@ -207,21 +211,20 @@ async def test_at_the_very_deadline_nothing_is_written_or_told_by_itself(world: 
         claims = one.node.groups.claims
         one.log_client.incarnation, claims._update = lambda: None, lambda: None
         one.catch_up()
-        entries = len(world.cluster.entries)
+        entries = len(one.world.cluster.entries)
         await asyncio.sleep(1)
         assert one.machine.groups.get("h").members
         assert joining.peer.frames() == []
-        assert len(world.cluster.entries) == entries
+        assert len(one.world.cluster.entries) == entries
         del one.log_client.incarnation, claims._update
         await lapse(one)
         assert await joining.joined() == NOT_COORDINATOR
 
 
-async def test_after_a_lapse_under_the_same_incarnation_members_have_a_whole_session_timeout(
-    world: World,
-) -> None:
-    async with world.agents("one", lease_ttl_ms="60000", session_deadline_ms="30000") as (one,):
-        await until_held(one)
+async def test_after_a_lapse_under_the_same_incarnation_members_have_a_whole_session_timeout() -> (
+    None
+):
+    async with alone(lease_ttl_ms="60000", session_deadline_ms="30000") as one:
         member = Member(one, "g")
         assert await member.join(session_ms=45_000) == 0
         before = one.log_client.incarnation()
@@ -231,22 +234,21 @@ async def test_after_a_lapse_under_the_same_incarnation_members_have_a_whole_ses
         await until_served("g", one)
         await settle()
         assert one.log_client.incarnation() == before
-        proven_s = world.loop.time()
+        proven_s = one.world.loop.time()
         assert len(FakeGroup.made) == 2
         assert await member.heartbeat() == 0
         while one.machine.groups.get("g").members:
             await asyncio.sleep(0.05)
-        assert 44.9 < world.loop.time() - proven_s < 45.3
+        assert 44.9 < one.world.loop.time() - proven_s < 45.3
 
 
 @pytest.mark.promise("P3")
 @pytest.mark.parametrize("arrives", [True, False])
 @pytest.mark.parametrize("seed", range(3))
 async def test_what_was_in_doubt_before_a_lapse_is_settled_before_the_group_is_served_again(
-    arrives, seed: int, world: World
+    arrives, seed: int
 ) -> None:
-    async with world.agents("one", lease_ttl_ms="14000", session_deadline_ms="5000") as (one,):
-        await until_held(one)
+    async with alone(lease_ttl_ms="14000", session_deadline_ms="5000") as one:
         member, doubtful = Member(one, "g"), Member(one, "g")
         assert await member.join(session_ms=60_000) == 0
         append = one.log.append
@@ -282,10 +284,9 @@ async def test_what_was_in_doubt_before_a_lapse_is_settled_before_the_group_is_s
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_leaving_agent_gives_its_shards_to_the_others_and_refuses_who_waits(
-    seed: int, world: World
+    seed: int,
 ) -> None:
-    async with world.agents("one", "two") as (one, two):
-        await balanced(world, one, two)
+    async with two_agents() as (one, two):
         member, parked = (Member(two, group_of(two)) for _ in range(2))
         assert await member.join(session_ms=120_000) == 0
         parked.send_join("park")
@@ -297,9 +298,9 @@ async def test_a_leaving_agent_gives_its_shards_to_the_others_and_refuses_who_wa
         assert await member.at(one).heartbeat() == 0
         assert shares(one, two) == [GROUP_SHARDS, 0]
         # It lives on for a while, and is given nothing back.
-        entries = len(world.cluster.entries)
+        entries = len(one.world.cluster.entries)
         await asyncio.sleep(30)
-        assert len(world.cluster.entries) == entries
+        assert len(one.world.cluster.entries) == entries
 
 
 async def test_a_leaving_agent_that_is_given_a_shard_gives_it_away_at_once(world: World) -> None:
@@ -313,21 +314,19 @@ async def test_a_leaving_agent_that_is_given_a_shard_gives_it_away_at_once(world
         assert shares(one, two) == [GROUP_SHARDS, 0]
 
 
-async def test_an_agent_that_seemed_to_leave_and_claims_again_gets_its_share(world: World) -> None:
-    async with world.agents("one", "two") as (one, two):
-        await balanced(world, one, two)
+async def test_an_agent_that_seemed_to_leave_and_claims_again_gets_its_share() -> None:
+    async with two_agents() as (one, two):
         theirs = two.machine.groups.held_by(two.log_client.incarnation())
         ours = one.log_client.incarnation()
         await two.log_client.propose(ReleaseShards(theirs, ours))
         await asyncio.sleep(20)
         assert shares(one, two) == [GROUP_SHARDS, 0]
         await one.log_client.propose(ReleaseShards(theirs[:3], 0))
-        await balanced(world, one, two)
+        await balanced(one.world, one, two)
 
 
-async def test_the_last_agent_leaves_without_waiting_for_anybody(world: World) -> None:
-    async with world.agents("one") as (one,):
-        await until_held(one)
+async def test_the_last_agent_leaves_without_waiting_for_anybody() -> None:
+    async with alone() as one:
         await one.node.groups.depart(2.0)
         assert one.machine.groups.holder(0) is None
 
@@ -389,20 +388,18 @@ async def test_a_shard_in_a_rebalance_stays_until_that_is_over(world: World) -> 
         assert {holder_of(each, one, two) for each in ids} == {one, two}
 
 
-async def test_a_claim_that_was_not_done_is_made_again(world: World) -> None:
-    async with world.agents("one") as (one,):
-        await until_held(one)
+async def test_a_claim_that_was_not_done_is_made_again() -> None:
+    async with alone() as one:
         refused = refuse(one, ClaimShards, times=3)
         await one.log_client.propose(ReleaseShards(tuple(range(64)), 0))
         await until_served("g", one, seconds=10)
         assert len(refused) == 3
 
 
-async def test_what_became_free_during_a_claim_is_claimed_right_after_it(world: World) -> None:
-    async with world.agents("one") as (one,):
-        await until_held(one)
+async def test_what_became_free_during_a_claim_is_claimed_right_after_it() -> None:
+    async with alone() as one:
         claims = one.node.groups.claims
-        under_way = world.loop.create_future()
+        under_way = one.world.loop.create_future()
         under_way.add_done_callback(claims._settled)
         claims._under_way[under_way] = frozenset()
         await one.log_client.propose(ReleaseShards(tuple(range(64)), 0))
@@ -412,11 +409,8 @@ async def test_what_became_free_during_a_claim_is_claimed_right_after_it(world: 
         await until_served("g", one, seconds=0.2)
 
 
-async def test_an_agent_that_is_closed_under_its_feet_takes_its_groups_up_as_another(
-    world: World,
-) -> None:
-    async with world.agents("one", "two") as (one, two):
-        await balanced(world, one, two)
+async def test_an_agent_that_is_closed_under_its_feet_takes_its_groups_up_as_another() -> None:
+    async with two_agents() as (one, two):
         member = Member(one, group_of(one))
         assert await member.join() == 0
         old = one.log_client.incarnation()
@@ -428,7 +422,7 @@ async def test_an_agent_that_is_closed_under_its_feet_takes_its_groups_up_as_ano
         one.catch_up()
         while one.log_client.incarnation() in (None, old):
             await asyncio.sleep(0.05)
-        await balanced(world, one, two)
+        await balanced(one.world, one, two)
 
 
 @pytest.mark.promise("P5")

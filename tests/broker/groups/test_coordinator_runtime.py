@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -18,19 +16,11 @@ from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import ConsumerGroupHeartbeatRequest
 from tests.broker.groups.fake import BugError, FakeGroup
-from tests.broker.groups.world import Agent, Member, join_request, until_held, world_of_fakes
+from tests.broker.groups.world import Member, alone, join_request
 from tests.kit.client import settle
 from tests.kit.loop import take_failures
 
 GROUP = "g"
-
-
-@asynccontextmanager
-async def alone(**changes: str) -> AsyncGenerator[Agent, None]:
-    """The one agent of a world, which holds all shards; groups are fakes."""
-    async with world_of_fakes().agents("one", **changes) as (one,):
-        await until_held(one)
-        yield one
 
 
 def stats(agent):

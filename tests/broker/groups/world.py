@@ -28,6 +28,14 @@ def world_of_fakes() -> World:
 
 
 @asynccontextmanager
+async def alone(**changes: str) -> AsyncGenerator[Agent, None]:
+    """The one agent of a world, which holds all shards; groups are fakes."""
+    async with world_of_fakes().agents("one", **changes) as (one,):
+        await until_held(one)
+        yield one
+
+
+@asynccontextmanager
 async def agents(*names: str, **told: str) -> AsyncGenerator[list[Agent], None]:
     """Agents ("one" when none is named) with a topic "logs" of four partitions; each of them has
     its shards of groups, and knows."""

@@ -21,6 +21,8 @@ A, B, C, D = (TopicId(bytes([number]) * 16) for number in range(1, 5))
 TOPICS = [A, B, C, D]
 
 Owned = tuple[TopicId, int]
+Group = tuple[list[Member], dict[TopicId, int]]
+"""Members, and how many partitions topics have."""
 
 
 def member(
@@ -56,7 +58,7 @@ def again(members: Sequence[Member], found: Mapping[str, Assignment]) -> list[Me
 @st.composite
 def groups(
     draw: st.DrawFn, *, alike: bool = False, members_max: int = 7, size_max: int = 9
-) -> tuple[list[Member], dict[TopicId, int]]:
+) -> Group:
     """Members that had anything: also what is gone, or what they no longer subscribe to."""
     partitions = {topic: draw(st.integers(1, size_max)) for topic in draw(st.permutations(TOPICS))}
     del partitions[draw(st.sampled_from(TOPICS))]
@@ -83,7 +85,7 @@ def groups(
 @pytest.mark.parametrize("name", NAMES)
 @given(group=groups())
 def test_every_partition_of_a_subscribed_topic_goes_to_exactly_one_of_its_subscribers(
-    name: str, group: tuple[list[Member], dict[TopicId, int]]
+    name: str, group: Group
 ) -> None:
     members, partitions = group
     found = assign(name, members, partitions)
@@ -101,9 +103,7 @@ def test_every_partition_of_a_subscribed_topic_goes_to_exactly_one_of_its_subscr
 
 @pytest.mark.parametrize("name", NAMES)
 @given(group=groups())
-def test_assigning_again_from_the_result_changes_nothing(
-    name: str, group: tuple[list[Member], dict[TopicId, int]]
-) -> None:
+def test_assigning_again_from_the_result_changes_nothing(name: str, group: Group) -> None:
     members, partitions = group
     found = assign(name, members, partitions)
     assert assign(name, again(members, found), partitions) == found
@@ -112,7 +112,7 @@ def test_assigning_again_from_the_result_changes_nothing(
 @pytest.mark.parametrize("name", NAMES)
 @given(group=groups(), seed=st.integers())
 def test_the_order_in_which_members_and_topics_are_given_does_not_matter(
-    name: str, group: tuple[list[Member], dict[TopicId, int]], seed: int
+    name: str, group: Group, seed: int
 ) -> None:
     members, partitions = group
     lots = random.Random(seed)
@@ -162,16 +162,14 @@ def test_there_is_no_other_assignor() -> None:
 
 
 @given(group=groups(alike=True))
-def test_uniform_with_equal_subscriptions_keeps_sizes_within_one(
-    group: tuple[list[Member], dict[TopicId, int]],
-) -> None:
+def test_uniform_with_equal_subscriptions_keeps_sizes_within_one(group: Group) -> None:
     found = sizes(assign("uniform", *group)).values()
     assert max(found) - min(found) <= 1
 
 
 @given(group=groups(alike=True))
 def test_uniform_with_equal_subscriptions_moves_as_few_partitions_as_sizes_allow(
-    group: tuple[list[Member], dict[TopicId, int]],
+    group: Group,
 ) -> None:
     members, partitions = group
     found = assign("uniform", members, partitions)
@@ -195,9 +193,7 @@ def test_uniform_with_equal_subscriptions_moves_as_few_partitions_as_sizes_allow
 
 
 @given(group=groups(members_max=3, size_max=2))
-def test_uniform_with_any_subscriptions_is_as_even_as_any_assignment_can_be(
-    group: tuple[list[Member], dict[TopicId, int]],
-) -> None:
+def test_uniform_with_any_subscriptions_is_as_even_as_any_assignment_can_be(group: Group) -> None:
     members, partitions = group
     found = sorted(sizes(assign("uniform", members, partitions)).values(), reverse=True)
     choices = []
@@ -213,7 +209,7 @@ def test_uniform_with_any_subscriptions_is_as_even_as_any_assignment_can_be(
 
 @given(group=groups(members_max=9))
 def test_uniform_with_any_subscriptions_leaves_no_chain_that_would_make_it_more_even(
-    group: tuple[list[Member], dict[TopicId, int]],
+    group: Group,
 ) -> None:
     members, partitions = group
     found = assign("uniform", members, partitions)
@@ -259,7 +255,7 @@ BACK_AFTER_A_CHAIN = (
 @example(group=HAD_ITS_EXTRA)
 @example(group=BACK_AFTER_A_CHAIN)
 def test_uniform_moves_no_partition_that_could_go_back_without_making_sizes_less_even(
-    group: tuple[list[Member], dict[TopicId, int]],
+    group: Group,
 ) -> None:
     members, partitions = group
     found = assign("uniform", members, partitions)
@@ -359,9 +355,7 @@ def test_range_gives_a_static_member_the_same_under_a_new_member_id() -> None:
 
 
 @given(group=groups())
-def test_range_gives_adjacent_partitions_of_sizes_within_one(
-    group: tuple[list[Member], dict[TopicId, int]],
-) -> None:
+def test_range_gives_adjacent_partitions_of_sizes_within_one(group: Group) -> None:
     members, partitions = group
     found = assign("range", members, partitions)
     for topic, size in partitions.items():

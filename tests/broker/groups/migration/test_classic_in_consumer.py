@@ -196,28 +196,27 @@ def test_topics_that_are_gone_are_not_told() -> None:
     assert read_assignment(told.assignment) == {}
 
 
-def test_a_sync_that_does_not_fit_is_refused() -> None:
+NAMED = {"protocol_type": "consumer", "protocol_name": RANGE}
+
+
+@pytest.mark.parametrize(
+    ("who", "behind", "fields", "code"),
+    [
+        ("x", 0, NAMED, E.UNKNOWN_MEMBER_ID),
+        ("m", 0, NAMED, E.UNKNOWN_MEMBER_ID),
+        (None, 0, {**NAMED, "instance_id": "i"}, E.UNKNOWN_MEMBER_ID),
+        (None, 1, NAMED, E.ILLEGAL_GENERATION),
+        (None, 0, {**NAMED, "protocol_type": "x"}, E.INCONSISTENT_GROUP_PROTOCOL),
+        (None, 0, {**NAMED, "protocol_name": "x"}, E.INCONSISTENT_GROUP_PROTOCOL),
+        (None, 0, NAMED, E.NONE),
+        (None, 0, {}, E.NONE),
+    ],
+)
+def test_a_sync_that_does_not_fit_is_refused(
+    who: str | None, behind: int, fields: dict[str, str], code: ErrorCode
+) -> None:
     world, member_id, generation = settled()
-    for told, code in (
-        (world.sync("x", generation), E.UNKNOWN_MEMBER_ID),
-        (world.sync("m", generation), E.UNKNOWN_MEMBER_ID),
-        (world.sync(member_id, generation, instance_id="i"), E.UNKNOWN_MEMBER_ID),
-        (world.sync(member_id, generation - 1), E.ILLEGAL_GENERATION),
-        (
-            world.sync(member_id, generation, protocol_type="x", protocol_name=RANGE),
-            E.INCONSISTENT_GROUP_PROTOCOL,
-        ),
-        (
-            world.sync(member_id, generation, protocol_type="consumer", protocol_name="x"),
-            E.INCONSISTENT_GROUP_PROTOCOL,
-        ),
-        (
-            world.sync(member_id, generation, protocol_type="consumer", protocol_name=RANGE),
-            E.NONE,
-        ),
-        (world.sync(member_id, generation), E.NONE),
-    ):
-        assert told.error_code == code
+    assert world.sync(who or member_id, generation - behind, **fields).error_code == code
 
 
 def test_who_is_behind_is_to_join_and_not_to_sync() -> None:
