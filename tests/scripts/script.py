@@ -160,10 +160,11 @@ class Script:
             case ChunkCommitted(results):
                 assert isinstance(command, CommitChunk)
                 return f"committed: {self._results(command, results)}"
-        for words in (self.groups, self.transactions, self.jobs):
-            if (told := words.told(command, outcome)) is not None:
+            case _:
+                words = (self.groups, self.transactions, self.jobs)
+                told = next(filter(None, (each.told(command, outcome) for each in words)), None)
+                assert told is not None, outcome
                 return told
-        raise AssertionError(outcome)
 
     def _results(self, command: CommitChunk, results: tuple[ItemResult, ...]) -> str:
         rest = iter(results)

@@ -18,7 +18,7 @@ from broker.groups.classic.group import ClassicGroup
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.image import GroupImage
 from broker.groups.group.effects import Answer, Caller, Effects, ReplaceGroup, Write
-from broker.groups.group.live import GroupFactory
+from broker.groups.group.live import GroupFactory, LiveGroup
 from broker.groups.migration import protocol_change
 from broker.groups.migration.members import as_consumer
 from coordinator.commands.codec import decode_entry, encode_entry
@@ -112,7 +112,7 @@ class World:
     def __post_init__(self) -> None:
         self.agent = self.story.open()
         self.story.do(self.agent, ClaimShards((*range(GROUP_SHARDS),)))
-        self.group: Any = self.loaded()
+        self.group: LiveGroup = self.loaded()
 
     @property
     def topics(self) -> Topics:
@@ -125,8 +125,12 @@ class World:
     @property
     def image(self) -> GroupImage:
         """Of a KIP-848 group."""
+        return self.consumer.image
+
+    @property
+    def consumer(self) -> ConsumerGroup:
         assert isinstance(self.group, ConsumerGroup)
-        return self.group.image
+        return self.group
 
     @property
     def classic(self) -> ClassicGroup:
@@ -226,8 +230,9 @@ class World:
         asked = self.ask(
             "consumer_heartbeat", request, version=version, client_id=client_id, host=host
         )
-        assert asked.response is not None, "a heartbeat that waits though nothing is under way"
-        return asked.response
+        response = asked.response
+        assert isinstance(response, ConsumerGroupHeartbeatResponse), "it waits for nothing"
+        return response
 
     def subscribe(
         self, member_id: str, *names: str, **fields: Any
@@ -338,7 +343,7 @@ class World:
         """Another agent has the group's shard, and makes it from the row."""
         self.fail(ErrorCode.NOT_COORDINATOR)
 
-    def loaded(self) -> Any:
+    def loaded(self) -> LiveGroup:
         """What another agent has in place of this group."""
         if self.row is None:
             return self.factory.new(GroupKind.CLASSIC, GROUP, self.settings, self.topics)

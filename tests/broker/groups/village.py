@@ -129,10 +129,11 @@ class Village:
 
     def held(self, client: AnyClient) -> list[tuple[TopicId, int]]:
         """What it believes to own; a classic one, of topics that there are."""
-        owned = client.owned
         if isinstance(client, ClassicClient):
             topics = [topic for topic in self.world.topics if topic.name in client.owned]
             owned = {topic.topic_id: client.owned[topic.name] for topic in topics}
+        else:
+            owned = client.owned
         return [(topic_id, part) for topic_id, parts in owned.items() for part in parts]
 
     def check(self) -> None:
@@ -204,7 +205,7 @@ def leader_alone(
     metadata = requests.subscription("t") if data is None else data
     asked = world.ask("join", requests.join(GROUP, protocols=((RANGE, metadata),)), version=3)
     world.wait(0)
-    member_id = asked.response.member_id
+    member_id: str = asked.response.member_id
     if assignment is None:
         assignment = write_assignment({"t": [0, 1]})
     synced = world.sync(member_id, 1, assignments={member_id: assignment})
@@ -215,7 +216,9 @@ def leader_alone(
 def mixed(protocol: str = RANGE) -> Village:
     """Two classic members and one of KIP-848, settled."""
     village = three_classic(protocol, partitions=6)
-    village.clients.pop(0).leave()
+    first = village.classics()[0]
+    first.leave()
+    village.clients.remove(first)
     village.consumer("t")
     village.settle(20)
     assert village.world.kinds == ["CONSUMER"]

@@ -84,8 +84,8 @@ class Crowd:
 
     def ask(self, client: Client, what: str, request: Any, *, version: int | None = None) -> None:
         world = self.world
-        before = {member.member_id for member in world.group.members}
-        instances = {member.instance_id: member.member_id for member in world.group.members}
+        before = {member.member_id for member in world.classic.members}
+        instances = {member.instance_id: member.member_id for member in world.classic.members}
         asked = world.ask(what, request, version=version or client.version, client_id=client.name)
         self.askers[asked.token] = client
         client.tokens.add(asked.token)
@@ -104,12 +104,12 @@ class Crowd:
 
     def _replace(self, before: set[str], instances: dict[str | None, str]) -> None:
         """A static member's new id is being written: it has the assignment of the old one."""
-        for member in self.world.group.members:
+        for member in self.world.classic.members:
             if member.member_id not in before and member.instance_id in instances:
-                old = self.assigned[self.world.group.generation]
+                old = self.assigned[self.world.classic.generation]
                 old_id = instances[member.instance_id]
                 self.proposed = {**old, member.member_id: old.get(old_id, b"")}
-                place = (self.life, self.world.group.generation)
+                place = (self.life, self.world.classic.generation)
                 if self.leaders.get(place) == old_id:
                     self.leaders[place] = member.member_id
 
@@ -157,7 +157,7 @@ class Crowd:
             self.heard_ms[client.member_id] = self.world.now_ms
             # What the log would say of it (CommitOffsets is fenced by the member's row).
             row = self.world.row
-            member = self.world.group.members.get(client.member_id)
+            member = self.world.classic.members.get(client.member_id)
             if member is not None and member.join_token is None:
                 assert row is not None
                 assert row.members[client.member_id].epoch == client.generation
@@ -204,7 +204,7 @@ class Crowd:
     # Answers.
 
     def hear(self) -> None:
-        generation = self.world.group.generation
+        generation = self.world.classic.generation
         for asked in self.world.heard():
             client = self.askers.pop(asked.token)
             client.tokens.discard(asked.token)
@@ -216,7 +216,8 @@ class Crowd:
                     self._joined(client, asked.request, joined, generation)
                 case SyncGroupResponse() as synced:
                     self._synced(client, asked.request, synced)
-                case LeaveGroupResponse() as left:
+                case left:
+                    assert isinstance(left, LeaveGroupResponse)
                     if left.error_code == ErrorCode.NONE and client.version >= 3:
                         assert len(left.members) in (0, 1)
 
@@ -243,6 +244,7 @@ class Crowd:
         assert request.member_id in ("", joined.member_id)
         assert joined.generation_id == generation
         assert joined.protocol_type == "consumer"
+        assert joined.protocol_name is not None
         assert joined.protocol_name in {name.name for name in request.protocols}
         place = (self.life, generation)
         assert self.chosen.setdefault(place, joined.protocol_name) == joined.protocol_name
@@ -252,7 +254,7 @@ class Crowd:
         leads = joined.leader == joined.member_id and not joined.skip_assignment
         if leads:
             assert self.leaders.setdefault(place, joined.member_id) == joined.member_id
-            assert sorted(member_ids) == sorted(self.world.group.members.ids())
+            assert sorted(member_ids) == sorted(self.world.classic.members.ids())
         elif not joined.skip_assignment:
             assert not member_ids
             assert (
@@ -277,7 +279,7 @@ class Crowd:
             return
         row = self.world.row
         assert row is not None, "an assignment that the log does not have"
-        assert row.epoch == request.generation_id == self.world.group.generation
+        assert row.epoch == request.generation_id == self.world.classic.generation
         member = row.members[request.member_id]
         assert member.epoch == row.epoch
         assert decode_member(member.body).assignment == synced.assignment
@@ -289,7 +291,7 @@ class Crowd:
     # What holds between any two events.
 
     def check(self) -> None:
-        world, group = self.world, self.world.group
+        world, group = self.world, self.world.classic
         timers = [at_ms for at_ms, _, _ in group._timers()]
         deadline_ms = group.deadline_ms()
         if timers:
@@ -314,10 +316,11 @@ class Crowd:
 
     def _check_row(self) -> None:
         """A successor would know the same."""
-        group = self.world.group
+        group = self.world.classic
         if len(group.members) > group.size_max() or group.generation == 0:
             return
         other = self.world.loaded()
+        assert isinstance(other, ClassicGroup)
         assert _told(other) == _told(group)
         assert other.generation == group.generation
         assert other.members.leader_id == group.members.leader_id

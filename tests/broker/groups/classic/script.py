@@ -24,7 +24,7 @@ A member's id is its client's id and a number. Lines that are indented are the o
 
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,7 +35,9 @@ from protocol.consumer_protocol import write_assignment
 from protocol.errors import ErrorCode
 from protocol.messages import (
     JoinGroupResponse,
+    JoinGroupResponseMember,
     LeaveGroupResponse,
+    MemberResponse,
     SyncGroupResponse,
 )
 from protocol.types import TOPIC_ID_ZERO
@@ -82,7 +84,7 @@ class Script:
             "commits": self._commit,
             "leaves": self._leave,
         }
-        self.phrases = {
+        self.phrases: dict[str, Callable[..., Iterable[str] | None]] = {
             "settings": self._settings,
             "leave": self._leave_many,
             "wait": self._wait,
@@ -232,12 +234,12 @@ class Script:
 
     def _simple(self) -> None:
         self.world.commit(self.world.create("events", 1))
-        self.world.group.row_created()
+        self.world.classic.row_created()
 
     def _show(self) -> Iterator[str]:
         described = self.world.group.describe()
         told = [f"{described.protocol_type or 'no type'}", f"{described.protocol_data or 'none'}"]
-        yield f"{described.group_state}, generation {self.world.group.generation}: {'/'.join(told)}"
+        yield f"{described.group_state}, generation {self.world.classic.generation}: {'/'.join(told)}"
         for member in described.members:
             told = [member.member_id]
             if member.group_instance_id is not None:
@@ -284,12 +286,10 @@ class Script:
                 told = f"{synced.protocol_type}/{synced.protocol_name}"
                 return f"{name}: synced {_text(synced.assignment)}, {told}"
             case LeaveGroupResponse() as left:
-                told = [f"left {ErrorCode(left.error_code).name}"]
-                for member in left.members:
-                    error = ErrorCode(member.error_code).name
-                    told.append(f"{_named(member)} {error}")
-                return f"{name}: {', '.join(told)}"
-        raise AssertionError(asked)
+                rows = [f"{_named(row)} {ErrorCode(row.error_code).name}" for row in left.members]
+                return f"{name}: {', '.join([f'left {ErrorCode(left.error_code).name}', *rows])}"
+            case _:
+                raise AssertionError(asked)
 
     def _learn(self, name: str, joined: JoinGroupResponse) -> None:
         member = self.members[name]
@@ -324,7 +324,7 @@ def _joined(joined: JoinGroupResponse) -> str:
     return ", ".join(told)
 
 
-def _named(member: Any) -> str:
+def _named(member: JoinGroupResponseMember | MemberResponse) -> str:
     return member.member_id + (f"/{member.group_instance_id}" if member.group_instance_id else "")
 
 

@@ -22,7 +22,7 @@ Indented lines are outcomes: the answer, then each command that was written. Lin
 # are comments.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,7 +69,7 @@ class Script:
         if is_request:
             yield from self._ask(name, *request.split())
         else:
-            phrases = {
+            phrases: dict[str, Callable[..., Iterable[str] | None]] = {
                 "topic": self._topic,
                 "delete": self.world.delete,
                 "wait": lambda time: self.world.wait(int(time[:-1]) * 1000),
@@ -166,7 +166,8 @@ class Script:
                 return str(world.join(member_id, version=version, protocol_type="connect"))
             case "sync":
                 return str(world.sync(member_id, -1, version=version))
-        return str(world.leave(member_id, version=version))
+            case _:
+                return str(world.leave(member_id, version=version))
 
     # Words.
 
@@ -211,12 +212,11 @@ class Script:
             yield told
 
     def _show_group(self) -> Iterator[str]:
-        group = self.world.group
-        image = group.image
-        yield f"{group.state()}: epoch {image.epoch}, assignment {image.assignment_epoch}"
+        image = self.world.image
+        yield f"{self.world.group.state()}: epoch {image.epoch}, assignment {image.assignment_epoch}"
 
     def _show_members(self) -> Iterator[str]:
-        for member in self.world.group.image.members.values():
+        for member in self.world.image.members.values():
             told = f"{member.member_id}: {member.state.name} epoch {member.epoch}"
             told += f" (before {member.previous_epoch})"
             if member.instance_id is not None:
@@ -229,7 +229,7 @@ class Script:
             yield told
 
     def _show_describe(self) -> Iterator[str]:
-        told = self.world.group.describe_consumer(self.world.topics)
+        told = self.world.consumer.describe_consumer(self.world.topics)
         yield (
             f"{told.group_id} {told.group_state} {told.group_epoch}/{told.assignment_epoch} "
             f"{told.assignor_name}"
