@@ -19,7 +19,7 @@ from typing import Annotated, NamedTuple
 
 from coordinator.commands.declaration import command, outcome
 from coordinator.commands.encoding import CONFIGS_MAX
-from coordinator.commands.layout import Int32, UInt63, at_most, bits_of, byte_of
+from coordinator.commands.layout import Int32, Int64, UInt31, UInt63, at_most, bits_of, byte_of
 from coordinator.commands.runs import Places, offsets_of
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, TopicId
@@ -101,9 +101,9 @@ class DeleteGroup:
 
 class CommittedOffset(NamedTuple):
     topic_id: TopicId
-    partition: int
-    offset: int
-    leader_epoch: int
+    partition: UInt31
+    offset: Int64
+    leader_epoch: Int32
     """-1: none."""
     metadata: str
 

@@ -9,10 +9,12 @@ The fields of a command are written one after the other, and the type of a field
     X | None                       a byte, 0 or 1, and the value after a 1
     tuple[X, ...]                  how many, and the values; `at_most` bounds them
     tuple[X, Y]                    its parts
+    dict[X, Y], Mapping[X, Y]      how many, and keys with their values
     a NamedTuple or dataclass      its fields
 
 A field that is written otherwise names its layout: `Annotated[bytes, fixed(32, "a fingerprint")]`.
-Rows of a snapshot name the layouts of all their fields (`fields_of`, `attributes_of`).
+Rows of tables say so, too, for snapshots, or the snapshot names the layouts of all their fields
+(`fields_of`).
 
 Invariants: `read(put(value)) == value`, and the place behind it. `put` raises CodecError for a
 value out of bounds. `read` is total: it gives values within the same bounds, or raises CodecError,
@@ -58,6 +60,7 @@ from coordinator.commands.encoding import (
 from protocol.types import Incarnation, Position, TopicId
 
 T = TypeVar("T")
+LaidT = TypeVar("LaidT")
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT", bound=int)
 EnumT = TypeVar("EnumT", bound=IntEnum)
@@ -220,6 +223,22 @@ def optional(layout: Layout[T]) -> Layout[T | None]:
     return Layout(put, read)
 
 
+def converted(
+    layout: Layout[LaidT], *, laid: Callable[[T], LaidT], made: Callable[[LaidT], T]
+) -> Layout[T]:
+    """A value that lies in bytes as another: `laid` makes that one of it, and `made` it of that."""
+    put_laid, read_laid = layout
+
+    def put(out: bytearray, value: T) -> None:
+        put_laid(out, laid(value))
+
+    def read(data: bytes, at: int) -> tuple[T, int]:
+        found, at = read_laid(data, at)
+        return made(found), at
+
+    return Layout(put, read)
+
+
 # Several values.
 
 
@@ -279,23 +298,6 @@ def fields_of(kind: Callable[..., T], /, **layouts: Layout[Any]) -> Layout[T]:
     parts = {f".{name}": layout for name, layout in layouts.items()}
     values = [f"v{order.index(name)}" for name in names]
     return _compiled(parts, f"make({', '.join(values)})", kind)
-
-
-def attributes_of(blank: Callable[[], T], /, **layouts: Layout[Any]) -> Layout[T]:
-    """A class with slots, all of them, in the order in which they are given: they are set on what
-    `blank` returns."""
-    names = type(blank()).__slots__  # type: ignore[attr-defined]
-    assert sorted(layouts) == sorted(names), f"slots {sorted(names)}, not {[*layouts]}"
-    put, read_values = tuple_of({f".{name}": layout for name, layout in layouts.items()})
-
-    def read(data: bytes, at: int) -> tuple[T, int]:
-        values, at = read_values(data, at)
-        row = blank()
-        for name, value in zip(layouts, values, strict=True):
-            setattr(row, name, value)
-        return row, at
-
-    return Layout(put, read)
 
 
 def _compiled(
@@ -366,6 +368,8 @@ def layout_of(hint: Any) -> Layout[Any]:
         return list_of(layout_of(parts[0]))
     elif origin is tuple:
         return tuple_of({f"[{index}]": layout_of(part) for index, part in enumerate(parts)})
+    elif origin in {dict, Mapping}:
+        return mapping_of(layout_of(parts[0]), layout_of(parts[1]))
     elif origin in {UnionType, Union} and parts[1:] == (type(None),):
         return optional(layout_of(parts[0]))
     elif isinstance(hint, type) and issubclass(hint, IntEnum):

@@ -11,47 +11,47 @@ from typing import Final
 from coordinator.commands.encoding import (
     put_bytes,
     put_string,
-    put_topic_id,
     put_varint,
     read_bytes,
     read_string,
-    read_topic_id,
     read_varint,
 )
-from coordinator.commands.group_commands import GROUP_SHARDS, CommittedOffset, GroupKind
+from coordinator.commands.group_commands import GROUP_SHARDS, GroupKind
 from coordinator.commands.layout import (
     Layout,
-    attributes_of,
+    UInt63,
+    converted,
     fields_of,
+    layout_of,
     mapping_of,
     member_of,
+    optional,
     tuple_of,
 )
 from coordinator.snapshot.rows import (
     BYTES,
+    INCARNATION,
     INT,
     POSITION,
     STRING,
     STRINGS,
     TOPIC_ID,
     UINT,
+    Fields,
     read,
+    read_fields,
     write,
+    write_fields,
 )
 from coordinator.snapshot.stream import BlockReader, BlockWriter
 from coordinator.tables.group_offsets import OFFSET_ROW_BYTES, GroupOffsets, _Column
 from coordinator.tables.groups import GroupRow, Groups, MemberRow, shard_of
 from coordinator.tables.pending_offsets import Pending, PendingOffsets
-from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation
+from protocol.types import INCARNATION_NONE, Incarnation
 
 
 def dump_groups(out: BlockWriter, groups: Groups) -> None:
-    head = bytearray()
-    for holder in groups._holders:
-        put_varint(head, holder if holder is not None else INCARNATION_NONE)
-    for count in (groups.offset_rows, groups.pending_rows, groups.size):
-        put_varint(head, count)
-    out.block(head)
+    write_fields(out, (groups, _GROUPS))
     rows = (row for shard in groups._shards for row in shard.values())
     write(out, rows, groups._count, _GROUP)
     write(out, groups._configs.items(), len(groups._configs), _CONFIGS)
@@ -59,16 +59,7 @@ def dump_groups(out: BlockWriter, groups: Groups) -> None:
 
 def restore_groups(parts: BlockReader, groups: Groups) -> Generator[None, None, None]:
     """In steps of a group."""
-    head = parts.bytes()
-    at = 0
-    holders: list[Incarnation | None] = []
-    for _ in range(GROUP_SHARDS):
-        holder, at = read_varint(head, at)
-        holders.append(Incarnation(holder) if holder != INCARNATION_NONE else None)
-    groups._holders = holders
-    groups.offset_rows, at = read_varint(head, at)
-    groups.pending_rows, at = read_varint(head, at)
-    groups.size, at = read_varint(head, at)
+    read_fields(parts, (groups, _GROUPS))
     groups._shards = [{} for _ in range(GROUP_SHARDS)]
     groups._count = 0
     for row in read(parts, _GROUP):
@@ -78,94 +69,83 @@ def restore_groups(parts: BlockReader, groups: Groups) -> Generator[None, None, 
     groups._configs = dict(read(parts, _CONFIGS))
 
 
-def _put_offsets(data: bytearray, offsets: GroupOffsets) -> None:
-    put_varint(data, offsets._count)
-    put_varint(data, offsets._metadata_size)
-    put_varint(data, len(offsets._columns))
-    for topic_id, column in offsets._columns.items():
-        put_topic_id(data, topic_id)
-        put_bytes(data, bytes(column.rows))
-        put_varint(data, column.metadata is not None)
-        for text in column.metadata or ():
-            put_string(data, text)
-    put_varint(data, offsets._pending is not None)
-    if offsets._pending is not None:
-        _put_pending(data, offsets._pending)
+def _put_column(data: bytearray, column: _Column) -> None:
+    put_bytes(data, bytes(column.rows))
+    put_varint(data, column.metadata is not None)
+    for text in column.metadata or ():
+        put_string(data, text)
+
+
+def _read_column(data: bytes, at: int) -> tuple[_Column, int]:
+    column = _Column()
+    rows, at = read_bytes(data, at)
+    column.rows += rows
+    has_metadata, at = read_varint(data, at)
+    if has_metadata:
+        column.metadata = []
+        for _ in range(len(column.rows) // OFFSET_ROW_BYTES):
+            text, at = read_string(data, at)
+            column.metadata.append(text)
+    return column, at
 
 
 def _read_offsets(data: bytes, at: int) -> tuple[GroupOffsets, int]:
-    offsets = GroupOffsets()
-    offsets._count, at = read_varint(data, at)
-    offsets._metadata_size, at = read_varint(data, at)
-    count, at = read_varint(data, at)
-    rows_left = offsets._count
-    for _ in range(count):
-        topic_id, at = read_topic_id(data, at)
-        column = offsets._columns[topic_id] = _Column()
-        rows, at = read_bytes(data, at)
-        column.rows += rows
-        has_metadata, at = read_varint(data, at)
-        if has_metadata:
-            column.metadata = []
-            for _ in range(len(column.rows) // OFFSET_ROW_BYTES):
-                text, at = read_string(data, at)
-                column.metadata.append(text)
-        rows_left -= len(column.rows) // OFFSET_ROW_BYTES
-    if rows_left:
+    offsets, at = _OFFSETS.read(data, at)
+    rows_bytes = sum([len(column.rows) for column in offsets._columns.values()])
+    if rows_bytes != len(offsets) * OFFSET_ROW_BYTES:
         raise ValueError("other offsets than were counted")
-    has_pending, at = read_varint(data, at)
-    if has_pending:
-        offsets._pending, at = _read_pending(data, at)
     return offsets, at
 
 
 def _put_pending(data: bytearray, pending: PendingOffsets) -> None:
     put_varint(data, pending._order)
-    put_varint(data, pending._count)
-    for row in pending:
-        _PENDING.put(data, row)
+    _WAITING.put(data, tuple(pending))
 
 
 def _read_pending(data: bytes, at: int) -> tuple[PendingOffsets, int]:
     pending = PendingOffsets()
     pending._order, at = read_varint(data, at)
-    pending._count, at = read_varint(data, at)
-    for _ in range(pending._count):
-        (producer_id, order, committed), at = _PENDING.read(data, at)
-        place = (committed.topic_id, committed.partition)
-        pending._places.setdefault(place, {})[producer_id] = Pending(order, committed)
+    rows, at = _WAITING.read(data, at)
+    for producer_id, row in rows:
+        place = (row.committed.topic_id, row.committed.partition)
+        pending._places.setdefault(place, {})[producer_id] = row
         pending._producers.setdefault(producer_id, {})[place] = None
-        pending.metadata_size += len(committed.metadata)
+        pending.metadata_size += len(row.committed.metadata)
+    pending._count = len(rows)
     return pending, at
 
 
-# Rows.
-
-
-_PENDING: Final = tuple_of(
-    {
-        "[0]": UINT,
-        "[1].order": UINT,
-        "[1].committed": fields_of(
-            CommittedOffset,
-            topic_id=TOPIC_ID,
-            partition=UINT,
-            offset=INT,
-            leader_epoch=INT,
-            metadata=STRING,
-        ),
-    }
+_HOLDER: Final[Layout[Incarnation | None]] = converted(
+    INCARNATION,
+    laid=lambda holder: INCARNATION_NONE if holder is None else holder,
+    made=lambda found: None if found == INCARNATION_NONE else found,
 )
-"""Of a producer."""
-_GROUP: Final = attributes_of(
-    lambda: GroupRow("", POSITION_ZERO, 0),
+_GROUPS: Final[Fields] = {
+    "_holders": converted(
+        tuple_of({f"[{shard}]": _HOLDER for shard in range(GROUP_SHARDS)}), laid=tuple, made=list
+    ),
+    "offset_rows": UINT,
+    "pending_rows": UINT,
+    "size": UINT,
+}
+_WAITING: Final = layout_of(tuple[tuple[UInt63, Pending], ...])
+"""Producer ids, and what waits of each."""
+_OFFSETS: Final = fields_of(
+    GroupOffsets,
+    _count=UINT,
+    _metadata_size=UINT,
+    _columns=mapping_of(TOPIC_ID, Layout(_put_column, _read_column)),
+    _pending=optional(Layout(_put_pending, _read_pending)),
+)
+_GROUP: Final = fields_of(
+    GroupRow,
     group_id=STRING,
     kind=member_of(GroupKind),
     epoch=UINT,
     body=BYTES,
     empty_since_ms=INT,
     changed=POSITION,
-    members=mapping_of(STRING, fields_of(MemberRow, epoch=INT, body=BYTES)),
-    offsets=Layout(_put_offsets, _read_offsets),
+    members=layout_of(dict[str, MemberRow]),
+    offsets=Layout(_OFFSETS.put, _read_offsets),
 )
 _CONFIGS: Final = tuple_of({"[0]": STRING, "[1]": STRINGS})

@@ -7,28 +7,42 @@ in memory, slots of objects and all, so a partition costs a few microseconds wha
 Partitions that got no records are not written: whether they exist as objects says nothing.
 """
 
+from array import array
 from collections.abc import Callable, Generator, Iterator
 from itertools import accumulate, islice, pairwise
 from struct import Struct
 from typing import Final, NamedTuple
 
-from coordinator.commands.encoding import (
-    put_bytes,
-    put_signed,
-    put_varint,
-    read_bytes,
-    read_signed,
-    read_varint,
+from coordinator.commands.layout import (
+    Layout,
+    UInt63,
+    converted,
+    fields_of,
+    layout_of,
+    list_of,
+    member_of,
+    optional,
 )
-from coordinator.commands.layout import Layout, fields_of
-from coordinator.snapshot.rows import FLAG, TOPIC_ID, UINT, read, write
+from coordinator.snapshot.rows import (
+    BYTES,
+    COLUMN,
+    FLAG,
+    INCARNATION,
+    INT,
+    UINT,
+    Fields,
+    read,
+    read_fields,
+    write,
+    write_fields,
+)
 from coordinator.snapshot.stream import BlockReader, BlockWriter, SnapshotError
 from coordinator.tables.aborted import RANGE_BYTES
 from coordinator.tables.objects import _KIND_BITS, Objects, _Writer
 from coordinator.tables.partition import Partition
 from coordinator.tables.partitions import Partitions, _Rows
 from coordinator.tables.rows import PAGE_BYTES, ROW_BYTES, paged_rows
-from protocol.types import Incarnation, TopicId
+from protocol.types import TopicId
 from storage.formats.spans import ObjectKind
 from txn.producers import WINDOW_BYTES_MAX
 
@@ -39,47 +53,64 @@ _SLICE_PARTITIONS_MAX: Final = 512
 _SLICE_BYTES: Final = 1024 * 1024
 """A slice ends behind the partition with which its rows reach so many."""
 _PAIR: Final = Struct("<qq")
-_COUNTS: Final = 8
-"""Of all partitions."""
 
 assert WINDOW_BYTES_MAX < 1 << 8  # The length of a window is a byte here.
 
 
 class _TopicHead(NamedTuple):
     topic_id: TopicId
-    partition_count: int
-    written: int
+    partition_count: UInt63
+    written: UInt63
     is_deleted: bool
 
 
-_TOPIC_HEAD: Final = fields_of(
-    _TopicHead, topic_id=TOPIC_ID, partition_count=UINT, written=UINT, is_deleted=FLAG
+_TOPIC_HEAD: Final[Layout[_TopicHead]] = layout_of(_TopicHead)
+_COUNTS: Final[Fields] = dict.fromkeys(
+    [
+        "_count",
+        "row_count",
+        "page_count",
+        "paged_row_count",
+        "data_bytes",
+        "segment_bytes",
+        "window_count",
+        "aborted_count",
+    ],
+    INT,
 )
+"""Of all partitions."""
 
 
 # Objects.
 
+_OBJECTS: Final[Fields] = {
+    "unreferenced_count": UINT,
+    "doomed_count": UINT,
+    "_free": converted(list_of(UINT), laid=tuple, made=list),
+}
+_WRITER: Final = optional(
+    fields_of(
+        _Writer,
+        incarnation=INCARNATION,
+        kind=member_of(ObjectKind),
+        first=UINT,
+        referenced=UINT,
+        closed=FLAG,
+        lengths=COLUMN,
+        references=COLUMN,
+        doomed=converted(BYTES, laid=bytes, made=lambda found: array("I", found)),
+        unreferenced=COLUMN,
+    )
+)
+
 
 def dump_objects(out: BlockWriter, objects: Objects) -> None:
-    data = bytearray()
-    put_varint(data, objects.unreferenced_count)
-    put_varint(data, objects.doomed_count)
-    put_varint(data, len(objects._free))
-    for index in objects._free:
-        put_varint(data, index)
-    out.block(data)
+    write_fields(out, (objects, _OBJECTS))
     write(out, objects._writers, len(objects._writers), _WRITER)
 
 
 def restore_objects(parts: BlockReader, objects: Objects) -> None:
-    data = parts.bytes()
-    objects.unreferenced_count, at = read_varint(data, 0)
-    objects.doomed_count, at = read_varint(data, at)
-    count, at = read_varint(data, at)
-    objects._free = []
-    for _ in range(count):
-        index, at = read_varint(data, at)
-        objects._free.append(index)
+    read_fields(parts, (objects, _OBJECTS))
     objects._writers = list(read(parts, _WRITER))
     objects._slots = {
         (writer.incarnation, writer.kind): index << _KIND_BITS | writer.kind
@@ -88,61 +119,11 @@ def restore_objects(parts: BlockReader, objects: Objects) -> None:
     }
 
 
-def _put_writer(data: bytearray, writer: _Writer | None) -> None:
-    put_varint(data, writer is not None)
-    if writer is None:
-        return
-    put_varint(data, writer.incarnation)
-    put_varint(data, writer.kind)
-    put_varint(data, writer.first)
-    put_varint(data, writer.referenced)
-    put_varint(data, writer.closed)
-    for column in (writer.lengths, writer.references, writer.doomed, writer.unreferenced):
-        put_bytes(data, bytes(column))
-
-
-def _read_writer(data: bytes, at: int) -> tuple[_Writer | None, int]:
-    there, at = read_varint(data, at)
-    if not there:
-        return None, at
-    incarnation, at = read_varint(data, at)
-    kind, at = read_varint(data, at)
-    writer = _Writer(Incarnation(incarnation), ObjectKind(kind))
-    writer.first, at = read_varint(data, at)
-    writer.referenced, at = read_varint(data, at)
-    closed, at = read_varint(data, at)
-    writer.closed = bool(closed)
-    lengths, at = read_bytes(data, at)
-    writer.lengths += lengths
-    references, at = read_bytes(data, at)
-    writer.references += references
-    doomed, at = read_bytes(data, at)
-    writer.doomed.frombytes(doomed)
-    unreferenced, at = read_bytes(data, at)
-    writer.unreferenced += unreferenced
-    return writer, at
-
-
-_WRITER: Final = Layout(_put_writer, _read_writer)
-
-
 # Partitions.
 
 
 def dump_partitions(out: BlockWriter, partitions: Partitions) -> None:
-    data = bytearray()
-    for count in (
-        partitions._count,
-        partitions.row_count,
-        partitions.page_count,
-        partitions.paged_row_count,
-        partitions.data_bytes,
-        partitions.segment_bytes,
-        partitions.window_count,
-        partitions.aborted_count,
-    ):
-        put_signed(data, count)
-    out.block(data)
+    write_fields(out, (partitions, _COUNTS))
     tables = (*partitions._topics.items(), *partitions._deleted.items())
     heads = [
         _TopicHead(topic_id, len(table.partitions), table.written, topic_id in partitions._deleted)
@@ -202,22 +183,7 @@ def restore_partitions(
     parts: BlockReader, partitions: Partitions, objects: Objects
 ) -> Generator[None, None, None]:
     """In steps of a slice."""
-    data = parts.bytes()
-    at = 0
-    counts = []
-    for _ in range(_COUNTS):
-        count, at = read_signed(data, at)
-        counts.append(count)
-    (
-        partitions._count,
-        partitions.row_count,
-        partitions.page_count,
-        partitions.paged_row_count,
-        partitions.data_bytes,
-        partitions.segment_bytes,
-        partitions.window_count,
-        partitions.aborted_count,
-    ) = counts
+    read_fields(parts, (partitions, _COUNTS))
     partitions._topics, partitions._deleted = {}, {}
     places: list[tuple[TopicId, _Rows, int]] = []
     for topic_id, partition_count, written, is_deleted in read(parts, _TOPIC_HEAD):

@@ -1,18 +1,28 @@
 """Rows of a snapshot's tables: many in a block, one after the other, and how their fields look.
 
 `write` and `read` are given the layout of one row (`coordinator.commands.layout`), which names all
-of its fields. A block ends behind a row, so no row is larger than its block.
+of its fields. A block ends behind a row, so no row is larger than its block. What a table has
+besides rows is a block of some of its fields.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Final, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 from coordinator.commands.encoding import U63, put_varint, read_varint
-from coordinator.commands.layout import Int64, Layout, layout_of, mapping_of, number
+from coordinator.commands.layout import (
+    Int64,
+    Layout,
+    converted,
+    layout_of,
+    mapping_of,
+    number,
+)
 from coordinator.snapshot.stream import BlockReader, BlockWriter, SnapshotError
 from protocol.types import Incarnation, Position, TopicId
 
 Row = TypeVar("Row")
+Fields = Mapping[str, Layout[Any]]
+"""Names of fields, in the order of their bytes."""
 
 UINT: Final = number(U63)
 INT: Final[Layout[int]] = layout_of(Int64)
@@ -23,6 +33,7 @@ TOPIC_ID: Final[Layout[TopicId]] = layout_of(TopicId)
 POSITION: Final[Layout[Position]] = layout_of(Position)
 INCARNATION: Final[Layout[Incarnation]] = layout_of(Incarnation)
 STRINGS: Final = mapping_of(STRING, STRING)
+COLUMN: Final = converted(BYTES, laid=bytes, made=bytearray)
 
 _BLOCK_BYTES: Final = 256 * 1024
 
@@ -50,3 +61,21 @@ def read(parts: BlockReader, layout: Layout[Row]) -> Iterator[Row]:
         yield row
     if at != len(data):
         raise SnapshotError("a table of the snapshot goes on behind its last row")
+
+
+def write_fields(out: BlockWriter, *tables: tuple[object, Fields]) -> None:
+    """One block of what tables have besides their rows."""
+    data = bytearray()
+    for table, fields in tables:
+        for name, layout in fields.items():
+            layout.put(data, getattr(table, name))
+    out.block(data)
+
+
+def read_fields(parts: BlockReader, *tables: tuple[object, Fields]) -> None:
+    """Sets the fields that `write_fields` has written."""
+    data, at = parts.bytes(), 0
+    for table, fields in tables:
+        for name, layout in fields.items():
+            value, at = layout.read(data, at)
+            setattr(table, name, value)

@@ -10,10 +10,9 @@ has, so transactions come after partitions.
 from collections.abc import Callable, Generator
 from typing import Final
 
-from coordinator.commands.encoding import put_varint, read_varint
-from coordinator.commands.entries import Listener
 from coordinator.commands.job_commands import JobKind
 from coordinator.commands.layout import (
+    Layout,
     UInt63,
     fields_of,
     layout_of,
@@ -24,17 +23,17 @@ from coordinator.commands.layout import (
 )
 from coordinator.commands.runs import Places
 from coordinator.snapshot.rows import (
-    BYTES,
     FLAG,
     INCARNATION,
     INT,
     POSITION,
     STRING,
-    STRINGS,
-    TOPIC_ID,
     UINT,
+    Fields,
     read,
+    read_fields,
     write,
+    write_fields,
 )
 from coordinator.snapshot.stream import BlockReader, BlockWriter
 from coordinator.tables.features import Features
@@ -46,37 +45,16 @@ from coordinator.tables.producer_ids import ProducerIds
 from coordinator.tables.snapshots import Begun, Published, Snapshots
 from coordinator.tables.topics import Topic, Topics, _folded
 from coordinator.tables.transactions import TransactionRow, Transactions
-from protocol.types import Position, TopicId
+from protocol.types import TopicId
 from txn.transactions import Adds, Connection, State, TransactionMetadata
 
-_TOPIC: Final = fields_of(
-    Topic,
-    topic_id=TOPIC_ID,
-    name=STRING,
-    partition_count=UINT,
-    configs=STRINGS,
-    created=POSITION,
-    configs_changed=POSITION,
-)
-_INCARNATION: Final = fields_of(
-    IncarnationRow,
-    incarnation=INCARNATION,
-    session=INT,
-    node_id=UINT,
-    node_name=STRING,
-    zone=STRING,
-    listeners=list_of(fields_of(Listener, name=STRING, host=STRING, port=UINT)),
-    rank=UINT,
-    software_version=STRING,
-    feature_level_max=UINT,
-    clock_ms=INT,
-    last_n=UINT,
-    chunk_last=INT,
-    segment_last=INT,
-    index_last=INT,
-)
+_FEATURES: Final[Fields] = {"transaction_version": UINT, "epoch": POSITION, "_begun": FLAG}
+_PRODUCER_IDS: Final[Fields] = {"next": UINT}
+_TOPIC: Final[Layout[Topic]] = layout_of(Topic)
+_TOPICS: Final[Fields] = {"version": UINT}
+_INCARNATION: Final[Layout[IncarnationRow]] = layout_of(IncarnationRow)
 _NODE_ID: Final = layout_of(tuple[str, UInt63])
-_PIN: Final = fields_of(PinRow, name=STRING, position=POSITION, expires_ms=INT)
+_PIN: Final[Layout[PinRow]] = layout_of(PinRow)
 _CONNECTION: Final = optional(fields_of(Connection, incarnation=INCARNATION, number=INT))
 _TXN_METADATA: Final = fields_of(
     TransactionMetadata,
@@ -103,63 +81,37 @@ _TRANSACTION: Final = tuple_of(
         ".group_ids": list_of(STRING),
     }
 )
-_JOB: Final = fields_of(
-    JobRow,
-    kind=member_of(JobKind),
-    holder=INCARNATION,
-    claimed=POSITION,
-    requested=POSITION,
-    done=UINT,
-    total=UINT,
-    running=FLAG,
-    note=STRING,
-    reported_ms=INT,
-)
-_BEGUN: Final = fields_of(Begun, position=POSITION, digest=BYTES)
-_PUBLISHED: Final = fields_of(
-    Published, position=POSITION, digest=BYTES, key=STRING, published_at=POSITION
-)
+_TRANSACTIONS: Final[Fields] = {"participants": UINT, "size": UINT}
+_JOB: Final[Layout[JobRow]] = layout_of(JobRow)
+_BEGUN: Final[Layout[Begun]] = layout_of(Begun)
+_PUBLISHED: Final[Layout[Published]] = layout_of(Published)
 
 # Features and producer ids.
 
 
 def dump_features(out: BlockWriter, features: Features, producer_ids: ProducerIds) -> None:
-    data = bytearray()
-    put_varint(data, features.transaction_version)
-    put_varint(data, features.epoch)
-    put_varint(data, features._begun)
-    put_varint(data, producer_ids.next)
-    out.block(data)
+    write_fields(out, (features, _FEATURES), (producer_ids, _PRODUCER_IDS))
 
 
 def restore_features(parts: BlockReader, features: Features, producer_ids: ProducerIds) -> None:
-    data = parts.bytes()
-    features.transaction_version, at = read_varint(data, 0)
-    epoch, at = read_varint(data, at)
-    features.epoch = Position(epoch)
-    begun, at = read_varint(data, at)
-    features._begun = bool(begun)
-    producer_ids.next, at = read_varint(data, at)
+    read_fields(parts, (features, _FEATURES), (producer_ids, _PRODUCER_IDS))
 
 
 # Topics.
 
 
 def dump_topics(out: BlockWriter, topics: Topics) -> None:
-    data = bytearray()
-    put_varint(data, topics.version)
-    out.block(data)
+    write_fields(out, (topics, _TOPICS))
     write(out, topics, len(topics), _TOPIC)
 
 
 def restore_topics(parts: BlockReader, topics: Topics) -> None:
-    version, _ = read_varint(parts.bytes(), 0)
+    read_fields(parts, (topics, _TOPICS))
     topics._by_id, topics._by_name, topics._by_folded_name = {}, {}, {}
     for topic in read(parts, _TOPIC):
         topics._by_id[topic.topic_id] = topic
         topics._by_name[topic.name] = topic
         topics._by_folded_name[_folded(topic.name)] = topic.name
-    topics.version = version
 
 
 # Incarnations.
@@ -190,10 +142,7 @@ def restore_pins(parts: BlockReader, pins: Pins) -> None:
 
 
 def dump_transactions(out: BlockWriter, transactions: Transactions) -> None:
-    data = bytearray()
-    put_varint(data, transactions.participants)
-    put_varint(data, transactions.size)
-    out.block(data)
+    write_fields(out, (transactions, _TRANSACTIONS))
     write(out, transactions, len(transactions), _TRANSACTION)
     write(out, transactions.ongoing, len(transactions.ongoing), STRING)
 
@@ -202,9 +151,7 @@ def restore_transactions(
     parts: BlockReader, transactions: Transactions, partition: Callable[[TopicId, int], Partition]
 ) -> Generator[None, None, None]:
     """In steps of a row. `partition` gives the row of a place, also of a deleted topic."""
-    data = parts.bytes()
-    transactions.participants, at = read_varint(data, 0)
-    transactions.size, _ = read_varint(data, at)
+    read_fields(parts, (transactions, _TRANSACTIONS))
     transactions._rows, transactions._by_producer = {}, {}
     for fields in read(parts, _TRANSACTION):
         transactional_id, txn_metadata, *times, ended_at, places, group_ids = fields

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from coordinator.commands.entries import DONE, Done, Rejected
+from coordinator.commands.layout import Int64, UInt63
 from coordinator.commands.table_commands import EXPORT_ENDS_MAX, ReportExport
 from coordinator.tables.objects import Moment
 from coordinator.tables.partitions import Partitions
@@ -20,10 +21,10 @@ from protocol.types import TopicId
 class ExportRow(NamedTuple):
     """What was said of one topic."""
 
-    offsets: Mapping[int, int]
-    """By partition: everything before is in the table, or never will be."""
-    reported_ms: int
+    reported_ms: Int64
     """When it was last said, in the machine's time."""
+    offsets: Mapping[UInt63, UInt63]
+    """By partition: everything before is in the table, or never will be."""
 
 
 class Exports:
@@ -65,7 +66,7 @@ class Exports:
         before = self._rows.get(command.topic_id)
         offsets = {} if before is None else dict(before.offsets)
         offsets.update(command.ends)
-        self._rows[command.topic_id] = ExportRow(dict(sorted(offsets.items())), moment.time_ms)
+        self._rows[command.topic_id] = ExportRow(moment.time_ms, dict(sorted(offsets.items())))
         return DONE
 
     def remove(self, topic_id: TopicId) -> None:

@@ -14,6 +14,7 @@ Beside the columns stand the offsets that wait for the ends of transactions
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
 
@@ -39,15 +40,13 @@ class OffsetRow(NamedTuple):
     """The machine's time at the commit."""
 
 
+@dataclass(slots=True, eq=False)
 class _Column:
     """The rows of one topic."""
 
-    __slots__ = ("metadata", "rows")
-
-    def __init__(self) -> None:
-        self.rows = bytearray()
-        self.metadata: list[str] | None = None
-        """One for each row; None: all of them are empty."""
+    rows: bytearray = field(default_factory=bytearray)
+    metadata: list[str] | None = None
+    """One for each row; None: all of them are empty."""
 
     def find(self, partition: int) -> int:
         """Index of the partition's row, or of where it would be."""
@@ -93,18 +92,16 @@ class _Column:
         return grown
 
 
+@dataclass(slots=True, eq=False)
 class GroupOffsets:
     """Offsets of one group. All but the queries are for `apply` alone."""
 
-    __slots__ = ("_columns", "_count", "_metadata_size", "_pending")
-
-    def __init__(self) -> None:
-        self._columns: dict[TopicId, _Column] = {}
-        self._count = 0
-        self._metadata_size = 0
-        """Of the columns."""
-        self._pending: PendingOffsets | None = None
-        """None while nothing waits."""
+    _columns: dict[TopicId, _Column] = field(default_factory=dict)
+    _count: int = 0
+    _metadata_size: int = 0
+    """Of the columns."""
+    _pending: PendingOffsets | None = None
+    """None while nothing waits."""
 
     def __len__(self) -> int:
         """Committed offsets."""

@@ -12,6 +12,7 @@ Left out: the transactions whose offsets wait here for the end (`transactions`).
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
@@ -37,6 +38,7 @@ from coordinator.commands.group_commands import (
     SetGroupConfigs,
     ShardsClaimed,
 )
+from coordinator.commands.layout import Int64
 from coordinator.commands.transaction_commands import CommitTransactionOffsets
 from coordinator.tables.group_offsets import GroupOffsets, OffsetRow
 from coordinator.tables.incarnations import Incarnations
@@ -84,38 +86,27 @@ def shard_of(group_id: str) -> int:
 
 
 class MemberRow(NamedTuple):
-    epoch: int
+    epoch: Int64
     """Classic: the generation it is in; KIP-848: its member epoch."""
     body: bytes
 
 
+@dataclass(slots=True, eq=False)
 class GroupRow:
     """A group. To be read only, but by `apply`."""
 
-    __slots__ = (
-        "body",
-        "changed",
-        "empty_since_ms",
-        "epoch",
-        "group_id",
-        "kind",
-        "members",
-        "offsets",
-    )
-
-    def __init__(self, group_id: str, position: Position, time_ms: int) -> None:
-        self.group_id = group_id
-        self.kind = GroupKind.CLASSIC
-        self.epoch = 0
-        """Classic: the generation; KIP-848: the group epoch."""
-        self.body = b""
-        self.members: dict[str, MemberRow] = {}
-        """By member id. A member that is replaced keeps its place."""
-        self.offsets = GroupOffsets()
-        self.empty_since_ms = time_ms
-        """The machine's time since when there are no members; says nothing while there are."""
-        self.changed = position
-        """Of the newest ChangeGroup, or of the commit that created the group."""
+    group_id: str
+    changed: Position
+    """Of the newest ChangeGroup, or of the commit that created the group."""
+    empty_since_ms: int
+    """The machine's time since when there are no members; says nothing while there are."""
+    kind: GroupKind = GroupKind.CLASSIC
+    epoch: int = 0
+    """Classic: the generation; KIP-848: the group epoch."""
+    body: bytes = b""
+    members: dict[str, MemberRow] = field(default_factory=dict)
+    """By member id. A member that is replaced keeps its place."""
+    offsets: GroupOffsets = field(default_factory=GroupOffsets)
 
 
 class Groups:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from coordinator.commands.entries import Listener, Open, Rejected
+from coordinator.commands.layout import Int64, UInt63
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation
 from storage.formats.spans import ObjectKind
@@ -29,23 +30,23 @@ class IncarnationRow:
     """A live incarnation. To be read only, but by `apply`."""
 
     incarnation: Incarnation
-    session: int
-    node_id: int
+    session: Int64
+    node_id: UInt63
     node_name: str
     zone: str
     listeners: tuple[Listener, ...]
-    rank: int
+    rank: UInt63
     software_version: str
-    feature_level_max: int
-    clock_ms: int
+    feature_level_max: UInt63
+    clock_ms: Int64
     """The newest wall clock that it wrote."""
-    last_n: int = 0
+    last_n: UInt63 = 0
     """Number of its newest entry."""
-    chunk_last: int = -1
+    chunk_last: Int64 = -1
     """Highest number of a chunk that it committed; -1: none."""
-    segment_last: int = -1
+    segment_last: Int64 = -1
     """The same of segments."""
-    index_last: int = -1
+    index_last: Int64 = -1
     """The same of index objects."""
 
     def newest(self, kind: ObjectKind) -> int:

@@ -16,6 +16,7 @@ from coordinator.commands.job_commands import (
     ReportJob,
     RequestJob,
 )
+from coordinator.commands.layout import Int64, UInt63
 from coordinator.tables.incarnations import Incarnations
 from coordinator.tables.objects import Moment
 from protocol.errors import ErrorCode
@@ -33,11 +34,11 @@ class JobRow:
     """When the holder got it."""
     requested: Position = POSITION_ZERO
     """Of the newest RequestJob."""
-    done: int = 0
-    total: int = 0
+    done: UInt63 = 0
+    total: UInt63 = 0
     running: bool = False
     note: str = ""
-    reported_ms: int = 0
+    reported_ms: Int64 = 0
     """Machine's time of the newest report; 0: there is none of this holder."""
 
 

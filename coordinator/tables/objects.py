@@ -17,6 +17,7 @@ Left out: when an object may be doomed (`bounding`).
 
 from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -58,32 +59,20 @@ class Unreferenced(NamedTuple):
     """In the machine's time."""
 
 
+@dataclass(slots=True, eq=False)
 class _Writer:
     """Objects of one incarnation and kind; `references[i]` belongs to the number `first + i`."""
 
-    __slots__ = (
-        "closed",
-        "doomed",
-        "first",
-        "incarnation",
-        "kind",
-        "lengths",
-        "referenced",
-        "references",
-        "unreferenced",
-    )
-
-    def __init__(self, incarnation: Incarnation, kind: ObjectKind) -> None:
-        self.incarnation = incarnation
-        self.kind = kind
-        self.first = 0
-        self.lengths = bytearray()
-        self.references = bytearray()
-        self.referenced = 0
-        """Objects that rows point at."""
-        self.unreferenced = bytearray()
-        self.doomed = array("I")
-        self.closed = False
+    incarnation: Incarnation
+    kind: ObjectKind
+    first: int = 0
+    lengths: bytearray = field(default_factory=bytearray)
+    references: bytearray = field(default_factory=bytearray)
+    referenced: int = 0
+    """Objects that rows point at."""
+    unreferenced: bytearray = field(default_factory=bytearray)
+    doomed: "array[int]" = field(default_factory=lambda: array("I"))
+    closed: bool = False
 
     def id(self, number: int) -> ObjectId:
         return ObjectId(self.incarnation, number, self.kind)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from coordinator.commands.group_commands import CommittedOffset
+from coordinator.commands.layout import UInt63
 from protocol.types import TopicId
 
 Place = tuple[TopicId, int]
@@ -21,7 +22,7 @@ Place = tuple[TopicId, int]
 class Pending(NamedTuple):
     """An offset, and its number in the order of writing; one entry of the log may hold several."""
 
-    order: int
+    order: UInt63
     committed: CommittedOffset
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from coordinator.commands.entries import Pin, Rejected
+from coordinator.commands.layout import Int64
 from protocol.errors import ErrorCode
 from protocol.types import Position
 
@@ -20,7 +21,7 @@ PIN_NAME_MAX = 255
 class PinRow:
     name: str
     position: Position
-    expires_ms: int
+    expires_ms: Int64
     """In the machine's time."""
 
 

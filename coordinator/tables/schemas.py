@@ -13,9 +13,11 @@ registers one has looked at the subject at a position, and is refused when it ha
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, assert_never
 
 from coordinator.commands.entries import DONE, Done, Rejected
+from coordinator.commands.layout import UInt63
 from coordinator.commands.table_commands import (
     COMPATIBILITIES,
     MODES,
@@ -27,6 +29,7 @@ from coordinator.commands.table_commands import (
     SUBJECT_MAX,
     DeleteSubject,
     Reference,
+    References,
     RegisterSchema,
     SchemaKind,
     SchemaRegistered,
@@ -45,12 +48,12 @@ ALL: Final = -1
 class SchemaRow(NamedTuple):
     """A schema under its id."""
 
-    schema_id: int
+    schema_id: UInt63
     kind: SchemaKind
     body: bytes
     """Its text in UTF-8, by zlib."""
     fingerprint: bytes
-    references: tuple[Reference, ...]
+    references: References
 
 
 class SchemaVersion(NamedTuple):
@@ -68,21 +71,19 @@ class SchemaVersion(NamedTuple):
 
 
 class VersionRow(NamedTuple):
-    schema_id: int
+    schema_id: UInt63
     deleted: bool
 
 
+@dataclass(slots=True, eq=False)
 class SubjectRow:
     """A subject that has versions, or rules of its own."""
 
-    __slots__ = ("changed", "compatibility", "mode", "versions")
-
-    def __init__(self) -> None:
-        self.versions: dict[int, VersionRow] = {}
-        """By number, ascending; hidden ones too."""
-        self.compatibility = ""
-        self.mode = ""
-        self.changed: Position = POSITION_ZERO
+    compatibility: str = ""
+    mode: str = ""
+    changed: Position = POSITION_ZERO
+    versions: dict[UInt63, VersionRow] = field(default_factory=dict)
+    """By number, ascending; hidden ones too."""
 
     def shown(self, *, deleted: bool = False) -> list[int]:
         """Numbers of its versions, ascending."""

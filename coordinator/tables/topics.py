@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from coordinator.commands.entries import CreateTopic, Rejected
+from coordinator.commands.layout import UInt63
 from protocol.errors import ErrorCode
 from protocol.types import POSITION_ZERO, Position, TopicId
 
@@ -34,7 +35,7 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 class Topic:
     topic_id: TopicId
     name: str
-    partition_count: int
+    partition_count: UInt63
     configs: dict[str, str]
     """Only what differs from the defaults."""
     created: Position

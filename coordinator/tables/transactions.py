@@ -11,12 +11,13 @@ Left out: carrying out commands (`transacting`); offsets that wait for the end (
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from coordinator.commands.entries import Rejected
 from coordinator.tables.partition import Partition
 from protocol.errors import ErrorCode
-from protocol.types import POSITION_ZERO, TopicId
+from protocol.types import POSITION_ZERO, Position, TopicId
 from txn.transactions import State, TransactionMetadata
 
 TRANSACTIONAL_IDS_MAX: Final = 100_000
@@ -32,34 +33,23 @@ _NO_GROUPS: Final[dict[str, None]] = {}
 """Shared by all rows without an open transaction, and never written."""
 
 
+@dataclass(slots=True, eq=False)
 class TransactionRow:
     """A transactional id. To be read only, but by `apply`."""
 
-    __slots__ = (
-        "changed_ms",
-        "ended_at",
-        "group_ids",
-        "partitions",
-        "started_ms",
-        "timeout_ms",
-        "transactional_id",
-        "txn_metadata",
-    )
-
-    def __init__(self, transactional_id: str, txn_metadata: TransactionMetadata) -> None:
-        self.transactional_id = transactional_id
-        self.txn_metadata = txn_metadata
-        self.timeout_ms = 0
-        self.started_ms = -1
-        """Wall clock of the writer when the newest transaction began; -1: none did since
-        InitProducerId."""
-        self.changed_ms = 0
-        """The machine's time at the newest change."""
-        self.ended_at = POSITION_ZERO
-        """Where the newest transaction that is over ended."""
-        self.partitions = _NO_PARTITIONS
-        """Those that take part in the open transaction, in order of adds, also without records."""
-        self.group_ids = _NO_GROUPS
+    transactional_id: str
+    txn_metadata: TransactionMetadata
+    timeout_ms: int = 0
+    started_ms: int = -1
+    """Wall clock of the writer when the newest transaction began; -1: none did since
+    InitProducerId."""
+    changed_ms: int = 0
+    """The machine's time at the newest change."""
+    ended_at: Position = POSITION_ZERO
+    """Where the newest transaction that is over ended."""
+    partitions: dict[tuple[TopicId, int], Partition] = field(default_factory=lambda: _NO_PARTITIONS)
+    """Those that take part in the open transaction, in order of adds, also without records."""
+    group_ids: dict[str, None] = field(default_factory=lambda: _NO_GROUPS)
 
     @property
     def is_ongoing(self) -> bool:

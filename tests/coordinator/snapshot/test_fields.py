@@ -26,6 +26,7 @@ from tests.coordinator.snapshot.histories import job_history
 DERIVED = {
     "Groups._count": "groups are counted as they are read",
     "Objects._slots": "writers by what they are",
+    "PendingOffsets._count": "counted as they are read",
     "PendingOffsets._places": "what waits, by place instead of by producer",
     "PendingOffsets.metadata_size": "summed up as offsets are read",
     "Partition.paged_row_count": "summed up over its pages",

@@ -48,9 +48,9 @@ def test_what_is_reported_of_some_partitions_leaves_the_others():
     assert exports.offset(story.topic_id, 1) == 0
     assert report(story, (2, 10), (0, 4)) == NONE
     first_ms = story.machine.time_ms
-    assert exports.get(story.topic_id) == ExportRow({0: 4, 2: 10}, first_ms)
+    assert exports.get(story.topic_id) == ExportRow(first_ms, {0: 4, 2: 10})
     assert report(story, (0, 3), (1, 9)) == NONE
-    assert exports.get(story.topic_id) == ExportRow({0: 3, 1: 9, 2: 10}, story.machine.time_ms)
+    assert exports.get(story.topic_id) == ExportRow(story.machine.time_ms, {0: 3, 1: 9, 2: 10})
     assert [exports.offset(story.topic_id, partition) for partition in range(3)] == [3, 9, 10]
     assert story.machine.time_ms > first_ms
 
