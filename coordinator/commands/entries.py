@@ -202,6 +202,13 @@ class Rejected:
     message: str = ""
 
 
+def too_many(count: int, most: int, what: str = "rows") -> Rejected | None:
+    """Why a command may not have so many."""
+    if count <= most:
+        return None
+    return Rejected(ErrorCode.INVALID_REQUEST, f"a command has at most {most} {what}")
+
+
 @outcome(2)
 @dataclass(frozen=True, slots=True)
 class Done:

@@ -14,7 +14,7 @@ at it, and collection takes it.
 from collections.abc import Sequence
 from typing import assert_never
 
-from coordinator.commands.entries import DONE, Done, Rejected
+from coordinator.commands.entries import DONE, Done, Rejected, too_many
 from coordinator.commands.job_commands import (
     JOB_OBJECTS_MAX,
     JOB_ROWS_MAX,
@@ -177,7 +177,7 @@ class JobApplier:
     # Offsets that leave the front.
 
     def _trim(self, command: TrimLogs, moment: Moment) -> LogsTrimmed | Rejected:
-        if (rejected := _too_many(len(command.trims))) is not None:
+        if (rejected := too_many(len(command.trims), JOB_ROWS_MAX)) is not None:
             return rejected
         left = JOB_ROWS_MAX
         results = []
@@ -211,7 +211,7 @@ class JobApplier:
     def _expire(
         self, command: ExpireRecords | ExpireHeldRecords, moment: Moment
     ) -> LogsTrimmed | Rejected:
-        if (rejected := _too_many(len(command.expiries))) is not None:
+        if (rejected := too_many(len(command.expiries), JOB_ROWS_MAX)) is not None:
             return rejected
         left = JOB_ROWS_MAX
         results = []
@@ -255,7 +255,7 @@ class JobApplier:
         return not _is_older(partition, partition.find(exported), rows, expiry.held_ms, moment)
 
     def _drop_rows(self, command: DropRows, moment: Moment) -> Done | Rejected:
-        if (rejected := _too_many(len(command.partitions))) is not None:
+        if (rejected := too_many(len(command.partitions), JOB_ROWS_MAX)) is not None:
             return rejected
         left = JOB_ROWS_MAX
         for topic_id, number in command.partitions:
@@ -272,7 +272,7 @@ class JobApplier:
         self, command: ReplaceRows, writer: IncarnationRow, moment: Moment
     ) -> RowsMoved | Rejected:
         count = sum([max(each.rows, len(each.spans)) for each in command.replacements])
-        if (rejected := _too_many(max(count, len(command.replacements)))) is not None:
+        if (rejected := too_many(max(count, len(command.replacements)), JOB_ROWS_MAX)) is not None:
             return rejected
         if (rejected := _validate_number(writer.segment_last, command.number)) is not None:
             return rejected
@@ -373,7 +373,7 @@ class JobApplier:
     # Objects.
 
     def _doom(self, command: DoomObjects, moment: Moment) -> ObjectsDoomed | Rejected:
-        if (rejected := _too_many_objects(command.objects)) is not None:
+        if (rejected := too_many(len(command.objects), JOB_OBJECTS_MAX, "objects")) is not None:
             return rejected
         bound_ms = moment.time_ms - command.grace_ms
         doomed: set[ObjectId] = set()
@@ -422,7 +422,7 @@ class JobApplier:
         return object_id.number <= row.newest(object_id.kind)
 
     def _forget(self, command: ForgetObjects) -> Done | Rejected:
-        if (rejected := _too_many_objects(command.objects)) is not None:
+        if (rejected := too_many(len(command.objects), JOB_OBJECTS_MAX, "objects")) is not None:
             return rejected
         for (incarnation, kind), numbers in _by_writer(command.objects).items():
             self._objects.forget(incarnation, kind, set(numbers))
@@ -558,17 +558,3 @@ def _by_writer(
     for incarnation, number, kind in objects:
         found.setdefault((incarnation, kind), {})[number] = None
     return {writer: [*numbers] for writer, numbers in found.items()}
-
-
-def _too_many(count: int) -> Rejected | None:
-    if count <= JOB_ROWS_MAX:
-        return None
-    reason = f"a command has at most {JOB_ROWS_MAX} rows"
-    return Rejected(ErrorCode.INVALID_REQUEST, reason)
-
-
-def _too_many_objects(objects: Sequence[ObjectId]) -> Rejected | None:
-    if len(objects) <= JOB_OBJECTS_MAX:
-        return None
-    reason = f"a command has at most {JOB_OBJECTS_MAX} objects"
-    return Rejected(ErrorCode.INVALID_REQUEST, reason)

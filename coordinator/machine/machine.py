@@ -174,15 +174,11 @@ class Machine:
     ) -> Outcome:
         if isinstance(command, CommitChunk):
             return self._commit_chunk(position, writer, command)
-        if isinstance(command, GroupCommand):
-            return self.groups.apply(
-                command, writer=writer.incarnation, position=position, time_ms=self.time_ms
-            )
-        if isinstance(command, TransactionCommand):
-            return self._transaction_applier.apply(
-                command, writer=writer, position=position, time_ms=self.time_ms
-            )
         moment = Moment(position, self.time_ms)
+        if isinstance(command, GroupCommand):
+            return self.groups.apply(command, writer=writer.incarnation, moment=moment)
+        if isinstance(command, TransactionCommand):
+            return self._transaction_applier.apply(command, writer=writer, moment=moment)
         if isinstance(command, BoundingCommand):
             return self._job_applier.apply(command, writer=writer, moment=moment)
         match command:

@@ -11,7 +11,7 @@ drop out of their transactions without a trace.
 
 from typing import Final, assert_never
 
-from coordinator.commands.entries import DONE, Done, Rejected
+from coordinator.commands.entries import DONE, Done, Rejected, too_many
 from coordinator.commands.group_commands import OffsetsCommitted
 from coordinator.commands.transaction_commands import (
     AddToTransaction,
@@ -30,12 +30,12 @@ from coordinator.commands.transaction_commands import (
 from coordinator.tables.features import Features
 from coordinator.tables.groups import Groups
 from coordinator.tables.incarnations import IncarnationRow, Incarnations
+from coordinator.tables.objects import Moment
 from coordinator.tables.partition import Partition
 from coordinator.tables.partitions import Partitions
 from coordinator.tables.producer_ids import ProducerIds
 from coordinator.tables.transactions import TransactionRow, Transactions
 from protocol.errors import ErrorCode
-from protocol.types import Position
 from txn.transactions import (
     OF_EPOCH,
     Connection,
@@ -82,32 +82,31 @@ class TransactionApplier:
         command: TransactionCommand,
         *,
         writer: IncarnationRow,
-        position: Position,
-        time_ms: int,
+        moment: Moment,
     ) -> Done | Rejected | OffsetsCommitted | ProducerInitialized | TransactionEnded:
         """For `apply`: judge the command of a live writer, then carry it out."""
         match command:
             case InitProducer():
-                return self._init(command, writer, position, time_ms)
+                return self._init(command, writer, moment)
             case AddToTransaction():
-                return self._add(command, writer, position, time_ms)
+                return self._add(command, writer, moment)
             case CommitTransactionOffsets():
-                return self._commit_offsets(command, writer, position, time_ms)
+                return self._commit_offsets(command, writer, moment)
             case EndTransaction():
-                return self._end(command, writer, position, time_ms)
+                return self._end(command, writer, moment)
             case GiveUpTransaction():
-                return self._give_up(command, writer, position, time_ms)
+                return self._give_up(command, writer, moment)
             case ExpireTransactionalIds():
-                return self._expire_transactional_ids(command, time_ms)
+                return self._expire_transactional_ids(command, moment)
             case ExpireProducers():
-                return self._expire_producers(command, time_ms)
+                return self._expire_producers(command, moment)
             case SetFeatureLevel():
-                return self._features.apply(command, self._incarnations, position)
+                return self._features.apply(command, self._incarnations, moment.position)
             case _:
                 assert_never(command)
 
     def _init(
-        self, command: InitProducer, writer: IncarnationRow, position: Position, time_ms: int
+        self, command: InitProducer, writer: IncarnationRow, moment: Moment
     ) -> ProducerInitialized | Rejected:
         transactional_id = command.transactional_id
         row = self._transactions.get(transactional_id)
@@ -126,16 +125,17 @@ class TransactionApplier:
             return _refused(changed, row)
         if row is None:
             row = self._transactions.create(transactional_id, changed.after)
-        marked = self._change(row, changed, writer, position, time_ms)
+        marked = self._change(row, changed, writer, moment)
         row.timeout_ms = command.timeout_ms
         if not row.is_ongoing:
             row.started_ms = -1
         return ProducerInitialized(row.txn_metadata.producer_id, row.txn_metadata.epoch, marked)
 
     def _add(
-        self, command: AddToTransaction, writer: IncarnationRow, position: Position, time_ms: int
+        self, command: AddToTransaction, writer: IncarnationRow, moment: Moment
     ) -> Done | Rejected:
-        if (rejected := _too_many(len(command.partitions) + len(command.group_ids))) is not None:
+        count = len(command.partitions) + len(command.group_ids)
+        if (rejected := too_many(count, COMMAND_ROWS_MAX)) is not None:
             return rejected
         partitions: list[Partition] = []
         for place in command.partitions:
@@ -151,7 +151,7 @@ class TransactionApplier:
             epoch=command.producer_epoch,
             instance=command.instance,
             by=Connection(writer.incarnation, command.connection),
-            at=position,
+            at=moment.position,
         )
         if isinstance(after, ErrorCode):
             return _refused(after, row)
@@ -159,7 +159,7 @@ class TransactionApplier:
         rejected = self._transactions.validate_room(row, command.partitions, command.group_ids)
         if rejected is not None:
             return rejected
-        self._transition_to(row, after, writer, time_ms)
+        self._transition_to(row, after, writer, moment)
         self._transactions.join(row, partitions, command.group_ids)
         return DONE
 
@@ -167,8 +167,7 @@ class TransactionApplier:
         self,
         command: CommitTransactionOffsets,
         writer: IncarnationRow,
-        position: Position,
-        time_ms: int,
+        moment: Moment,
     ) -> OffsetsCommitted | Rejected:
         """The order of the checks is Kafka's: coordinator, transaction, member."""
         holder = self._groups.validate_holder(command.group_id, writer.incarnation)
@@ -187,13 +186,13 @@ class TransactionApplier:
             return judged
         errors, accepted = judged
         if command.instance == OF_EPOCH:
-            self._transition_to(row, after, writer, time_ms)
+            self._transition_to(row, after, writer, moment)
             self._transactions.join(row, [], group_ids)
-        self._groups.put_pending(command, accepted, position, time_ms)
+        self._groups.put_pending(command, accepted, moment)
         return OffsetsCommitted(errors)
 
     def _end(
-        self, command: EndTransaction, writer: IncarnationRow, position: Position, time_ms: int
+        self, command: EndTransaction, writer: IncarnationRow, moment: Moment
     ) -> TransactionEnded | Rejected:
         row = self._transactions.get(command.transactional_id)
         before = row.txn_metadata if row is not None else None
@@ -218,10 +217,10 @@ class TransactionApplier:
                     challenged=proof.challenged,
                 ),
             )
-        return self._ended(row, changed, writer, position, time_ms)
+        return self._ended(row, changed, writer, moment)
 
     def _give_up(
-        self, command: GiveUpTransaction, writer: IncarnationRow, position: Position, time_ms: int
+        self, command: GiveUpTransaction, writer: IncarnationRow, moment: Moment
     ) -> TransactionEnded | Rejected:
         row = self._transactions.get(command.transactional_id)
         changed = give_up(
@@ -231,20 +230,19 @@ class TransactionApplier:
             instance=command.instance,
             fresh_id=self._producer_ids.next,
         )
-        return self._ended(row, changed, writer, position, time_ms)
+        return self._ended(row, changed, writer, moment)
 
     def _ended(
         self,
         row: TransactionRow | None,
         changed: Transition | ErrorCode,
         writer: IncarnationRow,
-        position: Position,
-        time_ms: int,
+        moment: Moment,
     ) -> TransactionEnded | Rejected:
         if isinstance(changed, ErrorCode):
             return _refused(changed, row)
         assert row is not None
-        marked = self._change(row, changed, writer, position, time_ms)
+        marked = self._change(row, changed, writer, moment)
         txn_metadata = row.txn_metadata
         return TransactionEnded(
             txn_metadata.producer_id, txn_metadata.epoch, txn_metadata.state, marked
@@ -255,22 +253,25 @@ class TransactionApplier:
         row: TransactionRow,
         changed: Transition,
         writer: IncarnationRow,
-        position: Position,
-        time_ms: int,
+        moment: Moment,
     ) -> tuple[Marked, ...]:
         """End the open transaction if it ends by this, and stand where `changed` says."""
         marked: tuple[Marked, ...] = ()
         if changed.markers is not None:
-            row.ended_at = position
+            row.ended_at = moment.position
             commit = changed.after.state is State.COMPLETE_COMMIT
             marked = self._mark(
-                row, changed.markers, commit=commit, clock_ms=writer.clock_ms, time_ms=time_ms
+                row,
+                changed.markers,
+                commit=commit,
+                clock_ms=writer.clock_ms,
+                time_ms=moment.time_ms,
             )
             for group_id in row.group_ids:
                 self._groups.end_pending(
-                    group_id, changed.markers.producer_id, commit=commit, time_ms=time_ms
+                    group_id, changed.markers.producer_id, commit=commit, time_ms=moment.time_ms
                 )
-        self._transition_to(row, changed.after, writer, time_ms)
+        self._transition_to(row, changed.after, writer, moment)
         self._producer_ids.use(changed.after.producer_id)
         return marked
 
@@ -287,34 +288,40 @@ class TransactionApplier:
         return tuple(marked)
 
     def _transition_to(
-        self, row: TransactionRow, after: TransactionMetadata, writer: IncarnationRow, time_ms: int
+        self,
+        row: TransactionRow,
+        after: TransactionMetadata,
+        writer: IncarnationRow,
+        moment: Moment,
     ) -> None:
-        self._transactions.transition_to(row, after, clock_ms=writer.clock_ms, time_ms=time_ms)
+        self._transactions.transition_to(
+            row, after, clock_ms=writer.clock_ms, time_ms=moment.time_ms
+        )
 
     def _expire_transactional_ids(
-        self, command: ExpireTransactionalIds, time_ms: int
+        self, command: ExpireTransactionalIds, moment: Moment
     ) -> Done | Rejected:
-        if (rejected := _too_many(len(command.transactional_ids))) is not None:
+        if (rejected := too_many(len(command.transactional_ids), COMMAND_ROWS_MAX)) is not None:
             return rejected
         for transactional_id in command.transactional_ids:
             row = self._transactions.get(transactional_id)
             if (
                 row is not None
                 and not row.is_ongoing
-                and row.changed_ms <= time_ms - command.expiration_ms
+                and row.changed_ms <= moment.time_ms - command.expiration_ms
             ):
                 self._transactions.remove(row)
         return DONE
 
-    def _expire_producers(self, command: ExpireProducers, time_ms: int) -> Done | Rejected:
+    def _expire_producers(self, command: ExpireProducers, moment: Moment) -> Done | Rejected:
         count = sum([len(row.producer_ids) for row in command.producers])
-        if (rejected := _too_many(count)) is not None:
+        if (rejected := too_many(count, COMMAND_ROWS_MAX)) is not None:
             return rejected
         for topic_id, number, producer_ids in command.producers:
             partition = self._partitions.get(topic_id, number)
             if partition is not None:
                 self._partitions.expire_producers(
-                    partition, producer_ids, old_ms=time_ms - command.expiration_ms
+                    partition, producer_ids, old_ms=moment.time_ms - command.expiration_ms
                 )
         return DONE
 
@@ -345,10 +352,3 @@ def _refused(error: ErrorCode, row: TransactionRow | None) -> Rejected:
         f" transaction {txn_metadata.instance} is its newest, {txn_metadata.state.name.lower()}"
     )
     return Rejected(error, reason)
-
-
-def _too_many(count: int) -> Rejected | None:
-    if count <= COMMAND_ROWS_MAX:
-        return None
-    reason = f"a command has at most {COMMAND_ROWS_MAX} rows"
-    return Rejected(ErrorCode.INVALID_REQUEST, reason)

@@ -19,7 +19,7 @@ from typing import NamedTuple, assert_never
 from crc32c import crc32c
 
 from coordinator.commands.encoding import STRING_BYTES_MAX
-from coordinator.commands.entries import DONE, Done, Rejected
+from coordinator.commands.entries import DONE, Done, Rejected, too_many
 from coordinator.commands.group_commands import (
     EPOCH_NONE,
     GROUP_NEW,
@@ -42,6 +42,7 @@ from coordinator.commands.layout import Int64
 from coordinator.commands.transaction_commands import CommitTransactionOffsets
 from coordinator.tables.group_offsets import GroupOffsets, OffsetRow
 from coordinator.tables.incarnations import Incarnations
+from coordinator.tables.objects import Moment
 from coordinator.tables.topics import Topic, Topics
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, Position, TopicId
@@ -159,7 +160,7 @@ class Groups:
             self._holders[shard] = None
 
     def apply(
-        self, command: GroupCommand, *, writer: Incarnation, position: Position, time_ms: int
+        self, command: GroupCommand, *, writer: Incarnation, moment: Moment
     ) -> Done | Rejected | ShardsClaimed | OffsetsCommitted:
         """For `apply`: judge the command of a live writer, then carry it out."""
         match command:
@@ -172,22 +173,20 @@ class Groups:
             case _:
                 if (rejected := self.validate_holder(command.group_id, writer)) is not None:
                     return rejected
-                return self._apply_fenced(command, position, time_ms)
+                return self._apply_fenced(command, moment)
 
-    def _apply_fenced(
-        self, command: _Fenced, position: Position, time_ms: int
-    ) -> Done | Rejected | OffsetsCommitted:
+    def _apply_fenced(self, command: _Fenced, moment: Moment) -> Done | Rejected | OffsetsCommitted:
         match command:
             case CommitOffsets():
-                return self._commit_offsets(command, position, time_ms)
+                return self._commit_offsets(command, moment)
             case ChangeGroup():
-                return self._change(command, position, time_ms)
+                return self._change(command, moment)
             case DeleteGroup():
                 return self._delete(command)
             case DeleteOffsets():
                 return self._delete_offsets(command)
             case ExpireOffsets():
-                return self._expire_offsets(command, time_ms)
+                return self._expire_offsets(command, moment.time_ms)
             case _:
                 assert_never(command)
 
@@ -209,7 +208,7 @@ class Groups:
 
     # Groups.
 
-    def _change(self, command: ChangeGroup, position: Position, time_ms: int) -> Done | Rejected:
+    def _change(self, command: ChangeGroup, moment: Moment) -> Done | Rejected:
         group = self.get(command.group_id)
         if (rejected := self._validate_change(command, group)) is not None:
             return rejected
@@ -220,7 +219,7 @@ class Groups:
         if growth > 0 and self.size + growth > GROUPS_SIZE_MAX:
             return _too_much()
         if group is None:
-            group = self._create(command.group_id, position, time_ms)
+            group = self._create(command.group_id, moment)
         self.size += growth
         had_members = bool(group.members)
         for member_id in command.removed:
@@ -228,11 +227,11 @@ class Groups:
         for member_id, epoch, body in command.put:
             group.members[member_id] = MemberRow(epoch, body)
         if had_members and not group.members:
-            group.empty_since_ms = time_ms
+            group.empty_since_ms = moment.time_ms
         group.kind = command.kind
         group.epoch = command.epoch
         group.body = command.body
-        group.changed = position
+        group.changed = moment.position
         return DONE
 
     def _validate_change(self, command: ChangeGroup, group: GroupRow | None) -> Rejected | None:
@@ -243,7 +242,9 @@ class Groups:
         if command.epoch < max(command.epoch_before, 0):
             reason = f"epoch {command.epoch} after {command.epoch_before}"
             return Rejected(ErrorCode.INVALID_REQUEST, reason)
-        if (rejected := _too_many_rows(len(command.put) + len(command.removed))) is not None:
+        if (
+            rejected := too_many(len(command.put) + len(command.removed), GROUP_COMMAND_ROWS_MAX)
+        ) is not None:
             return rejected
         if group is None and (rejected := self._validate_new(command.group_id)) is not None:
             return rejected
@@ -264,8 +265,8 @@ class Groups:
             return Rejected(ErrorCode.POLICY_VIOLATION, f"there are {GROUPS_MAX} groups already")
         return None
 
-    def _create(self, group_id: str, position: Position, time_ms: int) -> GroupRow:
-        group = GroupRow(group_id, position, time_ms)
+    def _create(self, group_id: str, moment: Moment) -> GroupRow:
+        group = GroupRow(group_id, *moment)
         self._shards[shard_of(group_id)][group_id] = group
         self._count += 1
         return group
@@ -289,7 +290,7 @@ class Groups:
     # Offsets.
 
     def _commit_offsets(
-        self, command: CommitOffsets, position: Position, time_ms: int
+        self, command: CommitOffsets, moment: Moment
     ) -> OffsetsCommitted | Rejected:
         group = self.get(command.group_id)
         if (rejected := self._validate_commit(command, group)) is not None:
@@ -300,17 +301,17 @@ class Groups:
         if (rejected := self._validate_room(command.group_id, group, accepted)) is not None:
             return rejected
         if group is None:
-            group = self._create_by_commit(command.group_id, position, time_ms)
+            group = self._create_by_commit(command.group_id, moment)
         offsets = group.offsets
         counts = offsets.counts()
         for committed in accepted:
-            offsets.put(committed, time_ms)
+            offsets.put(committed, moment.time_ms)
         self._count_again(offsets, counts)
         return OffsetsCommitted(errors)
 
-    def _create_by_commit(self, group_id: str, position: Position, time_ms: int) -> GroupRow:
+    def _create_by_commit(self, group_id: str, moment: Moment) -> GroupRow:
         self.size += len(group_id)
-        return self._create(group_id, position, time_ms)
+        return self._create(group_id, moment)
 
     def _count_again(self, offsets: GroupOffsets, before: tuple[int, int, int]) -> None:
         """`before`: what `counts` of the offsets gave before they changed."""
@@ -322,7 +323,7 @@ class Groups:
     def _validate_commit(
         self, command: CommitOffsets | CommitTransactionOffsets, group: GroupRow | None
     ) -> Rejected | None:
-        if (rejected := _too_many_rows(len(command.offsets))) is not None:
+        if (rejected := too_many(len(command.offsets), GROUP_COMMAND_ROWS_MAX)) is not None:
             return rejected
         by_no_member = command.member_id == "" and command.epoch == EPOCH_NONE
         if group is None:
@@ -418,15 +419,14 @@ class Groups:
         self,
         command: CommitTransactionOffsets,
         accepted: list[CommittedOffset],
-        position: Position,
-        time_ms: int,
+        moment: Moment,
     ) -> None:
         """These wait from now on; `validate_pending` accepted them."""
         if not accepted:
             return
         group = self.get(command.group_id)
         if group is None:
-            group = self._create_by_commit(command.group_id, position, time_ms)
+            group = self._create_by_commit(command.group_id, moment)
         counts = group.offsets.counts()
         for committed in accepted:
             group.offsets.put_pending(command.producer_id, committed)
@@ -449,7 +449,7 @@ class Groups:
         group = self.get(command.group_id)
         if group is None:
             return _NO_GROUP
-        if (rejected := _too_many_rows(len(command.partitions))) is not None:
+        if (rejected := too_many(len(command.partitions), GROUP_COMMAND_ROWS_MAX)) is not None:
             return rejected
         self._forget(group, command.partitions)
         return DONE
@@ -458,7 +458,7 @@ class Groups:
         group = self.get(command.group_id)
         if group is None:
             return _NO_GROUP
-        if (rejected := _too_many_rows(len(command.partitions))) is not None:
+        if (rejected := too_many(len(command.partitions), GROUP_COMMAND_ROWS_MAX)) is not None:
             return rejected
         old_ms = time_ms - command.retention_ms
         empty_since_ms = 0 if group.members else group.empty_since_ms
@@ -484,7 +484,7 @@ class Groups:
         if not 0 < len(command.group_id.encode()) <= GROUP_ID_BYTES_MAX:
             reason = f"a group id has 1 to {GROUP_ID_BYTES_MAX} bytes"
             return Rejected(ErrorCode.INVALID_GROUP_ID, reason)
-        if (rejected := _too_many_rows(len(command.configs))) is not None:
+        if (rejected := too_many(len(command.configs), GROUP_COMMAND_ROWS_MAX)) is not None:
             return rejected
         before = self._configs.get(command.group_id, {})
         after = changed_configs(before, command.configs)
@@ -551,13 +551,6 @@ def _configs_size(group_id: str, configs: Mapping[str, str]) -> int:
     if not configs:
         return 0
     return len(group_id) + sum([len(name) + len(value) for name, value in configs.items()])
-
-
-def _too_many_rows(count: int) -> Rejected | None:
-    if count <= GROUP_COMMAND_ROWS_MAX:
-        return None
-    reason = f"a command has at most {GROUP_COMMAND_ROWS_MAX} rows"
-    return Rejected(ErrorCode.INVALID_REQUEST, reason)
 
 
 def _too_much() -> Rejected:
