@@ -1,8 +1,8 @@
 """Consumer groups: the decisions of a coordinator (pure), and the shell that executes them.
 
     the shell       coordinator ─▶ claims (shards), coordinator_runtime (group_context, timers, loading)
-    group/          what every group is, whatever its protocol: live, effects, change_commands, deadlines
-    classic/        group ─▶ joins ─▶ phases ─▶ members; rows, views
+    group/          what every group is, whatever its protocol: live, effects, change_commands, bodies, deadlines
+    classic/        group ─▶ joins ─▶ phases ─▶ members; requests, rows, views
     consumer/       KIP-848: group ─▶ steps ─▶ reconciliation, assignors (uniform); requests,
                     delta, image, members, topics (subscriptions), rows, description
     migration/      between both: protocol_change ─▶ classic_in_consumer, members

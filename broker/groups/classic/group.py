@@ -19,6 +19,7 @@ from broker.config.group_settings import GroupSettings
 from broker.groups.classic.joins import ClassicJoins
 from broker.groups.classic.members import ClassicMember, agree
 from broker.groups.classic.phases import State
+from broker.groups.classic.requests import leave_all
 from broker.groups.classic.rows import decode_group, decode_member
 from broker.groups.classic.views import described_member, owners, subscribed_topics
 from broker.groups.group.effects import Caller, Effects
@@ -31,16 +32,11 @@ from protocol.messages import (
     ConsumerGroupHeartbeatResponse,
     DescribedGroup,
     LeaveGroupRequest,
-    LeaveGroupResponse,
     MemberIdentity,
-    MemberResponse,
     SyncGroupRequest,
     SyncGroupResponse,
 )
 from protocol.types import TopicId
-
-_BATCHES_FROM: Final = 3
-"""Version of LeaveGroup."""
 
 _NONE: Final = ErrorCode.NONE
 _REBALANCE_IN_PROGRESS: Final = ErrorCode.REBALANCE_IN_PROGRESS
@@ -165,26 +161,13 @@ class ClassicGroup(ClassicJoins):
         return _REBALANCE_IN_PROGRESS if self._state is _PREPARING else _NONE
 
     def leave(self, caller: Caller, request: LeaveGroupRequest) -> Effects:
-        batch = caller.version >= _BATCHES_FROM
-        leaving = request.members if batch else [MemberIdentity(member_id=request.member_id)]
         size = len(self.members)
-        told = [
-            MemberResponse(
-                member_id=identity.member_id,
-                group_instance_id=identity.group_instance_id,
-                error_code=self._remove_leaving(identity),
-            )
-            for identity in leaving
-        ]
+        response = leave_all(caller, request, self._remove_leaving)
         if self._state is State.PREPARING:
             if not self._initial:
                 self._complete_if_joined(caller.now_ms)
         elif len(self.members) < size:
             self._prepare(caller.now_ms)
-        if batch:
-            response = LeaveGroupResponse(members=told)
-        else:
-            response = LeaveGroupResponse(error_code=told[0].error_code)
         self._answer(caller.token, response)
         return self._effects()
 

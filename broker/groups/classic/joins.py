@@ -5,23 +5,26 @@ Refusals come in Kafka's order: session timeout, a place in the group, protocols
 Left out: the refusal of an empty group id, which is the same for all requests.
 """
 
+from dataclasses import replace
 from typing import Final
 
-from broker.groups.classic.members import ClassicMember, Protocols
+from broker.groups.classic.members import ClassicMember
 from broker.groups.classic.phases import NEW_MEMBER_MS, ClassicPhases, State
+from broker.groups.classic.requests import (
+    MEMBER_ID_REQUIRED_FROM,
+    NAME_BYTES_MAX,
+    is_session_timeout,
+    protocols_of,
+    rebalance_timeout_ms_of,
+)
 from broker.groups.group.effects import Caller, Effects
 from coordinator.commands.encoding import CodecError
 from coordinator.tables.groups import GROUP_ID_BYTES_MAX, MEMBERS_MAX
 from protocol.errors import ErrorCode
 from protocol.messages import JoinGroupRequest, JoinGroupResponse
 
-NAME_BYTES_MAX: Final = 8 * 1024
-"""Of a protocol type, an instance id and what is left of a client id in a member id, so that ids
-of members always fit into an entry beside that of their group."""
-
-_MEMBER_ID_REQUIRED_FROM: Final = 4
 _SKIP_ASSIGNMENT_FROM: Final = 9
-"""Versions (KIP-394, KIP-814)."""
+"""Version (KIP-814)."""
 
 _NONE: Final = ErrorCode.NONE
 
@@ -46,14 +49,9 @@ class ClassicJoins(ClassicPhases):
 
     def _check_join(self, request: JoinGroupRequest) -> ErrorCode:
         """What can be said without looking at the members."""
-        settings = self.settings
         if len(request.group_id.encode()) > GROUP_ID_BYTES_MAX:
             return ErrorCode.INVALID_GROUP_ID
-        if not (
-            settings.min_session_timeout_ms
-            <= request.session_timeout_ms
-            <= settings.max_session_timeout_ms
-        ):
+        if not is_session_timeout(request.session_timeout_ms, self.settings):
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if request.member_id != "" and self._row_epoch < 0 and not self.has_members():
             return ErrorCode.UNKNOWN_MEMBER_ID  # There is no such group.
@@ -110,7 +108,7 @@ class ClassicJoins(ClassicPhases):
                 self._replace(caller, request, old, member_id)
             return
         member_id = f"{_beginning(caller.client_id)}-{caller.fresh_id}"
-        if caller.version < _MEMBER_ID_REQUIRED_FROM:
+        if caller.version < MEMBER_ID_REQUIRED_FROM:
             self._add(caller, request, member_id)
         else:
             deadline_ms = caller.now_ms + request.session_timeout_ms
@@ -131,7 +129,7 @@ class ClassicJoins(ClassicPhases):
         if error is not _NONE or member is None:
             self._refuse_join(caller, error, member_id)
             return
-        unchanged = member.protocols == _protocols(request)
+        unchanged = member.protocols == protocols_of(request)
         leads = self.members.leader_id == member_id
         if (self._state is State.COMPLETING and unchanged) or (
             self._state is State.STABLE and unchanged and not leads
@@ -150,9 +148,9 @@ class ClassicJoins(ClassicPhases):
             instance_id=request.group_instance_id,
             client_id=caller.client_id,
             client_host=caller.client_host,
-            rebalance_timeout_ms=_rebalance_timeout_ms(caller, request),
+            rebalance_timeout_ms=rebalance_timeout_ms_of(request, caller.version),
             session_timeout_ms=request.session_timeout_ms,
-            protocols=_protocols(request),
+            protocols=protocols_of(request),
         )
         member.is_new = True
         member.deadline_ms = self._wake_at(caller.now_ms + NEW_MEMBER_MS)
@@ -167,8 +165,8 @@ class ClassicJoins(ClassicPhases):
     def _update(self, member: ClassicMember, request: JoinGroupRequest, caller: Caller) -> None:
         self.members.update(
             member,
-            protocols=_protocols(request),
-            rebalance_timeout_ms=_rebalance_timeout_ms(caller, request),
+            protocols=protocols_of(request),
+            rebalance_timeout_ms=rebalance_timeout_ms_of(request, caller.version),
             session_timeout_ms=request.session_timeout_ms,
         )
 
@@ -188,7 +186,7 @@ class ClassicJoins(ClassicPhases):
         self._answer_join(old, ErrorCode.FENCED_INSTANCE_ID)
         self._answer_sync(old, ErrorCode.FENCED_INSTANCE_ID)
         self._unsynced.discard(old.member_id)
-        member = old.successor(member_id)
+        member = replace(old, member_id=member_id)
         self.members.replace(old, member)
         self._update(member, request, caller)
         self._hear(member, caller.now_ms)
@@ -240,12 +238,3 @@ def _beginning(client_id: str) -> str:
     if len(client_id) * 4 <= NAME_BYTES_MAX:
         return client_id
     return client_id.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
-
-
-def _protocols(request: JoinGroupRequest) -> Protocols:
-    return tuple([(protocol.name, protocol.metadata) for protocol in request.protocols])
-
-
-def _rebalance_timeout_ms(caller: Caller, request: JoinGroupRequest) -> int:
-    """Version 0 has none: it is the session timeout."""
-    return request.session_timeout_ms if caller.version == 0 else request.rebalance_timeout_ms

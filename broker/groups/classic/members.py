@@ -7,6 +7,7 @@ that they name, each once. A group takes a member only if one protocol is suppor
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 NEVER_MS: Final = 1 << 62
@@ -16,50 +17,24 @@ Protocols = tuple[tuple[str, bytes], ...]
 """Names and metadata, in a member's order of preference."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class ClassicMember:
     """A member of a classic group, with what it waits for."""
 
-    __slots__ = (
-        "assignment",
-        "client_host",
-        "client_id",
-        "deadline_ms",
-        "instance_id",
-        "is_new",
-        "join_token",
-        "member_id",
-        "protocols",
-        "rebalance_timeout_ms",
-        "session_timeout_ms",
-        "sync_token",
-    )
-
-    def __init__(
-        self,
-        *,
-        member_id: str,
-        instance_id: str | None,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        session_timeout_ms: int,
-        protocols: Protocols,
-        assignment: bytes = b"",
-    ) -> None:
-        self.member_id = member_id
-        self.instance_id = instance_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.session_timeout_ms = session_timeout_ms
-        self.protocols = protocols
-        self.assignment = assignment
-        self.deadline_ms = NEVER_MS
-        """When it is given up, unless it is heard of; see `may_expire`."""
-        self.is_new = False
-        """In its first join, without an id that it could send heartbeats with."""
-        self.join_token: int | None = None
-        self.sync_token: int | None = None
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    deadline_ms: int = field(default=NEVER_MS, init=False)
+    """When it is given up, unless it is heard of; see `may_expire`."""
+    is_new: bool = field(default=False, init=False)
+    """In its first join, without an id that it could send heartbeats with."""
+    join_token: int | None = field(default=None, init=False)
+    sync_token: int | None = field(default=None, init=False)
 
     def may_expire(self) -> bool:
         """Who waits for us cannot be late; but a first join waits for five minutes at most."""
@@ -71,19 +46,6 @@ class ClassicMember:
             if name == protocol_name:
                 return metadata
         return None
-
-    def successor(self, member_id: str) -> "ClassicMember":
-        """The same static member after a restart, under a new id."""
-        return ClassicMember(
-            member_id=member_id,
-            instance_id=self.instance_id,
-            client_id=self.client_id,
-            client_host=self.client_host,
-            rebalance_timeout_ms=self.rebalance_timeout_ms,
-            session_timeout_ms=self.session_timeout_ms,
-            protocols=self.protocols,
-            assignment=self.assignment,
-        )
 
 
 class ClassicMembers:

@@ -19,12 +19,13 @@ leaves does not hold up a rebalance, nor begin one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
 
 from broker.config.group_settings import GroupSettings
 from broker.groups.classic.members import NEVER_MS, ClassicMember, ClassicMembers
-from broker.groups.classic.rows import GroupBody, MemberBody, encode_group, encode_member
+from broker.groups.classic.rows import GroupBody, encode_group, encode_member
 from broker.groups.classic.views import Owners
 from broker.groups.group.change_commands import TooLargeError, group_write
 from broker.groups.group.effects import Answer, Effects, Write
@@ -179,11 +180,6 @@ class ClassicPhases:
         self._state = State.DEAD
         self._wake_ms = NEVER_MS
         return answers
-
-    def row_created(self) -> None:
-        """An offset commit by no member has made the group's row."""
-        if self._row_epoch == GROUP_NEW:
-            self._row_epoch = 0
 
     def tick(self, now_ms: int) -> Effects:
         """Do what is due."""
@@ -392,45 +388,37 @@ class ClassicPhases:
 
     def _change(self, assignments: Mapping[str, bytes], *, ahead: int = 0) -> Write:
         """The log is to have the group as it is, with these assignments. Raises CodecError."""
-        body = GroupBody(self.group_protocol_type, self.protocol_name, self.members.leader_id)
         members = self.members
-        return group_write(
-            self.group_id,
-            kind=GroupKind.CLASSIC,
-            epoch_before=self._row_epoch,
-            epoch=self.generation + ahead,
-            body=encode_group(body),
+        return self._group_write(
+            self.generation + ahead,
             put=[self._row(member, assignments.get(member.member_id, b"")) for member in members],
             removed=[member_id for member_id in self._row_ids if member_id not in members],
         )
 
     def _change_member(self, old: ClassicMember, new: ClassicMember) -> Write:
         """The log is to have a member under a new id, at once or not at all. Raises CodecError."""
-        body = GroupBody(self.group_protocol_type, self.protocol_name, self.members.leader_id)
-        write = group_write(
-            self.group_id,
-            kind=GroupKind.CLASSIC,
-            epoch_before=self._row_epoch,
-            epoch=self.generation,
-            body=encode_group(body),
-            put=[self._row(new, new.assignment)],
-            removed=[old.member_id],
+        write = self._group_write(
+            self.generation, put=[self._row(new, new.assignment)], removed=[old.member_id]
         )
         if len(write.commands) > 1:
             raise TooLargeError("a member's new id does not fit into one entry")
         return write
 
-    def _row(self, member: ClassicMember, assignment: bytes) -> GroupMember:
-        body = MemberBody(
-            instance_id=member.instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            session_timeout_ms=member.session_timeout_ms,
-            protocols=member.protocols,
-            assignment=assignment,
+    def _group_write(self, epoch: int, *, put: list[GroupMember], removed: list[str]) -> Write:
+        body = GroupBody(self.group_protocol_type, self.protocol_name, self.members.leader_id)
+        return group_write(
+            self.group_id,
+            kind=GroupKind.CLASSIC,
+            epoch_before=self._row_epoch,
+            epoch=epoch,
+            body=encode_group(body),
+            put=put,
+            removed=removed,
         )
-        return GroupMember(member.member_id, self.generation, encode_member(body))
+
+    def _row(self, member: ClassicMember, assignment: bytes) -> GroupMember:
+        body = encode_member(replace(member, assignment=assignment))
+        return GroupMember(member.member_id, self.generation, body)
 
     def _begin_write(self, write: Write, then: Callable[[int], None]) -> None:
         assert self._then is None

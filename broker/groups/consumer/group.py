@@ -22,10 +22,10 @@ Differs from Kafka 4.3, deliberately:
  - targets are computed at once, except in big groups (`consumer_steps`).
 
 Left out: members that speak the classic protocol are kept and described here, what they may do is
-not decided here; conversion from and to a classic group.
+decided in `broker.groups.migration`, as is the conversion from and to a classic group.
 """
 
-from typing import Final, Self
+from typing import Final
 
 from broker.config.group_settings import GroupSettings
 from broker.groups.consumer.delta import GroupDelta, delta_commands
@@ -45,8 +45,8 @@ from broker.groups.consumer.steps import advance
 from broker.groups.consumer.topics import SubscribedTopics, subscribes
 from broker.groups.group.deadlines import Deadlines
 from broker.groups.group.effects import Answer, Caller, Effects
-from coordinator.commands.group_commands import GROUP_NEW, GroupKind
-from coordinator.tables.groups import MEMBERS_MAX, GroupRow
+from coordinator.commands.group_commands import GroupKind
+from coordinator.tables.groups import MEMBERS_MAX
 from coordinator.tables.topics import Topics
 from protocol.consumer_protocol import PROTOCOL_TYPE
 from protocol.errors import ErrorCode, KafkaError
@@ -55,24 +55,15 @@ from protocol.messages import (
     ConsumerGroupHeartbeatResponse,
     DescribedConsumerGroup,
     DescribedGroup,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
 )
 from protocol.types import TopicId
 
 COMMITS_WITH_MEMBER_EPOCH_FROM: Final = 9
 """Version of OffsetCommit."""
-LEAVE_ERRORS_BY_MEMBER_FROM: Final = 3
-NULL_PROTOCOL_NAME_FROM: Final = 7
 
 
 class ConsumerGroup:
-    """See `broker.groups.group.live.LiveGroup`."""
+    """What `broker.groups.group.live.LiveGroup` is to members of KIP-848; `MixedGroup` adds others."""
 
     kind: Final = GroupKind.CONSUMER
     protocol_type: Final = PROTOCOL_TYPE
@@ -87,6 +78,8 @@ class ConsumerGroup:
         self.subscribed: Final = SubscribedTopics()
         self._sessions = Deadlines()
         self._revocations = Deadlines()
+        self._deadlines = [self._sessions, self._revocations]
+        """Of members: who misses one of them is no member any more."""
         self._writing: tuple[GroupDelta, list[Answer]] | None = None
         self._is_dead = False
         assert now_ms is not None or not image.members
@@ -94,16 +87,6 @@ class ConsumerGroup:
             assert now_ms is not None
             self._restart_session(member, now_ms)
             self._limit_revocation(member, now_ms)
-
-    @classmethod
-    def new(cls, group_id: str, settings: GroupSettings, *, row_epoch: int = GROUP_NEW) -> Self:
-        """A group without members; with the epoch of its row if it has been one of another kind."""
-        return cls(group_id, settings, GroupImage(row_epoch))
-
-    @classmethod
-    def loaded(cls, row: GroupRow, settings: GroupSettings, now_ms: int) -> Self:
-        """After a takeover. Raises ValueError."""
-        return cls(row.group_id, settings, GroupImage.of(row), now_ms)
 
     # KIP-848.
 
@@ -287,8 +270,8 @@ class ConsumerGroup:
         }
         self.image.apply(delta)
         for member_id in delta.removed:
-            self._sessions.drop(member_id)
-            self._revocations.drop(member_id)
+            for deadlines in self._deadlines:
+                deadlines.drop(member_id)
         for member in delta.put:
             before = members_before[member.member_id]
             if before is None or _current(member) != _current(before):
@@ -307,15 +290,12 @@ class ConsumerGroup:
 
     def tick(self, now_ms: int) -> Effects:
         """Members whose session has ended, and those that do not revoke, are no longer members."""
-        expired = dict.fromkeys(self._sessions.take_due(now_ms))
-        expired.update(dict.fromkeys(self._revocations.take_due(now_ms)))
+        expired = dict.fromkeys(id_ for each in self._deadlines for id_ in each.take_due(now_ms))
         return self.write_delta(self.image.without(expired), []) if expired else []
 
     def deadline_ms(self) -> int | None:
-        sessions, revocations = self._sessions.next_ms, self._revocations.next_ms
-        if sessions is None or revocations is None:
-            return sessions if revocations is None else revocations
-        return min(sessions, revocations)
+        found = [each.next_ms for each in self._deadlines if each.next_ms is not None]
+        return min(found, default=None)
 
     def _restart_session(self, member: Member, now_ms: int) -> None:
         timeout_ms = self.settings.consumer_session_timeout_ms
@@ -337,38 +317,6 @@ class ConsumerGroup:
             self._revocations.set(member.member_id, now_ms + member.rebalance_timeout_ms)
         else:
             self._revocations.drop(member.member_id)
-
-    # The classic protocol: nobody here speaks it.
-
-    def join(self, caller: Caller, request: JoinGroupRequest) -> Effects:
-        response = JoinGroupResponse(
-            error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            member_id=request.member_id,
-            protocol_name=None if caller.version >= NULL_PROTOCOL_NAME_FROM else "",
-        )
-        return [Answer(caller.token, response)]
-
-    def sync(self, caller: Caller, request: SyncGroupRequest) -> Effects:
-        return [Answer(caller.token, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))]
-
-    def leave(self, caller: Caller, request: LeaveGroupRequest) -> Effects:
-        if caller.version < LEAVE_ERRORS_BY_MEMBER_FROM:
-            response = LeaveGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
-            return [Answer(caller.token, response)]
-        members = [
-            MemberResponse(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                error_code=ErrorCode.UNKNOWN_MEMBER_ID,
-            )
-            for member in request.members
-        ]
-        return [Answer(caller.token, LeaveGroupResponse(members=members))]
-
-    def heartbeat(
-        self, member_id: str, generation: int, instance_id: str | None, now_ms: int
-    ) -> ErrorCode:
-        return ErrorCode.UNKNOWN_MEMBER_ID
 
     # Offsets.
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from coordinator.commands.layout import Int64
 from protocol.types import TopicId
 
 Partitions = Mapping[TopicId, frozenset[int]]
@@ -44,7 +45,7 @@ class Subscription(NamedTuple):
 class ClassicMember(NamedTuple):
     """The extra fields of a member that speaks the classic protocol (JoinGroup)."""
 
-    session_timeout_ms: int
+    session_timeout_ms: Int64
     protocols: tuple[tuple[str, bytes], ...]
     """Names and metadata, in the member's order."""
 

@@ -1,22 +1,15 @@
-"""Codec of the bodies in a KIP-848 group's rows, of the group and its members; only the coordinator reads them.
+"""The bodies in a KIP-848 group's rows, of the group and its members; only the coordinator reads them.
 
-    body: version: 1 byte · packing: 1 byte (0: as it is, 1: zlib) · fields
+Ids and epochs of members are in their rows; `broker.groups.group.bodies` says what is around the
+fields. Partitions of a member are by topic, ascending: the id, which of assigned, revoking, target
+there is, and the partitions of each as runs. A run is the gap from the one before and how many
+more than one it has, so a topic costs about 20 bytes however many partitions of it the member has.
 
-    group    assignment epoch · fingerprint of the topics
-    member   previous epoch · state · rebalance timeout · client id and host · instance id, rack id,
-             server assignor (each may be missing) · names · regex · topics · classic or not
-    topic    id · which of assigned, revoking, target there is · the partitions of each, as runs
-
-Ids and epochs of members are in their rows. A run is the gap from the one before and a length, so
-a topic costs about 20 bytes however many partitions of it the member has. Names are sorted.
-
-Invariants: decoding gives back what was encoded; a body of an unknown version, or no body at all,
-raises ValueError and nothing else. A state unknown here is read as UNKNOWN.
+A state unknown here is read as UNKNOWN.
 """
 
-import zlib
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from broker.groups.consumer.members import (
     ClassicMember,
@@ -25,17 +18,25 @@ from broker.groups.consumer.members import (
     Partitions,
     Subscription,
 )
+from broker.groups.group.bodies import BodyFormat
 from coordinator.commands.encoding import (
     CodecError,
     put_string,
     put_topic_id,
-    put_varint,
-    put_zigzag,
     read_string,
     read_topic_id,
-    read_varint,
-    read_zigzag,
-    take_bytes,
+)
+from coordinator.commands.layout import (
+    Int64,
+    Layout,
+    UInt63,
+    converted,
+    fields_of,
+    layout_of,
+    list_of,
+    put_flag,
+    read_flag,
+    tuple_of,
 )
 from protocol.types import TopicId
 
@@ -46,259 +47,173 @@ UNPACKED_BYTES_MAX: Final = 16 * 1024 * 1024
 PARTITION_MAX: Final = (1 << 16) - 1
 """Above what a topic can have (10 000); a few bytes are not made a set of two billion."""
 
-_PLAIN: Final = 0
-_ZLIB: Final = 1
-_PACK_FROM_BYTES: Final = 256
+_FORMAT: Final = BodyFormat(FORMAT_VERSION, UNPACKED_BYTES_MAX, pack_level=6)
 
-# Flags of a topic.
-_ASSIGNED: Final = 1
-_REVOKING: Final = 2
-_TARGET: Final = 4
+_SHARES: Final = {"assigned": 1, "revoking": 2, "target": 4}
+"""Flags of a topic: what there is of it."""
 _TARGET_IS_ASSIGNED: Final = 8
 
-_FINGERPRINT_BYTES_MAX: Final = 64
+_Topic = tuple[TopicId, Mapping[str, frozenset[int]]]
+"""Its partitions by the names in `_SHARES`."""
+
 _STATES: Final = {state.value: state for state in MemberState}
 _NONE: Final[frozenset[int]] = frozenset()
 
 
 class GroupBody(NamedTuple):
-    assignment_epoch: int
+    assignment_epoch: UInt63
     """The group epoch for which the members' targets were computed."""
     fingerprint: bytes
     """Of the topics that they were computed from."""
 
 
 def encode_group(body: GroupBody) -> bytes:
-    out = bytearray()
-    put_varint(out, body.assignment_epoch)
-    put_varint(out, len(body.fingerprint))
-    out += body.fingerprint
-    return _packed(out)
+    return _FORMAT.encode(_GROUP, body)
 
 
 def decode_group(data: bytes) -> GroupBody:
     """Raises ValueError."""
-    try:
-        fields = _unpacked(data)
-        epoch, at = read_varint(fields, 0)
-        length, at = read_varint(fields, at)
-        if length > _FINGERPRINT_BYTES_MAX:
-            raise CodecError(f"a fingerprint of {length} bytes")
-        fingerprint = take_bytes(fields, at, length)
-        _at_end(fields, at + length)
-    except (CodecError, IndexError, zlib.error) as error:
-        raise ValueError(f"this is no body of a group: {error}") from error
-    return GroupBody(epoch, fingerprint)
+    return _FORMAT.decode(_GROUP, data, of="a group")
 
 
 def encode_member(member: Member) -> bytes:
     """Raises CodecError for a string longer than Kafka's, or a partition that cannot be."""
-    out = bytearray()
-    put_zigzag(out, member.previous_epoch)
-    out.append(member.state)
-    put_zigzag(out, member.rebalance_timeout_ms)
-    put_string(out, member.client_id)
-    put_string(out, member.client_host)
-    for text in (member.instance_id, member.rack_id, member.server_assignor):
-        out.append(text is not None)
-        put_string(out, text or "")
-    put_varint(out, len(member.subscription.names))
-    for name in sorted(member.subscription.names):
-        put_string(out, name)
-    put_string(out, member.subscription.regex)
-    _put_topics(out, member)
-    _put_classic(out, member.classic)
-    return _packed(out)
+    return _FORMAT.encode(_MEMBER, member)
 
 
 def decode_member(member_id: str, epoch: int, data: bytes) -> Member:
     """Raises ValueError."""
-    try:
-        return _read_member(member_id, epoch, _unpacked(data))
-    except (CodecError, IndexError, UnicodeDecodeError, zlib.error) as error:
-        raise ValueError(f"this is no body of member '{member_id}': {error}") from error
+    *values, shares, classic = _FORMAT.decode(_MEMBER, data, of=f"member '{member_id}'")
+    fields = dict(zip(_FIELDS, values, strict=True))
+    return Member(member_id, epoch, classic=classic, **fields, **shares)
 
 
-def _read_member(member_id: str, epoch: int, data: bytes) -> Member:
-    previous_epoch, at = read_zigzag(data, 0)
-    state = _STATES.get(data[at], MemberState.UNKNOWN)
-    rebalance_timeout_ms, at = read_zigzag(data, at + 1)
-    client_id, at = read_string(data, at)
-    client_host, at = read_string(data, at)
-    texts: list[str | None] = []
-    for _ in range(3):
-        there = data[at] != 0
-        text, at = read_string(data, at + 1)
-        texts.append(text if there else None)
-    instance_id, rack_id, server_assignor = texts
-    count, at = read_varint(data, at)
-    names: list[str] = []
-    while len(names) < count:
-        name, at = read_string(data, at)
-        names.append(name)
-    regex, at = read_string(data, at)
-    assigned, revoking, target, at = _read_topics(data, at)
-    classic, at = _read_classic(data, at)
-    _at_end(data, at)
-    return Member(
-        member_id,
-        epoch,
-        previous_epoch,
-        instance_id,
-        rack_id,
-        client_id,
-        client_host,
-        rebalance_timeout_ms,
-        Subscription(frozenset(names), regex),
-        server_assignor,
-        state,
-        assigned,
-        revoking,
-        target,
-        classic,
-    )
+# Partitions.
 
 
-# Topics and their partitions.
-
-
-def _put_topics(out: bytearray, member: Member) -> None:
-    topics = sorted({*member.assigned, *member.revoking, *member.target})
-    put_varint(out, len(topics))
-    for topic in topics:
-        assigned = member.assigned.get(topic, _NONE)
-        revoking = member.revoking.get(topic, _NONE)
-        target = member.target.get(topic, _NONE)
-        flags = (_ASSIGNED if assigned else 0) | (_REVOKING if revoking else 0)
-        if target:
-            flags |= _TARGET_IS_ASSIGNED if target == assigned else _TARGET
-        put_topic_id(out, topic)
-        out.append(flags)
-        if flags & _ASSIGNED:
-            _put_runs(out, assigned)
-        if flags & _REVOKING:
-            _put_runs(out, revoking)
-        if flags & _TARGET:
-            _put_runs(out, target)
-
-
-def _read_topics(data: bytes, at: int) -> tuple[Partitions, Partitions, Partitions, int]:
-    assigned: dict[TopicId, frozenset[int]] = {}
-    revoking: dict[TopicId, frozenset[int]] = {}
-    target: dict[TopicId, frozenset[int]] = {}
-    count, at = read_varint(data, at)
-    while count > 0:
-        topic, at = read_topic_id(data, at)
-        flags = data[at]
-        at += 1
-        if flags & _ASSIGNED:
-            assigned[topic], at = _read_runs(data, at)
-        if flags & _REVOKING:
-            revoking[topic], at = _read_runs(data, at)
-        if flags & _TARGET:
-            target[topic], at = _read_runs(data, at)
-        elif flags & _TARGET_IS_ASSIGNED:
-            target[topic] = assigned.get(topic, _NONE)
-        count -= 1
-    return assigned, revoking, target, at
-
-
-def _put_runs(out: bytearray, partitions: Iterable[int]) -> None:
-    """Count of runs; each as the partitions left out before it and those in it, less one."""
+def _runs_of(partitions: Iterable[int]) -> tuple[tuple[int, int], ...]:
     runs: list[tuple[int, int]] = []
-    first = end = 0
+    end = 0
     for number in sorted(partitions):
         if not 0 <= number <= PARTITION_MAX:
             raise CodecError(f"partition {number}")
         if runs and number == end:
-            end += 1
-            runs[-1] = (first, end)
+            gap, more = runs[-1]
+            runs[-1] = gap, more + 1
         else:
-            first, end = number, number + 1
-            runs.append((first, end))
-    put_varint(out, len(runs))
-    before = 0
-    for first, end in runs:
-        put_varint(out, first - before)
-        put_varint(out, end - first - 1)
-        before = end
+            runs.append((number - end, 0))
+        end = number + 1
+    return tuple(runs)
 
 
-def _read_runs(data: bytes, at: int) -> tuple[frozenset[int], int]:
-    count, at = read_varint(data, at)
+def _partitions_of(runs: Iterable[tuple[int, int]]) -> frozenset[int]:
     partitions: list[int] = []
     end = 0
-    while count > 0:
-        gap, at = read_varint(data, at)
-        length, at = read_varint(data, at)
+    for gap, more in runs:
         first = end + gap
-        end = first + length + 1
+        end = first + more + 1
         if end > PARTITION_MAX + 1:
             raise CodecError(f"partition {end - 1}")
         partitions.extend(range(first, end))
-        count -= 1
-    return frozenset(partitions), at
+    return frozenset(partitions)
 
 
-# Members that speak the classic protocol.
+_RUNS: Final = converted(
+    list_of(layout_of(tuple[UInt63, UInt63])), laid=_runs_of, made=_partitions_of
+)
 
 
-def _put_classic(out: bytearray, classic: ClassicMember | None) -> None:
-    out.append(classic is not None)
-    if classic is None:
-        return
-    put_zigzag(out, classic.session_timeout_ms)
-    put_varint(out, len(classic.protocols))
-    for name, metadata in classic.protocols:
-        put_string(out, name)
-        put_varint(out, len(metadata))
-        out += metadata
+def _put_topic(out: bytearray, topic: _Topic) -> None:
+    topic_id, shares = topic
+    flags = sum([flag for name, flag in _SHARES.items() if shares[name]])
+    if shares["target"] and shares["target"] == shares["assigned"]:
+        flags += _TARGET_IS_ASSIGNED - _SHARES["target"]
+    put_topic_id(out, topic_id)
+    out.append(flags)
+    for name, flag in _SHARES.items():
+        if flags & flag:
+            _RUNS.put(out, shares[name])
 
 
-def _read_classic(data: bytes, at: int) -> tuple[ClassicMember | None, int]:
-    there = data[at] != 0
+def _read_topic(data: bytes, at: int) -> tuple[_Topic, int]:
+    topic_id, at = read_topic_id(data, at)
+    flags = data[at]
     at += 1
-    if not there:
-        return None, at
-    session_timeout_ms, at = read_zigzag(data, at)
-    count, at = read_varint(data, at)
-    protocols: list[tuple[str, bytes]] = []
-    while len(protocols) < count:
-        name, at = read_string(data, at)
-        length, at = read_varint(data, at)
-        protocols.append((name, take_bytes(data, at, length)))
-        at += length
-    return ClassicMember(session_timeout_ms, tuple(protocols)), at
+    shares = dict.fromkeys(_SHARES, _NONE)
+    for name, flag in _SHARES.items():
+        if flags & flag:
+            shares[name], at = _RUNS.read(data, at)
+    if flags & _TARGET_IS_ASSIGNED:
+        shares["target"] = shares["assigned"]
+    return (topic_id, shares), at
 
 
-# Packing.
+def _topics_of(member: Member) -> tuple[_Topic, ...]:
+    parts: dict[str, Partitions] = {name: getattr(member, name) for name in _SHARES}
+    topic_ids = sorted({topic_id for part in parts.values() for topic_id in part})
+    return tuple(
+        [
+            (topic_id, {name: part.get(topic_id, _NONE) for name, part in parts.items()})
+            for topic_id in topic_ids
+        ]
+    )
 
 
-def _packed(fields: bytearray) -> bytes:
-    if len(fields) >= _PACK_FROM_BYTES:
-        packed = zlib.compress(fields, 6)
-        if len(packed) < len(fields):
-            return bytes((FORMAT_VERSION, _ZLIB)) + packed
-    return bytes((FORMAT_VERSION, _PLAIN)) + bytes(fields)
+def _shares_of(topics: Iterable[_Topic]) -> dict[str, Partitions]:
+    """By the names of a member's fields."""
+    return {
+        name: {topic_id: shares[name] for topic_id, shares in topics if shares[name]}
+        for name in _SHARES
+    }
 
 
-def _unpacked(data: bytes) -> bytes:
-    version, packing = data[0], data[1]
-    if version != FORMAT_VERSION:
-        raise CodecError(f"format version {version}; known is {FORMAT_VERSION}")
-    match packing:
-        case 0:
-            return data[2:]
-        case 1:
-            inflater = zlib.decompressobj()
-            fields = inflater.decompress(data[2:], UNPACKED_BYTES_MAX)
-            if not inflater.eof or inflater.unused_data:
-                raise CodecError("a packed body that does not end where it should")
-            return fields
-        case _:
-            raise CodecError(f"packing {packing}")
+# Fields.
 
 
-def _at_end(data: bytes, at: int) -> None:
-    if at != len(data):
-        raise CodecError(f"{len(data) - at} bytes behind the end")
+def _put_text(out: bytearray, text: str | None) -> None:
+    put_flag(out, text is not None)
+    put_string(out, text or "")
+
+
+def _read_text(data: bytes, at: int) -> tuple[str | None, int]:
+    there, at = read_flag(data, at)
+    text, at = read_string(data, at)
+    return (text if there else None), at
+
+
+_TEXT: Final = Layout(_put_text, _read_text)
+"""One that is missing is written all the same, as an empty one."""
+
+
+def _read_state(data: bytes, at: int) -> tuple[MemberState, int]:
+    return _STATES.get(data[at], MemberState.UNKNOWN), at + 1
+
+
+_INT: Final[Layout[int]] = layout_of(Int64)
+_STRING: Final[Layout[str]] = layout_of(str)
+_FIELDS: Final[dict[str, Layout[Any]]] = {
+    "previous_epoch": _INT,
+    "state": Layout(bytearray.append, _read_state),
+    "rebalance_timeout_ms": _INT,
+    "client_id": _STRING,
+    "client_host": _STRING,
+    "instance_id": _TEXT,
+    "rack_id": _TEXT,
+    "server_assignor": _TEXT,
+    "subscription": fields_of(
+        Subscription,
+        names=converted(layout_of(tuple[str, ...]), laid=sorted, made=frozenset),
+        regex=_STRING,
+    ),
+}
+_TOPICS: Final[Layout[Any]] = converted(
+    list_of(Layout(_put_topic, _read_topic)), laid=_topics_of, made=_shares_of
+)
+_MEMBER: Final[Layout[Any]] = tuple_of(
+    {
+        **{f".{name}": layout for name, layout in _FIELDS.items()},
+        "": _TOPICS,
+        ".classic": layout_of(ClassicMember | None),
+    }
+)
+_GROUP: Final[Layout[GroupBody]] = layout_of(GroupBody)

@@ -25,7 +25,14 @@ from typing import Final
 from typing_extensions import override
 
 from broker.config.group_settings import GroupSettings
-from broker.groups.classic.joins import NAME_BYTES_MAX
+from broker.groups.classic.requests import (
+    MEMBER_ID_REQUIRED_FROM,
+    NAME_BYTES_MAX,
+    is_session_timeout,
+    leave_all,
+    protocols_of,
+    rebalance_timeout_ms_of,
+)
 from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.consumer.image import GroupImage
 from broker.groups.consumer.members import (
@@ -46,18 +53,11 @@ from protocol.messages import (
     JoinGroupRequest,
     JoinGroupResponse,
     LeaveGroupRequest,
-    LeaveGroupResponse,
     MemberIdentity,
-    MemberResponse,
     SyncGroupRequest,
     SyncGroupResponse,
 )
 from protocol.types import TopicId
-
-_MEMBER_ID_REQUIRED_FROM: Final = 4
-"""Version of JoinGroup (KIP-394)."""
-_BATCHES_FROM: Final = 3
-"""Version of LeaveGroup (KIP-345)."""
 
 _NONE: Final = ErrorCode.NONE
 
@@ -81,10 +81,10 @@ class MixedGroup(ConsumerGroup):
         """Until when members that were told so are to join again."""
         self._syncs = Deadlines()
         """Until when members that have joined are to ask for their assignment."""
+        self._deadlines += [self._joins, self._syncs]
 
     # JoinGroup.
 
-    @override
     def join(self, caller: Caller, request: JoinGroupRequest) -> Effects:
         try:
             return self._join(caller, request)
@@ -100,7 +100,7 @@ class MixedGroup(ConsumerGroup):
         if not self._agrees(request):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         is_dynamic = request.group_instance_id is None
-        if is_dynamic and not request.member_id and caller.version >= _MEMBER_ID_REQUIRED_FROM:
+        if is_dynamic and not request.member_id and caller.version >= MEMBER_ID_REQUIRED_FROM:
             told = JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
             return [Answer(caller.token, told)]
         subscription = _subscription(request)
@@ -131,12 +131,7 @@ class MixedGroup(ConsumerGroup):
 
     def _check_join(self, request: JoinGroupRequest) -> None:
         """What can be said without looking at the members. Raises KafkaError."""
-        settings = self.settings
-        if not (
-            settings.min_session_timeout_ms
-            <= request.session_timeout_ms
-            <= settings.max_session_timeout_ms
-        ):
+        if not is_session_timeout(request.session_timeout_ms, self.settings):
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
         if len((request.group_instance_id or "").encode()) > NAME_BYTES_MAX:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -167,7 +162,6 @@ class MixedGroup(ConsumerGroup):
 
     # SyncGroup.
 
-    @override
     def sync(self, caller: Caller, request: SyncGroupRequest) -> Effects:
         try:
             member = self._classic(request.member_id, request.group_instance_id)
@@ -199,7 +193,6 @@ class MixedGroup(ConsumerGroup):
 
     # Heartbeat, LeaveGroup.
 
-    @override
     def heartbeat(
         self, member_id: str, generation: int, instance_id: str | None, now_ms: int
     ) -> ErrorCode:
@@ -234,23 +227,9 @@ class MixedGroup(ConsumerGroup):
         if member.member_id not in self._joins:
             self._joins.set(member.member_id, now_ms + max(member.rebalance_timeout_ms, 0))
 
-    @override
     def leave(self, caller: Caller, request: LeaveGroupRequest) -> Effects:
-        batch = caller.version >= _BATCHES_FROM
-        leaving = request.members if batch else [MemberIdentity(member_id=request.member_id)]
         gone: dict[str, None] = {}
-        told = [
-            MemberResponse(
-                member_id=identity.member_id,
-                group_instance_id=identity.group_instance_id,
-                error_code=self._leaves(identity, gone),
-            )
-            for identity in leaving
-        ]
-        if batch:
-            response = LeaveGroupResponse(members=told)
-        else:
-            response = LeaveGroupResponse(error_code=told[0].error_code)
+        response = leave_all(caller, request, lambda identity: self._leaves(identity, gone))
         delta = self.image.without(gone) if gone else None
         return self.write_delta(delta, [Answer(caller.token, response)])
 
@@ -283,31 +262,13 @@ class MixedGroup(ConsumerGroup):
     @override
     def written(self, now_ms: int) -> Effects:
         assert self._writing is not None
-        delta = self._writing[0]
+        put = self._writing[0].put
         effects = super().written(now_ms)
-        for member in delta.put:
+        for member in put:
             if member.classic is None:
-                self._forget_deadlines(member.member_id)
-        for member_id in delta.removed:
-            self._forget_deadlines(member_id)
+                self._joins.drop(member.member_id)
+                self._syncs.drop(member.member_id)
         return effects
-
-    def _forget_deadlines(self, member_id: str) -> None:
-        self._joins.drop(member_id)
-        self._syncs.drop(member_id)
-
-    @override
-    def tick(self, now_ms: int) -> Effects:
-        """As for members of KIP-848, and those that do not join or sync in time are gone, too."""
-        deadlines = (self._sessions, self._revocations, self._joins, self._syncs)
-        expired = dict.fromkeys(id_ for each in deadlines for id_ in each.take_due(now_ms))
-        return self.write_delta(self.image.without(expired), []) if expired else []
-
-    @override
-    def deadline_ms(self) -> int | None:
-        deadlines = (self._sessions, self._revocations, self._joins, self._syncs)
-        found = [each.next_ms for each in deadlines if each.next_ms is not None]
-        return min(found, default=None)
 
 
 def _subscription(request: JoinGroupRequest) -> consumer_protocol.Subscription:
@@ -325,21 +286,15 @@ def _joined(
     subscription: consumer_protocol.Subscription,
 ) -> Member:
     """The member with what the request says of it."""
-    rebalance_timeout_ms = request.rebalance_timeout_ms
-    if caller.version == 0:
-        rebalance_timeout_ms = request.session_timeout_ms
     instance_id, rack_id = request.group_instance_id, subscription.rack_id
     return member._replace(
         instance_id=member.instance_id if instance_id is None else instance_id,
         rack_id=member.rack_id if rack_id is None else rack_id,
-        rebalance_timeout_ms=rebalance_timeout_ms,
+        rebalance_timeout_ms=rebalance_timeout_ms_of(request, caller.version),
         subscription=Subscription(names=frozenset(subscription.topics)),
         client_id=caller.client_id,
         client_host=caller.client_host,
-        classic=ClassicMember(
-            request.session_timeout_ms,
-            tuple([(protocol.name, protocol.metadata) for protocol in request.protocols]),
-        ),
+        classic=ClassicMember(request.session_timeout_ms, protocols_of(request)),
     )
 
 

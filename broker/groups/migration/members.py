@@ -8,9 +8,10 @@ finds members that are written as of the other kind; `as_consumer` and `as_class
 as if they were not, with the members' epochs, which are not the group's: all join again.
 """
 
+from dataclasses import replace
+
 from broker.groups.classic import members as classic_members
 from broker.groups.classic import rows
-from broker.groups.classic.rows import MemberBody
 from broker.groups.consumer import rows as consumer_rows
 from broker.groups.consumer.members import (
     NOTHING,
@@ -63,16 +64,9 @@ def _unsubscribed(member: classic_members.ClassicMember, epoch: int) -> Member:
 
 def as_classic_member(member: Member, topics: Topics) -> classic_members.ClassicMember:
     """A classic member of a KIP-848 group as one of a classic group."""
-    return _classic(member.member_id, _as_body(member, topics))
-
-
-def _classic(member_id: str, body: MemberBody) -> classic_members.ClassicMember:
-    return classic_members.ClassicMember(member_id=member_id, **body._asdict())
-
-
-def _as_body(member: Member, topics: Topics) -> MemberBody:
     assert member.classic is not None
-    return MemberBody(
+    return classic_members.ClassicMember(
+        member_id=member.member_id,
         instance_id=member.instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
@@ -104,11 +98,13 @@ def as_consumer(row: GroupRow, topics: Topics) -> GroupRow:
     members = dict(row.members)
     for member_id in foreign:
         epoch, body = row.members[member_id]
-        old = _classic(member_id, rows.decode_member(body))
+        old = classic_members.ClassicMember(
+            member_id=member_id, **rows.decode_member(body)._asdict()
+        )
         member = _late(old, epoch, taken, topics)
         taken |= places(member.assigned)
         members[member_id] = MemberRow(epoch, consumer_rows.encode_member(member))
-    return _with_members(row, members)
+    return replace(row, members=members)
 
 
 def as_classic(row: GroupRow, topics: Topics) -> GroupRow:
@@ -126,11 +122,11 @@ def as_classic(row: GroupRow, topics: Topics) -> GroupRow:
         if member.classic is None:
             continue
         try:
-            body = rows.encode_member(_as_body(member, topics))
+            body = rows.encode_member(as_classic_member(member, topics))
         except CodecError as error:
             raise ValueError(f"member '{member_id}' as a classic one: {error}") from error
         members[member_id] = MemberRow(epoch, body)
-    return _with_members(row, members)
+    return replace(row, members=members)
 
 
 def _late(
@@ -154,11 +150,3 @@ def _late(
 def _written_as(row: GroupRow, version: int) -> list[str]:
     """Members whose bodies begin with this version."""
     return [id_ for id_, member in row.members.items() if member.body.startswith(bytes((version,)))]
-
-
-def _with_members(row: GroupRow, members: dict[str, MemberRow]) -> GroupRow:
-    """A row to look at, as the machine's is not to be touched."""
-    shown = GroupRow(row.group_id, row.changed, row.empty_since_ms)
-    shown.kind, shown.epoch, shown.body = row.kind, row.epoch, row.body
-    shown.members = members
-    return shown

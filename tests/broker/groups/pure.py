@@ -20,6 +20,7 @@ from broker.groups.consumer.image import GroupImage
 from broker.groups.group.effects import Answer, Caller, Effects, ReplaceGroup, Write
 from broker.groups.group.live import GroupFactory, LiveGroup
 from broker.groups.migration import protocol_change
+from broker.groups.migration.classic_in_consumer import MixedGroup
 from broker.groups.migration.members import as_consumer
 from coordinator.commands.codec import decode_entry, encode_entry
 from coordinator.commands.entries import DONE, CreateTopic, DeleteTopic, Entry, TopicCreated
@@ -59,8 +60,12 @@ CLASSIC = GroupFactory(
     lambda row, settings, topics, now_ms: ClassicGroup.loaded(row, settings, now_ms),
 )
 CONSUMER = GroupFactory(
-    lambda kind, group_id, settings, topics: ConsumerGroup.new(group_id, settings),
-    lambda row, settings, topics, now_ms: ConsumerGroup.loaded(row, settings, now_ms),
+    lambda kind, group_id, settings, topics: MixedGroup(
+        group_id, settings, GroupImage(), topics=topics
+    ),
+    lambda row, settings, topics, now_ms: MixedGroup(
+        GROUP, settings, GroupImage.of(row), now_ms, topics=topics
+    ),
 )
 EITHER = GroupFactory(protocol_change.new, protocol_change.loaded)
 
@@ -323,9 +328,7 @@ class World:
         assert self.writing is not None
         commands, self.writing = self.writing.commands, None
         self.apply(commands)
-        effects = self.group.written(self.now_ms)
-        assert type(self.group) is not ConsumerGroup or all(isinstance(e, Answer) for e in effects)
-        self.perform(effects)
+        self.perform(self.group.written(self.now_ms))
 
     def fail(self, code: ErrorCode, *, applied: int = 0) -> None:
         """The log takes `applied` commands of the Write, and the agent hears of none."""

@@ -106,7 +106,7 @@ FORMATS = {
             classic.GroupBody("consumer", "range", None),
             "01000108636f6e73756d6572010572616e676500",
         ),
-        "classic group",
+        "no body",
     ),
     "a classic member": Format(
         classic.FORMAT_VERSION,
@@ -122,7 +122,7 @@ FORMATS = {
                 "02 0572616e6765 0172 06737469636b79 00 0178"
             ),
         ),
-        "classic group",
+        "no body",
     ),
     "a group of KIP-848": Format(
         consumer.FORMAT_VERSION,
@@ -312,7 +312,7 @@ def test_a_classic_body_that_would_burst_is_neither_written_nor_read():
     with pytest.raises(CodecError, match="a body of"):
         classic.encode_member(CLASSIC_MEMBER._replace(assignment=bytes(most)))
     bomb = bytes([classic.FORMAT_VERSION, 1]) + zlib.compress(bytes(most + 1))
-    with pytest.raises(ValueError, match="do not end"):
+    with pytest.raises(ValueError, match="does not end"):
         classic.decode_member(bomb)
 
 

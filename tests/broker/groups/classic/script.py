@@ -234,7 +234,8 @@ class Script:
 
     def _simple(self) -> None:
         self.world.commit(self.world.create("events", 1))
-        self.world.classic.row_created()
+        # What creates the row ends the live group.
+        self.world.group = self.world.loaded()
 
     def _show(self) -> Iterator[str]:
         described = self.world.group.describe()

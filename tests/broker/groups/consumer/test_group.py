@@ -85,7 +85,7 @@ def test_who_waits_when_the_group_is_abandoned_is_told_why():
 def test_a_group_that_was_of_another_kind_goes_on_from_its_epoch():
     world = consumer_world()
     world.holds = True
-    world.group = ConsumerGroup.new(GROUP, world.settings, row_epoch=7)
+    world.group = ConsumerGroup(GROUP, world.settings, GroupImage(7))
     joining(world, "m")
     assert world.writing is not None
     (command,) = world.writing.commands
