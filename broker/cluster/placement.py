@@ -164,3 +164,22 @@ class Placements:
         placement = Placement(others or agents)
         self._known[key] = (members, placement)
         return placement
+
+
+class LiveAgent(NamedTuple):
+    """An agent that may claim something."""
+
+    incarnation: Incarnation
+    node_id: int
+
+
+def live_agents(rows: Iterable[IncarnationRow]) -> tuple[LiveAgent, ...]:
+    return tuple(LiveAgent(row.incarnation, row.node_id) for row in rows)
+
+
+def preferred_agent(seed: int, agents: Sequence[LiveAgent]) -> Incarnation | None:
+    """The agent that wins the rendezvous over node ids; None when there are no agents."""
+    if not agents:
+        return None
+    node_id = best_rank(seed, [agent.node_id for agent in agents])
+    return next(agent.incarnation for agent in agents if agent.node_id == node_id)

@@ -15,8 +15,9 @@ import logging
 from typing import Final
 
 from broker.calls.clock import GroupClock
+from broker.cluster.placement import live_agents
 from broker.groups.coordinator_runtime import CoordinatorRuntime
-from broker.groups.shards import LiveAgent, Release, ShardBalance
+from broker.groups.shards import Release, ShardBalance
 from coordinator.commands.entries import Close, Open, Outcome
 from coordinator.commands.group_commands import (
     GROUP_SHARDS,
@@ -112,7 +113,7 @@ class ShardClaims:
         now_ms = self._clock.now_ms()
         self._balance.observe(
             me=me,
-            agents=(LiveAgent(row.incarnation, row.node_id) for row in machine.incarnations),
+            agents=live_agents(machine.incarnations),
             holders=[machine.groups.holder(shard) for shard in range(GROUP_SHARDS)],
             now_ms=now_ms,
         )

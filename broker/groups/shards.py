@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from broker.cluster.placement import best_rank
+from broker.cluster.placement import LiveAgent, preferred_agent
 from coordinator.commands.group_commands import GROUP_SHARDS
 from protocol.types import INCARNATION_NONE, Incarnation
 
@@ -32,11 +32,6 @@ _SEEDS: Final = tuple(
 )
 
 
-class LiveAgent(NamedTuple):
-    incarnation: Incarnation
-    node_id: int
-
-
 class Release(NamedTuple):
     successor: Incarnation
     shards: tuple[int, ...]
@@ -44,10 +39,7 @@ class Release(NamedTuple):
 
 def preferred(shard: int, agents: Sequence[LiveAgent]) -> Incarnation | None:
     """The agent that should hold the shard; None when there are no agents."""
-    if not agents:
-        return None
-    node_id = best_rank(_SEEDS[shard], [agent.node_id for agent in agents])
-    return next(agent.incarnation for agent in agents if agent.node_id == node_id)
+    return preferred_agent(_SEEDS[shard], agents)
 
 
 class ShardBalance:

@@ -11,9 +11,9 @@ while; apply decides who holds what.
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 
-from broker.cluster.placement import best_rank
+from broker.cluster.placement import LiveAgent, preferred_agent
 from coordinator.commands.job_commands import JobKind
 from protocol.types import INCARNATION_NONE, Incarnation
 
@@ -23,11 +23,6 @@ FREE_MS_MAX: Final = 20_000
 """Longer than a dead agent's session outlives it, and than FREE_MS_MIN: then the next one."""
 
 _SEED: Final = int.from_bytes(blake2b(b"jobs", digest_size=8).digest())
-
-
-class LiveAgent(NamedTuple):
-    incarnation: Incarnation
-    node_id: int
 
 
 class JobClaims:
@@ -84,7 +79,7 @@ class JobClaims:
         for agent in active:
             if agent.incarnation in holding:
                 return agent.incarnation
-        return _best(active)
+        return preferred_agent(_SEED, active)
 
     def to_claim(self, *, wanted_now: bool) -> tuple[JobKind, ...]:
         """What this agent should claim; `wanted_now`: somebody asked for a job."""
@@ -109,11 +104,4 @@ class JobClaims:
             for agent in self._agents
             if agent.incarnation != self._me and agent.incarnation not in self._passive
         ]
-        return _best(others) or INCARNATION_NONE
-
-
-def _best(agents: list[LiveAgent]) -> Incarnation | None:
-    if not agents:
-        return None
-    node_id = best_rank(_SEED, [agent.node_id for agent in agents])
-    return next(agent.incarnation for agent in agents if agent.node_id == node_id)
+        return preferred_agent(_SEED, others) or INCARNATION_NONE

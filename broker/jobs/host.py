@@ -16,8 +16,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from broker.cluster.placement import live_agents
 from broker.failures import first_error
-from broker.jobs.claims import FREE_MS_MIN, JobClaims, LiveAgent
+from broker.jobs.claims import FREE_MS_MIN, JobClaims
 from broker.jobs.worker.context import JobStats, JobStoppedError
 from broker.jobs.worker.worker import WorkerStats
 from broker.jobs.worker_process import RunWorker, WorkerEndedError
@@ -189,7 +190,7 @@ class JobHost:
         machine = self._log_client.machine
         self._claims.observe(
             me=me,
-            agents=(LiveAgent(row.incarnation, row.node_id) for row in machine.incarnations),
+            agents=live_agents(machine.incarnations),
             holders={kind: machine.jobs.get(kind).holder for kind in JobKind},
             now_ms=self._boot_ms(),
         )
