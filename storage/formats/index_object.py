@@ -9,7 +9,7 @@ import struct
 from typing import Final, NamedTuple
 
 from protocol.types import Buffer, TopicId
-from storage.formats.job_objects import HEADER_BYTES, Format, Table, check_adjacent
+from storage.formats.job_objects import Builder, Format, Table, check_adjacent
 from storage.formats.page import DIGEST_BYTES, digest
 from storage.formats.spans import ObjectId, ObjectKind
 
@@ -30,22 +30,11 @@ class IndexedPage(NamedTuple):
     digest: bytes
 
 
-class IndexBuilder:
+class IndexBuilder(Builder):
     """Gathers pages for one object."""
 
     def __init__(self) -> None:
-        self._pages: list[IndexedPage] = []
-        self._bodies: list[bytes] = []
-        self._data_end = HEADER_BYTES
-
-    def __len__(self) -> int:
-        """Pages."""
-        return len(self._pages)
-
-    @property
-    def length(self) -> int:
-        """Bytes of the object as it would be now."""
-        return FORMAT.length(data_bytes=self._data_end - HEADER_BYTES, pieces=len(self._pages))
+        super().__init__(FORMAT)
 
     def add(
         self, topic_id: TopicId, partition: int, *, base_offset: int, next_offset: int, body: bytes
@@ -62,18 +51,8 @@ class IndexBuilder:
             len(body),
             digest(body),
         )
-        self._pages.append(page)
-        self._bodies.append(body)
-        self._data_end += len(body)
+        self._put(page, [body], length=len(body))
         return page
-
-    def object_parts(self, object_id: ObjectId, *, cluster_id: str) -> list[Buffer]:
-        """The object's bytes, in parts."""
-        assert self._pages
-        tail = FORMAT.tail(
-            object_id, cluster_id=cluster_id, rows=self._pages, data_end=self._data_end
-        )
-        return [FORMAT.header(), *self._bodies, tail]
 
 
 class IndexObject(NamedTuple):
@@ -85,7 +64,7 @@ class IndexObject(NamedTuple):
 def parse_index_object(data: Buffer) -> IndexObject:
     """Decodes a whole object; checks everything but the bodies (`damaged_pages`).
 
-    Raises SealedFormatError.
+    Raises JobObjectFormatError.
     """
     table: Table = FORMAT.parse(data)
     pages = tuple(IndexedPage(*row) for row in table.rows)  # type: ignore[arg-type]

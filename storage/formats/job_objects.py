@@ -73,7 +73,7 @@ class Format(NamedTuple):
         return table + footer
 
     def parse(self, data: Buffer) -> "Table":
-        """Decodes the table of a whole object. Raises SealedFormatError."""
+        """Decodes the table of a whole object. Raises JobObjectFormatError."""
         view = memoryview(data)
         if len(view) < self.length(data_bytes=0, pieces=0):
             raise JobObjectFormatError(f"{len(view)} bytes are too few")
@@ -113,10 +113,43 @@ class Table(NamedTuple):
     data_end: int
 
 
+class Builder:
+    """Gathers the pieces of one object; the builders of the kinds `add` them."""
+
+    def __init__(self, kind: Format) -> None:
+        self._format = kind
+        self._rows: list[tuple[bytes | int, ...]] = []
+        self._parts: list[Buffer] = []
+        self._data_end = HEADER_BYTES
+
+    def __len__(self) -> int:
+        """Pieces."""
+        return len(self._rows)
+
+    @property
+    def length(self) -> int:
+        """Bytes of the object as it would be now."""
+        data_bytes = self._data_end - HEADER_BYTES
+        return self._format.length(data_bytes=data_bytes, pieces=len(self._rows))
+
+    def _put(self, row: tuple[bytes | int, ...], parts: Sequence[Buffer], *, length: int) -> None:
+        self._rows.append(row)
+        self._parts.extend(parts)
+        self._data_end += length
+
+    def object_parts(self, object_id: ObjectId, *, cluster_id: str) -> list[Buffer]:
+        """The object's bytes, in parts."""
+        assert self._rows
+        tail = self._format.tail(
+            object_id, cluster_id=cluster_id, rows=self._rows, data_end=self._data_end
+        )
+        return [self._format.header(), *self._parts, tail]
+
+
 def check_adjacent(pieces: Sequence[tuple[int, int]], *, data_end: int) -> None:
     """Starts and lengths: pieces without a hole from the header to `data_end`.
 
-    Raises SealedFormatError.
+    Raises JobObjectFormatError.
     """
     at = HEADER_BYTES
     for start, length in pieces:

@@ -23,7 +23,7 @@ from protocol import records
 from protocol.types import Buffer, TopicId
 from storage.formats.batches import marker_batch
 from storage.formats.chunk import checksum_of
-from storage.formats.job_objects import HEADER_BYTES, Format, check_adjacent
+from storage.formats.job_objects import Builder, Format, check_adjacent
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Span
 from storage.formats.walk import Aborted, Merged, Output, data_of_rows, leave_chunk, walk
 
@@ -83,22 +83,11 @@ class SegmentSpan(NamedTuple):
     timestamp_max: int
 
 
-class SegmentBuilder:
+class SegmentBuilder(Builder):
     """Gathers spans for one segment."""
 
     def __init__(self) -> None:
-        self._spans: list[SegmentSpan] = []
-        self._parts: list[Buffer] = []
-        self._data_end = HEADER_BYTES
-
-    def __len__(self) -> int:
-        """Spans."""
-        return len(self._spans)
-
-    @property
-    def length(self) -> int:
-        """Bytes of the object as it would be now."""
-        return FORMAT.length(data_bytes=self._data_end - HEADER_BYTES, pieces=len(self._spans))
+        super().__init__(FORMAT)
 
     def add(
         self,
@@ -115,30 +104,18 @@ class SegmentBuilder:
         start = self._data_end
         length = sum(map(len, parts))
         assert length >= records.HEADER_BYTES
-        checksum = checksum_of(parts)
-        self._spans.append(
-            SegmentSpan(
-                topic_id,
-                partition,
-                base_offset,
-                next_offset,
-                start,
-                length,
-                checksum,
-                timestamp_max,
-            )
+        span = SegmentSpan(
+            topic_id,
+            partition,
+            base_offset,
+            next_offset,
+            start,
+            length,
+            checksum_of(parts),
+            timestamp_max,
         )
-        self._parts.extend(parts)
-        self._data_end += length
+        self._put(span, parts, length=length)
         return start
-
-    def object_parts(self, object_id: ObjectId, *, cluster_id: str) -> list[Buffer]:
-        """The object's bytes, in parts."""
-        assert self._spans
-        tail = FORMAT.tail(
-            object_id, cluster_id=cluster_id, rows=self._spans, data_end=self._data_end
-        )
-        return [FORMAT.header(), *self._parts, tail]
 
 
 class Segment(NamedTuple):
@@ -152,7 +129,7 @@ class Segment(NamedTuple):
 def parse_segment(data: Buffer) -> Segment:
     """Decodes a whole segment; checks everything but the data (`damaged_spans`).
 
-    Raises SealedFormatError.
+    Raises JobObjectFormatError.
     """
     table = FORMAT.parse(data)
     spans = tuple(SegmentSpan(*row) for row in table.rows)  # type: ignore[arg-type]

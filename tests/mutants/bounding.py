@@ -150,8 +150,8 @@ MUTANTS = (
     Mutant(
         name="number-that-may-still-be-committed-is-unnamed",
         promise="P14",
-        before="            return object_id.number <= writer.chunk_last\n",
-        after="            return True\n",
+        before="    return writer is None or object_id.number <= writer.newest(object_id.kind)\n",
+        after="    return True\n",
         tests=("test_unnamed_is_what_no_command_named_and_none_can_name_any_more",),
         why="A chunk is deleted between its PUT and its commit.",
     ),

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from coordinator.machine.machine import Machine
 from protocol.types import Position
 from storage.formats.log_checkpoint import LogCheckpoint
-from storage.formats.spans import ObjectId, ObjectKind
+from storage.formats.spans import ObjectId
 from storage.stores.object_store import ObjectInfo
 
 OBJECTS_PER_COMMAND_MAX: Final = 1000
@@ -127,15 +127,7 @@ def _is_past(machine: Machine, object_id: ObjectId) -> bool:
     if object_id.incarnation > machine.position:
         return False
     writer = machine.incarnations.get(object_id.incarnation)
-    if writer is None:
-        return True
-    match object_id.kind:
-        case ObjectKind.CHUNK:
-            return object_id.number <= writer.chunk_last
-        case ObjectKind.SEGMENT:
-            return object_id.number <= writer.segment_last
-        case ObjectKind.INDEX:
-            return object_id.number <= writer.index_last
+    return writer is None or object_id.number <= writer.newest(object_id.kind)
 
 
 def old_snapshots(machine: Machine, infos: Iterable[ObjectInfo]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from broker.jobs.kinds.moving import (
     load_page,
     read_spans,
     recall,
-    replacement_of,
+    replacement,
     tell_unreadable,
 )
 from broker.jobs.kinds.walk import SLICE, data_bytes_of, written
@@ -303,15 +303,10 @@ async def _rewrite(
     if clean_to < 0 and _is_same(rows, data, cleaned):
         return True
     builder = SegmentBuilder()
-    replacement = replacement_of(
-        builder,
-        partition,
-        rows,
-        cleaned,
-        timestamp_max=cleaned.timestamp_max,
-        clean_to=clean_to,
+    change = replacement(
+        builder, partition, rows, cleaned, timestamp_max=cleaned.timestamp_max, clean_to=clean_to
     )
-    (done,) = await commit_segment(context, builder, [replacement], seen=seen)
+    (done,) = await commit_segment(context, builder, [change], seen=seen)
     return done
 
 

@@ -18,7 +18,7 @@ from broker.jobs.kinds.moving import (
     load_page,
     read_spans,
     recall,
-    replacement_of,
+    replacement,
     tell_unreadable,
 )
 from broker.jobs.kinds.walk import SLICE, timestamp_of, width_ms_max, written
@@ -113,10 +113,10 @@ async def _move(context: JobContext, some: Sequence[_Moving]) -> list[Partition]
     runs: list[Run] = []
     replacements: list[Replacement] = []
     for moving in some:
-        replacement = _add(context, builder, moving, data)
-        if replacement is not None:
+        found = _add(context, builder, moving, data)
+        if found is not None:
             runs.append(moving.run)
-            replacements.append(replacement)
+            replacements.append(found)
         await asyncio.sleep(0)
     if not replacements:
         return []
@@ -139,7 +139,7 @@ def _add(
         tell_unreadable(context, partition, rows, str(error))
         return None
     timestamp_max = _newest(context, moving.run, merged)
-    return replacement_of(builder, partition, rows, merged, timestamp_max=timestamp_max)
+    return replacement(builder, partition, rows, merged, timestamp_max=timestamp_max)
 
 
 def _newest(context: JobContext, run: Run, merged: Merged) -> int:

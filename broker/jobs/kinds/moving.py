@@ -82,6 +82,37 @@ def tell_unreadable(
         logger.error("offsets %d to %d of %s cannot be moved: %s", base, end, place, why)
 
 
+def replacement(
+    builder: SegmentBuilder,
+    partition: Partition,
+    rows: Sequence[Span | Marker],
+    moved_to: Merged,
+    *,
+    timestamp_max: int,
+    clean_to: int = -1,
+) -> Replacement:
+    """Puts a span into the segment, and says that it takes the place of the rows."""
+    base_offset, next_offset = rows[0].base_offset, rows[-1].next_offset
+    start = builder.add(
+        partition.topic_id,
+        partition.partition,
+        base_offset=base_offset,
+        next_offset=next_offset,
+        parts=moved_to.parts,
+        timestamp_max=timestamp_max,
+    )
+    return Replacement(
+        partition.topic_id,
+        partition.partition,
+        base_offset,
+        next_offset,
+        len(rows),
+        digest(encode_rows(rows)),
+        (NewSpan(start, moved_to.length, base_offset, timestamp_max),),
+        clean_to,
+    )
+
+
 async def put_new_object(
     context: JobContext, kind: ObjectKind, parts: Callable[[ObjectId], Sequence[Buffer]]
 ) -> ObjectId:
@@ -93,37 +124,6 @@ async def put_new_object(
         except ObjectExistsError:
             continue  # Of an earlier worker, which did not come to commit it.
         return object_id
-
-
-def replacement_of(
-    builder: SegmentBuilder,
-    partition: Partition,
-    rows: Sequence[Span | Marker],
-    merged: Merged,
-    *,
-    timestamp_max: int,
-    clean_to: int = -1,
-) -> Replacement:
-    """Put what stays of the rows into the segment, as one span in their place."""
-    base_offset, next_offset = rows[0].base_offset, rows[-1].next_offset
-    start = builder.add(
-        partition.topic_id,
-        partition.partition,
-        base_offset=base_offset,
-        next_offset=next_offset,
-        parts=merged.parts,
-        timestamp_max=timestamp_max,
-    )
-    return Replacement(
-        partition.topic_id,
-        partition.partition,
-        base_offset,
-        next_offset,
-        len(rows),
-        digest(encode_rows(rows)),
-        (NewSpan(start, merged.length, base_offset, timestamp_max),),
-        clean_to,
-    )
 
 
 async def commit_segment(

@@ -83,8 +83,7 @@ class ObjectNumbers:
         if row is None:
             raise JobStoppedError("the incarnation is over")
         assert kind is not ObjectKind.CHUNK, "jobs write no chunks"
-        committed = row.segment_last if kind is ObjectKind.SEGMENT else row.index_last
-        number = max(committed, self._drawn.get(kind, -1)) + 1
+        number = max(row.newest(kind), self._drawn.get(kind, -1)) + 1
         self._drawn[kind] = number
         return ObjectId(self._incarnation, number, kind)
 

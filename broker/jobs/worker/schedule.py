@@ -10,6 +10,7 @@ budget, so many entries or bytes are a reason as well. Rounds that fail are repe
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from broker.config.settings import Settings
@@ -41,19 +42,17 @@ def intervals_ms(settings: Settings) -> dict[JobKind, int]:
     return intervals
 
 
+@dataclass(slots=True)
 class _Kind:
     """One kind's turn."""
 
-    __slots__ = ("due_ms", "failures", "interval_ms", "running", "served")
-
-    def __init__(self, interval_ms: int, due_ms: int) -> None:
-        self.interval_ms = interval_ms
-        self.due_ms = due_ms
-        self.failures = 0
-        """Rounds that failed since one succeeded."""
-        self.running = False
-        self.served: Position = POSITION_ZERO
-        """Newest request that a round has answered."""
+    interval_ms: int
+    due_ms: int
+    failures: int = 0
+    """Rounds that failed since one succeeded."""
+    running: bool = False
+    served: Position = POSITION_ZERO
+    """Newest request that a round has answered."""
 
 
 class Schedule:
