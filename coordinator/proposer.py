@@ -109,10 +109,6 @@ class Proposer:
         """Call when an append finds the session gone, with its final last number."""
         self._on_lost = callback
 
-    @property
-    def waiting_count(self) -> int:
-        return len(self._waiting)
-
     def begin(self, session: Session, may_send: Callable[[], bool]) -> None:
         """Append under `session` from now on, its Open being in; `may_send` is asked each time."""
         assert self._idle.is_set(), "an append of the incarnation before is not settled"

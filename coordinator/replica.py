@@ -21,6 +21,7 @@ import logging
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from coordinator.commands.codec import CodecError, decode_entry
@@ -78,14 +79,12 @@ class Applied(NamedTuple):
     """One for each command of the entry, in order."""
 
 
+@dataclass(slots=True)
 class _Writer:
     """The number and the position that the next entry of a session must have."""
 
-    __slots__ = ("incarnation", "last_n")
-
-    def __init__(self, incarnation: Incarnation, last_n: int = 0) -> None:
-        self.incarnation = incarnation
-        self.last_n = last_n
+    incarnation: Incarnation
+    last_n: int = 0
 
 
 class Replica:

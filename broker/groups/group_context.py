@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from broker.groups.group.effects import Caller, Effects
@@ -37,40 +38,27 @@ class PendingHeartbeat(NamedTuple):
         self.respond(error.code)
 
 
+@dataclass(slots=True, eq=False)
 class GroupContext:
     """One group in this agent's memory."""
 
-    __slots__ = (
-        "armed_ms",
-        "dead",
-        "group",
-        "group_id",
-        "parked",
-        "queue",
-        "shard",
-        "stable",
-        "waiting",
-        "writing",
-    )
-
-    def __init__(self, group_id: str, shard: int) -> None:
-        self.group_id = group_id
-        self.shard = shard
-        self.group: LiveGroup | None = None
-        """None only while its row is being changed by somebody else than itself."""
-        self.writing = False
-        """A change of its row is under way: what comes waits in `queue`."""
-        self.dead = False
-        """Dropped: nothing may be done to it any more."""
-        self.stable = False
-        """It has been in state Stable since its epoch last grew."""
-        self.parked: dict[int, GroupRequest] = {}
-        """By the token that the group has."""
-        self.queue: deque[GroupRequest | PendingHeartbeat] = deque()
-        self.waiting: list[Callable[[], None]] = []
-        """Called once when it is not writing any more, or dead."""
-        self.armed_ms: int | None = None
-        """When its newest timer fires; None: it has none."""
+    group_id: str
+    shard: int
+    group: LiveGroup | None = None
+    """None only while its row is being changed by somebody else than itself."""
+    writing: bool = False
+    """A change of its row is under way: what comes waits in `queue`."""
+    dead: bool = False
+    """Dropped: nothing may be done to it any more."""
+    stable: bool = False
+    """It has been in state Stable since its epoch last grew."""
+    parked: dict[int, GroupRequest] = field(default_factory=dict)
+    """By the token that the group has."""
+    queue: deque[GroupRequest | PendingHeartbeat] = field(default_factory=deque)
+    waiting: list[Callable[[], None]] = field(default_factory=list)
+    """Called once when it is not writing any more, or dead."""
+    armed_ms: int | None = None
+    """When its newest timer fires; None: it has none."""
 
     @property
     def ready(self) -> bool:
