@@ -171,11 +171,11 @@ class SetTopicConfigs:
 
 
 GroupCommand = (
-    ClaimShards
+    CommitOffsets  # First, since it is asked for most.
+    | ClaimShards
     | ReleaseShards
     | ChangeGroup
     | DeleteGroup
-    | CommitOffsets
     | DeleteOffsets
     | ExpireOffsets
     | SetGroupConfigs

@@ -164,6 +164,12 @@ class Groups:
     ) -> Done | Rejected | ShardsClaimed | OffsetsCommitted:
         """For `apply`: judge the command of a live writer, then carry it out."""
         match command:
+            case (
+                CommitOffsets() | ChangeGroup() | DeleteGroup() | DeleteOffsets() | ExpireOffsets()
+            ):
+                if (rejected := self.validate_holder(command.group_id, writer)) is not None:
+                    return rejected
+                return self._apply_fenced(command, moment)
             case ClaimShards():
                 return self._claim(command, writer)
             case ReleaseShards():
@@ -171,9 +177,7 @@ class Groups:
             case SetGroupConfigs():
                 return self._set_configs(command)
             case _:
-                if (rejected := self.validate_holder(command.group_id, writer)) is not None:
-                    return rejected
-                return self._apply_fenced(command, moment)
+                assert_never(command)
 
     def _apply_fenced(self, command: _Fenced, moment: Moment) -> Done | Rejected | OffsetsCommitted:
         match command:
@@ -304,8 +308,9 @@ class Groups:
             group = self._create_by_commit(command.group_id, moment)
         offsets = group.offsets
         counts = offsets.counts()
+        time_ms = moment.time_ms
         for committed in accepted:
-            offsets.put(committed, moment.time_ms)
+            offsets.put(committed, time_ms)
         self._count_again(offsets, counts)
         return OffsetsCommitted(errors)
 
