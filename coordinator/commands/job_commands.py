@@ -20,7 +20,6 @@ from coordinator.commands.runs import Places, rows_of
 from protocol.errors import ErrorCode
 from protocol.types import POSITION_ZERO, Incarnation, Position, TopicId
 from storage.formats.page import DIGEST_BYTES
-from storage.formats.spans import ObjectId
 
 JOB_ROWS_MAX: Final = 1_000
 """Rows that one command may touch (docs/design/log-and-sessions.md §10, small steps); of
@@ -290,7 +289,7 @@ class JobsClaimed:
 
 class Trimmed(NamedTuple):
     error: ErrorCode
-    log_start: int
+    log_start: Int64
     """After the command; -1 when there is no such partition."""
 
 
@@ -324,7 +323,7 @@ class RowsMoved:
 class ObjectsDoomed:
     """The objects that may be deleted now; the others of the command have to wait, or are used."""
 
-    objects: tuple[ObjectId, ...]
+    objects: Objects
 
 
 JobOutcome = JobsClaimed | LogsTrimmed | RowsMoved | ObjectsDoomed

@@ -21,7 +21,6 @@ from broker.config.kafka_settings import KafkaSettings
 from broker.config.settings import Settings
 from coordinator.commands.codec import CodecError, decode_entry, encode_entry
 from coordinator.commands.entries import (
-    DONE,
     Command,
     Done,
     Entry,
@@ -43,8 +42,8 @@ from coordinator.commands.job_commands import (
     ReportJob,
     RowsMoved,
     SpillRows,
-    Trimmed,
 )
+from coordinator.commands.layout import layout_of
 from coordinator.commands.table_commands import ExpireHeldRecords
 from coordinator.log.metadata_log import (
     LogCutError,
@@ -54,9 +53,7 @@ from coordinator.log.metadata_log import (
     LogRefusedError,
     LogUnavailableError,
 )
-from protocol.errors import ErrorCode
-from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
-from storage.formats.spans import ObjectId, ObjectKind
+from protocol.types import INCARNATION_NONE, POSITION_ZERO, Buffer, Position
 
 FRAME_BYTES_MAX: Final = 4 << 20
 ENTRIES_BYTES: Final = 256 << 10
@@ -81,6 +78,7 @@ WORKER_COMMANDS: Final = (
 _HEAD: Final = Struct("<IB")
 _NUMBER: Final = Struct("<Q")
 _ENTRY: Final = Struct("<QQQI")
+_OUTCOME: Final = Struct("<QQB")
 
 
 class FrameError(Exception):
@@ -136,7 +134,7 @@ class FrameReader:
         del held[:at]
 
 
-def frame(kind: FrameType, *parts: bytes) -> bytes:
+def frame(kind: FrameType, *parts: Buffer) -> bytes:
     length = sum([len(part) for part in parts])
     assert length <= FRAME_BYTES_MAX
     return b"".join([_HEAD.pack(length, kind), *parts])
@@ -263,60 +261,30 @@ def proposal_of(body: bytes) -> tuple[int, Command]:
     return ticket, entry.commands[0]
 
 
+_OUTCOMES: Final = (Done, Rejected, LogsTrimmed, RowsMoved, ObjectsDoomed)
+"""Of the commands that jobs propose."""
+_OUTCOME_LAYOUTS: Final = [layout_of(kind) for kind in _OUTCOMES]
+
+
 def outcome_frame(ticket: int, position: Position, outcome: Outcome) -> bytes:
     """`position`: the agent's machine has applied the command there, or before."""
-    return json_frame(
-        FrameType.OUTCOME,
-        {"ticket": ticket, "position": position, **_outcome_fields(outcome)},
-    )
-
-
-def _outcome_fields(outcome: Outcome) -> dict[str, Any]:
-    match outcome:
-        case Done():
-            return {"kind": "done"}
-        case Rejected(code, message):
-            return {"kind": "rejected", "error": code, "message": message}
-        case LogsTrimmed(results):
-            return {"kind": "trimmed", "results": [list(each) for each in results]}
-        case RowsMoved(errors):
-            return {"kind": "moved", "errors": list(errors)}
-        case ObjectsDoomed(objects):
-            return {"kind": "doomed", "objects": [list(each) for each in objects]}
-        case _:
-            raise AssertionError(f"{type(outcome).__name__} is no outcome of a job's command")
+    assert isinstance(outcome, _OUTCOMES), f"{type(outcome).__name__} is no job's outcome"
+    number = _OUTCOMES.index(type(outcome))
+    body = bytearray(_OUTCOME.pack(ticket, position, number))
+    _OUTCOME_LAYOUTS[number].put(body, outcome)
+    return frame(FrameType.OUTCOME, body)
 
 
 def outcome_of(body: bytes) -> tuple[int, Position, Outcome]:
     """Ticket, position and outcome. Raises FrameError."""
-    fields = json_of(body)
+    ticket, position, number = _unpacked(_OUTCOME, body)
     try:
-        return int(fields["ticket"]), Position(fields["position"]), _outcome(fields)
-    except (LookupError, TypeError, ValueError) as broken:
-        raise FrameError("an outcome that cannot be read") from broken
-
-
-def _outcome(fields: Mapping[str, Any]) -> Outcome:
-    match fields["kind"]:
-        case "done":
-            return DONE
-        case "rejected":
-            return Rejected(ErrorCode(fields["error"]), fields["message"])
-        case "trimmed":
-            return LogsTrimmed(
-                tuple(Trimmed(ErrorCode(code), start) for code, start in fields["results"])
-            )
-        case "moved":
-            return RowsMoved(tuple(ErrorCode(code) for code in fields["errors"]))
-        case "doomed":
-            return ObjectsDoomed(
-                tuple(
-                    ObjectId(Incarnation(incarnation), number, ObjectKind(kind))
-                    for incarnation, number, kind in fields["objects"]
-                )
-            )
-        case kind:
-            raise ValueError(f"an outcome of kind {kind}")
+        outcome, at = _OUTCOME_LAYOUTS[number].read(body, _OUTCOME.size)
+    except (CodecError, IndexError, UnicodeDecodeError) as broken:
+        raise FrameError(f"an outcome that cannot be read: {broken}") from broken
+    if at != len(body):
+        raise FrameError("an outcome with something behind it")
+    return ticket, Position(position), outcome
 
 
 # Settings.
