@@ -41,6 +41,7 @@ from broker.store.truncation import TruncatedLogError
 from broker.upkeep import deleted_topics, offset_expiration, transaction_expiration
 from coordinator.log.metadata_log import LogError, LogRefusedError, LogReplacedError
 from coordinator.log_client import AgentIdentity, LogClient, ReplacedError, ReplicaStoppedError
+from coordinator.replica import first_error
 from coordinator.snapshot.store import SnapshotStore
 from protocol.apis import APIS, FETCH, PRODUCE
 from protocol.messages.codec import request_layout, response_layout

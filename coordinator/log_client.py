@@ -12,7 +12,7 @@ from coordinator.commands.entries import Command, Outcome
 from coordinator.log.metadata_log import LogError, LogUnavailableError, MetadataLog
 from coordinator.machine.machine import Machine
 from coordinator.proposer import NotDoneError, Proposer
-from coordinator.replica import Applied, Replica, ReplicaStoppedError
+from coordinator.replica import Applied, Replica, ReplicaStoppedError, first_error
 from coordinator.session import LifecycleManager, ReplacedError
 from coordinator.settings import AgentIdentity, LogClientSettings
 from coordinator.snapshot.loading import SnapshotSource
@@ -108,7 +108,7 @@ class LogClient:
                 tasks.create_task(_uncancelled(self._be_member()))
                 tasks.create_task(self._until_left())
         except BaseExceptionGroup as group:
-            ended_by = _first(group)
+            ended_by = first_error(group)
         finally:
             self._lifecycle.stop()
             self._proposer.shut()
@@ -206,11 +206,3 @@ async def _uncancelled(run: Awaitable[None]) -> None:
         if task.cancelling() == 0:
             raise AssertionError("a part of the coordinator was ended by nobody") from stray
         raise
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Returns the error that ended the group; the others in it followed from that one."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -352,3 +352,11 @@ class Replica:
             _, _, future = heapq.heappop(self._waiting)
             if not future.done():
                 future.set_result(None)
+
+
+def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Returns the error that ended the group; the others in it followed from that one."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -29,7 +29,7 @@ from broker.jobs.kinds.job_table import JOBS
 from broker.jobs.worker.channel import AgentGoneError, Channel
 from broker.jobs.worker.pipe_frames import FrameError, settings_of_json
 from broker.jobs.worker.worker import Worker
-from coordinator.replica import ReplicaStoppedError
+from coordinator.replica import ReplicaStoppedError, first_error
 from protocol.types import Incarnation
 from storage.stores.object_store import StoreError
 from storage.stores.open_store import open_store

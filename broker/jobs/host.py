@@ -34,7 +34,7 @@ from coordinator.commands.job_commands import (
 from coordinator.log.metadata_log import LogError, MetadataLog, Session, SessionLostError
 from coordinator.log_client import Applied, LogClient
 from coordinator.proposer import NotDoneError
-from coordinator.replica import BUGS, ReplicaStoppedError
+from coordinator.replica import BUGS, ReplicaStoppedError, first_error
 from coordinator.snapshot.manifest import encode_published
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
 from storage.stores.object_store import StoreError

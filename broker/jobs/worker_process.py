@@ -44,6 +44,7 @@ from broker.jobs.worker.worker import Worker, WorkerStats
 from coordinator.commands.entries import Command, Outcome
 from coordinator.commands.job_commands import JobKind
 from coordinator.log.metadata_log import LogEntry, LogError, MetadataLog
+from coordinator.replica import first_error
 from protocol.types import Incarnation, Position
 from storage.stores.object_store import ObjectStore
 
