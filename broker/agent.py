@@ -25,7 +25,6 @@ from broker.admin.listener import AdminView, make_app
 from broker.composition import Parts, compose
 from broker.config.settings import Address, Settings, advertised, name_of
 from broker.edge.server import KafkaServer
-from broker.failures import first_error
 from broker.handlers import SERVED
 from broker.jobs import worker_process
 from broker.jobs.host import JobHost

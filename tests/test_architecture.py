@@ -30,7 +30,7 @@ MODULES_MAX = 22
 FOR_ALL = {
     "storage": set(),
     "coordinator": {"stats"},
-    "broker": {"config", "failures", "logs", "patterns"},
+    "broker": {"config", "logs", "patterns"},
     "iceberg_export": {"errors", "names", "progress", "settings", "steps", "units"},
 }
 """Rooms that everybody in the package may import; they import none but each other."""

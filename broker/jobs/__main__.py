@@ -24,7 +24,6 @@ from typing_extensions import override
 
 from broker import logs
 from broker.environment import loop_factory, now_ms, software_version, store_options
-from broker.failures import first_error
 from broker.jobs.kinds.job_table import JOBS
 from broker.jobs.worker.channel import AgentGoneError, Channel
 from broker.jobs.worker.pipe_frames import FrameError, settings_of_json

@@ -17,7 +17,6 @@ from contextlib import suppress
 from typing import Final
 
 from broker.cluster.placement import live_agents
-from broker.failures import first_error
 from broker.jobs.claims import FREE_MS_MIN, JobClaims
 from broker.jobs.worker.context import JobStats, JobStoppedError
 from broker.jobs.worker.worker import WorkerStats

@@ -23,7 +23,6 @@ from typing import Any, Final, Protocol
 
 from broker.config.settings import Settings
 from broker.environment import software_version
-from broker.failures import first_error
 from broker.jobs.worker.context import JobStats, JobStoppedError
 from broker.jobs.worker.pipe_frames import (
     Frame,

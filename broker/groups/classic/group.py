@@ -24,12 +24,9 @@ from broker.groups.classic.rows import decode_group, decode_member
 from broker.groups.classic.views import described_member, owners, subscribed_topics
 from broker.groups.group.effects import Caller, Effects
 from coordinator.tables.groups import GroupRow
-from coordinator.tables.topics import Topics
 from protocol.consumer_protocol import PROTOCOL_TYPE
 from protocol.errors import ErrorCode
 from protocol.messages import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
     DescribedGroup,
     LeaveGroupRequest,
     MemberIdentity,
@@ -44,7 +41,7 @@ _PREPARING: Final = State.PREPARING
 
 
 class ClassicGroup(ClassicJoins):
-    """One group, with its soft state; see `broker.groups.group.live`."""
+    """What `broker.groups.group.live.LiveGroup` is to classic members; it may become another."""
 
     @classmethod
     def new(cls, group_id: str, settings: GroupSettings) -> Self:
@@ -187,16 +184,6 @@ class ClassicGroup(ClassicJoins):
             return ErrorCode.UNKNOWN_MEMBER_ID
         self._remove(member)
         return _NONE
-
-    def consumer_heartbeat(
-        self, caller: Caller, request: ConsumerGroupHeartbeatRequest, topics: Topics
-    ) -> Effects:
-        message = f"Group {self.group_id} is not a consumer group."
-        refusal = ConsumerGroupHeartbeatResponse(
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message
-        )
-        self._answer(caller.token, refusal)
-        return self._effects()
 
     # Offsets.
 

@@ -94,7 +94,6 @@ class MigratingClassicGroup(ClassicGroup):
         if self._state is State.STABLE:
             self._prepare(now_ms)
 
-    @override
     def consumer_heartbeat(
         self, caller: Caller, request: ConsumerGroupHeartbeatRequest, topics: Topics
     ) -> Effects:

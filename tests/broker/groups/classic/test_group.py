@@ -307,10 +307,6 @@ def test_abandoned_a_leave_is_refused_as_a_whole():
     assert leaving.response == LeaveGroupResponse(error_code=E.NOT_COORDINATOR)
 
 
-def test_a_member_of_the_new_protocol_is_told_that_this_is_no_such_group():
-    assert classic_world().beat("m", 0).error_code == E.GROUP_ID_NOT_FOUND
-
-
 def test_offsets_of_a_classic_group_are_fetched_by_anyone():
     world = world_with(row_of("a", 7, "range"), epoch=7)
     assert world.group.check_fetch("b", 3, now_ms=0) is E.NONE
