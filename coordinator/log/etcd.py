@@ -22,6 +22,7 @@ import heapq
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 
 from coordinator.log import etcd_pb2 as pb
 from coordinator.log.etcd_client import CompactedError, EtcdClient, LeaseNotFoundError
@@ -335,29 +336,28 @@ class EtcdLog:
         return LogEntry(place, int(session, 16), int(n, 16), pair.value)
 
 
+@dataclass(slots=True)
 class _Cursor:
     """The entries of one session, page by page."""
 
-    def __init__(
-        self, log: EtcdLog, *, session: int, first: int, last: int, revision: int, limit: int
-    ) -> None:
-        self._log = log
-        self._session = session
-        self._next = first
-        self._last = last
-        self._revision = revision
-        self._limit = limit
-        self._page: deque[LogEntry] = deque()
+    log: EtcdLog
+    session: int
+    first: int
+    """Number of the first that was not read yet."""
+    last: int
+    revision: int
+    limit: int
+    page: deque[LogEntry] = field(default_factory=deque)
 
     async def next(self) -> LogEntry | None:
-        if not self._page and self._next <= self._last:
-            entries = await self._log.page(
-                self._session,
-                first=self._next,
-                last=self._last,
-                limit=self._limit,
-                revision=self._revision,
+        if not self.page and self.first <= self.last:
+            entries = await self.log.page(
+                self.session,
+                first=self.first,
+                last=self.last,
+                limit=self.limit,
+                revision=self.revision,
             )
-            self._page.extend(entries)
-            self._next = entries[-1].n + 1
-        return self._page.popleft() if self._page else None
+            self.page.extend(entries)
+            self.first = entries[-1].n + 1
+        return self.page.popleft() if self.page else None

@@ -12,6 +12,7 @@ at it, and collection takes it.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import assert_never
 
 from coordinator.commands.entries import DONE, Done, Rejected, too_many
@@ -67,29 +68,18 @@ BoundingCommand = JobCommand | ExpireHeldRecords
 _Place = tuple[TopicId, int]
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class JobApplier:
     """Applies commands of live writers to the tables of the machine."""
 
-    def __init__(
-        self,
-        *,
-        jobs: Jobs,
-        snapshots: Snapshots,
-        topics: Topics,
-        partitions: Partitions,
-        objects: Objects,
-        incarnations: Incarnations,
-        pins: Pins,
-        exports: Exports,
-    ) -> None:
-        self._jobs = jobs
-        self._snapshots = snapshots
-        self._topics = topics
-        self._partitions = partitions
-        self._objects = objects
-        self._incarnations = incarnations
-        self._pins = pins
-        self._exports = exports
+    jobs: Jobs
+    snapshots: Snapshots
+    topics: Topics
+    partitions: Partitions
+    objects: Objects
+    incarnations: Incarnations
+    pins: Pins
+    exports: Exports
 
     def apply(
         self,
@@ -101,13 +91,13 @@ class JobApplier:
         """For `apply`: judge the command of a live writer, then carry it out."""
         match command:
             case ClaimJobs():
-                return self._jobs.claim(command, writer.incarnation, moment)
+                return self.jobs.claim(command, writer.incarnation, moment)
             case ReleaseJobs():
-                return self._jobs.release(command, writer.incarnation, self._incarnations, moment)
+                return self.jobs.release(command, writer.incarnation, self.incarnations, moment)
             case ReportJob():
-                return self._jobs.report(command, writer.incarnation, moment)
+                return self.jobs.report(command, writer.incarnation, moment)
             case RequestJob():
-                return self._jobs.request(command, moment)
+                return self.jobs.request(command, moment)
             case TrimLogs():
                 return self._trim(command, moment)
             case _:
@@ -134,9 +124,9 @@ class JobApplier:
     ) -> Done | Rejected | JobOutcome:
         match command:
             case BeginSnapshot():
-                return self._snapshots.begin()
+                return self.snapshots.begin()
             case PublishSnapshot():
-                return self._snapshots.publish(command, moment)
+                return self.snapshots.publish(command, moment)
             case ExpireRecords() | ExpireHeldRecords():
                 return self._expire(command, moment)
             case DropRows():
@@ -157,20 +147,20 @@ class JobApplier:
     def _validate_holder(self, command: BoundingCommand, writer: Incarnation) -> Rejected | None:
         match command:
             case ReplaceRows(job=(JobKind.MERGE | JobKind.COMPACT) as kind):
-                return self._jobs.validate_holder(kind, writer)
+                return self.jobs.validate_holder(kind, writer)
             case ReplaceRows():
                 reason = f"job {command.job.name} replaces no rows"
                 return Rejected(ErrorCode.INVALID_REQUEST, reason)
             case BeginSnapshot() | PublishSnapshot():
-                return self._jobs.validate_holder(JobKind.SNAPSHOT, writer)
+                return self.jobs.validate_holder(JobKind.SNAPSHOT, writer)
             case ExpireRecords() | ExpireHeldRecords() | DropRows():
-                return self._jobs.validate_holder(JobKind.RETENTION, writer)
+                return self.jobs.validate_holder(JobKind.RETENTION, writer)
             case SpillRows():
-                return self._jobs.validate_holder(JobKind.SPILL, writer)
+                return self.jobs.validate_holder(JobKind.SPILL, writer)
             case DoomObjects() | ForgetObjects():
-                return self._jobs.validate_holder(JobKind.COLLECT, writer)
+                return self.jobs.validate_holder(JobKind.COLLECT, writer)
             case _:  # RecallPage: any job changes rows.
-                if self._jobs.held_by(writer):
+                if self.jobs.held_by(writer):
                     return None
                 return Rejected(ErrorCode.NOT_COORDINATOR, "the writer holds no job")
 
@@ -189,7 +179,7 @@ class JobApplier:
 
     def _trim_one(self, trim: Trim, rows_max: int, moment: Moment) -> tuple[Trimmed, int]:
         """What became of it, and how many rows were dropped."""
-        partition = self._partitions.get(trim.topic_id, trim.partition)
+        partition = self.partitions.get(trim.topic_id, trim.partition)
         if partition is None:
             return _UNKNOWN, 0
         offset = partition.end_offset if trim.offset == -1 else trim.offset
@@ -205,7 +195,7 @@ class JobApplier:
         before = partition.sums()
         partition.start_at(offset)
         dropped = partition.drop_before_start(rows_max, moment)
-        self._partitions.changed(partition, before)
+        self.partitions.changed(partition, before)
         return dropped
 
     def _expire(
@@ -225,8 +215,8 @@ class JobApplier:
         self, expiry: Expiry | HeldExpiry, seen: Position, rows_max: int, moment: Moment
     ) -> tuple[Trimmed, int]:
         """What became of it, and how many rows went."""
-        topic = self._topics.by_id(expiry.topic_id)
-        partition = self._partitions.get(expiry.topic_id, expiry.partition)
+        topic = self.topics.by_id(expiry.topic_id)
+        partition = self.partitions.get(expiry.topic_id, expiry.partition)
         if topic is None or partition is None:
             return _UNKNOWN, 0
         if expiry.offset <= partition.log_start:
@@ -249,7 +239,7 @@ class JobApplier:
 
     def _is_held(self, partition: Partition, rows: int, expiry: HeldExpiry, moment: Moment) -> bool:
         """Some of the first rows, so many, wait to be exported."""
-        exported = self._exports.offset(partition.topic_id, partition.partition)
+        exported = self.exports.offset(partition.topic_id, partition.partition)
         if expiry.offset <= exported:
             return False
         return not _is_older(partition, partition.find(exported), rows, expiry.held_ms, moment)
@@ -259,11 +249,11 @@ class JobApplier:
             return rejected
         left = JOB_ROWS_MAX
         for topic_id, number in command.partitions:
-            partition = self._partitions.get(topic_id, number)
+            partition = self.partitions.get(topic_id, number)
             if partition is not None and left > 0 and partition.droppable:
                 before = partition.sums()
                 left -= partition.drop_before_start(left, moment)
-                self._partitions.changed(partition, before)
+                self.partitions.changed(partition, before)
         return DONE
 
     # Rows that move.
@@ -280,7 +270,7 @@ class JobApplier:
         accepted: list[tuple[Partition, Replacement]] = []
         moved_to: dict[_Place, int] = {}
         for each in command.replacements:
-            partition = self._partitions.get(each.topic_id, each.partition)
+            partition = self.partitions.get(each.topic_id, each.partition)
             error = _validate_replacement(partition, each, command)
             if command.job is JobKind.COMPACT and error is ErrorCode.NONE:
                 error = self._validate_policy(each.topic_id, command.seen)
@@ -300,12 +290,12 @@ class JobApplier:
             assert indexes is not None
             partition.move(indexes, _spans(object_id, each), moment)
             partition.clean_to = max(partition.clean_to, each.clean_to)
-            self._partitions.changed(partition, before)
+            self.partitions.changed(partition, before)
         return RowsMoved(tuple(errors))
 
     def _validate_policy(self, topic_id: TopicId, seen: Position) -> ErrorCode:
         """A topic that is not to be compacted any more loses nothing to a late compaction."""
-        topic = self._topics.by_id(topic_id)
+        topic = self.topics.by_id(topic_id)
         assert topic is not None  # Its partition is there.
         return ErrorCode.INVALID_UPDATE_VERSION if topic.configs_changed > seen else ErrorCode.NONE
 
@@ -323,7 +313,7 @@ class JobApplier:
         accepted: list[tuple[Partition, Page]] = []
         moved_to: dict[_Place, int] = {}
         for each in command.pages:
-            partition = self._partitions.get(each.topic_id, each.partition)
+            partition = self.partitions.get(each.topic_id, each.partition)
             page = _validate_page(partition, each, object_id, command.length)
             error = page if isinstance(page, ErrorCode) else _go_on(moved_to, each)
             if error is ErrorCode.NONE:
@@ -339,16 +329,16 @@ class JobApplier:
             indexes = partition.rows_between(page.base_offset, page.next_offset)
             assert indexes is not None
             partition.spill(indexes, page)
-            self._partitions.changed(partition, before)
+            self.partitions.changed(partition, before)
         return RowsMoved(tuple(errors))
 
     def _add(self, object_id: ObjectId, *, length: int, references: int, moment: Moment) -> None:
         incarnation, number, kind = object_id
-        slot = self._objects.slot(incarnation, kind)
-        self._objects.add(slot, number, length=length, references=references, moment=moment)
+        slot = self.objects.slot(incarnation, kind)
+        self.objects.add(slot, number, length=length, references=references, moment=moment)
 
     def _recall(self, command: RecallPage, moment: Moment) -> Done | Rejected:
-        partition = self._partitions.find(command.topic_id, command.partition)
+        partition = self.partitions.find(command.topic_id, command.partition)
         if partition is None:
             reason = f"there is no partition {command.partition} with records"
             return Rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
@@ -367,7 +357,7 @@ class JobApplier:
             return Rejected(ErrorCode.CORRUPT_MESSAGE, str(error))
         before = partition.sums()
         partition.recall(index, rows, moment)
-        self._partitions.changed(partition, before)
+        self.partitions.changed(partition, before)
         return DONE
 
     # Objects.
@@ -378,9 +368,9 @@ class JobApplier:
         bound_ms = moment.time_ms - command.grace_ms
         doomed: set[ObjectId] = set()
         for (incarnation, kind), numbers in _by_writer(command.objects).items():
-            since = self._objects.find_unreferenced(incarnation, kind, set(numbers))
-            already = self._objects.doomed_of(incarnation, kind)
-            room = max(DOOMED_MAX - self._objects.doomed_count, 0)
+            since = self.objects.find_unreferenced(incarnation, kind, set(numbers))
+            already = self.objects.doomed_of(incarnation, kind)
+            room = max(DOOMED_MAX - self.objects.doomed_count, 0)
             new = [
                 number
                 for number in numbers
@@ -390,8 +380,8 @@ class JobApplier:
                 )
             ][:room]
             if new:
-                is_live = self._incarnations.get(incarnation) is not None
-                self._objects.doom(incarnation, kind, new, is_live=is_live)
+                is_live = self.incarnations.get(incarnation) is not None
+                self.objects.doom(incarnation, kind, new, is_live=is_live)
             doomed.update(
                 [ObjectId(incarnation, n, kind) for n in numbers if n in already or n in new]
             )
@@ -405,18 +395,18 @@ class JobApplier:
     ) -> bool:
         """Nothing points at the object, and nobody may need it (docs/design/bounded.md §7)."""
         if since is not None:
-            older = self._snapshots.older
-            pinned = self._pins.oldest(moment.time_ms)
+            older = self.snapshots.older
+            pinned = self.pins.oldest(moment.time_ms)
             return (
                 older is not None
                 and since.position <= older.position
                 and (pinned is None or since.position <= pinned)
                 and since.time_ms <= bound_ms
             )
-        if self._objects.is_referenced(object_id):
+        if self.objects.is_referenced(object_id):
             return False
         # It was never committed; it cannot be when its number is behind, or its writer is dead.
-        row = self._incarnations.get(object_id.incarnation)
+        row = self.incarnations.get(object_id.incarnation)
         if row is None:
             return POSITION_ZERO < object_id.incarnation <= moment.position
         return object_id.number <= row.newest(object_id.kind)
@@ -425,7 +415,7 @@ class JobApplier:
         if (rejected := too_many(len(command.objects), JOB_OBJECTS_MAX, "objects")) is not None:
             return rejected
         for (incarnation, kind), numbers in _by_writer(command.objects).items():
-            self._objects.forget(incarnation, kind, set(numbers))
+            self.objects.forget(incarnation, kind, set(numbers))
         return DONE
 
 

@@ -9,6 +9,7 @@ Invariants: a command is judged before it touches anything. Topics and groups th
 drop out of their transactions without a trace.
 """
 
+from dataclasses import dataclass
 from typing import Final, assert_never
 
 from coordinator.commands.entries import DONE, Done, Rejected, too_many
@@ -57,25 +58,16 @@ COMMAND_ROWS_MAX: Final = 1_000
 """Partitions, groups, ids or producers in one command (docs/design/log-and-sessions.md §10)."""
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class TransactionApplier:
     """Applies commands of live writers to the tables of the machine."""
 
-    def __init__(
-        self,
-        *,
-        transactions: Transactions,
-        partitions: Partitions,
-        groups: Groups,
-        incarnations: Incarnations,
-        features: Features,
-        producer_ids: ProducerIds,
-    ) -> None:
-        self._transactions = transactions
-        self._partitions = partitions
-        self._groups = groups
-        self._incarnations = incarnations
-        self._features = features
-        self._producer_ids = producer_ids
+    transactions: Transactions
+    partitions: Partitions
+    groups: Groups
+    incarnations: Incarnations
+    features: Features
+    producer_ids: ProducerIds
 
     def apply(
         self,
@@ -101,7 +93,7 @@ class TransactionApplier:
             case ExpireProducers():
                 return self._expire_producers(command, moment)
             case SetFeatureLevel():
-                return self._features.apply(command, self._incarnations, moment.position)
+                return self.features.apply(command, self.incarnations, moment.position)
             case _:
                 assert_never(command)
 
@@ -109,22 +101,22 @@ class TransactionApplier:
         self, command: InitProducer, writer: IncarnationRow, moment: Moment
     ) -> ProducerInitialized | Rejected:
         transactional_id = command.transactional_id
-        row = self._transactions.get(transactional_id)
+        row = self.transactions.get(transactional_id)
         if (
             row is None
-            and (rejected := self._transactions.validate_new(transactional_id)) is not None
+            and (rejected := self.transactions.validate_new(transactional_id)) is not None
         ):
             return rejected
         changed = init(
             row.txn_metadata if row is not None else None,
             producer_id=command.producer_id,
             epoch=command.producer_epoch,
-            fresh_id=self._producer_ids.next,
+            fresh_id=self.producer_ids.next,
         )
         if isinstance(changed, ErrorCode):
             return _refused(changed, row)
         if row is None:
-            row = self._transactions.create(transactional_id, changed.after)
+            row = self.transactions.create(transactional_id, changed.after)
         marked = self._change(row, changed, writer, moment)
         row.timeout_ms = command.timeout_ms
         if not row.is_ongoing:
@@ -139,12 +131,12 @@ class TransactionApplier:
             return rejected
         partitions: list[Partition] = []
         for place in command.partitions:
-            partition = self._partitions.get(*place)
+            partition = self.partitions.get(*place)
             if partition is None:
                 reason = f"there is no partition {place[1]} of topic {place[0].hex()}"
                 return Rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
             partitions.append(partition)
-        row = self._transactions.get(command.transactional_id)
+        row = self.transactions.get(command.transactional_id)
         after = add(
             row.txn_metadata if row is not None else None,
             producer_id=command.producer_id,
@@ -156,11 +148,11 @@ class TransactionApplier:
         if isinstance(after, ErrorCode):
             return _refused(after, row)
         assert row is not None
-        rejected = self._transactions.validate_room(row, command.partitions, command.group_ids)
+        rejected = self.transactions.validate_room(row, command.partitions, command.group_ids)
         if rejected is not None:
             return rejected
         self._transition_to(row, after, writer, moment)
-        self._transactions.join(row, partitions, command.group_ids)
+        self.transactions.join(row, partitions, command.group_ids)
         return DONE
 
     def _commit_offsets(
@@ -170,31 +162,31 @@ class TransactionApplier:
         moment: Moment,
     ) -> OffsetsCommitted | Rejected:
         """The order of the checks is Kafka's: coordinator, transaction, member."""
-        holder = self._groups.validate_holder(command.group_id, writer.incarnation)
+        holder = self.groups.validate_holder(command.group_id, writer.incarnation)
         if holder is not None:
             return holder
-        row = self._transactions.by_producer(command.producer_id)
+        row = self.transactions.by_producer(command.producer_id)
         after = _validate_offsets(command, row)
         if isinstance(after, ErrorCode):
             return _refused(after, row)
         assert row is not None
         group_ids = (command.group_id,)
-        if (rejected := self._transactions.validate_room(row, (), group_ids)) is not None:
+        if (rejected := self.transactions.validate_room(row, (), group_ids)) is not None:
             return rejected
-        judged = self._groups.validate_pending(command)
+        judged = self.groups.validate_pending(command)
         if isinstance(judged, Rejected):
             return judged
         errors, accepted = judged
         if command.instance == OF_EPOCH:
             self._transition_to(row, after, writer, moment)
-            self._transactions.join(row, [], group_ids)
-        self._groups.put_pending(command, accepted, moment)
+            self.transactions.join(row, [], group_ids)
+        self.groups.put_pending(command, accepted, moment)
         return OffsetsCommitted(errors)
 
     def _end(
         self, command: EndTransaction, writer: IncarnationRow, moment: Moment
     ) -> TransactionEnded | Rejected:
-        row = self._transactions.get(command.transactional_id)
+        row = self.transactions.get(command.transactional_id)
         before = row.txn_metadata if row is not None else None
         if (proof := command.proof) is None:
             changed = end_bumping(
@@ -202,7 +194,7 @@ class TransactionApplier:
                 producer_id=command.producer_id,
                 epoch=command.producer_epoch,
                 commit=command.commit,
-                fresh_id=self._producer_ids.next,
+                fresh_id=self.producer_ids.next,
             )
         else:
             changed = end(
@@ -222,13 +214,13 @@ class TransactionApplier:
     def _give_up(
         self, command: GiveUpTransaction, writer: IncarnationRow, moment: Moment
     ) -> TransactionEnded | Rejected:
-        row = self._transactions.get(command.transactional_id)
+        row = self.transactions.get(command.transactional_id)
         changed = give_up(
             row.txn_metadata if row is not None else None,
             producer_id=command.producer_id,
             epoch=command.producer_epoch,
             instance=command.instance,
-            fresh_id=self._producer_ids.next,
+            fresh_id=self.producer_ids.next,
         )
         return self._ended(row, changed, writer, moment)
 
@@ -268,11 +260,11 @@ class TransactionApplier:
                 time_ms=moment.time_ms,
             )
             for group_id in row.group_ids:
-                self._groups.end_pending(
+                self.groups.end_pending(
                     group_id, changed.markers.producer_id, commit=commit, time_ms=moment.time_ms
                 )
         self._transition_to(row, changed.after, writer, moment)
-        self._producer_ids.use(changed.after.producer_id)
+        self.producer_ids.use(changed.after.producer_id)
         return marked
 
     def _mark(
@@ -280,7 +272,7 @@ class TransactionApplier:
     ) -> tuple[Marked, ...]:
         marked = []
         for (topic_id, number), partition in row.partitions.items():
-            offset = self._partitions.mark(
+            offset = self.partitions.mark(
                 partition, markers, commit=commit, timestamp=clock_ms, time_ms=time_ms
             )
             if offset is not None:
@@ -294,7 +286,7 @@ class TransactionApplier:
         writer: IncarnationRow,
         moment: Moment,
     ) -> None:
-        self._transactions.transition_to(
+        self.transactions.transition_to(
             row, after, clock_ms=writer.clock_ms, time_ms=moment.time_ms
         )
 
@@ -304,13 +296,13 @@ class TransactionApplier:
         if (rejected := too_many(len(command.transactional_ids), COMMAND_ROWS_MAX)) is not None:
             return rejected
         for transactional_id in command.transactional_ids:
-            row = self._transactions.get(transactional_id)
+            row = self.transactions.get(transactional_id)
             if (
                 row is not None
                 and not row.is_ongoing
                 and row.changed_ms <= moment.time_ms - command.expiration_ms
             ):
-                self._transactions.remove(row)
+                self.transactions.remove(row)
         return DONE
 
     def _expire_producers(self, command: ExpireProducers, moment: Moment) -> Done | Rejected:
@@ -318,9 +310,9 @@ class TransactionApplier:
         if (rejected := too_many(count, COMMAND_ROWS_MAX)) is not None:
             return rejected
         for topic_id, number, producer_ids in command.producers:
-            partition = self._partitions.get(topic_id, number)
+            partition = self.partitions.get(topic_id, number)
             if partition is not None:
-                self._partitions.expire_producers(
+                self.partitions.expire_producers(
                     partition, producer_ids, old_ms=moment.time_ms - command.expiration_ms
                 )
         return DONE
