@@ -15,9 +15,10 @@ from typing import Final, NamedTuple
 from broker.groups.consumer.members import Member
 from broker.groups.consumer.rows import GroupBody, encode_group, encode_member
 from broker.groups.consumer.topics import SubscriptionMetadata
+from broker.groups.group.change_commands import Row, batches, size_of, write_of
 from broker.groups.group.effects import Write
 from coordinator.commands.encoding import CodecError
-from coordinator.commands.group_commands import ChangeGroup, GroupKind, GroupMember
+from coordinator.commands.group_commands import GroupKind, GroupMember
 from coordinator.tables.groups import GROUP_COMMAND_ROWS_MAX
 from protocol.errors import ErrorCode, KafkaError
 
@@ -25,10 +26,6 @@ COMMAND_BYTES_MAX: Final = 48 * 1024
 """Below what an entry takes, with room for what else is in a command."""
 ROW_BYTES: Final = 16
 """What a row takes besides id and body, at most."""
-
-
-_Item = GroupMember | str
-"""A row that is put, or the id of one that is removed."""
 
 
 class GroupDelta(NamedTuple):
@@ -59,50 +56,26 @@ def delta_commands(
     Raises KafkaError when a member does not fit into an entry.
     """
     rows = [_row(member) for member in delta.put]
+    first: list[Row]
+    last: list[Row] = []
     if row_ids is not None:
         ids = {row.member_id for row in rows}
-        batches = _batches([*(gone for gone in row_ids if gone not in ids), *rows[:-1]], rows[-1:])
+        first, last = [*(gone for gone in row_ids if gone not in ids), *rows[:-1]], [*rows[-1:]]
     elif rows:
-        batches = _batches(rows[:-1], [*delta.removed, rows[-1]])
+        first, last = [*rows[:-1]], [*delta.removed, rows[-1]]
     else:
-        batches = _batches(delta.removed, [])
+        first = [*delta.removed]
+    parts = batches(
+        first,
+        last,
+        overhead=ROW_BYTES,
+        bytes_max=COMMAND_BYTES_MAX,
+        rows_max=GROUP_COMMAND_ROWS_MAX,
+    )
+    behind = [encode_group(before)] * (len(parts) - 1)
     body = encode_group(GroupBody(delta.assignment_epoch, delta.fingerprint))
-    behind = encode_group(before)
-    commands: list[ChangeGroup] = []
-    for index, batch in enumerate(batches):
-        commands.append(
-            ChangeGroup(
-                group_id=group_id,
-                kind=GroupKind.CONSUMER,
-                epoch_before=commands[-1].epoch if commands else epoch_before,
-                epoch=delta.epoch,
-                body=body if index == len(batches) - 1 else behind,
-                put=tuple([item for item in batch if isinstance(item, GroupMember)]),
-                removed=tuple([item for item in batch if isinstance(item, str)]),
-            )
-        )
-    return Write(tuple(commands))
-
-
-def _batches(items: Sequence[_Item], last: Sequence[_Item]) -> list[list[_Item]]:
-    """By the entry, in order; what is in `last` is together in the last one."""
-    batches: list[list[_Item]] = [[]]
-    size = 0
-    for item in items:
-        if batches[-1] and (
-            size + _size(item) > COMMAND_BYTES_MAX or len(batches[-1]) == GROUP_COMMAND_ROWS_MAX
-        ):
-            batches.append([])
-            size = 0
-        batches[-1].append(item)
-        size += _size(item)
-    if batches[-1] and (
-        size + sum(map(_size, last)) > COMMAND_BYTES_MAX
-        or len(batches[-1]) + len(last) > GROUP_COMMAND_ROWS_MAX
-    ):
-        batches.append([])
-    batches[-1].extend(last)
-    return batches
+    epochs = [epoch_before, *[delta.epoch] * len(parts)]
+    return write_of(group_id, GroupKind.CONSUMER, parts, epochs=epochs, bodies=[*behind, body])
 
 
 def _row(member: Member) -> GroupMember:
@@ -110,16 +83,10 @@ def _row(member: Member) -> GroupMember:
         row = GroupMember(member.member_id, member.epoch, encode_member(member))
     except CodecError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{error}.") from error
-    if _size(row) > COMMAND_BYTES_MAX:
+    if size_of(row, ROW_BYTES) > COMMAND_BYTES_MAX:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"The subscription and assignment of member {member.member_id} take {len(row.body)} "
             f"bytes, at most {COMMAND_BYTES_MAX}.",
         )
     return row
-
-
-def _size(item: _Item) -> int:
-    if isinstance(item, str):
-        return ROW_BYTES + len(item.encode())
-    return ROW_BYTES + len(item.member_id.encode()) + len(item.body)

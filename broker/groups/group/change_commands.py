@@ -4,12 +4,14 @@
 whoever takes over in the middle sees members ahead of their group. Hence one is put before
 anything else; then come the removals: a prefix has members too few, who are told to join again,
 rather than dead ones to be waited for. (Removals alone leave members who are on their way out.)
+Changes of KIP-848 groups come in another order (`broker.groups.consumer.delta`).
 
 Invariants: the commands put together are the change; each of them has at most
 GROUP_COMMAND_ROWS_MAX rows and COMMAND_BYTES_MAX bytes; there is at least one.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final
 
 from broker.groups.group.effects import Write
@@ -24,6 +26,9 @@ _NUMBERS_BYTES: Final = 32
 """What the numbers and lengths of a command take at most."""
 _ROW_NUMBERS_BYTES: Final = 12
 """Likewise of one member: two lengths and an epoch."""
+
+Row = GroupMember | str
+"""One that is put, or the id of one that is removed."""
 
 
 class TooLargeError(CodecError):
@@ -46,63 +51,74 @@ def group_write(
     needs it whole looks at the number of commands.
     """
     assert epoch >= max(epoch_before, 0)
-    parts = _Parts(COMMAND_BYTES_MAX - _NUMBERS_BYTES - _bytes_of(group_id) - len(body))
-    for member in put[:1]:
-        parts.add_put(member)
-    for member_id in removed:
-        parts.add_removed(member_id)
-    for member in put[1:]:
-        parts.add_put(member)
-    commands = []
-    last = len(parts.put) - 1
-    for index, (some_put, some_removed) in enumerate(zip(parts.put, parts.removed, strict=True)):
-        epoch_after = epoch if index == last else max(epoch_before, 0)
-        commands.append(
-            ChangeGroup(
-                group_id=group_id,
-                kind=kind,
-                epoch_before=epoch_before,
-                epoch=epoch_after,
-                body=body,
-                put=tuple(some_put),
-                removed=tuple(some_removed),
-            )
+    room = COMMAND_BYTES_MAX - _NUMBERS_BYTES - _bytes_of(group_id) - len(body)
+    if room < 0:
+        raise TooLargeError("a group's id and body that fit into no entry")
+    rows: list[Row] = [*put[:1], *removed, *put[1:]]
+    for row in rows:
+        _bytes_of(row if isinstance(row, str) else row.member_id)
+        if (size := size_of(row, _ROW_NUMBERS_BYTES)) > room:
+            raise TooLargeError(f"a member of {size} bytes, at most {room}")
+    parts = batches(
+        rows, overhead=_ROW_NUMBERS_BYTES, bytes_max=room, rows_max=GROUP_COMMAND_ROWS_MAX
+    )
+    kept = [max(epoch_before, 0)] * (len(parts) - 1)
+    epochs = [epoch_before, *kept, epoch]
+    return write_of(group_id, kind, parts, epochs=epochs, bodies=[body] * len(parts))
+
+
+def write_of(
+    group_id: str,
+    kind: GroupKind,
+    parts: Sequence[Sequence[Row]],
+    *,
+    epochs: Sequence[int],
+    bodies: Sequence[bytes],
+) -> Write:
+    """A command for each part; `epochs`: the one before all, and the one after each."""
+    commands = [
+        ChangeGroup(
+            group_id=group_id,
+            kind=kind,
+            epoch_before=before,
+            epoch=after,
+            body=body,
+            put=tuple([row for row in part if isinstance(row, GroupMember)]),
+            removed=tuple([row for row in part if isinstance(row, str)]),
         )
-        epoch_before = epoch_after
+        for part, (before, after), body in zip(parts, pairwise(epochs), bodies, strict=True)
+    ]
     return Write(tuple(commands))
 
 
-class _Parts:
-    """Rows of the commands so far; the last one takes what comes."""
+def batches(
+    rows: Iterable[Row],
+    last: Sequence[Row] = (),
+    *,
+    overhead: int,
+    bytes_max: int,
+    rows_max: int,
+) -> list[list[Row]]:
+    """Rows by the command, in order, at least one; what is in `last` is together in the last one.
 
-    def __init__(self, room: int) -> None:
-        if room < 0:
-            raise TooLargeError("a group's id and body that fit into no entry")
-        self._room = room
-        self._left = room
-        self._rows = 0
-        self.put: list[list[GroupMember]] = [[]]
-        self.removed: list[list[str]] = [[]]
+    `overhead`: what a row takes besides id and body. No row takes more than `bytes_max`.
+    """
+    found: list[list[Row]] = [[]]
+    left = bytes_max
+    for some in [*([row] for row in rows), last]:
+        size = sum([size_of(row, overhead) for row in some])
+        if found[-1] and (size > left or len(found[-1]) + len(some) > rows_max):
+            found.append([])
+            left = bytes_max
+        found[-1].extend(some)
+        left -= size
+    return found
 
-    def add_put(self, member: GroupMember) -> None:
-        self._find_room(_ROW_NUMBERS_BYTES + _bytes_of(member.member_id) + len(member.body))
-        self.put[-1].append(member)
 
-    def add_removed(self, member_id: str) -> None:
-        self._find_room(_ROW_NUMBERS_BYTES + _bytes_of(member_id))
-        self.removed[-1].append(member_id)
-
-    def _find_room(self, size: int) -> None:
-        """Let the last command be one that a row of `size` bytes fits into."""
-        if size > self._room:
-            raise TooLargeError(f"a member of {size} bytes, at most {self._room}")
-        if size > self._left or self._rows == GROUP_COMMAND_ROWS_MAX:
-            self.put.append([])
-            self.removed.append([])
-            self._left = self._room
-            self._rows = 0
-        self._left -= size
-        self._rows += 1
+def size_of(row: Row, overhead: int) -> int:
+    if isinstance(row, str):
+        return overhead + len(row.encode())
+    return overhead + len(row.member_id.encode()) + len(row.body)
 
 
 def _bytes_of(text: str) -> int:
