@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 from coordinator.log import etcd_pb2 as pb
 from coordinator.log.etcd_client import CompactedError, EtcdClient, LeaseNotFoundError
-from coordinator.log.etcd_cut import CutState, EtcdCutter, Written, read_written
+from coordinator.log.etcd_cut import CutState, EtcdCutter, Written, first_after, read_written
 from coordinator.log.etcd_keys import Keys, created_at, end_of, equals, get, number, only, put
 from coordinator.log.metadata_log import (
     LAST_UNKNOWN,
@@ -221,7 +221,16 @@ class EtcdLog:
         heap: list[tuple[Position, int, LogEntry]] = []
         cursors: dict[int, _Cursor] = {}
         for each in news:
-            first = await self._first_after(each, read_to, revision)
+            first = 0
+            if read_to:
+                first = await first_after(
+                    self._client,
+                    self._keys,
+                    each.session,
+                    read_to,
+                    numbers=range(each.last),
+                    revision=revision,
+                )
             cursor = _Cursor(
                 self,
                 session=each.session,
@@ -246,23 +255,6 @@ class EtcdLog:
             if len(batch) == BATCH_ENTRIES_MAX or not heap:
                 yield batch
                 batch = []
-
-    async def _first_after(self, written: Written, read_to: int, revision: int) -> int:
-        """The first number of the session's entries after `read_to`, by bisection."""
-        low, high = 0, written.last
-        while read_to and low < high:
-            middle = (low + high) // 2
-            response = await self._client.range(
-                pb.RangeRequest(
-                    key=self._keys.entry(written.session, middle), revision=revision, keys_only=True
-                )
-            )
-            # What was cut from the log lies before what anyone reads.
-            if response.kvs and response.kvs[0].mod_revision > read_to:
-                high = middle
-            else:
-                low = middle + 1
-        return low
 
     async def page(
         self, session: int, *, first: int, last: int, limit: int, revision: int

@@ -112,6 +112,26 @@ async def read_written(client: EtcdClient, keys: Keys) -> tuple[int, int, list[W
         answer = await client.range(page)
 
 
+async def first_after(
+    client: EtcdClient, keys: Keys, session: int, after: int, *, numbers: range, revision: int = 0
+) -> int:
+    """Returns the number of the session's first entry after a revision, by bisection.
+
+    It is among `numbers`, or the one behind them. `revision`: as of that; 0: now.
+    """
+    low, high = numbers.start, numbers.stop
+    while low < high:
+        middle = (low + high) // 2
+        key = keys.entry(session, middle)
+        response = await client.range(pb.RangeRequest(key=key, revision=revision, keys_only=True))
+        # One that is missing was cut: it lies before what anyone reads.
+        if response.kvs and response.kvs[0].mod_revision > after:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
 class EtcdCutter:
     """`MetadataLog.snapshots`, `publish` and `cut`, in revisions."""
 
@@ -180,7 +200,15 @@ class EtcdCutter:
         first = await self._first(written)
         if first is None:
             return 0
-        end = await self._end(written, first, through)
+        end = written.last + 1
+        if written.revision > through:
+            end = await first_after(
+                self._client,
+                self._keys,
+                written.session,
+                through,
+                numbers=range(first, written.last),
+            )
         deleted = 0
         for n in range(first, end, CUT_ENTRIES_MAX):
             started_s = asyncio.get_running_loop().time()
@@ -212,23 +240,6 @@ class EtcdCutter:
         if not response.kvs:
             return None
         return int(response.kvs[0].key.rpartition(b"/")[2], 16)
-
-    async def _end(self, written: Written, first: int, through: int) -> int:
-        """The number of the session's first entry after `through`, by bisection."""
-        if written.revision <= through:
-            return written.last + 1
-        low, high = first, written.last
-        while low < high:
-            middle = (low + high) // 2
-            response = await self._client.range(
-                pb.RangeRequest(key=self._keys.entry(written.session, middle), keys_only=True)
-            )
-            # One that is missing was cut by somebody else meanwhile.
-            if response.kvs and response.kvs[0].mod_revision > through:
-                high = middle
-            else:
-                low = middle + 1
-        return low
 
     async def _forget(self, session: Session, written: Sequence[Written], through: int) -> bool:
         """Let `last` of sessions go that have been gone for long; False: others cut as well."""

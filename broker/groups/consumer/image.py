@@ -15,19 +15,6 @@ from coordinator.tables.groups import GroupRow
 
 
 class GroupImage:
-    __slots__ = (
-        "assignment_epoch",
-        "epoch",
-        "fingerprint",
-        "instances",
-        "is_fresh",
-        "members",
-        "owners",
-        "row_epoch",
-        "row_ids",
-        "subscriptions",
-    )
-
     def __init__(self, row_epoch: int = GROUP_NEW, row_ids: Sequence[str] = ()) -> None:
         """A group without members, of which nothing is in the log but `row_epoch` and these ids."""
         self.row_epoch = row_epoch
