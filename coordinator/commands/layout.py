@@ -128,37 +128,23 @@ Int64 = Annotated[int, Layout(put_signed, read_signed)]
 
 def member_of(kind: type[EnumT]) -> Layout[EnumT]:
     """The number of a member, as a varint."""
-    members = {member.value: member for member in kind}
-
-    def put(out: bytearray, value: EnumT) -> None:
-        if value not in members:
-            raise CodecError(f"{value} is no {kind.__name__}")
-        put_varint(out, value)
-
-    def read(data: bytes, at: int) -> tuple[EnumT, int]:
-        value, at = read_varint(data, at)
-        if (member := members.get(value)) is None:
-            raise CodecError(f"{value} is no {kind.__name__}")
-        return member, at
-
-    return Layout(put, read)
+    return _member(kind, Layout(put_varint, read_varint))
 
 
 def byte_of(kind: type[EnumT]) -> Layout[EnumT]:
     """The number of a member, as one byte."""
+    return _member(kind, Layout(bytearray.append, lambda data, at: (data[at], at + 1)))
+
+
+def _member(kind: type[EnumT], numbers: Layout[Any]) -> Layout[EnumT]:
     members = {member.value: member for member in kind}
 
-    def put(out: bytearray, value: EnumT) -> None:
-        if value not in members:
+    def known(value: int) -> EnumT:
+        if (member := members.get(value)) is None:
             raise CodecError(f"{value} is no {kind.__name__}")
-        out.append(value)
+        return member
 
-    def read(data: bytes, at: int) -> tuple[EnumT, int]:
-        if (member := members.get(data[at])) is None:
-            raise CodecError(f"{data[at]} is no {kind.__name__}")
-        return member, at + 1
-
-    return Layout(put, read)
+    return converted(numbers, laid=known, made=known)
 
 
 def bits_of(values: Sequence[ValueT]) -> Layout[tuple[ValueT, ...]]:

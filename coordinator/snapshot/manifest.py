@@ -7,26 +7,16 @@ so whoever finds it finds the parts. Its key names the snapshot in the log (`Met
 import json
 from collections.abc import Generator, Iterable, Sequence
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from coordinator.snapshot.stream import SnapshotError
+from coordinator.tables.snapshots import Published
 from protocol.types import Buffer, Position
 
 FOLDER: Final = "snapshots"
 MANIFEST_VERSION: Final = 1
 _LISTED_VERSION: Final = 1
 _STEP_BYTES: Final = 1024 * 1024
-
-
-class Published(Protocol):
-    """What is said of a snapshot in the log; `snapshots.Published` says it too."""
-
-    @property
-    def position(self) -> Position: ...
-    @property
-    def digest(self) -> bytes: ...
-    @property
-    def key(self) -> str: ...
 
 
 class LoadableSnapshot(NamedTuple):
@@ -80,7 +70,7 @@ def digesting(part: Buffer) -> Generator[None, None, PartInfo]:
     return PartInfo(len(view), digest.digest())
 
 
-def encode_published(published: Iterable[Published]) -> bytes:
+def encode_published(published: Iterable[LoadableSnapshot | Published]) -> bytes:
     """For the log: the snapshots that may be loaded, newest first."""
     listed = [
         {"position": each.position, "digest": each.digest.hex(), "key": each.key}
