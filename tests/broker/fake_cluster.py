@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import random
 import struct
 from collections.abc import AsyncIterator, Callable
