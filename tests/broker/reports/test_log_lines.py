@@ -10,9 +10,7 @@ from coordinator.commands.group_commands import ChangeGroup, SetTopicConfigs
 from coordinator.commands.job_commands import DoomObjects, JobKind, RecallPage, RequestJob
 from protocol.types import Incarnation, TopicId, position
 from storage.formats.spans import Item, ObjectId, ObjectKind
-from tests.coordinator.commands.group_values import GROUP_COMMANDS
-from tests.coordinator.commands.plain_values import PLAIN_COMMANDS
-from tests.coordinator.commands.test_codec import COMMANDS
+from tests.coordinator.golden.samples import COMMANDS, GROUP_COMMANDS, PLAIN_COMMANDS
 
 AT = position(1, 42)
 BY = Incarnation(position(1, 7))

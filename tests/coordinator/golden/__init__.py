@@ -13,8 +13,7 @@ is missing and touches nothing that is there.
 
 import lzma
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,13 +23,10 @@ from coordinator.commands.entries import Command, Entry, Outcome
 from coordinator.machine.machine import Machine
 from coordinator.snapshot.snapshot import dump
 from protocol.types import Position
-from tests.coordinator.commands.group_values import GROUP_COMMANDS, INCARNATION
-from tests.coordinator.commands.job_values import JOB_COMMANDS
-from tests.coordinator.commands.outcome_values import OUTCOMES
-from tests.coordinator.commands.plain_values import MORE_COMMANDS, PLAIN_COMMANDS
-from tests.coordinator.commands.table_values import TABLE_COMMANDS
-from tests.coordinator.commands.transaction_values import TRANSACTION_COMMANDS
 from tests.coordinator.golden.histories import everything
+from tests.coordinator.golden.samples import COMMANDS as COMMAND_SAMPLES
+from tests.coordinator.golden.samples import FAMILIES, OUTCOMES
+from tests.coordinator.values import INCARNATION
 
 FOLDER = Path(__file__).parent
 COMMANDS = FOLDER / "commands.txt"
@@ -38,13 +34,6 @@ OUTCOME_DIGESTS = FOLDER / "outcomes.txt"
 LOG = FOLDER / "everything.log.xz"
 SNAPSHOT = FOLDER / "everything.snapshot"
 
-FAMILIES: Mapping[str, Sequence[Command]] = {
-    "plain": PLAIN_COMMANDS,
-    "groups": GROUP_COMMANDS,
-    "transactions": TRANSACTION_COMMANDS,
-    "jobs": JOB_COMMANDS,
-    "tables": TABLE_COMMANDS,
-}
 KEPT_TOGETHER = {"plain": 10, "groups": 13, "transactions": 14, "jobs": 17, "tables": 9}
 """How many samples of a family its entry has; later ones have only entries of their own."""
 
@@ -59,7 +48,7 @@ def entries() -> dict[str, Entry]:
     """The samples of entries by name: one with each command alone, one with each family."""
     found: dict[str, Entry] = {}
     counts: Counter[str] = Counter()
-    for command in (*chain.from_iterable(FAMILIES.values()), *MORE_COMMANDS):
+    for command in COMMAND_SAMPLES:
         kind = type(command).__name__
         counts[kind] += 1
         found[f"{kind}.{counts[kind]}"] = entry_of(command)

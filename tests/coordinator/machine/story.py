@@ -126,6 +126,13 @@ class Story:
         return self.clock_ms
 
 
+def begun(name: str = "events", partitions: int = 1) -> tuple[Story, Incarnation, TopicId]:
+    """An agent, and a topic that it made."""
+    story = Story()
+    agent = story.open()
+    return story, agent, story.topic(agent, name, partitions)
+
+
 def plain(length: int = 100, records: int = 10, timestamp: int = 500, *, skip: int = 0) -> Item:
     return Item(skip, length, records, timestamp)
 

@@ -1,6 +1,7 @@
 """Groups against a model of plain dicts; and what must hold for any command of any writer."""
 
 from itertools import pairwise
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -29,14 +30,15 @@ from coordinator.tables.group_offsets import GroupOffsets, OffsetRow
 from coordinator.tables.groups import MemberRow, shard_of
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, Incarnation, TopicId
-from tests.coordinator.commands.group_values import any_group_command
 from tests.coordinator.machine.story import Story
 from tests.coordinator.tables.group_model import Model, found, group_state
+from tests.coordinator.values import any_command
 
 GROUPS = ("", "billing", "audit")
 MEMBERS = ("", "m1", "m2", "m3")
 SHARDS = tuple(sorted({shard_of(group_id) for group_id in GROUPS}))
 ALL = ClaimShards(tuple(range(GROUP_SHARDS)))
+any_group_command = any_command(*get_args(GroupCommand), SetTopicConfigs)
 
 
 class World:
