@@ -33,14 +33,14 @@ from coordinator.commands.transaction_commands import (
     InitProducer,
 )
 from protocol.types import Incarnation
+from tests.coordinator.histories import history
 from tests.coordinator.machine.story import Story, batch, plain, span
-from tests.coordinator.machine.table_histories import table_history
 from txn.transactions import OF_EPOCH
 
 
 def everything() -> Story:
     """Fills every table."""
-    story = table_history(8, steps=1500)
+    story = history(8, steps=1500)
     for row in list(story.machine.incarnations):
         story.do(story.open("golden-closer"), Close(row.incarnation, row.last_n))
     agent = story.open("golden-agent")

@@ -25,13 +25,15 @@ SPAN_BYTES = 10
 
 
 class JobStory(Story):
-    def __init__(self, *, partitions: int = 1) -> None:
+    def __init__(self, *records: int, partitions: int = 1) -> None:
+        """`records`: what is produced."""
         super().__init__()
         self.agent = self.open()
         self.topic_id = self.topic(self.agent, partitions=partitions)
         assert isinstance(self.do(self.agent, ClaimJobs((*JobKind,))), JobsClaimed)
         self.bodies: dict[int, bytes] = {}
         """Of pages, by base offset."""
+        self.produce(*records)
 
     @property
     def row(self) -> Partition:

@@ -32,8 +32,7 @@ def forget(story: JobStory, *objects: ObjectId) -> None:
 
 def let_go() -> tuple[JobStory, ObjectId]:
     """A story with a chunk that nothing points at any more."""
-    story = JobStory()
-    story.produce(10, 10)
+    story = JobStory(10, 10)
     story.do(story.agent, TrimLogs((Trim(story.topic_id, 0, 10),)))
     return story, ObjectId(story.agent, 0)
 
@@ -60,8 +59,7 @@ def test_an_object_goes_when_two_snapshots_know_that_nothing_points_at_it():
 
 
 def test_a_snapshot_that_was_begun_before_does_not_count():
-    story = JobStory()
-    story.produce(10, 10)
+    story = JobStory(10, 10)
     story.snapshot()
     story.do(story.agent, TrimLogs((Trim(story.topic_id, 0, 10),)))
     story.snapshot()
@@ -74,8 +72,7 @@ def test_an_object_that_something_points_at_stays():
 
 
 def test_a_chunk_that_only_a_page_names_stays():
-    story = JobStory()
-    story.produce(10, 10)
+    story = JobStory(10, 10)
     story.spill(0, 2)
     story.snapshot()
     story.snapshot()
@@ -101,8 +98,7 @@ def test_one_wild_clock_dooms_nothing():
 
 @pytest.mark.promise("P14")
 def test_what_a_pin_can_reach_stays_until_the_pin_is_gone():
-    story = JobStory()
-    story.produce(10, 10)
+    story = JobStory(10, 10)
     story.do(story.agent, Pin("export", 60_000))
     story.do(story.agent, TrimLogs((Trim(story.topic_id, 0, 10),)))
     story.snapshot()
@@ -117,8 +113,7 @@ def test_a_pin_that_is_younger_or_has_expired_holds_nothing_back():
     story, chunk = collectable()
     story.do(story.agent, Pin("export", 60_000))
     assert doom(story, chunk) == (chunk,)
-    story = JobStory()
-    story.produce(10, 10)
+    story = JobStory(10, 10)
     story.do(story.agent, Pin("export", 20))
     story.do(story.agent, TrimLogs((Trim(story.topic_id, 0, 10),)))
     story.snapshot()
@@ -137,8 +132,7 @@ def test_a_doomed_object_is_told_again_until_it_is_forgotten():
 
 @pytest.mark.parametrize("kind", ObjectKind)
 def test_a_number_that_may_still_be_committed_is_left_alone(kind: ObjectKind):
-    story = JobStory()
-    story.produce(10, 10)
+    story = JobStory(10, 10)
     story.merge(0, 2)
     story.spill(0, 1)
     row = story.machine.incarnations.get(story.agent)
@@ -147,8 +141,7 @@ def test_a_number_that_may_still_be_committed_is_left_alone(kind: ObjectKind):
 
 
 def test_a_number_that_was_left_out_goes():
-    story = JobStory()
-    story.produce(1)
+    story = JobStory(1)
     story.chunks += 2
     story.produce(1)
     lost = [ObjectId(story.agent, number) for number in (1, 2)]
@@ -186,8 +179,7 @@ def test_an_incarnation_that_is_forgotten_and_comes_up_again_is_dead():
 
 
 def test_a_late_object_is_not_committed_under_a_doomed_number():
-    story = JobStory()
-    story.produce(1)
+    story = JobStory(1)
     story.chunks += 1
     story.produce(1)
     assert doom(story, ObjectId(story.agent, 1)) == (ObjectId(story.agent, 1),)
@@ -198,8 +190,7 @@ def test_a_late_object_is_not_committed_under_a_doomed_number():
 
 def test_no_more_objects_are_doomed_than_may_wait(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(job_applier, "DOOMED_MAX", 3)
-    story = JobStory()
-    story.produce(1)
+    story = JobStory(1)
     story.chunks += 5
     story.produce(1)
     lost = [ObjectId(story.agent, number) for number in range(1, 6)]

@@ -14,7 +14,7 @@ from coordinator.commands.entries import (
 from coordinator.tables.producer_ids import PRODUCER_IDS_MAX
 from protocol.errors import ErrorCode
 from storage.formats.spans import ObjectId, Span
-from tests.coordinator.machine.story import Story, batch, plain, span
+from tests.coordinator.machine.story import Story, batch, begun, plain, span
 
 NONE = ErrorCode.NONE
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -29,9 +29,7 @@ def offsets(results: list[ItemResult]) -> list[int]:
 
 
 def test_offsets_are_assigned_in_order_of_the_items():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     results = story.commit(agent, span(topic_id, plain(records=10), plain(records=5)))
     assert results == [ItemResult(NONE, 0, 0), ItemResult(NONE, 10, 0)]
     assert offsets(story.commit(agent, span(topic_id, plain(records=1)))) == [15]
@@ -40,9 +38,7 @@ def test_offsets_are_assigned_in_order_of_the_items():
 
 
 def test_partitions_have_offsets_of_their_own():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent, partitions=2)
+    story, agent, topic_id = begun(partitions=2)
     results = story.commit(
         agent, span(topic_id, plain(), partition=0), span(topic_id, plain(), partition=1, start=100)
     )
@@ -50,9 +46,7 @@ def test_partitions_have_offsets_of_their_own():
 
 
 def test_neighbouring_items_make_one_span():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     story.commit(
         agent,
         span(topic_id, plain(100, 10, 7), plain(50, 5, 9), batch(1, 0, 3, timestamp=8), start=40),
@@ -63,9 +57,7 @@ def test_neighbouring_items_make_one_span():
 
 
 def test_skipped_bytes_divide_the_span():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     story.commit(agent, span(topic_id, plain(skip=8), plain(), plain(skip=7)))
     partition = story.partition(topic_id)
     assert [(each.start, each.length) for each in partition.rows_from(0, 9)] == [
@@ -75,9 +67,7 @@ def test_skipped_bytes_divide_the_span():
 
 
 def test_an_idempotent_batch_is_appended_once():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     first = story.commit(agent, span(topic_id, batch(7, 0, 10, timestamp=123)))
     again = story.commit(agent, span(topic_id, batch(7, 0, 10, timestamp=123)))
     assert first == [ItemResult(NONE, 0, 0)]
@@ -86,9 +76,7 @@ def test_an_idempotent_batch_is_appended_once():
 
 
 def test_a_duplicate_in_the_middle_divides_the_span():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     story.commit(agent, span(topic_id, batch(7, 0, 10)))
     results = story.commit(agent, span(topic_id, plain(), batch(7, 0, 10), batch(7, 10, 10)))
     assert offsets(results) == [10, 0, 20]
@@ -99,9 +87,7 @@ def test_a_duplicate_in_the_middle_divides_the_span():
 
 
 def test_a_refused_batch_gets_no_offset_and_refuses_those_that_follow_it():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     story.commit(agent, span(topic_id, batch(7, 0, 10)))
     results = story.commit(agent, span(topic_id, batch(7, 11, 1), batch(7, 12, 1), plain()))
     assert errors(results) == [OUT_OF_ORDER, OUT_OF_ORDER, NONE]
@@ -111,35 +97,27 @@ def test_a_refused_batch_gets_no_offset_and_refuses_those_that_follow_it():
 
 @pytest.mark.parametrize(("epoch", "sequence"), [(-1, 0), (0, -1)])
 def test_a_producer_id_with_a_negative_epoch_or_sequence_is_refused(epoch: int, sequence: int):
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     results = story.commit(agent, span(topic_id, batch(7, sequence, epoch=epoch), plain()))
     assert errors(results) == [ErrorCode.INVALID_RECORD, NONE]
     assert story.partition(topic_id).windows is None
 
 
 def test_batches_that_claim_the_most_records_are_counted():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     most = 2**31 - 1
     story.commit(agent, span(topic_id, batch(7, 0, most), plain(records=20 * most)))
     assert story.partition(topic_id).end_offset == 21 * most
 
 
 def test_the_same_batch_twice_in_one_chunk_is_appended_once():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     results = story.commit(agent, span(topic_id, batch(7, 0), batch(7, 0)))
     assert [result.duplicate for result in results] == [False, True]
 
 
 def test_producers_have_a_window_for_each_partition():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent, partitions=2)
+    story, agent, topic_id = begun(partitions=2)
     results = story.commit(
         agent,
         span(topic_id, batch(7, 0), batch(8, 500), partition=0),
@@ -160,9 +138,7 @@ def test_a_retry_through_another_agent_is_known_again():
 
 @pytest.mark.parametrize("partition", [-1, 2, 99])
 def test_a_partition_that_does_not_exist_is_refused_and_the_others_are_not(partition: int):
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent, partitions=2)
+    story, agent, topic_id = begun(partitions=2)
     results = story.commit(
         agent,
         span(topic_id, plain(), batch(1, 0), partition=partition),
@@ -173,9 +149,7 @@ def test_a_partition_that_does_not_exist_is_refused_and_the_others_are_not(parti
 
 
 def test_a_chunk_number_that_is_not_above_the_highest_is_refused():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     story.do(agent, CommitChunk(5, 100, (span(topic_id, plain()),)))
     for number in (0, 5):
         outcome = story.do(agent, CommitChunk(number, 100, (span(topic_id, plain()),)))
@@ -191,9 +165,7 @@ def test_a_chunk_number_far_ahead_is_refused():
 
 
 def test_chunk_numbers_may_leave_gaps():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     for number in (3, 10, 11):
         outcome = story.do(agent, CommitChunk(number, 100 + number, (span(topic_id, plain()),)))
         assert isinstance(outcome, ChunkCommitted)
@@ -207,9 +179,7 @@ def test_chunk_numbers_may_leave_gaps():
 
 
 def test_a_span_over_the_end_of_the_chunk_refuses_all_of_it():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     spans = (span(topic_id, plain(100)), span(topic_id, plain(100), start=100))
     outcome = story.do(agent, CommitChunk(0, 199, spans))
     assert isinstance(outcome, Rejected)
@@ -241,9 +211,7 @@ def test_records_of_a_closed_incarnation_stay():
 
 
 def test_a_chunk_of_duplicates_only_is_unreferenced_from_the_start():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     story.commit(agent, span(topic_id, batch(7, 0)))
     story.commit(agent, span(topic_id, batch(7, 0)))
     assert [number for (_, number, _), _, _ in story.machine.objects.unreferenced()] == [1]

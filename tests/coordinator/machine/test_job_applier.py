@@ -52,16 +52,14 @@ def trim(story: JobStory, offset: int, *, partition: int = 0) -> Trimmed:
 
 
 def test_a_log_may_start_within_a_row():
-    story = JobStory()
-    story.produce(10, 10)
+    story = JobStory(10, 10)
     assert trim(story, 13) == (NONE, 13)
     assert (story.row.log_start, story.row.row_count) == (13, 1)
     assert story.rows()[0].base_offset == 10
 
 
 def test_a_log_starts_at_its_end_when_all_is_deleted():
-    story = JobStory()
-    story.produce(10, 10)
+    story = JobStory(10, 10)
     assert trim(story, -1) == (NONE, 20)
     assert (story.row.row_count, story.row.data_bytes, len(story.machine.objects)) == (0, 0, 0)
     story.produce(5)
@@ -70,8 +68,7 @@ def test_a_log_starts_at_its_end_when_all_is_deleted():
 
 
 def test_offsets_that_are_gone_already_are_no_error():
-    story = JobStory()
-    story.produce(10)
+    story = JobStory(10)
     trim(story, 5)
     assert trim(story, 3) == (NONE, 5)
     assert trim(story, 0) == (NONE, 5)
@@ -79,8 +76,7 @@ def test_offsets_that_are_gone_already_are_no_error():
 
 @pytest.mark.parametrize("offset", [11, 2**62, -2, -(2**63)])
 def test_offsets_beyond_the_end_are_out_of_range(offset: int):
-    story = JobStory()
-    story.produce(10)
+    story = JobStory(10)
     assert trim(story, offset) == (GONE, 0)
 
 
@@ -99,8 +95,7 @@ def test_an_empty_partition_is_trimmed_without_a_trace():
 
 def test_one_trim_drops_no_more_rows_than_a_command_may(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(job_applier, "JOB_ROWS_MAX", 3)
-    story = JobStory(partitions=2)
-    story.produce(1, 1, 1, 1, 1)
+    story = JobStory(1, 1, 1, 1, 1, partitions=2)
     story.produce(1, 1, partition=1)
     trims = (Trim(story.topic_id, 0, 4), Trim(story.topic_id, 1, 1))
     outcome = story.do(story.agent, TrimLogs(trims))
@@ -114,8 +109,7 @@ def test_one_trim_drops_no_more_rows_than_a_command_may(monkeypatch: pytest.Monk
 
 
 def test_records_of_an_open_transaction_may_be_deleted_and_the_stable_offset_goes_with_them():
-    story = JobStory()
-    story.produce(4)
+    story = JobStory(4)
     story.send(open_batch(story))
     story.produce(6)
     assert (story.row.last_stable, story.row.end_offset) == (4, 20)
@@ -257,8 +251,7 @@ def test_a_page_that_expired_goes_when_it_has_been_recalled():
 
 
 def test_rows_move_into_a_segment_and_their_chunks_are_let_go():
-    story = JobStory()
-    story.produce(10, 20, 5)
+    story = JobStory(10, 20, 5)
     assert story.merge(0, 2) == RowsMoved((NONE,))
     merged, last = story.rows()
     segment = ObjectId(story.agent, 0, ObjectKind.SEGMENT)
@@ -271,8 +264,7 @@ def test_rows_move_into_a_segment_and_their_chunks_are_let_go():
 
 
 def test_a_row_may_become_several_spans():
-    story = JobStory()
-    story.produce(10)
+    story = JobStory(10)
     spans = (NewSpan(8, 7, 0, 5), NewSpan(15, 7, 4, 6))
     assert story.merge(0, 1, spans=spans) == RowsMoved((NONE,))
     assert [(row.base_offset, row.next_offset) for row in story.rows()] == [(0, 4), (4, 10)]
@@ -317,8 +309,7 @@ def refused(story: JobStory, replacement: Replacement, *, job: JobKind = JobKind
 def test_a_replacement_that_is_not_of_these_rows_changes_nothing(
     changes: dict[str, object], error: ErrorCode
 ):
-    story = JobStory()
-    story.produce(10, 10, 10, 10)
+    story = JobStory(10, 10, 10, 10)
     assert refused(story, story.replacement(1, 2)._replace(**changes)) is error
 
 
@@ -329,8 +320,7 @@ def test_rows_that_are_not_stable_stay():
 
 
 def test_rows_in_a_page_must_be_recalled_to_be_replaced():
-    story = JobStory()
-    story.produce(10, 10, 10)
+    story = JobStory(10, 10, 10)
     named = story.replacement(0, 2)
     story.spill(0, 2)
     assert refused(story, named) is GONE
@@ -340,8 +330,7 @@ def test_rows_in_a_page_must_be_recalled_to_be_replaced():
 
 
 def test_two_jobs_that_have_read_the_same_rows_do_not_both_replace_them():
-    story = JobStory()
-    story.produce(10, 10)
+    story = JobStory(10, 10)
     named = story.replacement(0, 2)
     assert story.do(story.agent, story.replacing(named)) == RowsMoved((NONE,))
     assert refused(story, named) is GONE
@@ -349,8 +338,7 @@ def test_two_jobs_that_have_read_the_same_rows_do_not_both_replace_them():
 
 
 def test_rows_are_named_once_in_a_command():
-    story = JobStory(partitions=2)
-    story.produce(10, 10, 10)
+    story = JobStory(10, 10, 10, partitions=2)
     story.produce(10, partition=1)
     both = (
         story.replacement(1, 2),
@@ -364,8 +352,7 @@ def test_rows_are_named_once_in_a_command():
 
 
 def test_the_number_of_a_segment_grows():
-    story = JobStory()
-    story.produce(10, 10)
+    story = JobStory(10, 10)
     story.merge(0, 1)
     named = story.replacement(1, 1)
     far = 1 + OBJECT_NUMBERS_AHEAD_MAX
@@ -378,8 +365,7 @@ def test_the_number_of_a_segment_grows():
 
 
 def test_more_rows_than_a_command_may_touch_are_not_replaced():
-    story = JobStory()
-    story.produce(10)
+    story = JobStory(10)
     named = story.replacement(0, 1, rows=JOB_ROWS_MAX + 1)
     outcome = story.do(story.agent, story.replacing(named))
     assert isinstance(outcome, Rejected)
@@ -390,8 +376,7 @@ def test_more_rows_than_a_command_may_touch_are_not_replaced():
 
 
 def test_compaction_says_how_far_it_has_come_and_never_goes_back():
-    story = JobStory()
-    story.produce(10, 10)
+    story = JobStory(10, 10)
     for first, clean_to, after in ((0, 10, 10), (1, 20, 20), (0, 10, 20), (0, -1, 20)):
         named = story.replacement(first, 1, clean_to=clean_to)
         outcome = story.do(story.agent, story.replacing(named, job=JobKind.COMPACT))
@@ -402,8 +387,7 @@ def test_compaction_says_how_far_it_has_come_and_never_goes_back():
 
 
 def test_a_topic_whose_configs_have_changed_since_is_not_compacted_but_merged():
-    story = JobStory()
-    story.produce(10, 10)
+    story = JobStory(10, 10)
     seen = story.machine.position
     story.do(story.agent, SetTopicConfigs(story.topic_id, (("cleanup.policy", "delete"),)))
     late = replace(story.replacing(story.replacement(0, 1), job=JobKind.COMPACT), seen=seen)
@@ -458,8 +442,7 @@ def test_rows_go_into_a_page_and_come_back():
 def test_a_page_that_is_not_of_these_rows_changes_nothing(
     changes: dict[str, object], error: ErrorCode
 ):
-    story = JobStory()
-    story.produce(10, 10, 10)
+    story = JobStory(10, 10, 10)
     rows = story.rows()
     page = story.page(0, 2)._replace(**changes)
     outcome = story.do(story.agent, SpillRows(0, 200, (page,)))
@@ -468,23 +451,20 @@ def test_a_page_that_is_not_of_these_rows_changes_nothing(
 
 
 def test_a_page_that_would_not_fit_into_an_entry_is_refused(monkeypatch: pytest.MonkeyPatch):
-    story = JobStory()
-    story.produce(10, 10)
+    story = JobStory(10, 10)
     monkeypatch.setattr(job_applier, "PAGE_BYTES_MAX", story.page(0, 2).length - 1)
     assert story.spill(0, 2) == RowsMoved((NO_SENSE,))
 
 
 def test_no_page_goes_into_a_page():
-    story = JobStory()
-    story.produce(10, 10, 10)
+    story = JobStory(10, 10, 10)
     story.spill(0, 2)
     assert story.spill(0, 2) == RowsMoved((OTHERS,))
     assert story.spill(0, 1) == RowsMoved((OTHERS,))
 
 
 def test_more_rows_than_a_command_may_spill_are_refused():
-    story = JobStory()
-    story.produce(10)
+    story = JobStory(10)
     pages = tuple(story.page(0, 1, rows=1000) for _ in range(SPILL_ROWS_MAX // 1000))
     assert isinstance(story.do(story.agent, SpillRows(0, 900, pages)), RowsMoved)
     outcome = story.do(story.agent, SpillRows(1, 900, (*pages, story.page(0, 1))))
@@ -492,8 +472,7 @@ def test_more_rows_than_a_command_may_spill_are_refused():
 
 
 def test_a_page_is_recalled_with_its_own_body_only():
-    story = JobStory()
-    story.produce(10, 10, 10, 10)
+    story = JobStory(10, 10, 10, 10)
     story.spill(0, 2)
     story.spill(1, 2)
     story.bodies[0], story.bodies[20] = story.bodies[20], story.bodies[0]
@@ -512,8 +491,7 @@ def test_a_page_is_recalled_with_its_own_body_only():
 
 
 def test_a_deleted_topic_is_purged_page_by_page():
-    story = JobStory()
-    story.produce(10, 10, 10)
+    story = JobStory(10, 10, 10)
     story.spill(1, 1)
     machine = story.machine
     assert not list(machine.partitions.to_recall())
@@ -547,8 +525,7 @@ def test_over_the_bound_of_rows_nothing_is_appended_until_some_have_gone(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(partitions, "ROWS_MAX", 2)
-    story = JobStory()
-    story.produce(10, 10)
+    story = JobStory(10, 10)
     items = span(story.topic_id, plain(), batch(7, 0))
     full = [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
     before = story.row.windows

@@ -14,14 +14,12 @@ from coordinator.machine.plan_view import topic_plan
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicId
 from storage.formats.spans import Item
-from tests.coordinator.machine.story import Story, plain, span
+from tests.coordinator.machine.story import Story, begun, plain, span
 from txn.transactions import OF_EPOCH
 
 
 def written() -> tuple[Story, TopicId, int]:
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent, "events", 2)
+    story, agent, topic_id = begun("events", 2)
     story.commit(agent, span(topic_id, plain(100, 10, 7), partition=1))
     story.commit(agent, span(topic_id, plain(60, 6, 9), partition=1, start=20))
     return story, topic_id, agent
@@ -90,9 +88,7 @@ def test_a_partition_that_does_not_exist_has_no_plan():
 
 def with_transactions() -> tuple[Story, TopicId]:
     """0-2 aborted, 3 plain, 4-5 aborted by another, 6 and 7 markers, 8-9 open, 10 plain."""
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     producers = []
     for number in range(2):
         outcome = story.do(agent, InitProducer(f"t{number}", 60_000, -1, -1))

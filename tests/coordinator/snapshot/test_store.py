@@ -7,6 +7,7 @@ from hashlib import blake2b
 
 import pytest
 
+from coordinator.machine.machine import Machine
 from coordinator.snapshot import stream
 from coordinator.snapshot.manifest import (
     LoadableSnapshot,
@@ -23,7 +24,7 @@ from protocol.types import Buffer, position
 from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import ObjectExistsError, StoreUnavailableError
-from tests.coordinator.snapshot.histories import job_history
+from tests.coordinator.histories import history
 
 pytestmark = pytest.mark.schedules(5)
 
@@ -36,8 +37,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "_BODY_BYTES", 150)
 
 
+def machine_of(seed: int) -> Machine:
+    """Each at a position of its own."""
+    return history(seed, steps=200 + seed).machine
+
+
 def parts_of(seed: int) -> list[bytes]:
-    parts = dump(job_history(seed, steps=200).machine)
+    parts = dump(machine_of(seed))
     assert len(parts) > 4
     return parts
 
@@ -62,7 +68,7 @@ async def test_writing_again_changes_nothing() -> None:
 
 async def test_the_manifest_says_whose_it_is_and_what_its_parts_are() -> None:
     store = MemoryStore()
-    machine = job_history(1, steps=200).machine
+    machine = machine_of(1)
     parts = dump(machine)
     key = await SnapshotStore(store, IDENTITY).write(parts)
     folder = f"snapshots/{machine.position:016x}"
@@ -173,7 +179,7 @@ async def test_a_snapshot_that_makes_another_machine_is_not_written(
         arguments[1]._rows.clear()
 
     monkeypatch.setattr("coordinator.snapshot.snapshot.restore_pins", forgetful)
-    seed = next(seed for seed in range(99) if len(job_history(seed, steps=200).machine.pins))
+    seed = next(seed for seed in range(99) if len(machine_of(seed).pins))
 
     with pytest.raises(SnapshotError, match="another machine"):
         await SnapshotStore(MemoryStore(), IDENTITY).write(parts_of(seed))

@@ -214,8 +214,7 @@ def test_ranges_are_found_behind_a_log_start_within_an_open_transaction():
 
 
 def test_bytes_of_segments_go_with_them():
-    story = JobStory()
-    story.produce(10, 10, 10)
+    story = JobStory(10, 10, 10)
     story.merge(0, 2)
     assert (story.row.data_bytes, story.row.segment_bytes) == (7 + SPAN_BYTES, 7)
     story.merge(0, 2)

@@ -11,7 +11,7 @@ from coordinator.tables.partitions import PURGE_ROWS_MAX
 from coordinator.tables.rows import ROW_BYTES
 from protocol.types import Incarnation, TopicId
 from storage.formats.spans import MARKER_BYTES, Marker, Span
-from tests.coordinator.machine.story import Story, batch, plain, span
+from tests.coordinator.machine.story import Story, batch, begun, plain, span
 from txn.transactions import OF_EPOCH
 
 
@@ -29,9 +29,7 @@ def written(
 
 
 def three(*, commit: bool = True) -> Partition:
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     written(story, agent, topic_id, 3, commit=commit)
     return story.partition(topic_id)
 
@@ -54,9 +52,7 @@ def test_an_offset_of_a_marker_is_found_at_the_marker():
 
 
 def test_producer_ids_and_epochs_of_markers_may_be_as_large_as_they_get():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     story.machine.producer_ids.next = (1 << 62) - 1
     outcome = story.do(agent, InitProducer("orders", 1000, -1, -1))
     assert isinstance(outcome, ProducerInitialized)
@@ -97,9 +93,7 @@ def test_aborted_ranges_of_a_range_are_those_that_have_something_in_it():
 
 
 def test_a_purge_takes_markers_windows_and_aborted_ranges_in_slices():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     count = 450
     written(story, agent, topic_id, count, commit=False)
     for producer_id in range(100, 200):
@@ -123,9 +117,7 @@ def test_a_purge_takes_markers_windows_and_aborted_ranges_in_slices():
 
 
 def test_an_open_transaction_of_a_purged_topic_ends_without_a_trace():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     outcome = story.do(agent, InitProducer("orders", 1000, -1, -1))
     assert isinstance(outcome, ProducerInitialized)
     story.commit(agent, span(topic_id, plain(), batch(0, 0, instance=OF_EPOCH)))

@@ -4,14 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.tables.partitions import Partition
-from tests.coordinator.machine.story import Story, plain, span
+from tests.coordinator.machine.story import begun, plain, span
 
 
 def partition_of(*spans: tuple[int, int, int]) -> Partition:
     """Spans of (records, bytes, newest timestamp)."""
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     for records, length, timestamp in spans:
         story.commit(agent, span(topic_id, plain(length, records, timestamp)))
     return story.partition(topic_id)
@@ -65,9 +63,7 @@ def test_the_newest_timestamp_need_not_be_the_last():
 
 
 def test_a_partition_of_a_deleted_topic_that_somebody_holds_does_not_change():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     held = story.partition(topic_id)
     story.commit(agent, span(topic_id, plain()))
     assert held is story.partition(topic_id)

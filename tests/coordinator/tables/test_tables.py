@@ -65,15 +65,13 @@ def test_what_is_reported_of_some_partitions_leaves_the_others():
     ],
 )
 def test_a_report_that_cannot_be_changes_nothing(ends, error: ErrorCode):
-    story = JobStory()
-    story.produce(10)
+    story = JobStory(10)
     assert report(story, *ends) == error
     assert len(story.machine.exports) == 0
 
 
 def test_a_deleted_topic_has_no_export():
-    story = JobStory()
-    story.produce(10)
+    story = JobStory(10)
     report(story, (0, 10))
     story.do(story.agent, DeleteTopic(story.topic_id))
     assert len(story.machine.exports) == 0
@@ -211,8 +209,7 @@ def test_a_topic_that_is_not_there_does_not_grow():
 
 def test_a_snapshot_has_nothing_about_tables_where_there_are_none(monkeypatch: pytest.MonkeyPatch):
     """So that the release before can read it."""
-    story = JobStory()
-    story.produce(10)
+    story = JobStory(10)
     plain = dump(story.machine)
     report(story, (0, 10))
     reported = dump(story.machine)

@@ -7,7 +7,7 @@ from coordinator.tables.partitions import PURGE_ROWS_MAX
 from coordinator.tables.topics import PARTITIONS_MAX, TOPIC_PARTITIONS_MAX
 from protocol.errors import ErrorCode
 from protocol.types import TopicId
-from tests.coordinator.machine.story import Story, batch, plain, span
+from tests.coordinator.machine.story import Story, batch, begun, plain, span
 
 
 def refusal(story: Story, command: object) -> ErrorCode:
@@ -89,9 +89,7 @@ def test_the_partitions_of_a_cluster_are_bounded():
 
 
 def test_a_deleted_topic_is_gone_at_once():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent, "a")
+    story, agent, topic_id = begun("a")
     assert story.do(agent, DeleteTopic(topic_id)) == Done()
     assert story.machine.topics.by_name("a") is None
     assert story.machine.topics.by_id(topic_id) is None
@@ -107,18 +105,14 @@ def test_a_topic_created_anew_has_another_id():
 
 
 def test_deleting_a_topic_that_is_not_there_is_refused():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     story.do(agent, DeleteTopic(topic_id))
     assert refusal(story, DeleteTopic(topic_id)) is ErrorCode.UNKNOWN_TOPIC_ID
     assert refusal(story, DeleteTopic(TopicId(bytes(16)))) is ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def test_records_for_a_deleted_topic_are_refused_and_their_chunk_is_unreferenced():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     story.do(agent, DeleteTopic(topic_id))
     (result,) = story.commit(agent, span(topic_id, plain()))
     assert result.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -128,9 +122,7 @@ def test_records_for_a_deleted_topic_are_refused_and_their_chunk_is_unreferenced
 
 
 def test_a_topic_without_records_needs_no_purge():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent, partitions=10)
+    story, agent, topic_id = begun(partitions=10)
     assert story.machine.partitions.get(topic_id, 3) is not None
     story.do(agent, DeleteTopic(topic_id))
     assert story.machine.next_purge() is None
@@ -162,9 +154,7 @@ def test_the_purge_lets_go_of_the_chunks():
 
 
 def test_a_purge_drops_a_bounded_number_of_rows_and_can_be_resumed():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     for _ in range(5):
         items = [
             batch(producer, 0) for producer in range(story.chunks * 400, story.chunks * 400 + 400)
@@ -184,9 +174,7 @@ def test_a_purge_drops_a_bounded_number_of_rows_and_can_be_resumed():
 
 
 def test_purging_what_is_gone_is_done_already():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent)
+    story, agent, topic_id = begun()
     story.commit(agent, span(topic_id, plain()))
     story.do(agent, DeleteTopic(topic_id))
     assert story.do(agent, PurgePartitions(topic_id, 0, 1)) == Done()
@@ -207,9 +195,7 @@ def test_a_slice_that_is_too_long_is_refused():
 
 
 def test_a_slice_beyond_the_last_partition_is_done():
-    story = Story()
-    agent = story.open()
-    topic_id = story.topic(agent, partitions=2)
+    story, agent, topic_id = begun(partitions=2)
     story.commit(agent, span(topic_id, plain()))
     story.do(agent, DeleteTopic(topic_id))
     assert story.do(agent, PurgePartitions(topic_id, 1, 1000)) == Done()
